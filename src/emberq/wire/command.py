@@ -1,0 +1,175 @@
+"""The commands a client sends: as values, for the end that reads them, and as bytes, for the end that writes.
+
+There is no value per message where a client sends many: consecutive FINs are one `Fin`, consecutive PUBs to one topic
+are one `Publish`, an MPUB is one `Publish`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from emberq.wire.message import ID_BYTES
+
+MAGIC_V2 = b"  V2"
+FIN_PREFIX = b"FIN "
+FIN_LINE_BYTES = len(FIN_PREFIX) + ID_BYTES + 1
+
+_SIZE = struct.Struct(">i")
+
+
+@dataclass(slots=True)
+class Identify:
+    """IDENTIFY: `body` is the JSON document, not yet looked at."""
+
+    body: bytes
+
+
+@dataclass(slots=True)
+class Auth:
+    """AUTH."""
+
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "Auth(secret=...)"
+
+
+@dataclass(slots=True)
+class Sub:
+    """SUB."""
+
+    topic: str
+    channel: str
+
+
+@dataclass(slots=True)
+class Publish:
+    """One MPUB (`verb` b"MPUB", one reply) or consecutive PUBs to one topic (`verb` b"PUB", a reply for each).
+
+    `blob` holds the messages back to back, each an int32 size and its body; `ends` holds where each of them ends in
+    `blob`, as a `range` when all have one size.
+    """
+
+    verb: bytes
+    topic: str
+    blob: bytes
+    ends: Sequence[int]
+
+    @property
+    def reply_count(self) -> int:
+        return 1 if self.verb == b"MPUB" else len(self.ends)
+
+
+@dataclass(slots=True)
+class DeferredPublish:
+    """DPUB: `blob` is the int32 size and the body."""
+
+    topic: str
+    defer_ms: int
+    blob: bytes
+
+
+@dataclass(slots=True)
+class Rdy:
+    """RDY."""
+
+    count: int
+
+
+@dataclass(slots=True)
+class Fin:
+    """Consecutive FINs: `lines` holds them as they came, 21 bytes each (`FIN <id>\\n`)."""
+
+    lines: bytes
+
+    @property
+    def ids(self) -> list[bytes]:
+        lines = self.lines
+        return [lines[start : start + ID_BYTES] for start in range(len(FIN_PREFIX), len(lines), FIN_LINE_BYTES)]
+
+
+@dataclass(slots=True)
+class Req:
+    """REQ; `timeout_ms` is as the client asked, which may be out of range."""
+
+    id: bytes
+    timeout_ms: int
+
+
+@dataclass(slots=True)
+class Touch:
+    """TOUCH."""
+
+    id: bytes
+
+
+@dataclass(slots=True)
+class Nop:
+    """NOP."""
+
+
+@dataclass(slots=True)
+class Cls:
+    """CLS."""
+
+
+Command = Identify | Auth | Sub | Publish | DeferredPublish | Rdy | Fin | Req | Touch | Nop | Cls
+
+
+# The client's end.
+
+
+def _with_body(line: bytes, body: bytes) -> bytes:
+    return b"%b\n%b%b" % (line, _SIZE.pack(len(body)), body)
+
+
+def identify(fields: Mapping[str, Any]) -> bytes:
+    return _with_body(b"IDENTIFY", json.dumps(fields, separators=(",", ":")).encode())
+
+
+def auth(secret: bytes) -> bytes:
+    return _with_body(b"AUTH", secret)
+
+
+def sub(*, topic: str, channel: str) -> bytes:
+    return b"SUB %b %b\n" % (topic.encode(), channel.encode())
+
+
+def pub(topic: str, body: bytes) -> bytes:
+    return _with_body(b"PUB " + topic.encode(), body)
+
+
+def dpub(topic: str, body: bytes, *, defer_ms: int) -> bytes:
+    return _with_body(b"DPUB %b %d" % (topic.encode(), defer_ms), body)
+
+
+def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
+    pack = _SIZE.pack
+    parts: list[bytes] = [pack(len(bodies))]
+    for body in bodies:
+        parts += (pack(len(body)), body)
+    return _with_body(b"MPUB " + topic.encode(), b"".join(parts))
+
+
+def rdy(count: int) -> bytes:
+    return b"RDY %d\n" % count
+
+
+def fin(ids: Iterable[bytes]) -> bytes:
+    return b"".join([b"FIN %b\n" % message_id for message_id in ids])
+
+
+def req(message_id: bytes, *, timeout_ms: int) -> bytes:
+    return b"REQ %b %d\n" % (message_id, timeout_ms)
+
+
+def touch(message_id: bytes) -> bytes:
+    return b"TOUCH %b\n" % message_id
+
+
+NOP = b"NOP\n"
+CLS = b"CLS\n"
