@@ -16,29 +16,34 @@ from itertools import count
 
 NEVER = 1 << 62
 """A due time that does not come: about 146 years of nanoseconds."""
+_NO_ENTRY = -1
+_MIN_STALE = 64
+"""Fewer stale entries are not worth a clean-up."""
 
 
 class Alarm:
     """A callback with a due time that may be moved as often as one likes.
 
-    Owner: the object whose callback it is. `due_ns` is when it should ring; `_queued_ns` is the earliest entry the
-    heap holds for it (NEVER: none). Invariant: `_queued_ns <= due_ns` or the heap holds no entry for it.
+    Owner: the object whose callback it is. `due_ns` is when it should ring. The heap holds at most one valid entry for
+    it, the one numbered `_entry`, which never comes up later than `due_ns`.
     """
 
-    __slots__ = ("_queued_ns", "_ring", "_timers", "due_ns")
+    __slots__ = ("_entry", "_entry_ns", "_ring", "_timers", "due_ns")
 
     def __init__(self, timers: Timers, ring: Callable[[], None]) -> None:
         self._timers = timers
         self._ring = ring
-        self._queued_ns = NEVER
+        self._entry = _NO_ENTRY
+        self._entry_ns = NEVER
         self.due_ns = NEVER
 
     def set(self, due_ns: int) -> None:
         """Ring at `due_ns` instead of whenever it was due before."""
         self.due_ns = due_ns
-        if due_ns < self._queued_ns:
-            self._queued_ns = due_ns
-            self._timers.push(due_ns, self)
+        if due_ns < self._entry_ns:
+            had_entry = self._entry != _NO_ENTRY
+            self._entry_ns = due_ns
+            self._entry = self._timers.push(due_ns, self, replaces=had_entry)
 
     def set_earlier(self, due_ns: int) -> None:
         """Ring at `due_ns` unless it is due before that anyway."""
@@ -49,11 +54,14 @@ class Alarm:
         """Do not ring until set again."""
         self.due_ns = NEVER
 
-    def came_up(self, queued_ns: int, now_ns: int) -> None:
-        """The heap reached the entry made for `queued_ns`: ring, or wait for the time it was moved to."""
-        if queued_ns != self._queued_ns:
-            return  # an earlier entry took this one's place
-        self._queued_ns = NEVER
+    def owns(self, entry: int) -> bool:
+        """Whether this heap entry is the valid one."""
+        return entry == self._entry
+
+    def came_up(self, now_ns: int) -> None:
+        """The valid heap entry was reached: ring, or wait for the time the alarm was moved to."""
+        self._entry = _NO_ENTRY
+        self._entry_ns = NEVER
         if self.due_ns <= now_ns:
             self.due_ns = NEVER
             self._ring()
@@ -66,7 +74,9 @@ class Timers:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Alarm]] = []
-        self._sequence = count()
+        self._numbers = count()
+        self._stale_count = 0
+        """Entries in the heap that their alarms have replaced by earlier ones."""
         self.on_earlier: Callable[[int], None] | None = None
         """Told when the next due time moved nearer, so that the owner can shorten its sleep."""
 
@@ -74,12 +84,23 @@ class Timers:
         """A new alarm that calls `ring`."""
         return Alarm(self, ring)
 
-    def push(self, due_ns: int, alarm: Alarm) -> None:
-        """Add a heap entry; for `Alarm` alone."""
-        heap = self._heap
-        heapq.heappush(heap, (due_ns, next(self._sequence), alarm))
-        if heap[0][2] is alarm and self.on_earlier is not None:
+    def push(self, due_ns: int, alarm: Alarm, *, replaces: bool) -> int:
+        """Add a heap entry and return its number; for `Alarm` alone."""
+        if replaces:
+            self._stale_count += 1
+            self._drop_stale_entries()
+        number = next(self._numbers)
+        heapq.heappush(self._heap, (due_ns, number, alarm))
+        if self._heap[0][1] == number and self.on_earlier is not None:
             self.on_earlier(due_ns)
+        return number
+
+    def _drop_stale_entries(self) -> None:
+        """Keep the heap within twice what is needed."""
+        if self._stale_count > _MIN_STALE and self._stale_count * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].owns(entry[1])]
+            heapq.heapify(self._heap)
+            self._stale_count = 0
 
     @property
     def next_due_ns(self) -> int:
@@ -89,8 +110,12 @@ class Timers:
     def run_due(self, now_ns: int) -> None:
         """Ring every alarm that is due. Alarms set meanwhile for a time already past wait for the next call."""
         heap = self._heap
-        due: list[tuple[int, int, Alarm]] = []
+        due: list[tuple[int, Alarm]] = []
         while heap and heap[0][0] <= now_ns:
-            due.append(heapq.heappop(heap))
-        for due_ns, _, alarm in due:
-            alarm.came_up(due_ns, now_ns)
+            _, number, alarm = heapq.heappop(heap)
+            due.append((number, alarm))
+        for number, alarm in due:
+            if alarm.owns(number):
+                alarm.came_up(now_ns)
+            else:
+                self._stale_count -= 1

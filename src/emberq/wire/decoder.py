@@ -17,7 +17,7 @@ the packet last fed.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -83,20 +83,6 @@ class CommandDecoder:
         """An MPUB whose body has not arrived in whole."""
         self._eof_error: FatalError | None = None
         """What an end of the stream would mean here; None where it is a clean end."""
-        self._parsers = {
-            b"PUB": self._parse_pub,
-            b"MPUB": self._parse_mpub,
-            b"DPUB": self._parse_dpub,
-            b"FIN": self._parse_fin,
-            b"REQ": self._parse_req,
-            b"TOUCH": self._parse_touch,
-            b"RDY": self._parse_rdy,
-            b"NOP": self._parse_nop,
-            b"SUB": self._parse_sub,
-            b"CLS": self._parse_cls,
-            b"IDENTIFY": self._parse_identify,
-            b"AUTH": self._parse_auth,
-        }
 
     def feed(self, data: bytes) -> None:
         """Take in what arrived."""
@@ -147,7 +133,7 @@ class CommandDecoder:
             line = line[:-1]
         name, *params = line.split(b" ")
         self._check_legal(name)
-        return self._parsers[name](params, line_end + 1)
+        return _PARSERS[name](self, params, line_end + 1)
 
     def eof(self) -> None:
         """The stream has ended. Raises if that cut a body off."""
@@ -346,7 +332,7 @@ class CommandDecoder:
         if size > self._limits.max_msg_size:
             text = b"%b message too big %d > %d" % (verb, size, self._limits.max_msg_size)
             raise FatalError(error.BAD_MESSAGE, text)
-        end = start + 4 + size
+        end: int = start + 4 + size
         if len(buffer) < end:
             self._wait_for(end, FatalError(error.BAD_MESSAGE, b"%b failed to read message body" % verb))
             return None
@@ -358,8 +344,9 @@ class CommandDecoder:
         if len(buffer) < start + 4:
             return None
         size: int = _INT32.unpack_from(buffer, start)[0]
-        end: int = start + 4 + size
-        return end if 0 < size <= self._limits.max_msg_size and end <= len(buffer) else None
+        if not 0 < size <= self._limits.max_msg_size or start + 4 + size > len(buffer):
+            return None
+        return start + 4 + size
 
     def _parse_mpub(self, params: Sequence[bytes], after_line: int) -> Command | None:
         if not params:
@@ -391,6 +378,23 @@ class CommandDecoder:
             self._buffer = body.rest()
             self._position = 0
         return command
+
+
+_PARSERS: dict[bytes, Callable[[CommandDecoder, Sequence[bytes], int], Command | None]] = {
+    b"PUB": CommandDecoder._parse_pub,
+    b"MPUB": CommandDecoder._parse_mpub,
+    b"DPUB": CommandDecoder._parse_dpub,
+    b"FIN": CommandDecoder._parse_fin,
+    b"REQ": CommandDecoder._parse_req,
+    b"TOUCH": CommandDecoder._parse_touch,
+    b"RDY": CommandDecoder._parse_rdy,
+    b"NOP": CommandDecoder._parse_nop,
+    b"SUB": CommandDecoder._parse_sub,
+    b"CLS": CommandDecoder._parse_cls,
+    b"IDENTIFY": CommandDecoder._parse_identify,
+    b"AUTH": CommandDecoder._parse_auth,
+}
+"""Each takes the line's parameters and where the line ended; None when the body has not arrived in whole."""
 
 
 def _parse_topic(verb: bytes, raw: bytes) -> str:

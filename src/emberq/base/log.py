@@ -1,0 +1,95 @@
+"""Log lines as NSQ writes them, on top of the standard `logging` module.
+
+    [nsqd] 2024/05/17 09:30:00.123456 INFO: TCP: listening on 127.0.0.1:4150
+    <prefix><local date and time>     <LEVEL>: <text>
+
+Every module logs to its own `logging.getLogger("emberq.…")`; a daemon calls `configure` once. One record is one
+line: what comes from clients is escaped, so nobody can forge a line of ours. Only a traceback takes more lines,
+and those are indented.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import time
+from typing import TextIO
+
+from emberq.base.printable import one_line
+
+ROOT = "emberq"
+"""The logger above all of ours; the root logger of the process is left alone."""
+
+
+class LogLevel(enum.IntEnum):
+    """The levels with the numbers NSQ's HTTP API shows for them."""
+
+    DEBUG = 1
+    INFO = 2
+    WARN = 3
+    ERROR = 4
+    FATAL = 5
+
+    @property
+    def word(self) -> str:
+        """How flags, config files and the HTTP API spell it."""
+        return self.name.lower()
+
+    @property
+    def threshold(self) -> int:
+        """The same level in `logging`'s numbers, which are ours times ten."""
+        return self * 10
+
+
+_WORD_IN_LINE = {
+    logging.DEBUG: "DEBUG",
+    logging.INFO: "INFO",
+    logging.WARNING: "WARNING",
+    logging.ERROR: "ERROR",
+    logging.CRITICAL: "FATAL",
+}
+
+
+class LineFormatter(logging.Formatter):
+    """Makes the line. The text of the current second is kept, for a busy daemon logs many lines in one."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+        self._second = -1
+        self._second_text = ""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, or with a traceback one line and its indented tail."""
+        second = int(record.created)
+        micros = int((record.created - second) * 1_000_000)
+        if second != self._second:
+            self._second_text = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(second))
+            self._second = second
+        level = _WORD_IN_LINE.get(record.levelno, record.levelname)
+        line = f"{self._prefix}{self._second_text}.{micros:06} {level}: {one_line(record.getMessage())}"
+        if record.exc_info:
+            trace = self.formatException(record.exc_info)
+            line += "".join("\n\t" + one_line(part) for part in trace.splitlines())
+        return line
+
+
+class _LineHandler(logging.StreamHandler[TextIO]):
+    """The one handler that `configure` installs; a type of its own so that it can be told from others."""
+
+
+def configure(*, prefix: str, level: LogLevel, stream: TextIO | None = None) -> None:
+    """Write emberq's log lines to `stream` (standard error if None), in place of an earlier `configure`."""
+    logger = logging.getLogger(ROOT)
+    for handler in list(logger.handlers):
+        if isinstance(handler, _LineHandler):
+            logger.removeHandler(handler)
+    handler = _LineHandler(stream)
+    handler.setFormatter(LineFormatter(prefix))
+    logger.addHandler(handler)
+    set_level(level)
+
+
+def set_level(level: LogLevel) -> None:
+    """Show this level and what is graver, from now on."""
+    logging.getLogger(ROOT).setLevel(level.threshold)

@@ -1,0 +1,83 @@
+"""What a daemon does as a process: limits, garbage collector, event loop, signals.
+
+SIGINT and SIGTERM ask for an orderly stop. More of them change nothing: the stop under way goes on, for cutting it
+short is what would lose messages. (SIGKILL remains for whoever insists.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import signal
+from collections.abc import Callable
+from typing import Protocol
+
+import uvloop
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+GC_THRESHOLDS = (20_000, 20, 500)
+"""Allocations between collections of the youngest objects (about a millisecond each), and how many of those make one
+of the older, and of all. A queue of a million messages is a million old objects without cycles: looking through
+them often would only cost pauses."""
+
+
+class Daemon(Protocol):
+    """What `serve` runs."""
+
+    @property
+    def failed(self) -> asyncio.Event:
+        """Set when the daemon cannot go on, after it logged why."""
+        ...
+
+    async def start(self) -> None:
+        """Return when clients are served."""
+        ...
+
+    async def stop(self) -> None:
+        """Return when everything is safe on disk and closed."""
+        ...
+
+
+def prepare() -> None:
+    """Fit the process to a daemon's needs; to be called when everything is imported."""
+    _raise_open_files_limit()
+    gc.collect()
+    gc.freeze()  # modules and classes stay for good: never look through them again
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _raise_open_files_limit() -> None:
+    """Allow as many connections as the system lets us: the usual soft limit of 1024 is far too low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def serve(make_daemon: Callable[[], Daemon]) -> bool:
+    """Run a daemon until a signal stops it (True) or it fails (False). What `start` raises comes through."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(make_daemon))
+
+
+async def _serve(make_daemon: Callable[[], Daemon]) -> bool:
+    loop = asyncio.get_running_loop()
+    asked_to_stop = asyncio.Event()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, asked_to_stop.set)
+    daemon = make_daemon()
+    await daemon.start()
+    await _first_of(asked_to_stop, daemon.failed)
+    await daemon.stop()
+    # From here to the end of the process a late signal would find Python's own handlers, and a traceback.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    return not daemon.failed.is_set()
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    waiters = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+    for waiter in waiters:
+        waiter.cancel()

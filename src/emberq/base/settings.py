@@ -1,0 +1,257 @@
+"""One declaration per setting; flags, config keys, help and reference pages all come from it.
+
+The options of a program are a frozen dataclass. Each field is declared through a `Group`, which stands for a
+heading in help and docs:
+
+    STORAGE = Group("Storage")
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Options:
+        sync_timeout_ns: int = STORAGE.duration("2s", "time between syncs to disk")
+
+That field is the flag `--sync-timeout`, the config key `sync_timeout`, the default 2s and the line in help; there
+is no second list that could say otherwise. `SettingTable` reads the flags and the file for such a class. What a flag
+says wins over the file, the file over the default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from emberq.base import goflag
+from emberq.base.duration import parse_duration
+from emberq.base.kinds import BOOLEAN, DURATION, FLOATS, INTEGER, Kind, SettingError, Strings, Text, Words
+
+T = TypeVar("T")
+
+_METADATA_KEY = "emberq.setting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting of a program."""
+
+    attribute: str
+    """Field of the options class: the flag's name with `_`, and the unit last."""
+    kind: Kind[Any]
+    default: Any
+    meaning: str
+    """One line for help and docs."""
+    heading: str
+    renamed_key: str | None = None
+    """Config key when it is not simply the flag's name; empty if a config file cannot set it."""
+    at_least: Any = None
+    at_most: Any = None
+    default_text: str = ""
+    """Shown in place of a default that differs from machine to machine."""
+
+    @property
+    def flag(self) -> str:
+        """The flag's name without dashes in front."""
+        name = self.attribute.removesuffix("_" + self.kind.unit) if self.kind.unit else self.attribute
+        return name.replace("_", "-")
+
+    @property
+    def key(self) -> str:
+        """The key in a config file, empty if there is none."""
+        return self.flag.replace("-", "_") if self.renamed_key is None else self.renamed_key
+
+    @property
+    def shown_default(self) -> str:
+        """The default as help and docs show it."""
+        return self.default_text or self.kind.to_text(self.default)
+
+    def check_range(self, value: Any) -> None:
+        """SettingError unless `value` lies within the setting's bounds."""
+        show = self.kind.to_text
+        if self.at_least is not None and value < self.at_least:
+            raise SettingError(f"--{self.flag} must be at least {show(self.at_least)}, not {show(value)}")
+        if self.at_most is not None and value > self.at_most:
+            raise SettingError(f"--{self.flag} must be at most {show(self.at_most)}, not {show(value)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A heading, and the declarations of the fields under it.
+
+    Each method gives what `dataclasses.field` would, with the setting in the field's metadata; as with
+    `dataclasses.field` its type is that of the attribute.
+    """
+
+    heading: str
+
+    def declare(self, kind: Kind[T], default: T | Callable[[], T], meaning: str, **details: Any) -> T:
+        """A field of any kind. A callable default is asked at the time the options are made."""
+        make = partial(Setting, kind=kind, meaning=meaning, heading=self.heading, **details)
+        metadata = {_METADATA_KEY: make}
+        if callable(default):
+            return field(default_factory=default, metadata=metadata)
+        return field(default=default, metadata=metadata)
+
+    def text(
+        self,
+        default: str | Callable[[], str],
+        meaning: str,
+        *,
+        placeholder: str = "string",
+        default_text: str = "",
+    ) -> str:
+        """A string."""
+        return self.declare(Text(placeholder), default, meaning, default_text=default_text)
+
+    def integer(
+        self,
+        default: int | Callable[[], int],
+        meaning: str,
+        *,
+        key: str | None = None,
+        at_least: int | None = None,
+        at_most: int | None = None,
+        default_text: str = "",
+    ) -> int:
+        """A whole number."""
+        return self.declare(
+            INTEGER,
+            default,
+            meaning,
+            renamed_key=key,
+            at_least=at_least,
+            at_most=at_most,
+            default_text=default_text,
+        )
+
+    def boolean(self, meaning: str, *, default: bool) -> bool:
+        """A switch."""
+        return self.declare(BOOLEAN, default, meaning)
+
+    def duration(self, default: str, meaning: str, *, at_least: str = "0s") -> int:
+        """A span of time in nanoseconds; default and bound are written as a user would."""
+        return self.declare(DURATION, parse_duration(default), meaning, at_least=parse_duration(at_least))
+
+    def strings(self, meaning: str, *, placeholder: str = "string", key: str | None = None) -> tuple[str, ...]:
+        """A list of strings, empty by default."""
+        return self.declare(Strings(placeholder), (), meaning, renamed_key=key)
+
+    def floats(self, meaning: str, *, key: str | None = None) -> tuple[float, ...]:
+        """A list of numbers, empty by default."""
+        return self.declare(FLOATS, (), meaning, renamed_key=key)
+
+
+def settings_of(options_class: type) -> tuple[Setting, ...]:
+    """The settings that the fields of `options_class` declare, in their order."""
+    found = []
+    for declared in dataclasses.fields(options_class):
+        make = declared.metadata.get(_METADATA_KEY)
+        if make is not None:
+            factory = declared.default_factory
+            default = declared.default if factory is dataclasses.MISSING else factory()
+            found.append(make(attribute=declared.name, default=default))
+    return tuple(found)
+
+
+GENERAL = "General"
+
+VERSION = Setting(
+    attribute="version",
+    kind=BOOLEAN,
+    default=False,
+    meaning="print the version and exit",
+    heading=GENERAL,
+    renamed_key="",
+)
+
+CONFIG = Setting(
+    attribute="config",
+    kind=Text("file"),
+    default="",
+    meaning="TOML file to read settings from; flags win over it",
+    heading=GENERAL,
+    renamed_key="",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the user asked for, defaults left out."""
+
+    options: Mapping[str, Any]
+    """Fields of the options class."""
+    version_asked: bool
+    unknown_keys: tuple[str, ...]
+    """Keys of the config file that mean nothing to us."""
+
+
+class SettingTable:
+    """Every setting of one program: those of its options class and those that concern the command itself."""
+
+    def __init__(self, program: str, *, options_class: type, command: Iterable[Setting]) -> None:
+        self.program = program
+        self.options = settings_of(options_class)
+        self.command = tuple(command)
+
+    def __iter__(self) -> Iterator[Setting]:
+        return iter(self.command + self.options)
+
+    def load(self, argv: Sequence[str]) -> Given:
+        """Read the flags and the config file they name.
+
+        Raises goflag.HelpRequested and goflag.FlagError; SettingError for the file.
+        """
+        flags = self._read_flags(argv)
+        options = {setting.attribute: flags[setting.flag] for setting in self.options if setting.flag in flags}
+        config = flags.get(CONFIG.flag, "")
+        if flags.get(VERSION.flag) or not config:
+            return Given(options, version_asked=flags.get(VERSION.flag, False), unknown_keys=())
+        from_file, unknown_keys = self._read_file(config)
+        return Given({**from_file, **options}, version_asked=False, unknown_keys=unknown_keys)
+
+    def check_ranges(self, options: Any) -> None:
+        """SettingError for the first setting of `options` that is out of its bounds."""
+        for setting in self.options:
+            setting.check_range(getattr(options, setting.attribute))
+
+    def _read_flags(self, argv: Sequence[str]) -> dict[str, Any]:
+        """Value of every flag given; repeated lists added up."""
+        kinds = {setting.flag: setting.kind for setting in self}
+        values: dict[str, Any] = {}
+        for flag, value in goflag.parse(argv, kinds).flags:
+            values[flag] = values[flag] + value if kinds[flag].repeatable and flag in values else value
+        return values
+
+    def _read_file(self, path: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Options from a TOML file, and the keys that are none."""
+        by_key = {setting.key: setting for setting in self.options if setting.key}
+        document = _load_toml(path)
+        options = {
+            by_key[key].attribute: _from_toml(by_key[key], value, path)
+            for key, value in document.items()
+            if key in by_key
+        }
+        return options, tuple(key for key in document if key not in by_key)
+
+
+def _load_toml(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingError(f"failed to load config file {path} - {error.strerror}") from error
+    except ValueError as error:  # bad TOML and bad UTF-8 alike
+        raise SettingError(f"failed to load config file {path} - {error}") from error
+
+
+def _from_toml(setting: Setting, value: Any, path: str) -> Any:
+    try:
+        return setting.kind.from_toml(value)
+    except ValueError as error:
+        if isinstance(setting.kind, Words):  # NSQ's own text for these
+            raise SettingError(f"failed parsing {setting.key} {value}") from error
+        shown = json.dumps(value, default=str, ensure_ascii=False)
+        text = f"failed to load config file {path} - {setting.key} must be {setting.kind.noun}, not {shown}"
+        raise SettingError(text) from error

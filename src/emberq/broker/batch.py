@@ -1,0 +1,311 @@
+"""Batches: messages that arrived together stay together.
+
+A `Batch` is the messages of one publish (or of one read from disk) in one buffer. All channels share it; what differs
+from channel to channel, how often a message was tried, is kept in the `Span` beside it. A batch is taken apart only
+where its messages go different ways, and is never copied per channel:
+
+- the frames that consumers get on the first attempt are built once per batch, when the first of its messages is
+  delivered, and from then on the batch keeps that shape instead of the one it came in;
+- the FIN lines that answer them are built once too, so that a consumer that finishes in order is checked by comparing
+  bytes (see `in_flight`).
+
+Batches are small enough (MAX_BATCH_BYTES, MAX_BATCH_COUNT) that one message held back does not hold much with it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from emberq.broker.layout import (
+    FRAMED_HEADER,
+    PUBLISHED_HEADER,
+    STORED_HEADER,
+    convert,
+    read_column,
+    start_of,
+    write_column,
+)
+from emberq.storage.backend import Records
+from emberq.wire.command import FIN_LINE_BYTES, FIN_PREFIX
+from emberq.wire.frame import FRAME_HEADER, MESSAGE
+from emberq.wire.message import ATTEMPTS_OFFSET, BODY_OFFSET, ID_BYTES, ID_OFFSET, MAX_ATTEMPTS
+
+MAX_BATCH_BYTES = 256 * 1024
+MAX_BATCH_COUNT = 4096  # the ids of a batch differ in their last three hexadecimal digits alone
+
+_FRAME_ATTEMPTS = FRAME_HEADER.size + ATTEMPTS_OFFSET
+_FRAME_ID = FRAME_HEADER.size + ID_OFFSET
+_FRAME_BODY = FRAME_HEADER.size + BODY_OFFSET
+_STORED_ATTEMPTS = 4 + ATTEMPTS_OFFSET
+_STORED_ID = 4 + ID_OFFSET
+
+_ID_PREFIX_BYTES = ID_BYTES - 3
+_SEQUENCE_DIGITS = tuple(bytes(ord(f"{n:03x}"[digit]) for n in range(MAX_BATCH_COUNT)) for digit in range(3))
+"""The last three digits of an id, digit by digit, for each sequence number."""
+
+
+class Batch(ABC):
+    """Messages in one buffer. Immutable to everyone else; it changes its own shape from what arrived to frames."""
+
+    __slots__ = ("_data", "_ends", "_fin_lines", "_framed", "_records", "count")
+
+    def __init__(self, data: bytes, ends: Sequence[int]) -> None:
+        self.count = len(ends)
+        self._data = data
+        self._ends = ends
+        self._framed = False
+        self._fin_lines: bytes | None = None
+        self._records: tuple[int, int, int, Records] | None = None
+
+    def frames(self, start: int, stop: int, attempts: int) -> bytes:
+        """The message frames of messages `start` to `stop`, each showing `attempts`."""
+        if not self._framed:
+            self._data, self._ends = self._to_frames()
+            self._framed = True
+        data, ends = self._data, self._ends
+        frames = data[start_of(ends, start) : ends[stop - 1]]
+        if attempts == 1:
+            return frames
+        patched = bytearray(frames)
+        _write_attempts(patched, _sub_ends(ends, start, stop), offset=_FRAME_ATTEMPTS, attempts=attempts)
+        return bytes(patched)
+
+    def records(self, start: int, stop: int, attempts: int) -> Records:
+        """Messages `start` to `stop` as the disk queue stores them."""
+        if self._records is not None and self._records[:3] == (start, stop, attempts):
+            return self._records[3]
+        if self._framed:
+            data, ends = convert(
+                self._data, self._ends, start=start, stop=stop, cut=FRAME_HEADER.size, header=PUBLISHED_HEADER.pack
+            )
+            _write_attempts(data, ends, offset=_STORED_ATTEMPTS, attempts=attempts)
+            records = Records(bytes(data), ends)
+        else:
+            records = self._to_records(start, stop, attempts)
+        self._records = (start, stop, attempts, records)
+        return records
+
+    def forget_records(self) -> None:
+        """Give back the memory of what `records` built; channels ask for the same records one after the other."""
+        self._records = None
+
+    def fin_lines(self) -> bytes:
+        """`FIN <id>` of every message, one line after the other."""
+        if self._fin_lines is None:
+            self._fin_lines = self._to_fin_lines()
+        return self._fin_lines
+
+    def ids(self, start: int, stop: int) -> list[bytes]:
+        """The ids of messages `start` to `stop`."""
+        lines = self.fin_lines()
+        first = start * FIN_LINE_BYTES + len(FIN_PREFIX)
+        return [lines[i : i + ID_BYTES] for i in range(first, stop * FIN_LINE_BYTES, FIN_LINE_BYTES)]
+
+    def index_of(self, message_id: bytes) -> int:
+        """Which message has this id; ValueError when none has."""
+        return self.fin_lines().index(FIN_PREFIX + message_id) // FIN_LINE_BYTES
+
+    def item_bytes(self, start: int, stop: int) -> int:
+        """About how much memory messages `start` to `stop` take."""
+        return self._ends[stop - 1] - start_of(self._ends, start)
+
+    def fitting(self, start: int, *, max_count: int, max_bytes: int) -> int:
+        """How many messages from `start` on stay within both limits; at least one."""
+        return _fitting_stop(self._ends, start, max_count=max_count, max_bytes=max_bytes) - start
+
+    def alone(self, index: int) -> Batch:
+        """A batch of this one message, which does not hold the others in memory."""
+        records = self.records(index, index + 1, 0)
+        self.forget_records()
+        return StoredBatch(records.blob, records.ends)
+
+    def timestamp_ns(self, index: int) -> int:
+        """When message `index` was published."""
+        record = self.records(index, index + 1, 0).blob
+        self.forget_records()
+        timestamp: int = STORED_HEADER.unpack_from(record)[1]
+        return timestamp
+
+    @abstractmethod
+    def _to_frames(self) -> tuple[bytes, Sequence[int]]: ...
+
+    @abstractmethod
+    def _to_records(self, start: int, stop: int, attempts: int) -> Records: ...
+
+    @abstractmethod
+    def _to_fin_lines(self) -> bytes: ...
+
+
+class PublishedBatch(Batch):
+    """Messages as they came from a publisher. Their ids are consecutive and end in a sequence number."""
+
+    __slots__ = ("_id_prefix", "_sequence", "_timestamp_ns")
+
+    def __init__(self, data: bytes, ends: Sequence[int], *, first_id: int, timestamp_ns: int) -> None:
+        super().__init__(data, ends)
+        self._timestamp_ns = timestamp_ns
+        self._id_prefix = b"%013x" % (first_id >> 12)
+        self._sequence = first_id & 0xFFF
+
+    def timestamp_ns(self, index: int) -> int:  # noqa: ARG002 - all were published at once
+        return self._timestamp_ns
+
+    def _first_id(self, start: int = 0) -> bytes:
+        return b"%b%03x" % (self._id_prefix, self._sequence + start)
+
+    def _to_frames(self) -> tuple[bytes, Sequence[int]]:
+        first_id, timestamp_ns = self._first_id(), self._timestamp_ns
+
+        def header(body_bytes: int) -> bytes:
+            return FRAMED_HEADER.pack(4 + BODY_OFFSET + body_bytes, MESSAGE, timestamp_ns, 1, first_id)
+
+        data, ends = convert(self._data, self._ends, start=0, stop=self.count, cut=4, header=header)
+        self._number(data, ends, start=0, offset=_FRAME_ID)
+        return bytes(data), ends
+
+    def _to_records(self, start: int, stop: int, attempts: int) -> Records:
+        first_id, timestamp_ns = self._first_id(start), self._timestamp_ns
+
+        def header(body_bytes: int) -> bytes:
+            return STORED_HEADER.pack(BODY_OFFSET + body_bytes, timestamp_ns, attempts & MAX_ATTEMPTS, first_id)
+
+        data, ends = convert(self._data, self._ends, start=start, stop=stop, cut=4, header=header)
+        self._number(data, ends, start=start, offset=_STORED_ID)
+        return Records(bytes(data), ends)
+
+    def _to_fin_lines(self) -> bytes:
+        lines = bytearray(b"FIN %b\n" % self._first_id()) * self.count
+        ends = range(FIN_LINE_BYTES, len(lines) + 1, FIN_LINE_BYTES)
+        self._number(lines, ends, start=0, offset=len(FIN_PREFIX))
+        return bytes(lines)
+
+    def _number(self, data: bytearray, ends: Sequence[int], *, start: int, offset: int) -> None:
+        """Write the sequence numbers into items whose ids stand at `offset`."""
+        if len(ends) == 1:
+            return  # the id of the first is in the header already
+        first = self._sequence + start
+        for digit, digits in enumerate(_SEQUENCE_DIGITS):
+            column = digits[first : first + len(ends)]
+            write_column(data, ends, offset=offset + _ID_PREFIX_BYTES + digit, column=column)
+
+
+class StoredBatch(Batch):
+    """Messages as they came from a disk queue, each with a header of its own."""
+
+    __slots__ = ()
+
+    def _to_frames(self) -> tuple[bytes, Sequence[int]]:
+        data, ends = convert(self._data, self._ends, start=0, stop=self.count, cut=4, header=_frame_header)
+        _write_attempts(data, ends, offset=_FRAME_ATTEMPTS, attempts=1)
+        return bytes(data), ends
+
+    def _to_records(self, start: int, stop: int, attempts: int) -> Records:
+        data = bytearray(self._data[start_of(self._ends, start) : self._ends[stop - 1]])
+        ends = _sub_ends(self._ends, start, stop)
+        _write_attempts(data, ends, offset=_STORED_ATTEMPTS, attempts=attempts)
+        return Records(bytes(data), ends)
+
+    def _to_fin_lines(self) -> bytes:
+        lines = bytearray(b"FIN 0000000000000000\n" * self.count)
+        id_offset = _FRAME_ID if self._framed else _STORED_ID
+        for digit in range(ID_BYTES):
+            column = read_column(self._data, self._ends, offset=id_offset + digit)
+            lines[len(FIN_PREFIX) + digit :: FIN_LINE_BYTES] = column
+        return bytes(lines)
+
+    def stored_attempts(self) -> Sequence[int]:
+        """How often each message had been tried when it was stored; only meaningful before it is framed."""
+        high = read_column(self._data, self._ends, offset=_STORED_ATTEMPTS)
+        low = read_column(self._data, self._ends, offset=_STORED_ATTEMPTS + 1)
+        return [most << 8 | least for most, least in zip(high, low, strict=True)] if any(high) else low
+
+
+class Span:
+    """Some consecutive messages of a batch, all tried `attempts` times so far. What queues hold."""
+
+    __slots__ = ("attempts", "batch", "start", "stop")
+
+    def __init__(self, batch: Batch, start: int, stop: int, attempts: int = 0) -> None:
+        self.batch = batch
+        self.start = start
+        self.stop = stop
+        self.attempts = attempts
+
+    def __repr__(self) -> str:
+        return f"<Span of {self.count} at {self.start}, tried {self.attempts} times>"
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.start
+
+    def split(self, count: int) -> Span:
+        """Take the first `count` messages off this span."""
+        head = Span(self.batch, self.start, self.start + count, self.attempts)
+        self.start += count
+        return head
+
+    def records(self) -> Records:
+        return self.batch.records(self.start, self.stop, self.attempts)
+
+    def ids(self) -> list[bytes]:
+        return self.batch.ids(self.start, self.stop)
+
+    def compact(self) -> Span:
+        """The same messages, not holding on to many others: for spans that may stay a while."""
+        if self.count == 1 and self.batch.count > 1:
+            return Span(self.batch.alone(self.start), 0, 1, self.attempts)
+        return self
+
+
+def spans_of_records(records: Records) -> list[Span]:
+    """What was read from disk, as spans; messages with different attempts cannot share one."""
+    batch = StoredBatch(records.blob, records.ends)
+    attempts = batch.stored_attempts()
+    if isinstance(attempts, bytes) and attempts == attempts[:1] * batch.count:
+        return [Span(batch, 0, batch.count, attempts[0])]
+    spans: list[Span] = []
+    start = 0
+    for tried, group in groupby(attempts):
+        stop = start + sum(1 for _ in group)
+        spans.append(Span(batch, start, stop, tried))
+        start = stop
+    return spans
+
+
+def cut_points(ends: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Where to cut what one publish brought: (start, stop) of pieces that are not too big for a batch."""
+    start = 0
+    total = len(ends)
+    while start < total:
+        stop = _fitting_stop(ends, start, max_count=MAX_BATCH_COUNT, max_bytes=MAX_BATCH_BYTES)
+        yield start, stop
+        start = stop
+
+
+def _fitting_stop(ends: Sequence[int], start: int, *, max_count: int, max_bytes: int) -> int:
+    """How far one may go from `start` within both limits; at least one item."""
+    stop = min(start + max_count, len(ends))
+    limit = start_of(ends, start) + max_bytes
+    if ends[stop - 1] > limit:
+        stop = max(start + 1, bisect_right(ends, limit, start, stop))
+    return stop
+
+
+def _sub_ends(ends: Sequence[int], start: int, stop: int) -> Sequence[int]:
+    if isinstance(ends, range):
+        return ends[: stop - start]
+    offset = start_of(ends, start)
+    return [end - offset for end in ends[start:stop]]
+
+
+def _write_attempts(data: bytearray, ends: Sequence[int], *, offset: int, attempts: int) -> None:
+    high, low = divmod(attempts & MAX_ATTEMPTS, 256)
+    write_column(data, ends, offset=offset, column=bytes([high]) * len(ends))
+    write_column(data, ends, offset=offset + 1, column=bytes([low]) * len(ends))
+
+
+def _frame_header(message_bytes: int) -> bytes:
+    return FRAME_HEADER.pack(4 + message_bytes, MESSAGE)

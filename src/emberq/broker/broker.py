@@ -1,0 +1,159 @@
+"""The broker: all topics of one nsqd."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from emberq.base.clock import Clock
+from emberq.base.timers import Timers
+from emberq.broker.channel import Channel
+from emberq.broker.error import ExitingError
+from emberq.broker.stats import TopicStats
+from emberq.broker.store import Store
+from emberq.broker.topic import Topic, TopicConfig
+from emberq.storage.metadata import ChannelMeta, Metadata, TopicMeta
+from emberq.wire.name import is_valid_name
+
+_log = logging.getLogger(__name__)
+
+
+class Change(NamedTuple):
+    """A topic (`channel` None) or channel that came into being or has gone."""
+
+    topic: str
+    channel: str | None
+    exists: bool
+
+
+class Broker:
+    """Owns the topics. Everything it does is done when the call returns; it is used from one thread."""
+
+    def __init__(self, *, config: TopicConfig, store: Store, clock: Clock, timers: Timers) -> None:
+        self._config = config
+        self._store = store
+        self._clock = clock
+        self._timers = timers
+        self._topics: dict[str, Topic] = {}
+        self._listeners: list[Callable[[Change], None]] = []
+        self._loading = False
+        self._exiting = False
+        self.health: str | None = None
+        """What went wrong with the last write to disk; None when nothing did."""
+
+    def add_listener(self, listener: Callable[[Change], None]) -> None:
+        """Have `listener` told of every topic and channel that comes or goes, except while metadata is loaded."""
+        self._listeners.append(listener)
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name, made if there is none."""
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._create_topic(name)
+        return topic
+
+    def find_topic(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic and all it holds; KeyError when there is none of that name."""
+        self._remove(self._topics[name])
+
+    def _create_topic(self, name: str) -> Topic:
+        if self._exiting:
+            raise ExitingError
+        topic = Topic(
+            name,
+            config=self._config,
+            store=self._store,
+            clock=self._clock,
+            timers=self._timers,
+            report_health=self._report_health,
+            on_channel=self._on_channel,
+        )
+        self._topics[name] = topic
+        _log.info("TOPIC(%s): created", name)
+        self._announce(Change(name, None, exists=True))
+        return topic
+
+    def _remove(self, topic: Topic) -> None:
+        del self._topics[topic.name]
+        topic.delete()
+        _log.info("TOPIC(%s): deleted", topic.name)
+        self._announce(Change(topic.name, None, exists=False))
+
+    def leave(self, channel: Channel) -> None:
+        """A consumer has left this channel: an ephemeral channel goes with its last one, and so may its topic."""
+        topic = self._topics.get(channel.topic_name)
+        if topic is None or topic.find_channel(channel.name) is not channel or self._exiting:
+            return
+        if channel.is_ephemeral and channel.subscriber_count == 0:
+            topic.delete_channel(channel.name)
+
+    def _on_channel(self, topic: Topic, channel: Channel, exists: bool) -> None:
+        self._announce(Change(topic.name, channel.name, exists))
+        if not exists and topic.is_ephemeral and not topic.channels and self._topics.get(topic.name) is topic:
+            self._remove(topic)
+
+    def _announce(self, change: Change) -> None:
+        if not self._loading:
+            for listener in self._listeners:
+                listener(change)
+
+    def _report_health(self, problem: str | None) -> None:
+        self.health = problem
+
+    # Metadata.
+
+    def load(self, metadata: Metadata) -> None:
+        """Bring back the topics and channels of an earlier run, with whatever their queues hold."""
+        self._loading = True
+        try:
+            for topic_meta in metadata.topics:
+                if is_valid_name(topic_meta.name):
+                    self._load_topic(topic_meta)
+                else:
+                    _log.warning("skipping creation of invalid topic %s", topic_meta.name)
+        finally:
+            self._loading = False
+
+    def _load_topic(self, topic_meta: TopicMeta) -> None:
+        topic = self.topic(topic_meta.name)
+        topic.pause()  # so that no channel misses what waits in the topic because it is loaded later than another
+        for channel_meta in topic_meta.channels:
+            if not is_valid_name(channel_meta.name):
+                _log.warning("skipping creation of invalid channel %s", channel_meta.name)
+                continue
+            channel = topic.channel(channel_meta.name)
+            if channel_meta.paused:
+                channel.pause()
+        if not topic_meta.paused:
+            topic.unpause()
+
+    def metadata(self, version: str) -> Metadata:
+        """What the next run must know: every topic and channel that outlives this one."""
+        topics = tuple(
+            TopicMeta(
+                name=topic.name,
+                paused=topic.paused,
+                channels=tuple(
+                    ChannelMeta(name=channel.name, paused=channel.paused)
+                    for channel in topic.channels.values()
+                    if not channel.is_ephemeral
+                ),
+            )
+            for topic in self._topics.values()
+            if not topic.is_ephemeral
+        )
+        return Metadata(topics=topics, version=version)
+
+    def close(self) -> None:
+        """Write everything to disk for the next run. Nothing can be published from here on."""
+        self._exiting = True
+        for topic in self._topics.values():
+            topic.close()
+
+    def snapshot(self) -> tuple[TopicStats, ...]:
+        """The state of all topics now, sorted by name."""
+        return tuple(self._topics[name].stats() for name in sorted(self._topics))

@@ -1,0 +1,392 @@
+"""A channel: one copy of a topic's messages, shared out among its subscribers.
+
+A message is in exactly one place: in the queue, in flight to one subscriber, or deferred. `pump` moves messages from
+the queue to subscribers that are ready; everything that makes a message or a subscriber available ends with it.
+
+Fairness: ready subscribers stand in a line. The first is given its share of what is queued (at most its window), then
+goes to the end, so with many consumers a burst is spread over them and with one it goes out in one piece.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import deque
+
+from emberq.base.clock import Clock
+from emberq.base.timers import NEVER, Timers
+from emberq.broker.batch import Span
+from emberq.broker.deferred import Deferred
+from emberq.broker.error import ExitingError, NotInFlightError, NotOwnerError, StoreError, TooManyConsumersError
+from emberq.broker.in_flight import InFlight, Run
+from emberq.broker.queue import HealthReport, MessageQueue
+from emberq.broker.stats import ChannelStats
+from emberq.broker.store import Store
+from emberq.broker.subscriber import Locality, Subscriber
+from emberq.storage.errors import DiskWriteError
+from emberq.wire.command import FIN_LINE_BYTES
+from emberq.wire.name import is_ephemeral
+
+MAX_HAND_OVER_BYTES = 256 * 1024
+"""How much one subscriber is given at a time, so that a full socket is noticed before memory fills behind it."""
+
+_log = logging.getLogger(__name__)
+
+
+class Channel:
+    """Owns its queue, what is in flight and what is deferred. Created by its topic."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        topic_name: str,
+        store: Store,
+        clock: Clock,
+        timers: Timers,
+        report_health: HealthReport,
+        mem_queue_size: int,
+        max_msg_timeout_ns: int,
+        max_consumers: int = 0,
+    ) -> None:
+        self.name = name
+        self.topic_name = topic_name
+        self.paused = False
+        self.message_count = 0
+        self.requeue_count = 0
+        self.timeout_count = 0
+        self._exiting = False
+        self._clock = clock
+        self._store = store
+        self._max_msg_timeout_ns = max_msg_timeout_ns
+        self._max_consumers = max_consumers
+        self._storage_name = f"{topic_name}:{name}"
+        self._hands_over_only = self.is_ephemeral and mem_queue_size == 0
+        """Without memory or disk, a message lives only if a subscriber takes it at once."""
+        self._queue = MessageQueue(
+            capacity=NEVER if self._hands_over_only else mem_queue_size,
+            backend=store.backend(self._storage_name),
+            report_health=report_health,
+        )
+        self._restored_due_ns = store.load_times(self._storage_name, "due")
+        """Wall-clock due times of messages that lie in the backend but are not to be delivered yet, by id."""
+        self._deferred = Deferred()
+        self._subscribers: list[Subscriber] = []
+        self._abandoned: list[InFlight] = []
+        """What consumers that have left still hold, until it times out."""
+        self._ready: tuple[deque[Subscriber], ...] = tuple(deque() for _ in Locality)
+        """The lines of subscribers with an open window, the nearest first."""
+        self._local_counts = [0] * len(Locality)
+        self._alarm = timers.alarm(self._on_time)
+
+    def __repr__(self) -> str:
+        return f"<Channel {self._storage_name} depth={self.depth} in_flight={self.in_flight_count}>"
+
+    @property
+    def is_ephemeral(self) -> bool:
+        return is_ephemeral(self.name)
+
+    @property
+    def depth(self) -> int:
+        return self._queue.depth
+
+    @property
+    def in_flight_count(self) -> int:
+        held = sum(subscriber.in_flight.count for subscriber in self._subscribers)
+        return held + sum(in_flight.count for in_flight in self._abandoned)
+
+    # Messages in.
+
+    def put(self, span: Span) -> None:
+        """Take in messages that were published; StoreError when the disk refuses some."""
+        self.message_count += span.stop - span.start
+        try:
+            self._queue.put(span)
+        except DiskWriteError as failure:
+            raise StoreError(str(failure)) from failure
+        finally:
+            self.pump()
+
+    def put_deferred(self, span: Span, *, delay_ns: int) -> None:
+        """Take in a message that was published to be delivered later."""
+        self.message_count += span.count
+        self._defer(span, self._clock.monotonic_ns() + delay_ns)
+
+    def _defer(self, span: Span, due_ns: int) -> None:
+        self._deferred.add(span, due_ns=due_ns)
+        self._alarm.set_earlier(due_ns)
+
+    def _put_again(self, spans: list[Span]) -> None:
+        """Return messages to the queue. They are nobody's any more, so the disk's refusal can only be logged."""
+        for span in spans:
+            try:
+                self._queue.put(span.compact())
+            except DiskWriteError as failure:
+                _log.error("CHANNEL(%s): failed to requeue %d messages - %s", self.name, span.count, failure)
+
+    # Messages out.
+
+    def pump(self) -> None:
+        """Hand queued messages to ready subscribers until one or the other runs out."""
+        if not self.paused and not self._exiting:
+            self._share_out()
+        if self._hands_over_only:
+            self._queue.empty()
+
+    def _share_out(self) -> None:
+        while depth := self._queue.depth:
+            line = next(filter(None, self._ready), None)
+            if line is None:
+                return
+            subscriber = line.popleft()
+            window = subscriber.window
+            if window <= 0:
+                subscriber.queued = False
+                continue
+            share = -(-depth // (len(line) + 1))
+            progress = self._hand_over(subscriber, min(window, share))
+            if subscriber.window > 0:
+                line.append(subscriber)
+            else:
+                subscriber.queued = False
+            if not progress:
+                return  # what the depth promises cannot be read just now
+
+    def _hand_over(self, subscriber: Subscriber, count: int) -> bool:
+        """Give a subscriber up to `count` messages; whether the queue gave any."""
+        now_ns = self._clock.monotonic_ns()
+        deadline_ns = now_ns + subscriber.msg_timeout_ns
+        frames: list[bytes] = []
+        frames_bytes = taken = delivered = 0
+        while taken < count and frames_bytes < MAX_HAND_OVER_BYTES:
+            disk_depth = self._queue.backend_depth
+            span = self._queue.take(max_count=count - taken, max_bytes=MAX_HAND_OVER_BYTES - frames_bytes)
+            if span is None:
+                break
+            taken += span.stop - span.start
+            from_memory = self._queue.backend_depth == disk_depth
+            for part in self._deliverable(span, subscriber):
+                batch, start, stop, attempts = part.batch, part.start, part.stop, part.attempts + 1
+                data = batch.frames(start, stop, attempts)
+                frames.append(data)
+                frames_bytes += len(data)
+                delivered += stop - start
+                if from_memory:
+                    self._local_counts[subscriber.locality] += stop - start
+                subscriber.in_flight.add(
+                    Run(batch, start, stop, attempts, delivered_ns=now_ns, deadline_ns=deadline_ns)
+                )
+        if frames:
+            subscriber.message_count += delivered
+            self._alarm.set_earlier(deadline_ns)
+            subscriber.sink.deliver(frames[0] if len(frames) == 1 else b"".join(frames))
+        return taken > 0
+
+    def _deliverable(self, span: Span, subscriber: Subscriber) -> list[Span]:
+        """What of a span goes to this subscriber now: not what is due later, nor what its sample leaves out."""
+        if not self._restored_due_ns and not subscriber.sample_rate:
+            return [span]
+        parts = [Span(span.batch, index, index + 1, span.attempts) for index in range(span.start, span.stop)]
+        if self._restored_due_ns:
+            parts = [part for part in parts if not self._defer_restored(part)]
+        if subscriber.sample_rate:
+            # The reference keeps draws of 0..rate, so that 0..rate of 0..99: one percent more than asked.
+            parts = [part for part in parts if random.randrange(100) <= subscriber.sample_rate]  # noqa: S311
+        return parts
+
+    def _defer_restored(self, part: Span) -> bool:
+        """Whether this message, from before a restart, still has to wait; then it does."""
+        due_wall_ns = self._restored_due_ns.pop(part.ids()[0], 0)
+        remaining_ns = due_wall_ns - self._clock.wall_ns()
+        if remaining_ns <= 0:
+            return False
+        self._defer(part.compact(), self._clock.monotonic_ns() + remaining_ns)
+        return True
+
+    # Subscribers.
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Let a consumer join. It gets nothing before it says how much it wants."""
+        if self._exiting:
+            raise ExitingError
+        if 0 < self._max_consumers <= len(self._subscribers):
+            raise TooManyConsumersError(self.topic_name, self.name, limit=self._max_consumers)
+        self._subscribers.append(subscriber)
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """A consumer left. What it held stays in flight until it times out."""
+        if subscriber not in self._subscribers:
+            return
+        self._subscribers.remove(subscriber)
+        subscriber.ready_count = 0
+        if subscriber.in_flight.count:
+            self._abandoned.append(subscriber.in_flight)
+
+    @property
+    def subscriber_count(self) -> int:
+        return len(self._subscribers)
+
+    def set_ready(self, subscriber: Subscriber, count: int) -> None:
+        """RDY."""
+        subscriber.ready_count = count
+        self._join_line(subscriber)
+
+    def block(self, subscriber: Subscriber) -> None:
+        """Its socket is full."""
+        subscriber.blocked = True
+
+    def unblock(self, subscriber: Subscriber) -> None:
+        """Its socket takes more again."""
+        subscriber.blocked = False
+        self._join_line(subscriber)
+
+    def _join_line(self, subscriber: Subscriber) -> None:
+        if not subscriber.queued and subscriber.window > 0:
+            subscriber.queued = True
+            self._ready[subscriber.locality].append(subscriber)
+        self.pump()
+
+    # Answers.
+
+    def finish(self, subscriber: Subscriber, lines: bytes) -> list[bytes]:
+        """FIN, many at once; the ids that this subscriber did not hold."""
+        unknown = subscriber.in_flight.finish(lines)
+        subscriber.finish_count += len(lines) // FIN_LINE_BYTES - len(unknown)
+        self._join_line(subscriber)
+        return unknown
+
+    def why_not(self, message_id: bytes) -> NotInFlightError | NotOwnerError:
+        """Why a subscriber that does not hold this message cannot answer it."""
+        others = [subscriber.in_flight for subscriber in self._subscribers]
+        if any(message_id in in_flight for in_flight in (*others, *self._abandoned)):
+            return NotOwnerError()
+        return NotInFlightError()
+
+    def requeue(self, subscriber: Subscriber, message_id: bytes, *, delay_ns: int) -> None:
+        """REQ."""
+        span = subscriber.in_flight.take(message_id)
+        if span is None:
+            raise self.why_not(message_id)
+        self.requeue_count += 1
+        subscriber.requeue_count += 1
+        if delay_ns > 0:
+            self._defer(span.compact(), self._clock.monotonic_ns() + delay_ns)
+        else:
+            try:
+                self._queue.put(span.compact())
+            except DiskWriteError as failure:
+                raise StoreError(str(failure)) from failure
+        self._join_line(subscriber)
+
+    def touch(self, subscriber: Subscriber, message_id: bytes, *, msg_timeout_ns: int) -> None:
+        """TOUCH."""
+        now_ns = self._clock.monotonic_ns()
+        touched = subscriber.in_flight.touch(
+            message_id, deadline_ns=now_ns + msg_timeout_ns, max_held_ns=self._max_msg_timeout_ns
+        )
+        if not touched:
+            raise self.why_not(message_id)
+        self._alarm.set_earlier(subscriber.in_flight.next_deadline_ns)
+
+    # Time.
+
+    def _on_time(self) -> None:
+        """Something is due: put back what timed out and what was deferred until now."""
+        now_ns = self._clock.monotonic_ns()
+        for subscriber in self._subscribers:
+            if self._time_out(subscriber.in_flight, now_ns):
+                self._join_line(subscriber)
+        for in_flight in self._abandoned:
+            self._time_out(in_flight, now_ns)
+        self._abandoned = [in_flight for in_flight in self._abandoned if in_flight.count]
+        self._put_again(self._deferred.take_due(now_ns))
+        self._alarm.set(self._next_due_ns())
+        self.pump()
+
+    def _time_out(self, in_flight: InFlight, now_ns: int) -> bool:
+        if in_flight.next_deadline_ns > now_ns:
+            return False
+        overdue = in_flight.take_overdue(now_ns)
+        self.timeout_count += sum(span.count for span in overdue)
+        self._put_again(overdue)
+        return bool(overdue)
+
+    def _next_due_ns(self) -> int:
+        deadlines = [subscriber.in_flight.next_deadline_ns for subscriber in self._subscribers]
+        deadlines += [in_flight.next_deadline_ns for in_flight in self._abandoned]
+        return min(self._deferred.next_due_ns, *deadlines, NEVER)
+
+    # The channel as a whole.
+
+    def pause(self) -> None:
+        """Deliver nothing for now; timeouts and deferrals go on."""
+        self.paused = True
+
+    def unpause(self) -> None:
+        self.paused = False
+        self.pump()
+
+    def empty(self) -> None:
+        """Drop every message, wherever it is."""
+        self._queue.empty()
+        self._deferred.take_all()
+        self._restored_due_ns.clear()
+        self._store.save_times(self._storage_name, "due", {})
+        self._abandoned.clear()
+        for subscriber in self._subscribers:
+            subscriber.in_flight.clear()
+            self._join_line(subscriber)
+        self._alarm.cancel()
+
+    def delete(self) -> None:
+        """Drop every message, close the consumers' connections and remove the files."""
+        self._exiting = True
+        self._close_consumers()
+        self.empty()
+        self._queue.delete()
+
+    def close(self) -> None:
+        """Write every message to disk for the next run, due times included."""
+        self._exiting = True
+        self._alarm.cancel()
+        self._close_consumers()
+        in_flight = [span for held in self._abandoned for span in held.take_all()]
+        self._abandoned.clear()
+        deferred = self._deferred.take_all()
+        counts = (self._queue.memory_count, sum(span.count for span in in_flight), len(deferred))
+        if any(counts):
+            _log.info(
+                "CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend", self.name, *counts
+            )
+        offset_ns = self._clock.wall_ns() - self._clock.monotonic_ns()
+        due_times = {span.ids()[0]: due_ns + offset_ns for due_ns, span in deferred}
+        try:
+            self._queue.close([*in_flight, *(span for _, span in deferred)])
+        except DiskWriteError as failure:
+            _log.error("CHANNEL(%s): failed to write messages to disk - %s", self.name, failure)
+        self._store.save_times(self._storage_name, "due", {**self._restored_due_ns, **due_times})
+
+    def _close_consumers(self) -> None:
+        for subscriber in list(self._subscribers):
+            self.unsubscribe(subscriber)
+            subscriber.sink.close()
+        for line in self._ready:
+            line.clear()
+
+    def stats(self) -> ChannelStats:
+        """What the channel holds now."""
+        return ChannelStats(
+            name=self.name,
+            depth=self.depth,
+            backend_depth=self._queue.backend_depth,
+            in_flight_count=self.in_flight_count,
+            deferred_count=len(self._deferred),
+            message_count=self.message_count,
+            requeue_count=self.requeue_count,
+            timeout_count=self.timeout_count,
+            paused=self.paused,
+            zone_local_msg_count=self._local_counts[Locality.ZONE],
+            region_local_msg_count=self._local_counts[Locality.REGION],
+            global_msg_count=self._local_counts[Locality.GLOBAL],
+            clients=tuple(subscriber.sink.stats() for subscriber in self._subscribers),
+        )

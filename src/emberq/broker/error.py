@@ -1,0 +1,49 @@
+"""What the broker refuses.
+
+    BrokerError
+    ├── ExitingError             the topic or channel is being deleted, or the broker is shutting down
+    ├── StoreError               the disk refused to take a message
+    ├── TooManyConsumersError    the channel is full
+    ├── NotInFlightError         an answer to a message that is not in flight
+    └── NotOwnerError            an answer to a message that is in flight to somebody else
+
+Their texts are what clients get to read.
+"""
+
+from __future__ import annotations
+
+
+class BrokerError(Exception):
+    """The broker refused; the text says why, in the words of the reference."""
+
+
+class ExitingError(BrokerError):
+    """The topic or channel is on its way out."""
+
+    def __init__(self) -> None:
+        super().__init__("exiting")
+
+
+class StoreError(BrokerError):
+    """Not all of it could be stored."""
+
+
+class TooManyConsumersError(BrokerError):
+    """The channel has as many consumers as it may have."""
+
+    def __init__(self, topic: str, channel: str, *, limit: int) -> None:
+        super().__init__(f"consumers for {topic}:{channel} exceeds limit of {limit}")
+
+
+class NotInFlightError(BrokerError):
+    """The message was answered before, timed out, or never existed."""
+
+    def __init__(self) -> None:
+        super().__init__("ID not in flight")
+
+
+class NotOwnerError(BrokerError):
+    """Only the connection that got a message may answer it."""
+
+    def __init__(self) -> None:
+        super().__init__("client does not own message")

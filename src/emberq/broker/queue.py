@@ -1,0 +1,113 @@
+"""The queue of a topic or channel: memory first, then disk.
+
+Memory holds at most `capacity` messages; what comes while it is full goes to the backend. When both hold messages they
+are served in turn, because the ones on disk may be older or younger than the ones in memory, and neither may starve.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from emberq.broker.batch import Span, spans_of_records
+from emberq.storage.backend import Backend
+from emberq.storage.errors import DiskWriteError
+
+HealthReport = Callable[[str | None], None]
+"""Told the outcome of each write to disk: None, or what went wrong."""
+
+
+class MessageQueue:
+    """Spans in order. Owned by its topic or channel."""
+
+    def __init__(self, *, capacity: int, backend: Backend, report_health: HealthReport) -> None:
+        self._capacity = capacity
+        self._backend = backend
+        self._report_health = report_health
+        self._memory: deque[Span] = deque()
+        self._memory_count = 0
+        """Messages in `_memory`; never above `_capacity`, except for what `put_back` returned."""
+        self._disk_is_next = False
+
+    @property
+    def depth(self) -> int:
+        return self._memory_count + self._backend.depth
+
+    @property
+    def memory_count(self) -> int:
+        return self._memory_count
+
+    @property
+    def backend_depth(self) -> int:
+        return self._backend.depth
+
+    def put(self, span: Span) -> None:
+        """Append the messages of `span`, which now belongs to the queue; DiskWriteError when the disk refuses some."""
+        count = span.stop - span.start
+        room = self._capacity - self._memory_count
+        if count <= room:
+            self._memory.append(span)
+            self._memory_count += count
+            return
+        if room > 0:
+            self._memory.append(span.split(room))
+            self._memory_count += room
+        self._write(span)
+
+    def put_back(self, span: Span) -> None:
+        """Return what was taken and not used, to the front."""
+        self._memory.appendleft(span)
+        self._memory_count += span.count
+
+    def take(self, *, max_count: int, max_bytes: int) -> Span | None:
+        """Remove some of the next messages: at least one, at most `max_count`; None when there are none."""
+        if self._memory and not (self._disk_is_next and self._backend.depth):
+            self._disk_is_next = True
+            return self._take_from_memory(max_count, max_bytes)
+        self._disk_is_next = False
+        records = self._backend.take(max_count=max_count, max_bytes=max_bytes)
+        if records is None:
+            return self._take_from_memory(max_count, max_bytes) if self._memory else None
+        first, *others = spans_of_records(records)
+        for span in reversed(others):
+            self.put_back(span)
+        return first
+
+    def _take_from_memory(self, max_count: int, max_bytes: int) -> Span:
+        span = self._memory[0]
+        count = span.batch.fitting(span.start, max_count=min(max_count, span.stop - span.start), max_bytes=max_bytes)
+        self._memory_count -= count
+        if count < span.stop - span.start:
+            return span.split(count)
+        return self._memory.popleft()
+
+    def empty(self) -> None:
+        """Drop everything."""
+        self._memory.clear()
+        self._memory_count = 0
+        self._backend.empty()
+
+    def close(self, extra: list[Span]) -> None:
+        """Write memory and then `extra` to the backend, for the next run to find, and close it."""
+        spans = [*self._memory, *extra]
+        self._memory.clear()
+        self._memory_count = 0
+        try:
+            for span in spans:
+                self._write(span)
+        finally:
+            self._backend.close()
+
+    def delete(self) -> None:
+        """Drop everything, files included."""
+        self._memory.clear()
+        self._memory_count = 0
+        self._backend.delete()
+
+    def _write(self, span: Span) -> None:
+        try:
+            self._backend.put(span.records())
+        except DiskWriteError as failure:
+            self._report_health(str(failure))
+            raise
+        self._report_health(None)

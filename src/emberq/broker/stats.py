@@ -1,0 +1,66 @@
+"""Snapshots of what the broker holds: immutable, taken at one moment, safe to hand to anyone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStats:
+    """One connection."""
+
+    client_id: str = ""
+    hostname: str = ""
+    user_agent: str = ""
+    remote_address: str = ""
+    state: int = 0
+    ready_count: int = 0
+    in_flight_count: int = 0
+    message_count: int = 0
+    finish_count: int = 0
+    requeue_count: int = 0
+    connect_ts: int = 0
+    sample_rate: int = 0
+    deflate: bool = False
+    snappy: bool = False
+    tls: bool = False
+    topology_zone: str = ""
+    topology_region: str = ""
+    pub_counts: tuple[tuple[str, int], ...] = ()
+    """How many messages it published, by topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStats:
+    """One channel."""
+
+    name: str
+    depth: int
+    backend_depth: int
+    in_flight_count: int
+    deferred_count: int
+    message_count: int
+    requeue_count: int
+    timeout_count: int
+    paused: bool
+    zone_local_msg_count: int
+    region_local_msg_count: int
+    global_msg_count: int
+    clients: tuple[ClientStats, ...]
+
+    @property
+    def client_count(self) -> int:
+        return len(self.clients)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """One topic."""
+
+    name: str
+    channels: tuple[ChannelStats, ...]
+    depth: int
+    backend_depth: int
+    message_count: int
+    message_bytes: int
+    paused: bool

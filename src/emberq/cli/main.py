@@ -1,0 +1,71 @@
+"""The `emberq` command: everything emberq can do, as subcommands.
+
+`emberq nsqd …` is the same as `nsqd …`. A subcommand's module is imported only when it is called for.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from emberq import NSQ_VERSION, __version__
+from emberq.base.printable import quoted
+
+
+@dataclass(frozen=True, slots=True)
+class Subcommand:
+    """A word after `emberq`, and the module whose `main(argv)` it runs."""
+
+    name: str
+    module: str
+    summary: str
+
+    def run(self, argv: Sequence[str]) -> int:
+        """Run it with the words that follow its name; the exit status."""
+        main: Callable[[Sequence[str]], int] = import_module(self.module).main
+        return main(argv)
+
+
+SUBCOMMANDS = (Subcommand("nsqd", "emberq.cli.nsqd", "the daemon that receives, queues and delivers messages"),)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the subcommand that `argv` names; the exit status."""
+    words = sys.argv[1:] if argv is None else argv
+    if not words:
+        sys.stderr.write(usage())
+        return 2
+    first = words[0]
+    if first in ("-h", "-help", "--help"):
+        sys.stdout.write(usage())
+        return 0
+    if first in ("-version", "--version"):
+        print(f"emberq {__version__} (nsq {NSQ_VERSION}, python {platform.python_version()})")
+        return 0
+    for subcommand in SUBCOMMANDS:
+        if subcommand.name == first:
+            return subcommand.run(words[1:])
+    print(f"emberq: unknown command {quoted(first)}", file=sys.stderr)
+    sys.stderr.write(usage())
+    return 2
+
+
+def usage() -> str:
+    """The list of subcommands."""
+    width = max(len(subcommand.name) for subcommand in SUBCOMMANDS)
+    lines = [f"  {subcommand.name:{width}}  {subcommand.summary}\n" for subcommand in SUBCOMMANDS]
+    return (
+        "Usage: emberq <command> [flags]\n\n"
+        "Commands (emberq <command> --help tells more):\n"
+        f"{''.join(lines)}\n"
+        "Flags:\n"
+        "  --version  print the versions and exit\n"
+        "  --help     print this text and exit\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""From a daemon's command line to its options, or to the exit that the command line called for.
+
+0  --help, --version
+1  a config file or a setting that cannot be used: one FATAL log line
+2  a mistake on the command line: the mistake and the usage on standard error
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from emberq import NSQ_VERSION
+from emberq.base import goflag, log
+from emberq.base.kinds import SettingError
+from emberq.base.reference import render_help
+from emberq.base.settings import SettingTable
+
+logger = logging.getLogger(__name__)
+
+
+class DaemonOptions(Protocol):
+    """What the options of every daemon have."""
+
+    @property
+    def log_prefix(self) -> str: ...
+
+    @property
+    def log_level(self) -> log.LogLevel: ...
+
+
+OptionsT = TypeVar("OptionsT", bound=DaemonOptions)
+
+
+class Finished(Exception):
+    """There is nothing to run: the process ends with `status`."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+def version_line(program: str) -> str:
+    """What `--version` prints and a daemon logs first."""
+    return f"{program} v{NSQ_VERSION} (built w/python{platform.python_version()})"
+
+
+def read_options(table: SettingTable, options_class: type[OptionsT], argv: Sequence[str]) -> OptionsT:
+    """The options that flags and config file ask for, with logging set up as they say; or `Finished`."""
+    try:
+        given = table.load(argv)
+    except goflag.HelpRequested:
+        _print_usage(table)
+        raise Finished(0) from None
+    except goflag.FlagError as error:
+        print(error, file=sys.stderr)
+        _print_usage(table)
+        raise Finished(2) from error
+    except SettingError as error:
+        log.configure(prefix=f"[{table.program}] ", level=log.LogLevel.INFO)
+        logger.critical("%s", error)
+        raise Finished(1) from error
+    if given.version_asked:
+        print(version_line(table.program))
+        raise Finished(0)
+    options = options_class(**given.options)
+    log.configure(prefix=options.log_prefix, level=options.log_level)
+    for key in given.unknown_keys:
+        logger.warning("config file: %s is not a setting of %s, ignored", key, table.program)
+    return options
+
+
+def _print_usage(table: SettingTable) -> None:
+    columns = shutil.get_terminal_size(fallback=(100, 24)).columns
+    sys.stderr.write(render_help(table, width=min(max(columns, 72), 110)))

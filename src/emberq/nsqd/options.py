@@ -1,0 +1,263 @@
+"""Every setting of nsqd, declared once: as a flag, a config key, a line of help and a field of `Options`.
+
+`Options()` is a valid nsqd with all defaults. `validated` is for the moment of starting: it applies the rules that
+tie settings together and refuses what cannot work, in NSQ's own words where NSQ has them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import socket
+import zlib
+from dataclasses import dataclass
+
+from emberq.base.address import MAX_PORT, AddressError, parse_address
+from emberq.base.clock import NS_PER_SECOND
+from emberq.base.kinds import BOOLEAN, LOG_LEVEL, SettingError
+from emberq.base.log import LogLevel
+from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, Setting, SettingTable
+from emberq.nsqd.tls_setting import TLS_MIN_VERSION, TLS_REQUIRED, TlsRequired, TlsVersion
+
+NODE_ID_LIMIT = 1024
+"""A message id has ten bits for the node that made it."""
+
+
+class OptionsError(Exception):
+    """Options that nsqd cannot start with; the text says which and why."""
+
+
+def node_id_of(hostname: str) -> int:
+    """The node id of a machine that was not given one: the same after every restart, spread over all ids."""
+    digest = hashlib.md5(hostname.encode(), usedforsecurity=False).digest()
+    return zlib.crc32(digest) % NODE_ID_LIMIT
+
+
+def _own_node_id() -> int:
+    return node_id_of(socket.gethostname())
+
+
+_GENERAL = Group(GENERAL)
+_NETWORK = Group("Network")
+_DISCOVERY = Group("Discovery and authorization")
+_STORAGE = Group("Storage")
+_QUEUES = Group("Timeouts and deferred messages")
+_LIMITS = Group("Limits on clients and messages")
+_STATISTICS = Group("Statistics")
+_TLS = Group("TLS")
+_COMPRESSION = Group("Compression")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What nsqd is to do. Names are the flags' names; a duration's name ends in its unit, `_ns`."""
+
+    log_level: LogLevel = _GENERAL.declare(  # noqa: RUF009 - it makes a field
+        LOG_LEVEL, LogLevel.INFO, "least grave log lines to show: debug, info, warn, error or fatal"
+    )
+    log_prefix: str = _GENERAL.text("[nsqd] ", "start of every log line")
+    node_id: int = _GENERAL.integer(
+        _own_node_id,
+        "number of this nsqd in the ids of its messages, 0 to 1023; unique in the cluster",
+        key="id",
+        default_text="made from the hostname",
+    )
+
+    tcp_address: str = _NETWORK.text(
+        "0.0.0.0:4150",
+        "where to listen for clients; a path means a Unix socket",
+        placeholder="address",
+    )
+    http_address: str = _NETWORK.text(
+        "0.0.0.0:4151",
+        "where to listen for HTTP; a path means a Unix socket, empty turns it off",
+        placeholder="address",
+    )
+    https_address: str = _NETWORK.text(
+        "0.0.0.0:4152",
+        "where to listen for HTTPS, if there is a certificate; empty turns it off",
+        placeholder="address",
+    )
+    broadcast_address: str = _NETWORK.text(
+        socket.gethostname,
+        "name under which nsqlookupd lists this nsqd; clients must be able to reach it",
+        placeholder="host",
+        default_text="the hostname",
+    )
+    broadcast_tcp_port: int = _NETWORK.integer(
+        0,
+        "TCP port that nsqlookupd lists; 0 means the one listened on",
+        at_least=0,
+        at_most=MAX_PORT,
+    )
+    broadcast_http_port: int = _NETWORK.integer(
+        0,
+        "HTTP port that nsqlookupd lists; 0 means the one listened on",
+        at_least=0,
+        at_most=MAX_PORT,
+    )
+
+    lookupd_tcp_address: tuple[str, ...] = _DISCOVERY.strings(
+        "an nsqlookupd to register with", placeholder="host:port", key="nsqlookupd_tcp_addresses"
+    )
+    auth_http_address: tuple[str, ...] = _DISCOVERY.strings(
+        "an authorization server, host:port or URL", placeholder="address", key="auth_http_addresses"
+    )
+    auth_http_request_method: str = _DISCOVERY.text(
+        "get", "how to ask the authorization server: get or post", placeholder="method"
+    )
+    http_client_connect_timeout_ns: int = _DISCOVERY.duration(
+        "2s", "longest time to connect to nsqlookupd's HTTP or an authorization server"
+    )
+    http_client_request_timeout_ns: int = _DISCOVERY.duration("5s", "longest time for a whole request to them")
+    topology_region: str = _DISCOVERY.text("", "region this nsqd stands in", placeholder="name")
+    topology_zone: str = _DISCOVERY.text("", "zone of the region this nsqd stands in", placeholder="name")
+    enable_experiment: tuple[str, ...] = _DISCOVERY.strings(
+        "turn on an experiment: topology-aware-consumption", placeholder="name"
+    )
+
+    data_path: str = _STORAGE.text(
+        "", "directory for messages and metadata; empty means the current one", placeholder="directory"
+    )
+    mem_queue_size: int = _STORAGE.integer(
+        10_000, "messages kept in memory, per topic and per channel; the rest goes to disk", at_least=0
+    )
+    max_bytes_per_file: int = _STORAGE.integer(
+        104_857_600, "size at which a disk queue starts its next file", at_least=1
+    )
+    sync_every: int = _STORAGE.integer(
+        2_500, "disk reads and writes between syncs; 0 syncs on each, negative only by time"
+    )
+    sync_timeout_ns: int = _STORAGE.duration("2s", "longest time between a write and its sync", at_least="1ms")
+
+    msg_timeout_ns: int = _QUEUES.duration(
+        "1m", "time a consumer has to answer a message before it is queued again", at_least="1ms"
+    )
+    max_msg_timeout_ns: int = _QUEUES.duration(
+        "15m", "longest such time a client may ask for, touches included", at_least="1ms"
+    )
+    max_req_timeout_ns: int = _QUEUES.duration("1h", "longest delay of a requeued or deferred message")
+    queue_scan_worker_pool_max: int = _QUEUES.integer(4, "accepted for compatibility: timeouts need no workers here")
+    queue_scan_selection_count: int = _QUEUES.integer(20, "accepted for compatibility: timeouts need no scan here")
+
+    max_msg_size: int = _LIMITS.integer(1_048_576, "largest message in bytes", at_least=1)
+    max_body_size: int = _LIMITS.integer(5_242_880, "largest body of a command in bytes", at_least=1)
+    max_rdy_count: int = _LIMITS.integer(2_500, "largest RDY a client may set", at_least=0)
+    max_heartbeat_interval_ns: int = _LIMITS.duration("1m", "longest time between heartbeats a client may ask for")
+    max_output_buffer_size: int = _LIMITS.integer(
+        65_536, "largest output buffer in bytes a client may ask for", at_least=0
+    )
+    max_output_buffer_timeout_ns: int = _LIMITS.duration(
+        "30s", "longest time a client may ask for between flushes of its output buffer"
+    )
+    min_output_buffer_timeout_ns: int = _LIMITS.duration("25ms", "shortest such time a client may ask for")
+    output_buffer_timeout_ns: int = _LIMITS.duration("250ms", "time between flushes for a client that asks for none")
+    max_channel_consumers: int = _LIMITS.integer(
+        0, "largest number of consumers of one channel; 0 means no limit", at_least=0
+    )
+
+    statsd_address: str = _STATISTICS.text(
+        "", "statsd daemon to push statistics to over UDP; empty turns it off", placeholder="host:port"
+    )
+    statsd_interval_ns: int = _STATISTICS.duration("1m", "time between pushes to statsd", at_least="1ms")
+    statsd_mem_stats: bool = _STATISTICS.boolean("push statistics of memory too", default=True)
+    statsd_prefix: str = _STATISTICS.text(
+        "nsq.%s", "start of every statsd key; %s stands for host and port of this nsqd"
+    )
+    statsd_udp_packet_size: int = _STATISTICS.integer(
+        508, "largest datagram to statsd in bytes", at_least=1, at_most=65_507
+    )
+    statsd_exclude_ephemeral: bool = _STATISTICS.boolean("leave out ephemeral topics and channels", default=False)
+    e2e_processing_latency_percentile: tuple[float, ...] = _STATISTICS.floats(
+        "percentile of the time from publish to finish to keep, above 0 and up to 1; commas separate several",
+        key="e2e_processing_latency_percentiles",
+    )
+    e2e_processing_latency_window_time_ns: int = _STATISTICS.duration(
+        "10m", "time that those percentiles cover", at_least="1ms"
+    )
+
+    tls_cert: str = _TLS.text("", "certificate, PEM", placeholder="file")
+    tls_key: str = _TLS.text("", "its private key, PEM", placeholder="file")
+    tls_client_auth_policy: str = _TLS.text(
+        "",
+        "ask clients for a certificate: require takes any, require-verify checks it; implies --tls-required",
+        placeholder="policy",
+    )
+    tls_root_ca_file: str = _TLS.text(
+        "", "authorities that sign clients and authorization servers, PEM", placeholder="file"
+    )
+    tls_required: TlsRequired = _TLS.declare(  # noqa: RUF009 - it makes a field
+        TLS_REQUIRED,
+        TlsRequired.NO,
+        "refuse clients without TLS; tcp-https still allows plain HTTP",
+    )
+    tls_min_version: TlsVersion = _TLS.declare(  # noqa: RUF009 - it makes a field
+        TLS_MIN_VERSION, TlsVersion.TLS_1_0, "lowest version of TLS: tls1.0, tls1.1, tls1.2 or tls1.3"
+    )
+
+    deflate: bool = _COMPRESSION.boolean("let clients ask for deflate", default=True)
+    max_deflate_level: int = _COMPRESSION.integer(
+        6, "highest level of deflate a client may ask for, 1 to 9: higher costs more CPU"
+    )
+    snappy: bool = _COMPRESSION.boolean("let clients ask for snappy", default=True)
+
+    client_timeout_ns: int = 60 * NS_PER_SECOND
+    """Silence after which a client is gone; its half is the default heartbeat. No flag, as in NSQ."""
+
+    def validated(self) -> Options:
+        """These options as nsqd runs with them; OptionsError for the first that cannot work."""
+        if not 1 <= self.max_deflate_level <= 9:
+            raise OptionsError("--max-deflate-level must be [1,9]")
+        if not 0 <= self.node_id < NODE_ID_LIMIT:
+            raise OptionsError(f"--node-id must be [0,{NODE_ID_LIMIT})")
+        tls_required = self._effective_tls_required()
+        if tls_required is not TlsRequired.NO and not self.tls_cert and not self.tls_key:
+            raise OptionsError("cannot require TLS client connections without TLS key and cert")
+        if self.auth_http_request_method not in ("get", "post"):
+            raise OptionsError("--auth-http-request-method must be post or get")
+        for percentile in self.e2e_processing_latency_percentile:
+            if not 0 < percentile <= 1:
+                raise OptionsError(f"invalid E2E processing latency percentile: {repr(percentile).removesuffix('.0')}")
+        self._check_ranges()
+        self._check_listeners()
+        highest_first = tuple(sorted(self.e2e_processing_latency_percentile, reverse=True))
+        return dataclasses.replace(self, tls_required=tls_required, e2e_processing_latency_percentile=highest_first)
+
+    def _effective_tls_required(self) -> TlsRequired:
+        """A client that must show a certificate must speak TLS."""
+        if self.tls_client_auth_policy and self.tls_required is TlsRequired.NO:
+            return TlsRequired.YES
+        return self.tls_required
+
+    def _check_ranges(self) -> None:
+        try:
+            SETTINGS.check_ranges(self)
+        except SettingError as error:
+            raise OptionsError(str(error)) from error
+
+    def _check_listeners(self) -> None:
+        if not self.tcp_address:
+            raise OptionsError("--tcp-address must not be empty")
+        for address in filter(None, (self.tcp_address, self.http_address)):
+            try:
+                parse_address(address)
+            except AddressError as error:
+                raise OptionsError(f"listen ({address}) failed - {error}") from error
+
+
+def _deprecated(attribute: str) -> Setting:
+    return Setting(
+        attribute=attribute,
+        kind=BOOLEAN,
+        default=False,
+        meaning="deprecated, has no effect",
+        heading=GENERAL,
+        renamed_key="",
+    )
+
+
+SETTINGS = SettingTable(
+    "nsqd",
+    options_class=Options,
+    command=(VERSION, CONFIG, _deprecated("verbose"), _deprecated("worker_id")),
+)

@@ -1,0 +1,69 @@
+"""What all sessions of one nsqd share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import emberq
+from emberq.base.clock import NS_PER_MS, Clock
+from emberq.base.timers import Timers
+from emberq.broker.broker import Broker
+from emberq.broker.subscriber import Locality
+from emberq.nsqd.options import Options
+from emberq.nsqd.tls_setting import TlsRequired
+from emberq.wire.decoder import Limits
+from emberq.wire.negotiation import ConnectionSettings, ServerLimits
+
+if TYPE_CHECKING:
+    from emberq.nsqd.session import Session
+
+TOPOLOGY_EXPERIMENT = "topology-aware-consumption"
+
+
+class Service:
+    """The broker, the clock and the limits, as a session needs them. Owned by the daemon."""
+
+    def __init__(self, options: Options, *, broker: Broker, clock: Clock, timers: Timers) -> None:
+        self.broker = broker
+        self.clock = clock
+        self.timers = timers
+        self.sessions: set[Session] = set()
+        self.tls_required = options.tls_required is not TlsRequired.NO
+        self.command_limits = Limits(
+            max_msg_size=options.max_msg_size,
+            max_body_size=options.max_body_size,
+            max_req_timeout_ms=options.max_req_timeout_ns // NS_PER_MS,
+            max_rdy_count=options.max_rdy_count,
+        )
+        self.server_limits = ServerLimits(
+            version=emberq.NSQ_VERSION,
+            max_rdy_count=options.max_rdy_count,
+            max_heartbeat_interval_ms=options.max_heartbeat_interval_ns // NS_PER_MS,
+            max_output_buffer_size=options.max_output_buffer_size,
+            min_output_buffer_timeout_ms=options.min_output_buffer_timeout_ns // NS_PER_MS,
+            max_output_buffer_timeout_ms=options.max_output_buffer_timeout_ns // NS_PER_MS,
+            max_msg_timeout_ms=options.max_msg_timeout_ns // NS_PER_MS,
+            max_deflate_level=options.max_deflate_level,
+            deflate=False,
+            snappy=False,
+            topology_region=options.topology_region,
+            topology_zone=options.topology_zone,
+        )
+        self.default_settings = ConnectionSettings(
+            client_id="",
+            hostname="",
+            heartbeat_interval_ms=options.client_timeout_ns // 2 // NS_PER_MS,
+            output_buffer_timeout_ms=options.output_buffer_timeout_ns // NS_PER_MS,
+            msg_timeout_ms=options.msg_timeout_ns // NS_PER_MS,
+        )
+        self._knows_topology = TOPOLOGY_EXPERIMENT in options.enable_experiment
+        self._zone = options.topology_zone
+        self._region = options.topology_region
+
+    def locality(self, settings: ConnectionSettings) -> Locality:
+        """How near a client with these settings is, if nsqd is to care."""
+        if self._knows_topology and self._zone and settings.topology_zone == self._zone:
+            return Locality.ZONE
+        if self._knows_topology and self._region and settings.topology_region == self._region:
+            return Locality.REGION
+        return Locality.GLOBAL

@@ -1,0 +1,455 @@
+"""A client's connection: bytes to commands, commands to the broker, frames back.
+
+Everything that arrives in one packet is decoded, executed and answered before `data_received` returns; the event loop
+sends what was written for a connection in one go at the end of its turn.
+
+Output buffering. A client may ask that message frames be held until its buffer is full or a timeout has passed. Held
+frames leave early with any other frame, and when the client can take no more messages anyway. The held data would only
+save system calls, and here a turn of the loop already gathers what there is to send; so a client that accepts the
+server's default timeout gets its messages at once. One that asks for another timeout gets what it asked for.
+
+Back-pressure. A full socket blocks its own subscriber and nobody else. A client that goes on sending commands but does
+not read the answers is not read from either. One that does not read for a whole heartbeat interval is cut off.
+
+Time. One alarm serves heartbeat, deadlines and flushes; reading moves the read deadline without touching it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
+from emberq.base.timers import NEVER
+from emberq.broker.channel import Channel
+from emberq.broker.error import BrokerError
+from emberq.broker.stats import ClientStats
+from emberq.broker.subscriber import Subscriber
+from emberq.storage.errors import StorageError
+from emberq.wire import error, frame
+from emberq.wire.command import (
+    Auth,
+    Cls,
+    Command,
+    DeferredPublish,
+    Fin,
+    Identify,
+    Nop,
+    Publish,
+    Rdy,
+    Req,
+    Sub,
+    Touch,
+)
+from emberq.wire.decoder import CommandDecoder
+from emberq.wire.error import ClientError, FatalError, ProtocolError, SilentClose
+from emberq.wire.negotiation import ConnectionSettings, negotiate, parse_request
+
+if TYPE_CHECKING:
+    from emberq.nsqd.service import Service
+
+MAX_UNREAD_REPLY_BYTES = 1024 * 1024
+"""Answers that a client has not read before we stop reading its commands."""
+CLOSE_GRACE_NS = 5 * NS_PER_SECOND
+"""How long a last frame may take to leave before the connection is cut."""
+
+_log = logging.getLogger(__name__)
+_Refusal = (BrokerError, StorageError)
+
+
+class Session(asyncio.Protocol):
+    """One connection. Owned by the event loop; registered with the service while it is open."""
+
+    __slots__ = (
+        "_alarm",
+        "_blocked_since_ns",
+        "_channel",
+        "_closing",
+        "_connected_ns",
+        "_decoder",
+        "_delivery_settings",
+        "_flush_due_ns",
+        "_heartbeat_due_ns",
+        "_held",
+        "_held_bytes",
+        "_holds_output",
+        "_last_command_ns",
+        "_pub_counts",
+        "_reading_paused",
+        "_remote_address",
+        "_service",
+        "_settings",
+        "_subscriber",
+        "_transport",
+    )
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._decoder = CommandDecoder(service.command_limits)
+        self._decoder.tls_required = service.tls_required
+        self._settings = service.default_settings
+        """What the client has negotiated, or the defaults."""
+        self._delivery_settings: ConnectionSettings | None = None
+        """The settings of the first IDENTIFY: later ones do not change how messages are delivered."""
+        self._alarm = service.timers.alarm(self._on_time)
+        self._transport: asyncio.Transport
+        self._remote_address = ""
+        self._connected_ns = 0
+        self._last_command_ns = 0
+        self._heartbeat_due_ns = NEVER
+        self._flush_due_ns = NEVER
+        self._blocked_since_ns = NEVER
+        """Since when the socket has not taken more; NEVER while it does."""
+        self._reading_paused = False
+        self._closing = False
+        self._holds_output = False
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._channel: Channel | None = None
+        self._subscriber: Subscriber | None = None
+        self._pub_counts: dict[str, int] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Session {self._remote_address} {self._decoder.state.name}>"
+
+    # The event loop's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        host = peer[0] if isinstance(peer, tuple) else ""
+        self._remote_address = _format_peer(peer)
+        self._settings = replace(self._settings, client_id=host, hostname=host)
+        now_ns = self._service.clock.monotonic_ns()
+        self._connected_ns = self._service.clock.wall_ns()
+        self._last_command_ns = now_ns
+        self._service.sessions.add(self)
+        self._alarm.set(self._next_due_ns())
+        _log.info("TCP: new client(%s)", self._remote_address)
+
+    def data_received(self, data: bytes) -> None:
+        decoder = self._decoder
+        if self._closing:
+            return
+        greeted = decoder.greeted
+        decoder.feed(data)
+        try:
+            command = decoder.next_command()
+            if command is not None:
+                self._last_command_ns = self._service.clock.monotonic_ns()
+            while command is not None:
+                _HANDLERS[type(command)](self, command)
+                if self._closing:
+                    return
+                command = decoder.next_command()
+        except FatalError as wrong:
+            self._fail(wrong)
+        if not greeted and decoder.greeted:
+            self._start_heartbeat()
+
+    def eof_received(self) -> bool:
+        try:
+            self._decoder.eof()
+        except FatalError as wrong:
+            self._fail(wrong)
+        return False  # the loop closes the connection, after what was written has left
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
+        self._closing = True
+        self._alarm.cancel()
+        self._service.sessions.discard(self)
+        if self._subscriber is not None and self._channel is not None:
+            self._channel.unsubscribe(self._subscriber)
+            self._service.broker.leave(self._channel)
+        _log.info("PROTOCOL(V2): [%s] exiting", self._remote_address)
+
+    def pause_writing(self) -> None:
+        self._blocked_since_ns = self._service.clock.monotonic_ns()
+        self._alarm.set_earlier(self._next_due_ns())
+        if self._subscriber is not None and self._channel is not None:
+            self._channel.block(self._subscriber)
+
+    def resume_writing(self) -> None:
+        self._blocked_since_ns = NEVER
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+        if self._subscriber is not None and self._channel is not None:
+            self._channel.unblock(self._subscriber)
+
+    # Writing.
+
+    def _reply(self, data: bytes) -> None:
+        """Send what is not a message; what is held goes before it."""
+        if self._held:
+            self._flush()
+        self._transport.write(data)
+        if self._blocked_since_ns != NEVER:
+            self._stop_reading_beyond_limit()
+
+    def _stop_reading_beyond_limit(self) -> None:
+        if not self._reading_paused and self._transport.get_write_buffer_size() > MAX_UNREAD_REPLY_BYTES:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def deliver(self, frames: bytes) -> None:
+        """Send message frames, or hold them if the client asked for that."""
+        if not self._holds_output:
+            self._transport.write(frames)
+            return
+        self._held.append(frames)
+        self._held_bytes += len(frames)
+        if self._held_bytes >= self._settings.output_buffer_size or not self._is_ready():
+            self._flush()
+        elif self._flush_due_ns == NEVER and self._settings.output_buffer_timeout_ms:
+            timeout_ns = self._settings.output_buffer_timeout_ms * NS_PER_MS
+            self._flush_due_ns = self._service.clock.monotonic_ns() + timeout_ns
+            self._alarm.set_earlier(self._flush_due_ns)
+
+    def _is_ready(self) -> bool:
+        subscriber = self._subscriber
+        return subscriber is not None and subscriber.ready_count > subscriber.in_flight.count
+
+    def _flush(self) -> None:
+        self._flush_due_ns = NEVER
+        if self._held:
+            self._transport.write(b"".join(self._held))
+            self._held.clear()
+            self._held_bytes = 0
+
+    def _fail(self, wrong: FatalError) -> None:
+        """Tell the client what is wrong, and close."""
+        if wrong.topic is not None:
+            self._service.broker.topic(wrong.topic)
+        _log.error("[%s] - %s", self._remote_address, wrong)
+        if isinstance(wrong, SilentClose):
+            self.close()
+        else:
+            self._reply(frame.error(wrong.data))
+            self.close()
+
+    def close(self) -> None:
+        """Close once what was written has left, which may not take long."""
+        if self._closing:
+            return
+        self._closing = True
+        self._alarm.set(self._service.clock.monotonic_ns() + CLOSE_GRACE_NS)
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._closing = True
+        self._transport.abort()
+
+    # Time.
+
+    def _start_heartbeat(self) -> None:
+        interval_ms = self._settings.heartbeat_interval_ms
+        self._heartbeat_due_ns = self._service.clock.monotonic_ns() + interval_ms * NS_PER_MS if interval_ms else NEVER
+        self._alarm.set(self._next_due_ns())
+
+    def _next_due_ns(self) -> int:
+        return min(self._heartbeat_due_ns, self._flush_due_ns, self._read_deadline_ns, self._write_deadline_ns)
+
+    @property
+    def _read_deadline_ns(self) -> int:
+        """When a client that sends no whole command is given up: after two heartbeats."""
+        interval_ms = self._settings.heartbeat_interval_ms
+        return self._last_command_ns + 2 * interval_ms * NS_PER_MS if interval_ms else NEVER
+
+    @property
+    def _write_deadline_ns(self) -> int:
+        """When a client that does not read is given up: after one heartbeat."""
+        interval_ms = self._settings.heartbeat_interval_ms
+        if self._blocked_since_ns == NEVER or not interval_ms:
+            return NEVER
+        return self._blocked_since_ns + interval_ms * NS_PER_MS
+
+    def _on_time(self) -> None:
+        now_ns = self._service.clock.monotonic_ns()
+        if self._closing or now_ns >= self._write_deadline_ns:
+            self.abort()
+            return
+        if now_ns >= self._read_deadline_ns:
+            _log.info("[%s] - no command within two heartbeat intervals, closing", self._remote_address)
+            self.close()
+            return
+        if now_ns >= self._flush_due_ns:
+            self._flush()
+        if now_ns >= self._heartbeat_due_ns:
+            interval_ns = self._settings.heartbeat_interval_ms * NS_PER_MS
+            self._heartbeat_due_ns = now_ns + interval_ns if interval_ns else NEVER
+            if self._blocked_since_ns == NEVER:
+                self._reply(frame.HEARTBEAT)
+        self._alarm.set(self._next_due_ns())
+
+    # Commands.
+
+    def _identify(self, command: Identify) -> None:
+        outcome = negotiate(parse_request(command.body), self._settings, self._service.server_limits)
+        self._settings = outcome.settings
+        self._decoder.heartbeats_enabled = outcome.settings.heartbeat_interval_ms > 0
+        self._holds_output = (
+            outcome.settings.output_buffer_size > 1
+            and outcome.settings.output_buffer_timeout_ms != self._service.default_settings.output_buffer_timeout_ms
+        )
+        self._reply(frame.response(outcome.answer))
+        if self._delivery_settings is None:
+            self._delivery_settings = outcome.settings
+            self._start_heartbeat()
+        else:
+            self._alarm.set(self._next_due_ns())
+
+    def _auth(self, _command: Auth) -> None:
+        raise FatalError(error.AUTH_DISABLED, b"AUTH disabled")
+
+    def _subscribe(self, command: Sub) -> None:
+        delivery = self._delivery_settings or self._settings
+        subscriber = Subscriber(
+            self,
+            msg_timeout_ns=delivery.msg_timeout_ms * NS_PER_MS,
+            sample_rate=delivery.sample_rate,
+            locality=self._service.locality(delivery),
+        )
+        try:
+            channel = self._service.broker.topic(command.topic).channel(command.channel)
+            channel.subscribe(subscriber)
+        except _Refusal as refusal:
+            raise _failed(error.SUB_FAILED, b"SUB", refusal) from refusal
+        self._channel = channel
+        self._subscriber = subscriber
+        if self._blocked_since_ns != NEVER:
+            channel.block(subscriber)
+        self._reply(frame.OK)
+
+    def _publish(self, command: Publish) -> None:
+        try:
+            self._service.broker.topic(command.topic).publish(command.blob, command.ends)
+        except _Refusal as refusal:
+            raise _failed(_PUBLISH_CODES[command.verb], command.verb, refusal) from refusal
+        self._count_published(command.topic, len(command.ends))
+        replies = command.reply_count
+        self._reply(frame.OK if replies == 1 else frame.OK * replies)
+
+    def _publish_deferred(self, command: DeferredPublish) -> None:
+        try:
+            topic = self._service.broker.topic(command.topic)
+            if command.defer_ms:
+                topic.publish_deferred(command.blob, delay_ns=command.defer_ms * NS_PER_MS)
+            else:
+                topic.publish(command.blob, [len(command.blob)])
+        except _Refusal as refusal:
+            raise _failed(error.DPUB_FAILED, b"DPUB", refusal) from refusal
+        self._count_published(command.topic, 1)
+        self._reply(frame.OK)
+
+    def _count_published(self, topic: str, count: int) -> None:
+        if self._pub_counts is None:
+            self._pub_counts = {}
+        self._pub_counts[topic] = self._pub_counts.get(topic, 0) + count
+
+    def _ready(self, command: Rdy) -> None:
+        channel, subscriber = self._subscription()
+        channel.set_ready(subscriber, command.count)
+        if self._held and not self._is_ready():
+            self._flush()
+
+    def _finish(self, command: Fin) -> None:
+        channel, subscriber = self._subscription()
+        for message_id in channel.finish(subscriber, command.lines):
+            self._refuse(error.FIN_FAILED, b"FIN", message_id, channel.why_not(message_id))
+
+    def _requeue(self, command: Req) -> None:
+        channel, subscriber = self._subscription()
+        limit_ms = self._service.command_limits.max_req_timeout_ms
+        timeout_ms = max(0, min(command.timeout_ms, limit_ms))
+        if timeout_ms != command.timeout_ms:
+            _log.info("[%s] REQ timeout %d out of range 0-%d", self._remote_address, command.timeout_ms, limit_ms)
+        try:
+            channel.requeue(subscriber, command.id, delay_ns=timeout_ms * NS_PER_MS)
+        except BrokerError as refusal:
+            self._refuse(error.REQ_FAILED, b"REQ", command.id, refusal)
+
+    def _touch(self, command: Touch) -> None:
+        channel, subscriber = self._subscription()
+        try:
+            channel.touch(subscriber, command.id, msg_timeout_ns=self._settings.msg_timeout_ms * NS_PER_MS)
+        except BrokerError as refusal:
+            self._refuse(error.TOUCH_FAILED, b"TOUCH", command.id, refusal)
+
+    def _start_close(self, _command: Cls) -> None:
+        channel, subscriber = self._subscription()
+        channel.set_ready(subscriber, 0)
+        self._reply(frame.CLOSE_WAIT)
+
+    def _do_nothing(self, _command: Nop) -> None:
+        """NOP: that it came is all it says."""
+
+    def _refuse(self, code: bytes, verb: bytes, message_id: bytes, refusal: BrokerError) -> None:
+        """Answer a command that failed without harm to the connection."""
+        wrong: ProtocolError = ClientError(code, b"%b %b failed %b" % (verb, message_id, str(refusal).encode()))
+        _log.error("[%s] - %s", self._remote_address, wrong)
+        self._reply(frame.error(wrong.data))
+
+    def _subscription(self) -> tuple[Channel, Subscriber]:
+        """The decoder lets no command through that needs a subscription before there is one."""
+        assert self._channel is not None  # noqa: S101
+        assert self._subscriber is not None  # noqa: S101
+        return self._channel, self._subscriber
+
+    # What others may know.
+
+    @property
+    def has_published(self) -> bool:
+        return self._pub_counts is not None
+
+    def stats(self) -> ClientStats:
+        """The connection as /stats shows it."""
+        settings, subscriber = self._settings, self._subscriber
+        return ClientStats(
+            client_id=settings.client_id,
+            hostname=settings.hostname,
+            user_agent=settings.user_agent,
+            remote_address=self._remote_address,
+            state=int(self._decoder.state),
+            ready_count=subscriber.ready_count if subscriber else 0,
+            in_flight_count=subscriber.in_flight.count if subscriber else 0,
+            message_count=subscriber.message_count if subscriber else 0,
+            finish_count=subscriber.finish_count if subscriber else 0,
+            requeue_count=subscriber.requeue_count if subscriber else 0,
+            connect_ts=self._connected_ns // NS_PER_SECOND,
+            sample_rate=settings.sample_rate,
+            topology_zone=settings.topology_zone,
+            topology_region=settings.topology_region,
+            pub_counts=tuple((self._pub_counts or {}).items()),
+        )
+
+
+def _format_peer(peer: Any) -> str:
+    if not isinstance(peer, tuple):
+        return "@"  # a Unix socket's peer has no address
+    host, port = peer[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _failed(code: bytes, verb: bytes, refusal: Exception) -> FatalError:
+    return FatalError(code, b"%b failed %b" % (verb, str(refusal).encode()))
+
+
+_PUBLISH_CODES = {b"PUB": error.PUB_FAILED, b"MPUB": error.MPUB_FAILED}
+
+_HANDLERS: dict[type[Command], Any] = {
+    Publish: Session._publish,
+    Fin: Session._finish,
+    Rdy: Session._ready,
+    Req: Session._requeue,
+    Touch: Session._touch,
+    Nop: Session._do_nothing,
+    DeferredPublish: Session._publish_deferred,
+    Sub: Session._subscribe,
+    Cls: Session._start_close,
+    Identify: Session._identify,
+    Auth: Session._auth,
+}

@@ -1,0 +1,93 @@
+"""The queue behind a topic's or channel's memory: what it takes and gives, and the one that keeps nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class Records(NamedTuple):
+    """Some messages as they lie on disk, back to back:
+
+        | length: int32 BE | payload | length | payload | ...
+                                     ^ends[0]           ^ends[1]
+
+    `ends[i]` is where record i ends in `blob`, so `ends[-1] == len(blob)`. It is a `range` whenever all records
+    have one size; then nobody has to look at a record by itself.
+    """
+
+    blob: bytes
+    ends: Sequence[int]
+
+
+class Backend(Protocol):
+    """A first-in, first-out queue of records. Owned by one thread."""
+
+    @property
+    def depth(self) -> int:
+        """How many records wait."""
+        ...
+
+    def open(self) -> None:
+        """Find what an earlier run left."""
+        ...
+
+    def put(self, records: Records) -> None:
+        """Append the records, or raise DiskWriteError, which knows how many of them were stored."""
+        ...
+
+    def take(self, *, max_count: int, max_bytes: int) -> Records | None:
+        """Remove and return the next records: at least one, perhaps fewer than allowed, None if there are none."""
+        ...
+
+    def peek(self, *, max_count: int) -> Records | None:
+        """The next records, without removing them; perhaps fewer than allowed."""
+        ...
+
+    def sync(self) -> None:
+        """Return when everything put so far is on the disk, or raise SyncError."""
+        ...
+
+    def empty(self) -> None:
+        """Drop all records."""
+        ...
+
+    def close(self) -> None:
+        """Keep the records for a later run and let go of all resources."""
+        ...
+
+    def delete(self) -> None:
+        """Drop all records and let go of all resources."""
+        ...
+
+
+class NullQueue:
+    """The backend of ephemeral topics and channels: what does not fit into memory is dropped."""
+
+    depth = 0
+
+    def open(self) -> None:
+        """There is nothing to find."""
+
+    def put(self, records: Records) -> None:
+        """Drop the records."""
+
+    def take(self, *, max_count: int, max_bytes: int) -> Records | None:  # noqa: ARG002 - the Backend interface
+        """There is never anything to take."""
+        return None
+
+    def peek(self, *, max_count: int) -> Records | None:  # noqa: ARG002 - the Backend interface
+        """There is never anything to see."""
+        return None
+
+    def sync(self) -> None:
+        """There is nothing to sync."""
+
+    def empty(self) -> None:
+        """It is empty already."""
+
+    def close(self) -> None:
+        """There is nothing to keep."""
+
+    def delete(self) -> None:
+        """There is nothing to delete."""

@@ -1,0 +1,52 @@
+"""The exceptions of the storage layer.
+
+StorageError
++-- DataPathError          the data folder cannot be opened or is in use
++-- MetadataError          nsqd.dat cannot be read, understood or written
++-- DiskWriteError         a queue did not store (all of) a batch
++-- SyncError              an explicit sync or close did not reach the disk
++-- DamagedPositionError   a queue's meta file makes no sense
++-- DamagedSegmentError    a data file holds no whole record where one should start
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class StorageError(Exception):
+    """Something about the data folder went wrong. Its text is fit for a log line and for /ping."""
+
+
+class DataPathError(StorageError):
+    """The data folder cannot be opened, or another process holds it."""
+
+
+class MetadataError(StorageError):
+    """nsqd.dat cannot be read, understood or written."""
+
+
+class DiskWriteError(StorageError):
+    """A queue stored only the first `stored_count` records of a batch."""
+
+    def __init__(self, message: str, *, stored_count: int) -> None:
+        super().__init__(message)
+        self.stored_count = stored_count
+
+
+class SyncError(StorageError):
+    """What was written may not survive a power failure."""
+
+
+class DamagedPositionError(StorageError):
+    """A queue's meta file does not have the three lines it should have."""
+
+
+class DamagedSegmentError(StorageError):
+    """A data file holds no whole record where one should start."""
+
+
+def os_error_text(operation: str, path: Path, error: OSError) -> str:
+    """An operating system error as NSQ words it: `open /data/t.dat: permission denied`."""
+    reason = error.strerror or str(error)
+    return f"{operation} {path}: {reason[:1].lower()}{reason[1:]}"

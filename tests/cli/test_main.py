@@ -1,0 +1,35 @@
+"""The emberq command lists and runs its subcommands."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from emberq.cli.main import SUBCOMMANDS, main
+
+
+def test_version_names_emberq_nsq_and_python(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"emberq 0.1.0 (nsq 1.3.0-emberq, python {platform.python_version()})\n"
+
+
+def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"  {subcommand.name}  {subcommand.summary}\n" in out for subcommand in SUBCOMMANDS)
+
+
+def test_nothing_asked_is_answered_with_the_usage_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert capsys.readouterr().err.startswith("Usage: emberq <command> [flags]\n")
+
+
+def test_an_unknown_subcommand_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nsqq"]) == 2
+    assert capsys.readouterr().err.startswith('emberq: unknown command "nsqq"\n')
+
+
+def test_a_subcommand_gets_the_words_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nsqd", "--version"]) == 0
+    assert capsys.readouterr().out.startswith("nsqd v1.3.0-emberq ")
