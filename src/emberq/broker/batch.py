@@ -142,22 +142,21 @@ class Batch(ABC):
 class PublishedBatch(Batch):
     """Messages as they came from a publisher. Their ids are consecutive and end in a sequence number."""
 
-    __slots__ = ("_id_prefix", "_sequence", "_timestamp_ns")
+    __slots__ = ("_first_id", "_timestamp_ns")
 
     def __init__(self, data: bytes, ends: Sequence[int], *, first_id: int, timestamp_ns: int) -> None:
         super().__init__(data, ends)
+        self._first_id = first_id
         self._timestamp_ns = timestamp_ns
-        self._id_prefix = b"%013x" % (first_id >> 12)
-        self._sequence = first_id & 0xFFF
 
     def timestamp_ns(self, index: int) -> int:  # noqa: ARG002 - all were published at once
         return self._timestamp_ns
 
-    def _first_id(self, start: int = 0) -> bytes:
-        return b"%b%03x" % (self._id_prefix, self._sequence + start)
+    def _id(self, index: int) -> bytes:
+        return b"%016x" % (self._first_id + index)
 
     def _to_frames(self) -> tuple[bytes, Sequence[int]]:
-        first_id, timestamp_ns = self._first_id(), self._timestamp_ns
+        first_id, timestamp_ns = self._id(0), self._timestamp_ns
 
         def header(body_bytes: int) -> bytes:
             return FRAMED_HEADER.pack(4 + BODY_OFFSET + body_bytes, MESSAGE, timestamp_ns, 1, first_id)
@@ -167,7 +166,7 @@ class PublishedBatch(Batch):
         return bytes(data), ends
 
     def _to_records(self, start: int, stop: int, attempts: int) -> Records:
-        first_id, timestamp_ns = self._first_id(start), self._timestamp_ns
+        first_id, timestamp_ns = self._id(start), self._timestamp_ns
 
         def header(body_bytes: int) -> bytes:
             return STORED_HEADER.pack(BODY_OFFSET + body_bytes, timestamp_ns, attempts & MAX_ATTEMPTS, first_id)
@@ -177,7 +176,7 @@ class PublishedBatch(Batch):
         return Records(bytes(data), ends)
 
     def _to_fin_lines(self) -> bytes:
-        lines = bytearray(b"FIN %b\n" % self._first_id()) * self.count
+        lines = bytearray(b"FIN %b\n" % self._id(0)) * self.count
         ends = range(FIN_LINE_BYTES, len(lines) + 1, FIN_LINE_BYTES)
         self._number(lines, ends, start=0, offset=len(FIN_PREFIX))
         return bytes(lines)
@@ -186,7 +185,7 @@ class PublishedBatch(Batch):
         """Write the sequence numbers into items whose ids stand at `offset`."""
         if len(ends) == 1:
             return  # the id of the first is in the header already
-        first = self._sequence + start
+        first = (self._first_id & 0xFFF) + start
         for digit, digits in enumerate(_SEQUENCE_DIGITS):
             column = digits[first : first + len(ends)]
             write_column(data, ends, offset=offset + _ID_PREFIX_BYTES + digit, column=column)

@@ -103,9 +103,9 @@ class Channel:
         try:
             self._queue.put(span)
         except DiskWriteError as failure:
-            raise StoreError(str(failure)) from failure
-        finally:
             self.pump()
+            raise StoreError(str(failure)) from failure
+        self.pump()
 
     def put_deferred(self, span: Span, *, delay_ns: int) -> None:
         """Take in a message that was published to be delivered later."""
@@ -134,9 +134,10 @@ class Channel:
             self._queue.empty()
 
     def _share_out(self) -> None:
-        while depth := self._queue.depth:
-            line = next(filter(None, self._ready), None)
-            if line is None:
+        zone_line, region_line, global_line = self._ready
+        while line := zone_line or region_line or global_line:
+            depth = self._queue.depth
+            if not depth:
                 return
             subscriber = line.popleft()
             window = subscriber.window

@@ -21,18 +21,18 @@ class IdSource:
     def __init__(self, node_id: int) -> None:
         if not 0 <= node_id <= MAX_NODE_ID:
             raise ValueError(f"node id {node_id} is not in 0..{MAX_NODE_ID}")
-        self._node_id = node_id
+        self._node_bits = node_id << 12
         self._tick = 0
         self._next_sequence = 0
 
-    def reserve(self, count: int, *, wall_ns: int) -> int:
+    def reserve(self, count: int, wall_ns: int) -> int:
         """The first of `count` (at most 4096) consecutive ids, all of one pseudo-millisecond."""
-        tick = max((wall_ns >> 20) - _EPOCH, self._tick, 0)
-        if tick == self._tick and self._next_sequence + count > _SEQUENCES:
-            tick += 1
+        tick = (wall_ns >> 20) - _EPOCH
+        if tick <= self._tick:
+            tick = self._tick if self._next_sequence + count <= _SEQUENCES else self._tick + 1
         if tick > self._tick:
             self._tick = tick
             self._next_sequence = 0
         first_sequence = self._next_sequence
         self._next_sequence += count
-        return tick << 22 | self._node_id << 12 | first_sequence
+        return tick << 22 | self._node_bits | first_sequence

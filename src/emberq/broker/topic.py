@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from emberq.base.clock import Clock
 from emberq.base.timers import Timers
-from emberq.broker.batch import PublishedBatch, Span, cut_points
+from emberq.broker.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, PublishedBatch, Span, cut_points
 from emberq.broker.channel import Channel
 from emberq.broker.error import ExitingError, StoreError
 from emberq.broker.ids import IdSource
@@ -77,7 +77,9 @@ class Topic:
         )
         self._delays_ns = store.load_times(name, "delay")
         """Deferred messages that wait in the topic: how long each is to wait in the channels, by id."""
-        self._move_alarm = timers.alarm(self._move_portion)
+        self._move_alarm = timers.alarm(self._move)
+        self._flows = False
+        """Whether what is published goes straight to the channels."""
 
     def __repr__(self) -> str:
         return f"<Topic {self.name} depth={self.depth} channels={len(self.channels)}>"
@@ -97,19 +99,27 @@ class Topic:
 
         StoreError when the disk refuses some of them; those before are kept.
         """
-        if self._exiting:
-            raise ExitingError
+        if len(blob) <= MAX_BATCH_BYTES and len(ends) <= MAX_BATCH_COUNT:
+            self._publish_batch(blob, ends)
+            return
         for start, stop in cut_points(ends):
-            batch = self._batch(blob, ends, start, stop)
-            self._accept(batch)
-            self.message_count += batch.count
-            self.message_bytes += ends[stop - 1] - start_of(ends, start) - PUBLISHED_HEADER.size * batch.count
+            offset = start_of(ends, start)
+            piece_ends = ends[: stop - start] if isinstance(ends, range) else [end - offset for end in ends[start:stop]]
+            self._publish_batch(blob[offset : ends[stop - 1]], piece_ends)
+
+    def _publish_batch(self, blob: bytes, ends: Sequence[int]) -> None:
+        count = len(ends)
+        batch = self._batch(blob, ends)
+        if self._flows:
+            self._copy(Span(batch, 0, count))
+        else:
+            self._keep(batch)
+        self.message_count += count
+        self.message_bytes += len(blob) - PUBLISHED_HEADER.size * count
 
     def publish_deferred(self, blob: bytes, *, delay_ns: int) -> None:
         """Take in one message that channels are to hold back for a while."""
-        if self._exiting:
-            raise ExitingError
-        batch = self._batch(blob, [len(blob)], 0, 1)
+        batch = self._batch(blob, [len(blob)])
         if self._flows:
             self._copy_deferred(Span(batch, 0, 1), delay_ns)
         else:
@@ -118,25 +128,16 @@ class Topic:
         self.message_count += 1
         self.message_bytes += len(blob) - PUBLISHED_HEADER.size
 
-    def _batch(self, blob: bytes, ends: Sequence[int], start: int, stop: int) -> PublishedBatch:
+    def _batch(self, blob: bytes, ends: Sequence[int]) -> PublishedBatch:
+        if self._exiting:
+            raise ExitingError
         wall_ns = self._clock.wall_ns()
-        first_id = self._ids.reserve(stop - start, wall_ns=wall_ns)
-        if stop - start < len(ends):
-            offset = start_of(ends, start)
-            blob = blob[offset : ends[stop - 1]]
-            ends = ends[: stop - start] if isinstance(ends, range) else [end - offset for end in ends[start:stop]]
+        first_id = self._ids.reserve(len(ends), wall_ns)
         return PublishedBatch(blob, ends, first_id=first_id, timestamp_ns=wall_ns)
 
-    def _accept(self, batch: PublishedBatch) -> None:
-        if self._flows:
-            self._copy(Span(batch, 0, batch.count))
-        else:
-            self._keep(batch)
-
-    @property
-    def _flows(self) -> bool:
-        """Whether a message goes straight to the channels."""
-        return bool(self.channels) and not self.paused and not self._queue.depth
+    def _update_flow(self) -> None:
+        """To be called whenever a channel, the pause or the backlog came or went."""
+        self._flows = bool(self.channels) and not self.paused and not self._queue.depth
 
     def _keep(self, batch: PublishedBatch) -> None:
         try:
@@ -146,16 +147,18 @@ class Topic:
             raise StoreError(str(failure)) from failure
         finally:
             batch.forget_records()
+            self._update_flow()
 
     def _copy(self, span: Span) -> None:
         """Give each channel its copy. One channel's full disk does not keep the message from the others."""
+        batch, start, stop = span.batch, span.start, span.stop
         refused: StoreError | None = None
-        for channel in list(self.channels.values()):
+        for channel in self.channels.values():
             try:
-                channel.put(Span(span.batch, span.start, span.stop))
+                channel.put(Span(batch, start, stop))
             except StoreError as failure:
                 refused = failure
-        span.batch.forget_records()
+        batch.forget_records()
         if refused is not None:
             raise refused
 
@@ -167,12 +170,11 @@ class Topic:
 
     def _move(self) -> None:
         """Let waiting messages through, if they may go: a portion now, the rest in later turns."""
-        if self.channels and not self.paused and not self._exiting and self._queue.depth:
+        if self.channels and not self.paused and not self._exiting:
             self._move_portion()
+        self._update_flow()
 
     def _move_portion(self) -> None:
-        if not self.channels or self.paused or self._exiting:
-            return
         moved = 0
         while moved < PORTION_COUNT:
             span = self._queue.take(max_count=PORTION_COUNT - moved, max_bytes=PORTION_BYTES)
@@ -233,6 +235,7 @@ class Topic:
         """Remove a channel and all it holds; KeyError when there is none of that name."""
         channel = self.channels.pop(name)
         _log.info("TOPIC(%s): deleting channel %s", self.name, name)
+        self._update_flow()
         channel.delete()
         self._on_channel(self, channel, False)
 
@@ -241,6 +244,7 @@ class Topic:
     def pause(self) -> None:
         """Keep what is published in the topic for now."""
         self.paused = True
+        self._update_flow()
 
     def unpause(self) -> None:
         self.paused = False
@@ -250,6 +254,7 @@ class Topic:
         """Drop what waits in the topic; the channels keep what they have."""
         self._queue.empty()
         self._delays_ns.clear()
+        self._update_flow()
 
     def delete(self) -> None:
         """Remove everything, channels and files included."""

@@ -330,8 +330,7 @@ class Session(asyncio.Protocol):
         except _Refusal as refusal:
             raise _failed(_PUBLISH_CODES[command.verb], command.verb, refusal) from refusal
         self._count_published(command.topic, len(command.ends))
-        replies = command.reply_count
-        self._reply(frame.OK if replies == 1 else frame.OK * replies)
+        self._reply(frame.OK * command.reply_count)
 
     def _publish_deferred(self, command: DeferredPublish) -> None:
         try:
@@ -346,9 +345,10 @@ class Session(asyncio.Protocol):
         self._reply(frame.OK)
 
     def _count_published(self, topic: str, count: int) -> None:
-        if self._pub_counts is None:
-            self._pub_counts = {}
-        self._pub_counts[topic] = self._pub_counts.get(topic, 0) + count
+        counts = self._pub_counts
+        if counts is None:
+            counts = self._pub_counts = {}
+        counts[topic] = counts.get(topic, 0) + count
 
     def _ready(self, command: Rdy) -> None:
         channel, subscriber = self._subscription()

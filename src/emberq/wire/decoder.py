@@ -79,6 +79,9 @@ class CommandDecoder:
         """Packets kept apart until `_wanted_bytes` are there, so that a big body is joined once."""
         self._waiting_bytes = 0
         self._wanted_bytes = 0
+        self._pub_line = b""
+        self._pub_topic: str | None = None
+        """The line of the last PUB and the topic it named: the next is likely the same and need not be judged again."""
         self._mpub: MpubBody | None = None
         """An MPUB whose body has not arrived in whole."""
         self._eof_error: FatalError | None = None
@@ -109,19 +112,23 @@ class CommandDecoder:
 
     def next_command(self) -> Command | None:
         """The next command, or None when more bytes are needed for one."""
-        if self._waiting:
-            return None
-        if self._mpub is not None:
-            return self._finish_mpub(self._mpub)
-        if not self._magic_seen and not self._take_magic():
-            return None
         buffer = self._buffer
         position = self._position
+        if position == len(buffer):
+            return None if self._mpub is None else self._finish_mpub(self._mpub)
         self._eof_error = None
+        if self._pub_topic is not None and buffer.startswith(self._pub_line, position):
+            return self._take_pub_run(self._pub_topic, self._pub_line)
         if buffer.startswith(FIN_PREFIX, position) and self.state is not State.INIT and not self.tls_required:
             run = self._take_fin_run()
             if run is not None:
                 return run
+        if not self._magic_seen:
+            return self.next_command() if self._take_magic() else None
+        return self._take_line()
+
+    def _take_line(self) -> Command | None:
+        buffer, position = self._buffer, self._position
         line_end = buffer.find(b"\n", position, position + MAX_LINE_BYTES)
         if line_end < 0:
             if len(buffer) - position >= MAX_LINE_BYTES:
@@ -288,12 +295,22 @@ class CommandDecoder:
         if not params:
             raise FatalError(error.INVALID, b"PUB insufficient number of parameters")
         topic = _parse_topic(b"PUB", params[0])
-        end = self._message_end(b"PUB", after_line)
+        line = self._buffer[self._position : after_line]
+        self._pub_topic, self._pub_line = topic, line
+        return self._take_pub_run(topic, line)
+
+    def _take_pub_run(self, topic: str, line: bytes) -> Publish | None:
+        """All the PUBs in a row at the start of the buffer that begin with this line; None until one is all there."""
+        buffer = self._buffer
+        start = self._position + len(line)
+        end = self._message_end(b"PUB", start)
         if end is None:
             return None
-        buffer = self._buffer
-        messages = [buffer[after_line:end]]
-        line = buffer[self._position : after_line]
+        self._position = end
+        first = buffer[start:end]
+        if end == len(buffer):
+            return Publish(b"PUB", topic, first, range(end - start, end - start + 1, end - start))
+        messages = [first]
         while buffer.startswith(line, end):
             next_start = end + len(line)
             next_end = self._plain_message_end(next_start)
