@@ -1,5 +1,7 @@
 """What a daemon does as a process: limits, garbage collector, event loop, signals.
 
+The cyclic garbage collector is off in a daemon; see `garbage`.
+
 SIGINT and SIGTERM ask for an orderly stop. More of them change nothing: the stop under way goes on, for cutting it
 short is what would lose messages. (SIGKILL remains for whoever insists.)
 """
@@ -16,11 +18,6 @@ from typing import Protocol
 import uvloop
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-GC_THRESHOLDS = (20_000, 20, 500)
-"""Allocations between collections of the youngest objects (about a millisecond each), and how many of those make one
-of the older, and of all. A queue of a million messages is a million old objects without cycles: looking through
-them often would only cost pauses."""
 
 
 class Daemon(Protocol):
@@ -45,7 +42,7 @@ def prepare() -> None:
     _raise_open_files_limit()
     gc.collect()
     gc.freeze()  # modules and classes stay for good: never look through them again
-    gc.set_threshold(*GC_THRESHOLDS)
+    gc.disable()  # see `garbage`
 
 
 def _raise_open_files_limit() -> None:

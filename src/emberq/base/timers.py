@@ -54,6 +54,11 @@ class Alarm:
         """Do not ring until set again."""
         self.due_ns = NEVER
 
+    def discard(self) -> None:
+        """Never ring again, and let go of the callback, so that whoever owns it is freed at once."""
+        self.due_ns = NEVER
+        self._ring = _do_nothing
+
     def owns(self, entry: int) -> bool:
         """Whether this heap entry is the valid one."""
         return entry == self._entry
@@ -67,6 +72,10 @@ class Alarm:
             self._ring()
         elif self.due_ns != NEVER:
             self.set(self.due_ns)
+
+
+def _do_nothing() -> None:
+    """What a discarded alarm would ring."""
 
 
 class Timers:

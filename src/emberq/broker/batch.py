@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import ClassVar
 
 from emberq.broker.layout import (
     FRAMED_HEADER,
@@ -108,9 +109,10 @@ class Batch(ABC):
         """Which message has this id; ValueError when none has."""
         return self.fin_lines().index(FIN_PREFIX + message_id) // FIN_LINE_BYTES
 
-    def item_bytes(self, start: int, stop: int) -> int:
-        """About how much memory messages `start` to `stop` take."""
-        return self._ends[stop - 1] - start_of(self._ends, start)
+    def body_bytes(self, start: int, stop: int) -> int:
+        """The size of the bodies of messages `start` to `stop`."""
+        header_bytes = FRAMED_HEADER.size if self._framed else self._header_bytes
+        return start_of(self._ends, stop) - start_of(self._ends, start) - header_bytes * (stop - start)
 
     def fitting(self, start: int, *, max_count: int, max_bytes: int) -> int:
         """How many messages from `start` on stay within both limits; at least one."""
@@ -129,6 +131,9 @@ class Batch(ABC):
         timestamp: int = STORED_HEADER.unpack_from(record)[1]
         return timestamp
 
+    _header_bytes: ClassVar[int]
+    """What stands before each body while the batch has the shape it came in."""
+
     @abstractmethod
     def _to_frames(self) -> tuple[bytes, Sequence[int]]: ...
 
@@ -143,9 +148,16 @@ class PublishedBatch(Batch):
     """Messages as they came from a publisher. Their ids are consecutive and end in a sequence number."""
 
     __slots__ = ("_first_id", "_timestamp_ns")
+    _header_bytes = PUBLISHED_HEADER.size
 
-    def __init__(self, data: bytes, ends: Sequence[int], *, first_id: int, timestamp_ns: int) -> None:
-        super().__init__(data, ends)
+    def __init__(self, data: bytes, ends: Sequence[int], first_id: int, timestamp_ns: int) -> None:
+        # Not by way of the base class: this is done for every single PUB.
+        self.count = len(ends)
+        self._data = data
+        self._ends = ends
+        self._framed = False
+        self._fin_lines = None
+        self._records = None
         self._first_id = first_id
         self._timestamp_ns = timestamp_ns
 
@@ -195,6 +207,7 @@ class StoredBatch(Batch):
     """Messages as they came from a disk queue, each with a header of its own."""
 
     __slots__ = ()
+    _header_bytes = STORED_HEADER.size
 
     def _to_frames(self) -> tuple[bytes, Sequence[int]]:
         data, ends = convert(self._data, self._ends, start=0, stop=self.count, cut=4, header=_frame_header)
@@ -274,13 +287,12 @@ def spans_of_records(records: Records) -> list[Span]:
     return spans
 
 
-def cut_points(ends: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Where to cut what one publish brought: (start, stop) of pieces that are not too big for a batch."""
+def cut(blob: bytes, ends: Sequence[int]) -> Iterator[tuple[bytes, Sequence[int]]]:
+    """What one publish brought, in pieces that are not too big for a batch (or hold one message)."""
     start = 0
-    total = len(ends)
-    while start < total:
+    while start < len(ends):
         stop = _fitting_stop(ends, start, max_count=MAX_BATCH_COUNT, max_bytes=MAX_BATCH_BYTES)
-        yield start, stop
+        yield blob[start_of(ends, start) : ends[stop - 1]], _sub_ends(ends, start, stop)
         start = stop
 
 

@@ -105,7 +105,9 @@ class Channel:
         except DiskWriteError as failure:
             self.pump()
             raise StoreError(str(failure)) from failure
-        self.pump()
+        zone_line, region_line, global_line = self._ready
+        if global_line or zone_line or region_line or self._hands_over_only:
+            self.pump()
 
     def put_deferred(self, span: Span, *, delay_ns: int) -> None:
         """Take in a message that was published to be delivered later."""

@@ -18,6 +18,7 @@ from array import array
 from collections.abc import Callable, Sequence
 
 PUBLISHED_HEADER = struct.Struct(">i")
+PUBLISHED_HEADER_BYTES = PUBLISHED_HEADER.size
 STORED_HEADER = struct.Struct(">iqH16s")
 FRAMED_HEADER = struct.Struct(">iiqH16s")
 

@@ -42,7 +42,10 @@ class MessageQueue:
         return self._backend.depth
 
     def put(self, span: Span) -> None:
-        """Append the messages of `span`, which now belongs to the queue; DiskWriteError when the disk refuses some."""
+        """Append the messages of `span`, which is the queue's from here on.
+
+        DiskWriteError when the disk refuses some; its `stored_count` includes those that went to memory.
+        """
         count = span.stop - span.start
         room = self._capacity - self._memory_count
         if count <= room:
@@ -52,7 +55,10 @@ class MessageQueue:
         if room > 0:
             self._memory.append(span.split(room))
             self._memory_count += room
-        self._write(span)
+        try:
+            self._write(span)
+        except DiskWriteError as failure:
+            raise DiskWriteError(str(failure), stored_count=failure.stored_count + max(room, 0)) from failure
 
     def put_back(self, span: Span) -> None:
         """Return what was taken and not used, to the front."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from emberq.base.clock import Clock
 from emberq.base.timers import Timers
-from emberq.broker.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, PublishedBatch, Span, cut_points
+from emberq.broker.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Batch, PublishedBatch, Span, cut
 from emberq.broker.channel import Channel
 from emberq.broker.error import ExitingError, StoreError
 from emberq.broker.ids import IdSource
-from emberq.broker.layout import PUBLISHED_HEADER, start_of
+from emberq.broker.layout import PUBLISHED_HEADER_BYTES
 from emberq.broker.queue import HealthReport, MessageQueue
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import Store
@@ -99,41 +99,35 @@ class Topic:
 
         StoreError when the disk refuses some of them; those before are kept.
         """
-        if len(blob) <= MAX_BATCH_BYTES and len(ends) <= MAX_BATCH_COUNT:
-            self._publish_batch(blob, ends)
-            return
-        for start, stop in cut_points(ends):
-            offset = start_of(ends, start)
-            piece_ends = ends[: stop - start] if isinstance(ends, range) else [end - offset for end in ends[start:stop]]
-            self._publish_batch(blob[offset : ends[stop - 1]], piece_ends)
-
-    def _publish_batch(self, blob: bytes, ends: Sequence[int]) -> None:
         count = len(ends)
+        if len(blob) > MAX_BATCH_BYTES or count > MAX_BATCH_COUNT:
+            for piece_blob, piece_ends in cut(blob, ends):
+                self.publish(piece_blob, piece_ends)
+            return
         batch = self._batch(blob, ends)
         if self._flows:
-            self._copy(Span(batch, 0, count))
+            self._copy(batch, 0, count)
         else:
             self._keep(batch)
         self.message_count += count
-        self.message_bytes += len(blob) - PUBLISHED_HEADER.size * count
+        self.message_bytes += len(blob) - PUBLISHED_HEADER_BYTES * count
 
     def publish_deferred(self, blob: bytes, *, delay_ns: int) -> None:
         """Take in one message that channels are to hold back for a while."""
-        batch = self._batch(blob, [len(blob)])
+        batch = self._batch(blob, (len(blob),))
         if self._flows:
             self._copy_deferred(Span(batch, 0, 1), delay_ns)
         else:
             self._delays_ns[batch.ids(0, 1)[0]] = delay_ns
             self._keep(batch)
         self.message_count += 1
-        self.message_bytes += len(blob) - PUBLISHED_HEADER.size
+        self.message_bytes += len(blob) - PUBLISHED_HEADER_BYTES
 
     def _batch(self, blob: bytes, ends: Sequence[int]) -> PublishedBatch:
         if self._exiting:
             raise ExitingError
         wall_ns = self._clock.wall_ns()
-        first_id = self._ids.reserve(len(ends), wall_ns)
-        return PublishedBatch(blob, ends, first_id=first_id, timestamp_ns=wall_ns)
+        return PublishedBatch(blob, ends, self._ids.reserve(len(ends), wall_ns), wall_ns)
 
     def _update_flow(self) -> None:
         """To be called whenever a channel, the pause or the backlog came or went."""
@@ -144,18 +138,18 @@ class Topic:
             self._queue.put(Span(batch, 0, batch.count))
         except DiskWriteError as failure:
             self.message_count += failure.stored_count
+            self.message_bytes += batch.body_bytes(0, failure.stored_count)
             raise StoreError(str(failure)) from failure
         finally:
             batch.forget_records()
             self._update_flow()
 
-    def _copy(self, span: Span) -> None:
+    def _copy(self, batch: Batch, start: int, stop: int) -> None:
         """Give each channel its copy. One channel's full disk does not keep the message from the others."""
-        batch, start, stop = span.batch, span.start, span.stop
         refused: StoreError | None = None
         for channel in self.channels.values():
             try:
-                channel.put(Span(batch, start, stop))
+                channel.put(Span(batch, start, stop, 0))
             except StoreError as failure:
                 refused = failure
         batch.forget_records()
@@ -195,7 +189,7 @@ class Topic:
                 self._copy_deferred(part.compact(), delay_ns)
                 continue
             try:
-                self._copy(part)
+                self._copy(part.batch, part.start, part.stop)
             except StoreError as failure:
                 _log.error("TOPIC(%s) ERROR: failed to put msg to a channel - %s", self.name, failure)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import emberq
 from emberq.base.clock import Clock, SystemClock
+from emberq.base.garbage import Sweeper
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker, Change
 from emberq.broker.stats import ClientStats, TopicStats
@@ -60,6 +61,7 @@ class Nsqd:
         self._service = Service(self._options, broker=self.broker, clock=self._clock, timers=self._timers)
         self._metadata_file = MetadataFile(self._data_path / "nsqd.dat", run=self._syncer.run)
         self._listener = Listener(options.tcp_address, lambda: Session(self._service), label="TCP")
+        self._sweeper = Sweeper(timers=self._timers, clock=self._clock)
         self._loop_timers: LoopTimers | None = None
         self._persist_pending = False
         self.failed = asyncio.Event()
@@ -81,6 +83,7 @@ class Nsqd:
             self._load()
             self._loop_timers = LoopTimers(asyncio.get_running_loop(), self._timers, self._clock)
             self._loop_timers.start()
+            self._sweeper.start()
             self.broker.add_listener(self._on_change)
             await self._listener.serve()
         except (StorageError, ListenError) as failure:
@@ -108,6 +111,7 @@ class Nsqd:
         except StorageError as failure:
             _log.error("failed to persist metadata - %s", failure)
         self.broker.close()
+        self._sweeper.stop()
         if self._loop_timers is not None:
             self._loop_timers.stop()
         self._syncer.close()

@@ -10,7 +10,10 @@ from pathlib import Path
 
 from emberq.base.address import AddressError, TcpAddress, UnixAddress, parse_address
 
-BACKLOG = 1024
+BACKLOG = 4096
+"""Connections that may wait to be accepted; the system cuts it to its own limit."""
+KEEP_ALIVE_SECONDS = 15
+"""As in the reference: a peer that vanished without a word is noticed."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +60,11 @@ class Listener:
         )[0]
         listening = socket.socket(family)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted connections inherit these.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
+            if hasattr(socket, option):
+                listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), KEEP_ALIVE_SECONDS)
         listening.bind(where)
         return listening
 

@@ -130,13 +130,12 @@ class Session(asyncio.Protocol):
         _log.info("TCP: new client(%s)", self._remote_address)
 
     def data_received(self, data: bytes) -> None:
-        decoder = self._decoder
         if self._closing:
             return
+        decoder = self._decoder
         greeted = decoder.greeted
-        decoder.feed(data)
         try:
-            command = decoder.next_command()
+            command = decoder.receive(data)
             if command is not None:
                 self._last_command_ns = self._service.clock.monotonic_ns()
             while command is not None:
@@ -147,6 +146,7 @@ class Session(asyncio.Protocol):
         except FatalError as wrong:
             self._fail(wrong)
         if not greeted and decoder.greeted:
+            self._last_command_ns = self._service.clock.monotonic_ns()
             self._start_heartbeat()
 
     def eof_received(self) -> bool:
@@ -158,7 +158,7 @@ class Session(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
         self._closing = True
-        self._alarm.cancel()
+        self._alarm.discard()
         self._service.sessions.discard(self)
         if self._subscriber is not None and self._channel is not None:
             self._channel.unsubscribe(self._subscriber)
@@ -255,8 +255,11 @@ class Session(asyncio.Protocol):
 
     @property
     def _read_deadline_ns(self) -> int:
-        """When a client that sends no whole command is given up: after two heartbeats."""
-        interval_ms = self._settings.heartbeat_interval_ms
+        """When a client that sends no whole command is given up: after two heartbeats, once it has greeted.
+
+        Before that it may take its time, as with the reference; a dead one is found by TCP's keep-alive.
+        """
+        interval_ms = self._settings.heartbeat_interval_ms if self._decoder.greeted else 0
         return self._last_command_ns + 2 * interval_ms * NS_PER_MS if interval_ms else NEVER
 
     @property
@@ -330,7 +333,7 @@ class Session(asyncio.Protocol):
         except _Refusal as refusal:
             raise _failed(_PUBLISH_CODES[command.verb], command.verb, refusal) from refusal
         self._count_published(command.topic, len(command.ends))
-        self._reply(frame.OK * command.reply_count)
+        self._reply(frame.OK if command.reply_count == 1 else frame.OK * command.reply_count)
 
     def _publish_deferred(self, command: DeferredPublish) -> None:
         try:

@@ -37,7 +37,7 @@ from emberq.storage.errors import DamagedSegmentError, DiskWriteError, StorageEr
 from emberq.storage.limits import DiskLimits
 from emberq.storage.naming import QueueFiles, QueueLog
 from emberq.storage.position import Position
-from emberq.storage.recovery import count_waiting, recover
+from emberq.storage.recovery import clear_the_way, count_waiting, recover
 from emberq.storage.segment import BLOCK_BYTES, SegmentReader, open_for_writing
 from emberq.storage.sync import Syncer, SyncJob, SyncSlot
 
@@ -88,12 +88,14 @@ class DiskQueue:
         """Go on where an earlier run stopped (see `recovery`). StorageError if the files cannot be looked at."""
         try:
             position = recover(self._files, limits=self._limits, log=self._log)
+            if position is None:
+                clear_the_way(self._files, first=0, log=self._log)
+                return
         except OSError as error:
             raise StorageError(os_error_text("open", self._files.meta, error)) from error
-        if position is not None:
-            self.depth, self._read_file, self._read_pos, self._write_file, self._write_pos = position
-            self._has_meta = True
-            self._reconcile()
+        self.depth, self._read_file, self._read_pos, self._write_file, self._write_pos = position
+        self._has_meta = True
+        self._reconcile()
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -165,9 +167,10 @@ class DiskQueue:
 
     def _opened_write_file(self) -> int:
         if self._write_fd is None:
-            self._write_fd = open_for_writing(self._files.data(self._write_file), position=self._write_pos)
             if self._write_pos == 0:
+                clear_the_way(self._files, first=self._write_file + 1, log=self._log)
                 self._next_job.folder_changed = True
+            self._write_fd = open_for_writing(self._files.data(self._write_file), position=self._write_pos)
         return self._write_fd
 
     def _wrote(self, size_bytes: int, *, count: int) -> None:

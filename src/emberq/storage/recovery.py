@@ -8,8 +8,7 @@ boundaries, so
 - what lies beyond the recorded write place is counted, added to the depth, and will be read like the rest.
 
 A meta file that makes no sense is no reason to lose data: everything there waits again, from the oldest file on.
-Without a meta file, however, the queue is empty and old data files are overwritten: that is what is left when
-emptying a queue was interrupted.
+Without a meta file, however, the queue is empty, whatever data files lie there: somebody wanted it so.
 """
 
 from __future__ import annotations
@@ -31,6 +30,19 @@ def recover(files: QueueFiles, *, limits: DiskLimits, log: QueueLog) -> Position
     if position is None:
         return None
     return _with_unrecorded_data(files, position, limits=limits, log=log)
+
+
+def clear_the_way(files: QueueFiles, *, first: int, log: QueueLog) -> None:
+    """Set aside the data files of an earlier life from number `first` on, before the writer comes to them.
+
+    So the file after the one that is written to never exists; if it does after a crash, it is newer than the meta
+    file.
+    """
+    number = first
+    while files.data(number).exists():
+        log.warning("saving data file without metadata as %s", files.bad(number))
+        files.data(number).rename(files.bad(number))
+        number += 1
 
 
 def count_waiting(files: QueueFiles, position: Position, *, limits: DiskLimits) -> int:

@@ -182,17 +182,15 @@ class SyncSlot:
         with self._changed:
             job, self._waiting = self._waiting, None
             self._changed.notify_all()
-        again = False
         try:
             if job is not None:
                 self._perform(job)
         finally:
             with self._changed:
-                again = self._waiting is not None
-                self._busy = again
+                self._busy = again = self._waiting is not None
                 self._changed.notify_all()
-        if again:
-            self._syncer.run(self._run)
+            if again:
+                self._syncer.run(self._run)
 
     def _perform(self, job: SyncJob) -> None:
         work = self._unfinished
@@ -201,6 +199,9 @@ class SyncSlot:
             self._bring_to_disk(work)
         except OSError as error:
             self._remember(error)
+        except Exception as defect:
+            self.error = repr(defect)  # whoever waits for this job must not take it for done
+            raise
         else:
             self.error = None
             self._unfinished = SyncJob()

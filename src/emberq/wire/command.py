@@ -58,10 +58,7 @@ class Publish:
     topic: str
     blob: bytes
     ends: Sequence[int]
-
-    @property
-    def reply_count(self) -> int:
-        return 1 if self.verb == b"MPUB" else len(self.ends)
+    reply_count: int
 
 
 @dataclass(slots=True)

@@ -69,7 +69,7 @@ class MpubBody:
         if ends is None or not self._within_limits(ends):
             return None, start
         end = start + ends[-1]
-        return Publish(b"MPUB", self._topic, buffer[start:end], ends), end
+        return Publish(b"MPUB", self._topic, buffer[start:end], ends, 1), end
 
     def extend(self, data: bytes) -> None:
         """Take in more of the body."""
@@ -114,7 +114,7 @@ class MpubBody:
     def _complete(self, ends: Sequence[int]) -> Publish:
         self._walked = ends[-1]
         start = _SIZE_AND_COUNT_BYTES
-        return Publish(b"MPUB", self._topic, bytes(memoryview(self._buffer)[start : start + ends[-1]]), ends)
+        return Publish(b"MPUB", self._topic, bytes(memoryview(self._buffer)[start : start + ends[-1]]), ends, 1)
 
     def _check_body_size(self, buffer: bytes | bytearray, start: int) -> int:
         body_bytes: int = _INT32.unpack_from(buffer, start)[0]

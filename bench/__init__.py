@@ -1,0 +1,28 @@
+"""A load generator for nsqd, and side-by-side measurements with it: `python -m bench`.
+
+It speaks the wire protocol by itself and imports nothing of emberq, so that it can judge any nsqd:
+
+    python -m bench                                  measure the nsqd beside this interpreter
+    python -m bench --peer /path/to/another/nsqd     run both by turns and compare
+    python -m bench --nsqd 127.0.0.1:4150            measure one that is already running
+
+The parts, from the bytes upwards:
+
+    failure      why a run does not count
+    frame        the bytes of commands and frames, in whole runs
+    connection   one blocking socket that did its handshake
+    publisher    load that publishes         }  both run in
+    consumer     load that receives and FINs }  worker processes
+    idle         many connections that only wait
+    crew         the worker processes: assemble, start together, collect
+    process      CPU and memory of nsqd, from /proc
+    server       an nsqd to load: started for one run, or found running
+    metric       values, medians, percentiles
+    scenario     the table of works
+    stage        what a work has at hand: the server, its sizes, the means to measure
+    comparison   rounds by turns
+    report       progress, table, JSON
+
+Rates on a shared machine wander; the CPU that nsqd spends per message wanders far less, so every work
+reports both. The generator's own CPU is measured too: where it comes near nsqd's, a rate says less.
+"""

@@ -1,0 +1,52 @@
+"""`python -m bench`: measure, print, and leave nothing behind. Exit code 1 when a run failed."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+from bench import report
+from bench.comparison import Outcome, compare
+from bench.options import Options, parse
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parse(arguments)
+    for number in _STOP_SIGNALS:
+        signal.signal(number, _leave)
+    progress = report.Progress(sys.stderr, rounds=options.rounds)
+    try:
+        outcome = compare(options, progress)
+    finally:
+        progress.close()
+    _show(outcome, options)
+    return 1 if outcome.failures else 0
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """Unwind every `with`, which ends the processes and removes the folders; a second signal does not hasten."""
+    del frame
+    for each in _STOP_SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+def _show(outcome: Outcome, options: Options) -> None:
+    print(report.table(outcome, has_peer=options.peer is not None))
+    for side, version in outcome.servers.items():
+        print(f"{side}: {version}")
+    for caution in report.cautions(outcome):
+        print(f"caution: {caution}")
+    for failure in outcome.failures:
+        print(f"FAILED {failure}", file=sys.stderr)
+    if options.json_file is not None:
+        options.json_file.write_text(report.document(outcome, options))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,112 @@
+"""Rounds by turns.
+
+What else happens on the machine must hit both servers alike, so a work is done by both before the next round,
+and the order is swapped each round. The number that counts is the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Protocol
+
+from bench.connection import reason
+from bench.failure import LoadFailure
+from bench.metric import Better, Metric, advantage
+from bench.options import Options
+from bench.scenario import Scenario
+from bench.server import Source
+from bench.stage import Stage
+
+OURS, PEER = "ours", "peer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One measure of one work: the value of every round, for each server."""
+
+    work: str
+    measure: str
+    unit: str
+    better: Better
+    values: dict[str, list[float]]
+
+    def median(self, side: str) -> float | None:
+        return median(self.values[side]) if self.values.get(side) else None
+
+    @property
+    def ratio(self) -> float | None:
+        ours, peer = self.median(OURS), self.median(PEER)
+        return None if ours is None or peer is None else advantage(ours, peer, self.better)
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """All that a benchmark found. `failures` are sentences."""
+
+    servers: dict[str, str]  # their versions
+    load_average: float  # of the machine when we began: what others did on it
+    rows: list[Row] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+class Observer(Protocol):
+    """Whoever shows how far it is."""
+
+    def began(self, *, work: str, side: str, round_number: int) -> None: ...
+
+    def ended(self, metrics: list[Metric]) -> None: ...
+
+
+def compare(options: Options, observer: Observer) -> Outcome:
+    outcome = Outcome(
+        servers={side: source.version() for side, source in _order(options, 0)},
+        load_average=os.getloadavg()[0],
+    )
+    for scenario in options.scenarios:
+        try:
+            outcome.rows += _rows(scenario, options, observer)
+        except LoadFailure as failure:
+            outcome.failures.append(f"{scenario.name}: {failure}")
+    return outcome
+
+
+def _rows(scenario: Scenario, options: Options, observer: Observer) -> list[Row]:
+    rows: dict[str, Row] = {}
+    for round_index in range(options.rounds):
+        for side, source in _order(options, round_index):
+            observer.began(work=scenario.name, side=side, round_number=round_index + 1)
+            try:
+                metrics = _run(scenario, source, options, round_index)
+            except (LoadFailure, OSError) as failure:
+                raise LoadFailure(f"{side}, round {round_index + 1}: {reason(failure)}") from failure
+            observer.ended(metrics)
+            for metric in metrics:
+                row = rows.setdefault(metric.measure, _empty_row(scenario, metric))
+                row.values.setdefault(side, []).append(metric.value)
+    return list(rows.values())
+
+
+def _order(options: Options, round_index: int) -> list[tuple[str, Source]]:
+    sides = [(OURS, options.ours)]
+    if options.peer is not None:
+        sides.append((PEER, options.peer))
+    return sides if round_index % 2 == 0 else sides[::-1]
+
+
+def _empty_row(scenario: Scenario, metric: Metric) -> Row:
+    return Row(work=scenario.name, measure=metric.measure, unit=metric.unit, better=metric.better, values={})
+
+
+def _run(scenario: Scenario, source: Source, options: Options, round_index: int) -> list[Metric]:
+    size = options.size(scenario)
+    with source.serve(scenario.flags(size.messages)) as server:
+        stage = Stage(
+            server=server,
+            size=size,
+            topic=f"bench_{scenario.name}_{os.getpid()}_{round_index}",
+            consumers=options.consumers,
+            shuffled=options.shuffled,
+        )
+        return scenario.run(stage)

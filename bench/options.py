@@ -1,0 +1,147 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.scenario import SCENARIOS, Scenario
+from bench.server import Binary, Running, Server, Source
+from bench.stage import Size
+
+_NSQD_BESIDE_PYTHON = Path(sys.executable).parent / "nsqd"
+
+_QUICK_DIVISOR = 50
+_QUICK_SECONDS = 1.0
+_QUICK_CONNECTIONS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What to measure, how much, and where the numbers go."""
+
+    ours: Source
+    peer: Source | None
+    scenarios: tuple[Scenario, ...]
+    rounds: int
+    consumers: int
+    shuffled: bool
+    json_file: Path | None
+    messages: int | None
+    seconds: float | None
+    connections: int | None
+    is_quick: bool
+
+    def size(self, scenario: Scenario) -> Size:
+        """What was asked for, else the work's own size, else a fraction of it for a quick look."""
+        usual = scenario.size
+        if self.is_quick:
+            usual = Size(
+                messages=usual.messages // _QUICK_DIVISOR,
+                seconds=min(usual.seconds, _QUICK_SECONDS),
+                connections=min(usual.connections, _QUICK_CONNECTIONS),
+            )
+        return Size(
+            messages=self.messages or usual.messages,
+            seconds=self.seconds or usual.seconds,
+            connections=self.connections or usual.connections,
+        )
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.nsqd is None and given.binary is None:
+        given.binary = _NSQD_BESIDE_PYTHON
+        if not given.binary.is_file():
+            parser.error(f"there is no {given.binary}: name an nsqd with --binary or --nsqd")
+    chosen = given.only or [scenario.name for scenario in SCENARIOS]
+    return Options(
+        ours=_ours(given),
+        peer=_peer(given),
+        scenarios=tuple(scenario for scenario in SCENARIOS if scenario.name in chosen),
+        rounds=given.rounds or (3 if given.peer and not given.quick else 1),
+        consumers=given.consumers,
+        shuffled=given.shuffle_fin,
+        json_file=given.json,
+        messages=given.messages,
+        seconds=given.seconds,
+        connections=given.connections,
+        is_quick=given.quick,
+    )
+
+
+def _ours(given: argparse.Namespace) -> Source:
+    if given.nsqd is not None:
+        return Running(Server(given.nsqd, given.pid))
+    return Binary(path=given.binary, flags=tuple(given.binary_flag), data_parent=given.data_parent)
+
+
+def _peer(given: argparse.Namespace) -> Source | None:
+    if given.peer is None:
+        return None
+    return Binary(path=given.peer, flags=tuple(given.peer_flag), data_parent=given.data_parent)
+
+
+def _parser() -> argparse.ArgumentParser:
+    works = "\n".join(f"  {scenario.name:<20}{scenario.summary}" for scenario in SCENARIOS)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure an nsqd, or two of them side by side.",
+        epilog=f"works:\n{works}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_servers(parser)
+    _add_amounts(parser)
+    return parser
+
+
+def _add_servers(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("servers")
+    group.add_argument(
+        "--binary", type=_program, metavar="PATH", help=f"nsqd to start (default: {_NSQD_BESIDE_PYTHON})"
+    )
+    group.add_argument("--nsqd", type=_address, metavar="HOST:PORT", help="load a running nsqd instead")
+    group.add_argument("--pid", type=int, help="process of the running nsqd, for its CPU and memory")
+    group.add_argument("--peer", type=_program, metavar="PATH", help="another nsqd to compare with, by turns")
+    group.add_argument("--binary-flag", action="append", default=[], help="further flag for our nsqd")
+    group.add_argument("--peer-flag", action="append", default=[], help="further flag for the peer")
+    group.add_argument("--data-parent", type=Path, metavar="DIR", help="where the data folders are made")
+
+
+def _add_amounts(parser: argparse.ArgumentParser) -> None:
+    names = [scenario.name for scenario in SCENARIOS]
+    group = parser.add_argument_group("works")
+    group.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="these works only")
+    group.add_argument("--quick", action="store_true", help="a short run that proves that all works")
+    group.add_argument("--rounds", type=_count, help="runs of each work (default: 3 with a peer, else 1)")
+    group.add_argument("--messages", type=_count, help="messages to publish, where a work counts messages")
+    group.add_argument("--seconds", type=float, help="duration, where a work goes by time")
+    group.add_argument("--connections", type=_count, help="connections of the work idle")
+    group.add_argument("--consumers", type=_count, default=2, help="connections to one channel (default: 2)")
+    group.add_argument("--shuffle-fin", action="store_true", help="FIN messages out of order")
+    group.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
+
+
+def _program(text: str) -> Path:
+    path = Path(text)
+    if not (path.is_file() and os.access(path, os.X_OK)):
+        raise argparse.ArgumentTypeError(f"no program at {text}")
+    return path
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, separator, port = text.rpartition(":")
+    if not (separator and port.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host, int(port)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return int(text)

@@ -1,0 +1,46 @@
+"""CPU and memory of a process, as /proc tells them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from bench.failure import LoadFailure
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+_LOOK_EVERY_S = 0.2
+_QUIET_LOOKS = 2  # in a row
+_QUIET_CPU_S = 0.011  # one clock tick of housekeeping in a look is still quiet
+_SETTLE_LIMIT_S = 120.0
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time of all threads, since the process began."""
+    # The name in parentheses may hold spaces, so fields are counted after it; utime and stime are 14 and 15.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def rss_bytes(pid: int) -> int:
+    """Memory that the process holds in RAM."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+
+
+def settle(pid: int) -> None:
+    """Return when the process has nothing more to do.
+
+    A server may answer before its work is done (messages still move from topic to channel, garbage is still
+    collected); that work belongs to what is measured, and must not weigh on what is measured next.
+    """
+    deadline = time.monotonic() + _SETTLE_LIMIT_S
+    quiet_looks, before = 0, cpu_s(pid)
+    while quiet_looks < _QUIET_LOOKS:
+        if time.monotonic() > deadline:
+            raise LoadFailure(f"nsqd is still busy {_SETTLE_LIMIT_S:g} s after its last message")
+        time.sleep(_LOOK_EVERY_S)
+        now = cpu_s(pid)
+        quiet_looks = quiet_looks + 1 if now - before < _QUIET_CPU_S else 0
+        before = now

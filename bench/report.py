@@ -1,0 +1,139 @@
+"""What is shown and kept: progress while it runs, then a table for people and JSON for machines."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from datetime import UTC, datetime
+from typing import TextIO
+
+from bench.comparison import OURS, PEER, Outcome, Row
+from bench.metric import Metric
+from bench.options import Options
+
+_CLEAR_LINE = "\r\x1b[K"
+_QUIET_LOAD_AVERAGE = 0.5
+_NEAR_SHARE = 0.7  # a generator that spends this share of nsqd's CPU is part of what is measured
+
+
+class Progress:
+    """One line for each run; on a terminal the line of the run under way is shown while it lasts."""
+
+    def __init__(self, stream: TextIO, *, rounds: int) -> None:
+        self._stream = stream
+        self._rounds = rounds
+        self._is_terminal = stream.isatty()
+        self._line = ""
+
+    def began(self, *, work: str, side: str, round_number: int) -> None:
+        self._line = f"{work:<20}{side:<6}round {round_number}/{self._rounds}"
+        if self._is_terminal:
+            self._write(f"{_CLEAR_LINE}{self._line}  ...")
+
+    def ended(self, metrics: list[Metric]) -> None:
+        values = ", ".join(f"{m.measure} {quantity(m.value, m.unit)}" for m in metrics)
+        self._write(f"{_CLEAR_LINE if self._is_terminal else ''}{self._line}  {values}\n")
+
+    def close(self) -> None:
+        """Leave no half line behind when a run was broken off."""
+        if self._is_terminal:
+            self._write(_CLEAR_LINE)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def quantity(value: float, unit: str) -> str:
+    """A number with about three digits that matter, and its unit."""
+    for limit, divisor, prefix in ((1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if abs(value) >= limit:
+            return f"{_three_digits(value / divisor)} {prefix} {unit}".rstrip()
+    return f"{_three_digits(value)} {unit}".rstrip()
+
+
+def _three_digits(value: float) -> str:
+    decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:.{decimals}f}"
+
+
+def table(outcome: Outcome, *, has_peer: bool) -> str:
+    """Markdown, aligned, so that it reads well here and in a document."""
+    head = ["work", "measure", OURS, *([PEER, "ratio"] if has_peer else [])]
+    lines = [head, *(_cells(row, has_peer=has_peer) for row in outcome.rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    rule = ["-" * width for width in widths]
+    return "\n".join(_aligned(line, widths) for line in [head, rule, *lines[1:]])
+
+
+def _cells(row: Row, *, has_peer: bool) -> list[str]:
+    cells = [row.work, row.measure, _median(row, OURS)]
+    if has_peer:
+        ratio = row.ratio
+        cells += [_median(row, PEER), "" if ratio is None else f"{ratio:.2f} x"]
+    return cells
+
+
+def _median(row: Row, side: str) -> str:
+    value = row.median(side)
+    return "" if value is None else quantity(value, row.unit)
+
+
+def _aligned(cells: list[str], widths: list[int]) -> str:
+    # Names to the left, numbers to the right.
+    padded = [
+        cell.ljust(width) if column < 2 else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return f"| {' | '.join(padded)} |"
+
+
+def cautions(outcome: Outcome) -> list[str]:
+    """What makes the rates say less about the server: others on the machine, and a busy generator."""
+    rows = {(row.work, row.measure): row for row in outcome.rows}
+    found = []
+    if outcome.load_average > _QUIET_LOAD_AVERAGE:
+        found.append(f"the machine was busy before we began: load average {outcome.load_average:.2f}")
+    for (work, measure), generator in rows.items():
+        nsqd = rows.get((work, "nsqd CPU"))
+        if measure != "generator CPU" or nsqd is None or (work, "rate") not in rows:
+            continue
+        for side in generator.values:
+            # No CPU at all means a run shorter than a clock tick, which cannot tell.
+            share = (generator.median(side) or 0.0) / (nsqd.median(side) or math.inf)
+            if share > _NEAR_SHARE:
+                found.append(f"{work}, {side}: the generator spent {share:.1f} times the CPU of nsqd")
+    return found
+
+
+def document(outcome: Outcome, options: Options) -> str:
+    """All numbers, round by round, with what is needed to read them later."""
+    content = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {
+            "system": platform.platform(),
+            "processors": os.cpu_count(),
+            "python": platform.python_version(),
+            "load_average": outcome.load_average,
+        },
+        "servers": outcome.servers,
+        "rounds": options.rounds,
+        "shuffled_fin": options.shuffled,
+        "results": [_result(row) for row in outcome.rows],
+        "failures": outcome.failures,
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _result(row: Row) -> dict[str, object]:
+    sides = {side: {"median": row.median(side), "rounds": values} for side, values in row.values.items()}
+    return {
+        "work": row.work,
+        "measure": row.measure,
+        "unit": row.unit,
+        "better": row.better,
+        **sides,
+        "ratio": row.ratio,
+    }

@@ -1,0 +1,269 @@
+"""The works: what is done to a server, and which numbers come out. The table at the end names them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from bench import frame, process
+from bench.crew import Plan
+from bench.idle import Crowd, allow_open_files
+from bench.metric import Metric, percentile
+from bench.publisher import LockstepPublish, PacedPublish, PipelinedPublish
+from bench.stage import PUBLISHERS, Size, Stage, shares
+
+_CHANNEL = "c"
+_LOCKSTEP_CONNECTIONS = 8  # for each publisher process
+_PUBS_PER_PAYLOAD = 64
+_FANOUT_CHANNELS = 10
+_FANOUT_CONSUMERS = 2  # processes that share the channels
+_LATENCY_RATE = 5_000
+_LATENCY_COUNTED = (10, 95)  # percent: not the cold start, nor the last buffer that nothing follows
+_SPARE_QUEUE = 10_000
+
+
+def mpub(stage: Stage) -> list[Metric]:
+    stage.create(_CHANNEL)
+    return mpub_to_topic(stage)
+
+
+def mpub_to_topic(stage: Stage) -> list[Metric]:
+    effort = stage.measure(stage.mpub_plans())
+    return effort.publishing()
+
+
+def drain(stage: Stage) -> list[Metric]:
+    stage.create(_CHANNEL)
+    stage.measure(stage.mpub_plans())
+    effort = stage.measure([stage.consume_plan(_CHANNEL)])
+    return effort.delivering()
+
+
+def through(stage: Stage) -> list[Metric]:
+    effort = stage.measure([stage.consume_plan(_CHANNEL), *stage.mpub_plans()])
+    return effort.delivering()
+
+
+def fanout(stage: Stage) -> list[Metric]:
+    channels = [f"c{index}" for index in range(_FANOUT_CHANNELS)]
+    single = replace(stage, consumers=1)
+    consumers = [single.consume_plan(*channels[first::_FANOUT_CONSUMERS]) for first in range(_FANOUT_CONSUMERS)]
+    effort = stage.measure([*consumers, *stage.mpub_plans()])
+    return effort.delivering()
+
+
+def pub(stage: Stage) -> list[Metric]:
+    stage.create(_CHANNEL)
+    payload = frame.pub(stage.topic, frame.bodies(1)[0])
+    plans = [
+        LockstepPublish(
+            address=stage.server.address,
+            payload=payload,
+            messages=messages,
+            connections=_LOCKSTEP_CONNECTIONS,
+        )
+        for messages in shares(stage.size.messages, PUBLISHERS)
+    ]
+    effort = stage.measure(plans)
+    return effort.publishing()
+
+
+def pub_pipelined(stage: Stage) -> list[Metric]:
+    stage.create(_CHANNEL)
+    payload = b"".join(frame.pub(stage.topic, body) for body in frame.bodies(_PUBS_PER_PAYLOAD))
+    plans = [
+        PipelinedPublish(
+            address=stage.server.address,
+            payload=payload,
+            oks=_PUBS_PER_PAYLOAD,
+            messages=_PUBS_PER_PAYLOAD,
+            repeats=repeats,
+        )
+        for repeats in shares(-(-stage.size.messages // _PUBS_PER_PAYLOAD), PUBLISHERS)
+    ]
+    effort = stage.measure(plans)
+    return effort.publishing()
+
+
+def latency(stage: Stage) -> list[Metric]:
+    return _latency(stage, output_buffer_bytes=None)
+
+
+def latency_unbuffered(stage: Stage) -> list[Metric]:
+    return _latency(stage, output_buffer_bytes=-1)
+
+
+def _latency(stage: Stage, *, output_buffer_bytes: int | None) -> list[Metric]:
+    messages = int(stage.size.seconds * _LATENCY_RATE)
+    consumer = replace(
+        stage.consume_plan(_CHANNEL),
+        messages=messages,
+        connections=1,
+        is_timed=True,
+        output_buffer_bytes=output_buffer_bytes,
+    )
+    publisher = PacedPublish(address=stage.server.address, topic=stage.topic, messages=messages, rate=_LATENCY_RATE)
+    plans: Sequence[Plan] = [consumer, publisher]
+    effort = stage.measure(plans)
+    latencies_ns = [latency_ns for tally in effort.tallies for latency_ns in tally.latencies_ns]
+    first, last = (len(latencies_ns) * percent // 100 for percent in _LATENCY_COUNTED)
+    latencies_ms = [latency_ns / 1e6 for latency_ns in latencies_ns[first:last]]
+    return [
+        Metric("p50", percentile(latencies_ms, 50), "ms", "lower"),
+        Metric("p99", percentile(latencies_ms, 99), "ms", "lower"),
+        Metric("max", max(latencies_ms), "ms", "lower"),
+        *effort.cpu(effort.delivered),
+    ]
+
+
+def memory(stage: Stage) -> list[Metric]:
+    stage.create(_CHANNEL)
+    stage.settle()
+    before_bytes = process.rss_bytes(stage.pid)
+    effort = stage.measure(stage.mpub_plans())
+    grown_bytes = process.rss_bytes(stage.pid) - before_bytes
+    # Bytes per message are megabytes per million messages.
+    per_million_mb = grown_bytes / effort.published
+    return [Metric("RSS", per_million_mb, "MB/M msg", "lower"), *effort.cpu(effort.published)]
+
+
+def idle(stage: Stage) -> list[Metric]:
+    count = allow_open_files(stage.size.connections)
+    stage.settle()
+    before_bytes = process.rss_bytes(stage.pid)
+    with Crowd(stage.server.address) as crowd:
+        crowd.gather(count)
+        stage.settle()
+        grown_bytes = process.rss_bytes(stage.pid) - before_bytes
+        before_s = process.cpu_s(stage.pid)
+        crowd.linger(stage.size.seconds)
+        spent_s = process.cpu_s(stage.pid) - before_s
+    return [
+        Metric("connections", count, "", "neither"),
+        Metric("RSS", grown_bytes / count / 1000, "kB each", "lower"),
+        Metric("nsqd CPU", spent_s / stage.size.seconds * 100, "%", "lower"),
+    ]
+
+
+def _in_memory(messages: int) -> tuple[str, ...]:
+    return (f"--mem-queue-size={messages + _SPARE_QUEUE}",)
+
+
+def _on_disk(_: int) -> tuple[str, ...]:
+    return ("--mem-queue-size=0",)
+
+
+def _by_default(_: int) -> tuple[str, ...]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """A work: its name, what it is, its usual size, the flags nsqd needs for it, and what is done."""
+
+    name: str
+    summary: str
+    size: Size
+    run: Callable[[Stage], list[Metric]]
+    flags: Callable[[int], tuple[str, ...]] = _in_memory
+
+
+SCENARIOS = (
+    Scenario(
+        name="mpub",
+        summary="MPUB of 200 x 200 B into memory, one channel",
+        size=Size(messages=2_000_000),
+        run=mpub,
+    ),
+    Scenario(
+        name="mpub-topic",
+        summary="the same into a topic without channels",
+        size=Size(messages=2_000_000),
+        run=mpub_to_topic,
+    ),
+    Scenario(
+        name="drain",
+        summary="consume a full channel, RDY 2500, FIN each",
+        size=Size(messages=1_000_000),
+        run=drain,
+    ),
+    Scenario(
+        name="through",
+        summary="MPUB and consume at once",
+        size=Size(messages=1_000_000),
+        run=through,
+    ),
+    Scenario(
+        name="pub",
+        summary="single PUBs, each waiting for its OK, 16 connections",
+        size=Size(messages=100_000),
+        run=pub,
+    ),
+    Scenario(
+        name="pub-pipelined",
+        summary="single PUBs, not waiting, 2 connections",
+        size=Size(messages=400_000),
+        run=pub_pipelined,
+    ),
+    Scenario(
+        name="fanout",
+        summary="MPUB and consume at once, 10 channels, delivered messages",
+        size=Size(messages=100_000),
+        run=fanout,
+    ),
+    Scenario(
+        name="disk-in",
+        summary="MPUB to disk, --mem-queue-size=0",
+        size=Size(messages=200_000),
+        run=mpub,
+        flags=_on_disk,
+    ),
+    Scenario(
+        name="disk-out",
+        summary="consume a full channel from disk, --mem-queue-size=0",
+        size=Size(messages=200_000),
+        run=drain,
+        flags=_on_disk,
+    ),
+    Scenario(
+        name="overflow-in",
+        summary="MPUB beyond the default memory queue, the rest to disk",
+        size=Size(messages=200_000),
+        run=mpub,
+        flags=_by_default,
+    ),
+    Scenario(
+        name="overflow-out",
+        summary="consume a channel that overflowed to disk",
+        size=Size(messages=200_000),
+        run=drain,
+        flags=_by_default,
+    ),
+    Scenario(
+        name="latency",
+        summary="publish to delivery at 5,000 PUB/s, RDY 2500",
+        size=Size(seconds=10),
+        run=latency,
+        flags=_by_default,
+    ),
+    Scenario(
+        name="latency-unbuffered",
+        summary="the same, the consumer asking for no output buffer",
+        size=Size(seconds=10),
+        run=latency_unbuffered,
+        flags=_by_default,
+    ),
+    Scenario(
+        name="memory",
+        summary="memory of queued 200 B messages, one channel",
+        size=Size(messages=1_000_000),
+        run=memory,
+    ),
+    Scenario(
+        name="idle",
+        summary="connections that only wait, over one heartbeat each",
+        size=Size(seconds=30, connections=10_000),
+        run=idle,
+        flags=_by_default,
+    ),
+)

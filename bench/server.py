@@ -1,0 +1,126 @@
+"""An nsqd to load: started for one run on fresh ports and an empty folder, or found running.
+
+A started server is killed, not stopped: a clean stop would first write all it has queued to a folder that is
+deleted next. Its log goes to a file in that folder, of which a failed run shows the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.connection import Address, reason
+from bench.failure import LoadFailure
+
+_START_LIMIT_S = 15.0
+_LOOK_EVERY_S = 0.02
+_LOG_LINES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Server:
+    """One that accepts connections now. Without a pid (it runs elsewhere) CPU and memory are unknown."""
+
+    address: Address
+    pid: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binary:
+    """An nsqd that can be started; `flags` are given to it in every run."""
+
+    path: Path
+    flags: tuple[str, ...] = ()
+    data_parent: Path | None = None
+
+    def version(self) -> str:
+        done = subprocess.run(
+            [str(self.path), "--version"], capture_output=True, text=True, timeout=_START_LIMIT_S, check=False
+        )
+        return next(iter(done.stdout.splitlines()), "unknown")
+
+    @contextmanager
+    def serve(self, flags: Sequence[str]) -> Iterator[Server]:
+        folder = Path(tempfile.mkdtemp(prefix="bench-nsqd-", dir=self.data_parent))
+        try:
+            with _process(self, folder, flags) as server:
+                yield server
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that somebody else started: it keeps its own flags, and the topics we leave in it."""
+
+    server: Server
+
+    def version(self) -> str:
+        return "running at {}:{}".format(*self.server.address)
+
+    @contextmanager
+    def serve(self, flags: Sequence[str]) -> Iterator[Server]:
+        del flags  # it has its own
+        yield self.server
+
+
+Source = Binary | Running
+
+
+@contextmanager
+def _process(binary: Binary, folder: Path, flags: Sequence[str]) -> Iterator[Server]:
+    address, http_address = _free_address(), _free_address()
+    log = folder / "nsqd.log"
+    data = folder / "data"
+    data.mkdir()
+    command = [
+        str(binary.path.absolute()),
+        "--tcp-address={}:{}".format(*address),
+        "--http-address={}:{}".format(*http_address),
+        f"--data-path={data}",
+        *flags,
+        *binary.flags,
+    ]
+    with log.open("wb") as output:
+        # In a session of its own: Ctrl-C is for us, and we end it.
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder, start_new_session=True)
+    try:
+        _wait_until_it_accepts(process, address)
+        yield Server(address, process.pid)
+    except (LoadFailure, OSError) as failure:
+        raise LoadFailure(f"{reason(failure)}{_end_of(log)}") from failure
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _free_address() -> Address:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        host, port = probe.getsockname()
+        return host, port
+
+
+def _wait_until_it_accepts(process: subprocess.Popen[bytes], address: Address) -> None:
+    deadline = time.monotonic() + _START_LIMIT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise LoadFailure(f"nsqd ended with exit code {process.returncode} before it accepted a connection")
+        try:
+            socket.create_connection(address, timeout=1).close()
+        except OSError:
+            time.sleep(_LOOK_EVERY_S)
+        else:
+            return
+    raise LoadFailure(f"nsqd accepted no connection within {_START_LIMIT_S:g} s")
+
+
+def _end_of(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
+    return "".join(f"\n    log: {line}" for line in lines)

@@ -1,0 +1,64 @@
+"""The command line: which works, how large, which servers."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from bench.options import Options, parse
+from bench.scenario import SCENARIOS
+from bench.server import Binary, Running
+
+SCENARIO = {scenario.name: scenario for scenario in SCENARIOS}
+
+
+def parsed(*arguments: str) -> Options:
+    return parse(["--binary", sys.executable, *arguments])
+
+
+def test_all_works_are_done_once_unless_told_otherwise() -> None:
+    options = parsed()
+    assert options.scenarios == SCENARIOS
+    assert options.rounds == 1
+    assert options.size(SCENARIO["mpub"]) == SCENARIO["mpub"].size
+
+
+def test_a_comparison_takes_three_rounds_and_a_quick_one_a_single_round() -> None:
+    assert parsed("--peer", sys.executable).rounds == 3
+    assert parsed("--peer", sys.executable, "--quick").rounds == 1
+    assert parsed("--peer", sys.executable, "--quick", "--rounds", "2").rounds == 2
+
+
+def test_a_quick_run_is_smaller_but_never_than_what_was_asked_for() -> None:
+    assert parsed("--quick").size(SCENARIO["mpub"]).messages < SCENARIO["mpub"].size.messages
+    assert parsed("--quick", "--messages", "12345").size(SCENARIO["mpub"]).messages == 12345
+    assert parsed("--quick", "--connections", "7").size(SCENARIO["idle"]).connections == 7
+
+
+def test_works_are_chosen_by_name() -> None:
+    assert [scenario.name for scenario in parsed("--only", "drain", "mpub").scenarios] == ["mpub", "drain"]
+
+
+def test_flags_reach_the_server_that_they_are_for() -> None:
+    options = parsed("--binary-flag=--journal", "--peer", sys.executable, "--peer-flag=--log-level=error")
+    assert isinstance(options.ours, Binary)
+    assert isinstance(options.peer, Binary)
+    assert (options.ours.flags, options.peer.flags) == (("--journal",), ("--log-level=error",))
+
+
+def test_a_running_server_is_named_by_address_and_process() -> None:
+    options = parse(["--nsqd", "127.0.0.1:4150", "--pid", "42"])
+    assert isinstance(options.ours, Running)
+    assert (options.ours.server.address, options.ours.server.pid) == (("127.0.0.1", 4150), 42)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--peer", "/no/such/program"], ["--nsqd", "nowhere"], ["--rounds", "0"], ["--only", "nothing"]],
+)
+def test_nonsense_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refusal:
+        parsed(*arguments)
+    assert refusal.value.code == 2
+    assert "error: argument" in capsys.readouterr().err

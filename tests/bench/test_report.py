@@ -1,0 +1,87 @@
+"""What people and machines read."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from bench.comparison import Outcome, Row
+from bench.metric import Better, Metric
+from bench.options import parse
+from bench.report import Progress, cautions, document, quantity, table
+
+
+def row(measure: str, unit: str, better: Better, *, ours: list[float], peer: list[float]) -> Row:
+    return Row(work="mpub", measure=measure, unit=unit, better=better, values={"ours": ours, "peer": peer})
+
+
+def outcome(*rows: Row, load_average: float = 0.0) -> Outcome:
+    servers = {"ours": "nsqd v1", "peer": "nsqd v2"}
+    return Outcome(servers=servers, load_average=load_average, rows=list(rows))
+
+
+RATE = row("rate", "msg/s", "higher", ours=[2e6, 1e6, 3e6], peer=[1e6, 1e6, 1e6])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.234, "1.23 x"),
+        (12.34, "12.3 x"),
+        (1234.0, "1234 x"),
+        (56_789.0, "56.8 k x"),
+        (1.5e6, "1.50 M x"),
+        (0, "0.00 x"),
+    ],
+)
+def test_numbers_show_the_digits_that_matter(value: float, text: str) -> None:
+    assert quantity(value, "x") == text
+
+
+def test_the_table_is_aligned_markdown_with_the_ratio_last() -> None:
+    assert table(outcome(RATE), has_peer=True).splitlines() == [
+        "| work | measure |         ours |         peer |  ratio |",
+        "| ---- | ------- | ------------ | ------------ | ------ |",
+        "| mpub | rate    | 2.00 M msg/s | 1.00 M msg/s | 2.00 x |",
+    ]
+
+
+def test_the_table_of_one_server_has_no_ratio() -> None:
+    head, *_ = table(outcome(RATE), has_peer=False).splitlines()
+    assert "peer" not in head
+    assert "ratio" not in head
+
+
+def test_a_busy_generator_is_pointed_out() -> None:
+    nsqd = row("nsqd CPU", "µs/msg", "lower", ours=[1.0], peer=[10.0])
+    generator = row("generator CPU", "µs/msg", "neither", ours=[0.9], peer=[0.9])
+    assert cautions(outcome(RATE, nsqd, generator)) == ["mpub, ours: the generator spent 0.9 times the CPU of nsqd"]
+
+
+def test_a_run_too_short_for_the_clock_is_not_judged() -> None:
+    nsqd = row("nsqd CPU", "µs/msg", "lower", ours=[0.0], peer=[0.0])
+    generator = row("generator CPU", "µs/msg", "neither", ours=[0.9], peer=[0.9])
+    assert cautions(outcome(RATE, nsqd, generator)) == []
+
+
+def test_a_busy_machine_is_pointed_out() -> None:
+    assert cautions(outcome(RATE, load_average=1.5)) == ["the machine was busy before we began: load average 1.50"]
+
+
+def test_the_document_keeps_every_round() -> None:
+    options = parse(["--binary", sys.executable])
+    (result,) = json.loads(document(outcome(RATE), options))["results"]
+    assert result["ours"] == {"median": 2e6, "rounds": [2e6, 1e6, 3e6]}
+    assert result["ratio"] == 2.0
+
+
+def test_progress_is_one_line_a_run_where_there_is_no_terminal() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream, rounds=3)
+    progress.began(work="mpub", side="ours", round_number=2)
+    progress.ended([Metric("rate", 1e6, "msg/s", "higher")])
+    progress.close()
+    assert stream.getvalue() == "mpub                ours  round 2/3  rate 1.00 M msg/s\n"

@@ -1,0 +1,49 @@
+"""Every row of the conformance table that is due has a test that says so.
+
+A test names its rows by `@pytest.mark.conformance(...)`; here the markers of the whole test tree are read from the
+source, so that the answer does not depend on which tests were collected.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+TABLE_ROWS = range(1, 281)
+
+ROWS_DUE = {
+    *range(1, 18),  # A: preamble, framing, names
+    *range(18, 47),  # B: IDENTIFY
+    *range(47, 70),  # C: publishing
+    *range(70, 91),  # D: subscribing and flow control
+    *range(91, 109),  # E: answering and timeouts
+    *range(109, 113),  # F: heartbeats
+    *range(113, 125),  # G: topics and channels
+    *range(125, 143),  # H: persistence
+    *range(276, 279),  # O: topology and who is seen as what
+}
+"""Rows of what is built so far. Their HTTP halves (`/ping` in 122 and 123, the pause in 128) come with the HTTP API."""
+
+
+def marked_rows(source: Path) -> Iterator[int]:
+    """The row numbers in the conformance markers of a test file."""
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "conformance":
+            for argument in node.args:
+                assert isinstance(argument, ast.Constant), f"{source}: rows are given as plain numbers"
+                assert isinstance(argument.value, int), f"{source}: rows are given as plain numbers"
+                yield argument.value
+
+
+def all_marked_rows() -> set[int]:
+    return {row for source in TESTS.rglob("test_*.py") for row in marked_rows(source)}
+
+
+def test_every_row_that_is_due_has_a_test() -> None:
+    assert sorted(ROWS_DUE - all_marked_rows()) == []
+
+
+def test_markers_name_rows_of_the_table() -> None:
+    assert sorted(all_marked_rows() - set(TABLE_ROWS)) == []

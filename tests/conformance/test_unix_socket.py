@@ -1,0 +1,35 @@
+"""nsqd on a unix socket (row 17). All other conformance tests run over one as well, see this folder's conftest."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import StartNsqd
+
+
+@pytest.fixture
+def transport() -> str:
+    return "unix"
+
+
+@pytest.mark.conformance(17)
+def test_a_path_is_a_unix_socket_that_leaves_with_the_server(start_nsqd: StartNsqd, listen_address: str) -> None:
+    nsqd = start_nsqd()
+    path = Path(listen_address)
+    assert stat.S_ISSOCK(path.stat().st_mode)
+    consumer = nsqd.consumer("t", "c", rdy=1)
+    nsqd.connect().pub("t", b"hello")
+    assert consumer.read_message().body == b"hello"
+    nsqd.stop()
+    assert not path.exists()
+
+
+@pytest.mark.conformance(17)
+def test_a_unix_peer_has_no_name_of_its_own(start_nsqd: StartNsqd) -> None:
+    nsqd = start_nsqd()
+    nsqd.consumer("t", "c")
+    (seen,) = nsqd.channel("t", "c").clients
+    assert (seen.client_id, seen.hostname, seen.remote_address) == ("", "", "@")

@@ -1,0 +1,84 @@
+"""Fixtures that start nsqd: in this process with a clock that stands still, or as a process of its own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Their failed assertions should explain themselves like those of tests; this works only ahead of the import.
+pytest.register_assert_rewrite("tests.harness", "tests.nsqd_process", "tests.raw_client")
+
+from emberq.nsqd.options import Options  # noqa: E402
+from tests.harness import NsqdHarness  # noqa: E402
+from tests.nsqd_process import NsqdProcess  # noqa: E402
+from tests.raw_client import Client  # noqa: E402
+
+StartNsqd = Callable[..., NsqdHarness]
+StartNsqdProcess = Callable[..., NsqdProcess]
+
+
+@pytest.fixture
+def data_path(tmp_path: Path) -> Path:
+    """An empty data folder; a test may put files there before it starts nsqd."""
+    path = tmp_path / "data"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def transport() -> str:
+    """`tcp` or `unix`: what nsqd listens on. Folders whose tests should run over both override it."""
+    return "tcp"
+
+
+@pytest.fixture
+def listen_address(transport: str) -> Iterator[str]:
+    """An address to listen on. A unix path must be short, so it cannot lie in the test's own folder."""
+    if transport == "tcp":
+        yield "127.0.0.1:0"
+        return
+    with tempfile.TemporaryDirectory(prefix="nsqd-") as folder:
+        yield f"{folder}/nsqd.sock"
+
+
+@pytest.fixture
+def start_nsqd(data_path: Path, listen_address: str) -> Iterator[StartNsqd]:
+    """Starts nsqd with the given options, in this process."""
+    with ExitStack() as running:
+
+        def start(**options: Any) -> NsqdHarness:
+            fixed = {"data_path": str(data_path), "tcp_address": listen_address, "http_address": ""}
+            return running.enter_context(NsqdHarness(Options(**(fixed | options))))
+
+        yield start
+
+
+@pytest.fixture
+def nsqd(start_nsqd: StartNsqd) -> NsqdHarness:
+    """nsqd with default options, in this process."""
+    return start_nsqd()
+
+
+@pytest.fixture
+def client(nsqd: NsqdHarness) -> Client:
+    """A connection to the default nsqd."""
+    return nsqd.connect()
+
+
+@pytest.fixture
+def start_nsqd_process(data_path: Path, tmp_path: Path) -> Iterator[StartNsqdProcess]:
+    """Starts the real nsqd command with the given flags, always on the test's data folder."""
+    number = count(1)
+    with ExitStack() as running:
+
+        def start(*flags: str) -> NsqdProcess:
+            log_path = tmp_path / f"nsqd-{next(number)}.log"
+            return running.enter_context(NsqdProcess(*flags, data_path=data_path, log_path=log_path))
+
+        yield start

@@ -1,0 +1,5 @@
+"""Lets pytest explain a failing assertion of the contract as it does those of a test module."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.integration.contract")

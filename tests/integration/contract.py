@@ -1,0 +1,132 @@
+"""What every client library must find when it works with our nsqd, whatever language it is written in.
+
+A library is driven by a program of its own (drivers/), because pynsq and gnsq bring event loops that would
+get in pytest's way and nsqjs is not Python. The program carries out the plan of plan.py and prints a report
+(see drivers/ledger.py); the tests below judge the report, and what nsqd leaves on disk when it is stopped.
+
+A test module defines the fixture `outcome` with `carry_out`, and derives its class from `ClientContract`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.integration.plan import Plan
+from tests.nsqd_process import NsqdProcess
+
+ROOT = Path(__file__).parents[2]
+TOPIC = "orders"
+CHANNEL = "billing"
+
+# A driver ends by itself at its plan's deadline; only one that hangs or cannot start is cut off.
+_START_AND_EXIT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a driver printed; its fields are explained in drivers/ledger.py."""
+
+    published: int
+    seen: int
+    spoiled: int
+    retried: dict[int, list[int]]
+    finishes: int
+    unfinished: list[int]
+    touches: int
+    earliest_deferred_ms: float
+    errors: list[str]
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        fields = json.loads(text)
+        retried = {int(number): attempts for number, attempts in fields.pop("retried").items()}
+        return cls(retried=retried, **fields)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One plan, carried out."""
+
+    plan: Plan
+    report: Report
+    topic_depth: int  # messages in the disk queues after a clean stop, which writes all that are left there
+    channel_depth: int
+
+    def attempts_of(self, numbers: Sequence[int]) -> list[tuple[int, ...]]:
+        """The attempts that arrived of each of these messages."""
+        return [tuple(self.report.retried.get(number, [1])) for number in numbers]
+
+
+def carry_out(driver: Sequence[str], *nsqd_flags: str, folder: Path) -> Outcome:
+    """Runs a driver (its command line without the plan) against a fresh nsqd, then stops that nsqd."""
+    data_path = folder / "data"
+    data_path.mkdir()
+    with NsqdProcess(*nsqd_flags, data_path=data_path, log_path=folder / "nsqd.log") as nsqd:
+        plan = Plan(address=f"127.0.0.1:{nsqd.tcp_port}", topic=TOPIC, channel=CHANNEL)
+        report = _run(driver, plan)
+    return Outcome(
+        plan=plan,
+        report=report,
+        topic_depth=_depth_on_disk(data_path, TOPIC),
+        channel_depth=_depth_on_disk(data_path, f"{TOPIC}:{CHANNEL}"),
+    )
+
+
+def _run(driver: Sequence[str], plan: Plan) -> Report:
+    driven = subprocess.run(
+        [*driver, plan.to_json()],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=plan.deadline_ms / 1000 + _START_AND_EXIT_S,
+        check=False,
+    )
+    assert driven.returncode == 0, driven.stderr
+    return Report.from_json(driven.stdout)
+
+
+def _depth_on_disk(data_path: Path, queue_name: str) -> int:
+    """The first line of a disk queue's metadata is its depth."""
+    depth, _, _ = (data_path / f"{queue_name}.diskqueue.meta.dat").read_text().partition("\n")
+    return int(depth)
+
+
+class ClientContract:
+    """The tests, the same for every library."""
+
+    def test_every_message_is_published_and_arrives_intact(self, outcome: Outcome) -> None:
+        assert outcome.report.published == outcome.plan.message_count == 10_000
+        assert outcome.report.seen == outcome.plan.message_count
+        assert outcome.report.spoiled == 0
+
+    def test_every_message_is_finished_exactly_once(self, outcome: Outcome) -> None:
+        assert outcome.report.unfinished == []
+        assert outcome.report.finishes == outcome.plan.message_count
+
+    def test_a_requeued_message_comes_back_as_its_second_attempt(self, outcome: Outcome) -> None:
+        assert outcome.attempts_of(outcome.plan.requeued) == [(1, 2)] * 20
+
+    def test_an_unanswered_message_comes_back_as_its_second_attempt(self, outcome: Outcome) -> None:
+        assert outcome.attempts_of(outcome.plan.abandoned) == [(1, 2)] * 20
+
+    def test_a_touched_message_outlives_its_timeout(self, outcome: Outcome) -> None:
+        assert outcome.report.touches >= 20
+        assert outcome.attempts_of(outcome.plan.touched) == [(1,)] * 20
+
+    def test_a_deferred_message_does_not_arrive_early(self, outcome: Outcome) -> None:
+        assert outcome.report.earliest_deferred_ms >= outcome.plan.defer_ms
+
+    def test_no_other_message_arrives_twice(self, outcome: Outcome) -> None:
+        due_twice = {*outcome.plan.requeued, *outcome.plan.abandoned}
+        assert outcome.report.retried.keys() == due_twice
+
+    def test_no_error_is_reported(self, outcome: Outcome) -> None:
+        assert outcome.report.errors == []
+
+    def test_nothing_is_left_behind(self, outcome: Outcome) -> None:
+        assert outcome.topic_depth == 0
+        assert outcome.channel_depth == 0

@@ -1,0 +1,111 @@
+"""Carries out a plan with gnsq: `python -m tests.integration.drivers.gnsq_driver PLAN` prints the report.
+
+gnsq runs on gevent: every connection has a greenlet that reads, and calls the handler in it. gnsq has no
+option for the message timeout, so nsqd must be started with the plan's as its default.
+"""
+
+import sys
+from collections.abc import Callable
+
+import gevent
+import gnsq
+
+from tests.integration.drivers.ledger import Fate, Ledger
+from tests.integration.plan import Plan, body_of
+
+_POLL_S = 0.01
+
+# The first backoff of gnsq is a random part of a second, cut off at this.
+_MAX_BACKOFF_S = 0.05
+
+
+class GnsqDriver:
+    """One Producer and one Consumer on the plan's topic."""
+
+    def __init__(self, plan: Plan, ledger: Ledger) -> None:
+        self._plan = plan
+        self._ledger = ledger
+
+    def run(self) -> None:
+        """Publishes and consumes until every message is finished, then listens for any that come back."""
+        plan = self._plan
+        heartbeat_interval_s = plan.heartbeat_interval_ms // 1000
+        producer = gnsq.Producer(plan.address, heartbeat_interval=heartbeat_interval_s)
+        consumer = gnsq.Consumer(
+            plan.topic,
+            plan.channel,
+            nsqd_tcp_addresses=plan.address,
+            message_handler=self._handle,
+            max_in_flight=plan.max_in_flight,
+            max_backoff_duration=_MAX_BACKOFF_S,
+            heartbeat_interval=heartbeat_interval_s,
+        )
+        consumer.on_error.connect(self._on_error)
+        consumer.on_exception.connect(self._on_error)
+        producer.on_error.connect(self._on_error)
+        consumer.start(block=False)
+        producer.start()
+        self._publish(producer)
+        _until(lambda: self._ledger.complete)
+        gevent.sleep(plan.linger_ms / 1000)
+        consumer.close()
+        producer.close()
+
+    def _publish(self, producer: gnsq.Producer) -> None:
+        topic = self._plan.topic
+        for number in self._plan.deferred:
+            self._ledger.deferring(number)
+            producer.publish(topic, body_of(number), defer=self._plan.defer_ms)
+            self._ledger.published(1)
+        # Without `raise_error` gnsq does not wait: all of these are under way at once.
+        answers = [producer.publish(topic, body_of(number), raise_error=False) for number in self._plan.singles]
+        for answer in answers:
+            answer.get()
+            self._ledger.published(1)
+        for batch in self._plan.batches:
+            producer.multipublish(topic, [body_of(number) for number in batch])
+            self._ledger.published(len(batch))
+
+    def _handle(self, _consumer: gnsq.Consumer, message: gnsq.Message) -> None:
+        """The handler of the Consumer, which finishes the message unless told otherwise."""
+        fate = self._ledger.delivered(message.body, attempts=message.attempts)
+        if fate is Fate.FINISH:
+            self._ledger.finished(message.body)
+            return
+        if fate is Fate.REQUEUE:
+            raise gnsq.errors.NSQRequeueMessage
+        message.enable_async()
+        if fate is Fate.TOUCH:
+            gevent.spawn(self._hold, message)
+
+    def _hold(self, message: gnsq.Message) -> None:
+        """Works on a message for longer than its timeout."""
+        for held_ms in range(0, self._plan.hold_ms, self._plan.touch_interval_ms):
+            gevent.sleep(min(self._plan.touch_interval_ms, self._plan.hold_ms - held_ms) / 1000)
+            message.touch()
+            self._ledger.touched()
+        self._ledger.finished(message.body)
+        message.finish()
+
+    def _on_error(self, _sender: object, error: Exception, **_details: object) -> None:
+        self._ledger.error(repr(error))
+
+
+def _until(condition: Callable[[], object]) -> None:
+    while not condition():
+        gevent.sleep(_POLL_S)
+
+
+def _main() -> None:
+    plan = Plan.from_json(sys.argv[1])
+    ledger = Ledger(plan)
+    try:
+        with gevent.Timeout(plan.deadline_ms / 1000):
+            GnsqDriver(plan, ledger).run()
+    except gevent.Timeout:
+        ledger.error("the deadline passed before every message was finished")
+    print(ledger.to_json())
+
+
+if __name__ == "__main__":
+    _main()
