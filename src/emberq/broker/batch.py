@@ -30,9 +30,18 @@ from emberq.broker.layout import (
     write_column,
 )
 from emberq.storage.backend import Records
+from emberq.storage.limits import LENGTH_BYTES
 from emberq.wire.command import FIN_LINE_BYTES, FIN_PREFIX
 from emberq.wire.frame import FRAME_HEADER, MESSAGE
-from emberq.wire.message import ATTEMPTS_OFFSET, BODY_OFFSET, ID_BYTES, ID_OFFSET, MAX_ATTEMPTS
+from emberq.wire.message import (
+    ATTEMPTS_OFFSET,
+    BODY_OFFSET,
+    ID_BYTES,
+    ID_OFFSET,
+    MAX_ATTEMPTS,
+    Message,
+    decode_message,
+)
 
 MAX_BATCH_BYTES = 256 * 1024
 MAX_BATCH_COUNT = 4096  # the ids of a batch differ in their last three hexadecimal digits alone
@@ -124,12 +133,15 @@ class Batch(ABC):
         self.forget_records()
         return StoredBatch(records.blob, records.ends)
 
+    def message(self, index: int, attempts: int) -> Message:
+        """Message `index`, taken apart."""
+        record = self.records(index, index + 1, attempts).blob
+        self.forget_records()
+        return decode_message(record[LENGTH_BYTES:])
+
     def timestamp_ns(self, index: int) -> int:
         """When message `index` was published."""
-        record = self.records(index, index + 1, 0).blob
-        self.forget_records()
-        timestamp: int = STORED_HEADER.unpack_from(record)[1]
-        return timestamp
+        return self.message(index, 0).timestamp_ns
 
     _header_bytes: ClassVar[int]
     """What stands before each body while the batch has the shape it came in."""
@@ -264,6 +276,11 @@ class Span:
 
     def ids(self) -> list[bytes]:
         return self.batch.ids(self.start, self.stop)
+
+    def messages(self, max_count: int) -> list[Message]:
+        """The first messages of the span, taken apart for people to look at."""
+        stop = min(self.stop, self.start + max_count)
+        return [self.batch.message(index, self.attempts) for index in range(self.start, stop)]
 
     def compact(self) -> Span:
         """The same messages, not holding on to many others: for spans that may stay a while."""

@@ -23,8 +23,9 @@ from emberq.broker.queue import HealthReport, MessageQueue
 from emberq.broker.stats import ChannelStats
 from emberq.broker.store import Store
 from emberq.broker.subscriber import Locality, Subscriber
-from emberq.storage.errors import DiskWriteError
+from emberq.storage.errors import DiskWriteError, StorageError
 from emberq.wire.command import FIN_LINE_BYTES
+from emberq.wire.message import Message
 from emberq.wire.name import is_ephemeral
 
 MAX_HAND_OVER_BYTES = 256 * 1024
@@ -206,6 +207,10 @@ class Channel:
         self._defer(part.compact(), self._clock.monotonic_ns() + remaining_ns)
         return True
 
+    def peek(self, count: int) -> list[Message]:
+        """The next `count` messages, or as many as there are; they stay where they are."""
+        return self._queue.peek(count)
+
     # Subscribers.
 
     def subscribe(self, subscriber: Subscriber) -> None:
@@ -365,9 +370,9 @@ class Channel:
         due_times = {span.ids()[0]: due_ns + offset_ns for due_ns, span in deferred}
         try:
             self._queue.close([*in_flight, *(span for _, span in deferred)])
-        except DiskWriteError as failure:
+            self._store.save_times(self._storage_name, "due", {**self._restored_due_ns, **due_times})
+        except StorageError as failure:
             _log.error("CHANNEL(%s): failed to write messages to disk - %s", self.name, failure)
-        self._store.save_times(self._storage_name, "due", {**self._restored_due_ns, **due_times})
 
     def _close_consumers(self) -> None:
         for subscriber in list(self._subscribers):

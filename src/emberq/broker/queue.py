@@ -12,6 +12,7 @@ from collections.abc import Callable
 from emberq.broker.batch import Span, spans_of_records
 from emberq.storage.backend import Backend
 from emberq.storage.errors import DiskWriteError
+from emberq.wire.message import Message
 
 HealthReport = Callable[[str | None], None]
 """Told the outcome of each write to disk: None, or what went wrong."""
@@ -86,6 +87,18 @@ class MessageQueue:
         if count < span.stop - span.start:
             return span.split(count)
         return self._memory.popleft()
+
+    def peek(self, count: int) -> list[Message]:
+        """The next messages, without taking them."""
+        messages: list[Message] = []
+        for span in self._memory:
+            messages += span.messages(count - len(messages))
+            if len(messages) == count:
+                return messages
+        records = self._backend.peek(max_count=count - len(messages))
+        for span in spans_of_records(records) if records is not None else ():
+            messages += span.messages(count - len(messages))
+        return messages
 
     def empty(self) -> None:
         """Drop everything."""

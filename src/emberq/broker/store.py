@@ -11,6 +11,7 @@ from emberq.storage.backend import Backend, NullQueue
 from emberq.storage.diskqueue import DiskQueue
 from emberq.storage.due import Kind
 from emberq.storage.limits import DiskLimits
+from emberq.storage.naming import QueueFiles
 from emberq.storage.sync import Syncer
 from emberq.wire.name import is_ephemeral
 
@@ -54,4 +55,4 @@ class DiskStore:
             due.save(self._times_path(name), times, kind=kind)
 
     def _times_path(self, name: str) -> Path:
-        return self._data_path / f"{name}.diskqueue.due.dat"
+        return QueueFiles(self._data_path, name).due

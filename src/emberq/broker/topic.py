@@ -21,7 +21,7 @@ from emberq.broker.layout import PUBLISHED_HEADER_BYTES
 from emberq.broker.queue import HealthReport, MessageQueue
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import Store
-from emberq.storage.errors import DiskWriteError
+from emberq.storage.errors import DiskWriteError, StorageError
 from emberq.wire.name import is_ephemeral
 
 PORTION_COUNT = 10_000
@@ -267,9 +267,9 @@ class Topic:
             channel.close()
         try:
             self._queue.close([])
-        except DiskWriteError as failure:
+            self._store.save_times(self.name, "delay", self._delays_ns)
+        except StorageError as failure:
             _log.error("TOPIC(%s): failed to write messages to disk - %s", self.name, failure)
-        self._store.save_times(self.name, "delay", self._delays_ns)
 
     def stats(self) -> TopicStats:
         """What the topic holds now."""

@@ -7,15 +7,15 @@ import logging
 from pathlib import Path
 
 import emberq
-from emberq.base.clock import Clock, SystemClock
+from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
 from emberq.base.garbage import Sweeper
+from emberq.base.listener import Listener, ListenError
+from emberq.base.loop_timers import LoopTimers
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker, Change
 from emberq.broker.stats import ClientStats, TopicStats
 from emberq.broker.store import DiskStore
 from emberq.broker.topic import TopicConfig
-from emberq.nsqd.listener import Listener, ListenError
-from emberq.nsqd.loop_timers import LoopTimers
 from emberq.nsqd.metadata_file import MetadataFile
 from emberq.nsqd.options import Options, OptionsError
 from emberq.nsqd.service import Service
@@ -39,7 +39,7 @@ class Nsqd:
 
     def __init__(self, options: Options, *, clock: Clock | None = None) -> None:
         try:
-            self._options = options.validated()
+            self.options = options.validated()
         except OptionsError as wrong:
             raise StartError(str(wrong)) from wrong
         self._clock = clock or SystemClock()
@@ -58,7 +58,7 @@ class Nsqd:
             clock=self._clock,
             timers=self._timers,
         )
-        self._service = Service(self._options, broker=self.broker, clock=self._clock, timers=self._timers)
+        self._service = Service(self.options, broker=self.broker, clock=self._clock, timers=self._timers)
         self._metadata_file = MetadataFile(self._data_path / "nsqd.dat", run=self._syncer.run)
         self._listener = Listener(options.tcp_address, lambda: Session(self._service), label="TCP")
         self._sweeper = Sweeper(timers=self._timers, clock=self._clock)
@@ -66,6 +66,22 @@ class Nsqd:
         self._persist_pending = False
         self.failed = asyncio.Event()
         """Set when the daemon cannot go on."""
+
+        self.start_time_s = self._clock.wall_ns() // NS_PER_SECOND
+        self.lookupd_tcp_addresses = options.lookupd_tcp_address
+
+    def set_lookupd_tcp_addresses(self, addresses: tuple[str, ...]) -> None:
+        """Register with these nsqlookupds from here on."""
+        self.lookupd_tcp_addresses = addresses
+
+    def health(self) -> str:
+        """`OK`, or what is wrong, in the words of /ping."""
+        return "OK" if self.broker.health is None else f"NOK - {self.broker.health}"
+
+    @property
+    def tcp_port(self) -> int:
+        """The port clients connect to; -1 for a Unix socket."""
+        return self._listener.port
 
     @property
     def tcp_address(self) -> tuple[str, int] | str:

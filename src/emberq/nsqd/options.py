@@ -56,6 +56,7 @@ class Options:
         LOG_LEVEL, LogLevel.INFO, "least grave log lines to show: debug, info, warn, error or fatal"
     )
     log_prefix: str = _GENERAL.text("[nsqd] ", "start of every log line")
+    log_format: str = _GENERAL.text("text", "how to write log lines: text, or json for one object a line")
     node_id: int = _GENERAL.integer(
         _own_node_id,
         "number of this nsqd in the ids of its messages, 0 to 1023; unique in the cluster",
@@ -106,6 +107,9 @@ class Options:
     auth_http_request_method: str = _DISCOVERY.text(
         "get", "how to ask the authorization server: get or post", placeholder="method"
     )
+    auth_http_api: bool = _DISCOVERY.boolean(
+        "let the authorization servers guard the HTTP API too: publishing and changes need a token", default=False
+    )
     http_client_connect_timeout_ns: int = _DISCOVERY.duration(
         "2s", "longest time to connect to nsqlookupd's HTTP or an authorization server"
     )
@@ -121,6 +125,11 @@ class Options:
     )
     mem_queue_size: int = _STORAGE.integer(
         10_000, "messages kept in memory, per topic and per channel; the rest goes to disk", at_least=0
+    )
+    min_free_bytes: int = _STORAGE.integer(
+        67_108_864,
+        "refuse to publish while the data directory has less free space than this; 0 means never",
+        at_least=0,
     )
     max_bytes_per_file: int = _STORAGE.integer(
         104_857_600, "size at which a disk queue starts its next file", at_least=1

@@ -41,6 +41,12 @@ class Listener:
         name = self._socket.getsockname()
         return name if isinstance(name, str) else (name[0], name[1])
 
+    @property
+    def port(self) -> int:
+        """The port; -1 for a Unix socket."""
+        address = self.address
+        return -1 if isinstance(address, str) else address[1]
+
     async def bind(self) -> None:
         """Take the address; connections wait until `serve`."""
         try:

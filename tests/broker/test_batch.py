@@ -1,0 +1,235 @@
+"""Batches: one buffer, three shapes, and always the same messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emberq.broker.batch import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_COUNT,
+    Batch,
+    PublishedBatch,
+    Span,
+    StoredBatch,
+    cut,
+    spans_of_records,
+)
+from emberq.storage.backend import Records
+from tests.broker.rig import Message, fin_lines, messages_in, numbered, published, stored
+from tests.broker.simulated_disk import joined, taken_apart
+
+FIRST_ID = 0x1A2B3C4D5E6F7000
+TIMESTAMP_NS = 1_700_000_000_123_456_789
+
+bodies_of_one_size = st.tuples(st.integers(1, 30), st.integers(1, 12)).flatmap(
+    lambda shape: st.lists(st.binary(min_size=shape[0], max_size=shape[0]), min_size=shape[1], max_size=shape[1])
+)
+any_bodies = bodies_of_one_size | st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=12)
+
+
+def batch_of(bodies: list[bytes], *, first_id: int = FIRST_ID) -> PublishedBatch:
+    blob, ends = published(bodies)
+    return PublishedBatch(blob, ends, first_id, TIMESTAMP_NS)
+
+
+def expected_messages(bodies: list[bytes], *, attempts: int, first_id: int = FIRST_ID) -> list[Message]:
+    return [Message(TIMESTAMP_NS, attempts, b"%016x" % (first_id + index), body) for index, body in enumerate(bodies)]
+
+
+def stored_batch(messages: list[Message]) -> StoredBatch:
+    records = joined([stored(message) for message in messages])
+    return StoredBatch(records.blob, records.ends)
+
+
+def bodies_in(blob: bytes, ends: Sequence[int]) -> list[bytes]:
+    """The bodies of published messages."""
+    return [record[4:] for record in taken_apart(Records(blob, ends))]
+
+
+# Shapes.
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(bodies=any_bodies, comes_from_disk=st.booleans(), framed_first=st.booleans(), data=st.data())
+def test_any_part_of_a_batch_keeps_its_messages_in_every_shape(
+    bodies: list[bytes], comes_from_disk: bool, framed_first: bool, data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(bodies) - 1))
+    stop = data.draw(st.integers(start + 1, len(bodies)))
+    attempts = data.draw(st.sampled_from([1, 2, 255, 256, 65535]))
+    batch: Batch = batch_of(bodies)
+    if comes_from_disk:
+        batch = stored_batch(expected_messages(bodies, attempts=9))
+    if framed_first:
+        batch.frames(0, 1, 1)
+    expected = expected_messages(bodies, attempts=attempts)[start:stop]
+    records = batch.records(start, stop, attempts)
+    assert taken_apart(records) == [stored(message) for message in expected]
+    assert batch.ids(start, stop) == [message.id for message in expected]
+    assert messages_in(batch.frames(start, stop, attempts)) == expected
+    assert taken_apart(batch.records(start, stop, attempts)) == [stored(message) for message in expected]
+    assert batch.fin_lines() == fin_lines([b"%016x" % (FIRST_ID + index) for index in range(len(bodies))])
+    assert [batch.timestamp_ns(index) for index in range(len(bodies))] == [TIMESTAMP_NS] * len(bodies)
+    assert batch.body_bytes(start, stop) == sum(map(len, bodies[start:stop]))
+
+
+def test_records_of_one_size_say_so_by_a_range() -> None:
+    batch = batch_of(numbered(5))
+    assert isinstance(batch.records(1, 4, 0).ends, range)
+    batch.frames(0, 5, 1)
+    assert isinstance(batch.records(0, 4, 0).ends, range)
+
+
+def test_attempts_wrap_to_zero_after_65535() -> None:
+    batch = batch_of([b"a", b"b"])
+    assert [message.attempts for message in messages_in(batch.frames(0, 2, 65535))] == [65535, 65535]
+    assert [message.attempts for message in messages_in(batch.frames(0, 2, 65536))] == [0, 0]
+    assert [message.attempts for message in messages_in(batch.frames(0, 2, 65537))] == [1, 1]
+
+
+def test_later_attempts_do_not_change_what_other_channels_see() -> None:
+    batch = batch_of(numbered(3))
+    batch.frames(0, 3, 7)
+    assert [message.attempts for message in messages_in(batch.frames(0, 3, 1))] == [1, 1, 1]
+
+
+def test_a_full_batch_numbers_its_ids_through() -> None:
+    batch = batch_of([b"x"] * MAX_BATCH_COUNT)
+    ids = [message.id for message in messages_in(batch.frames(0, MAX_BATCH_COUNT, 1))]
+    assert ids == [b"%016x" % (FIRST_ID + index) for index in range(MAX_BATCH_COUNT)]
+
+
+def test_ids_go_on_from_a_sequence_number_in_use() -> None:
+    batch = batch_of([b"x"] * 3, first_id=FIRST_ID + 0xFFD)
+    assert batch.ids(0, 3) == [b"1a2b3c4d5e6f7ffd", b"1a2b3c4d5e6f7ffe", b"1a2b3c4d5e6f7fff"]
+    assert [message.id for message in messages_in(batch.frames(0, 3, 1))] == batch.ids(0, 3)
+
+
+def test_records_asked_for_again_are_not_built_again() -> None:
+    batch = batch_of(numbered(3))
+    first = batch.records(0, 3, 0)
+    assert batch.records(0, 3, 0) is first
+    assert batch.records(0, 3, 1) != first
+    batch.forget_records()
+    assert batch.records(0, 3, 0) == first
+
+
+# Single messages.
+
+
+def test_a_message_is_found_by_its_id() -> None:
+    batch = batch_of(numbered(5))
+    assert [batch.index_of(message_id) for message_id in batch.ids(0, 5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="not found"):
+        batch.index_of(b"0" * 16)
+
+
+def test_one_message_can_be_kept_alone() -> None:
+    batch = batch_of([b"a", b"bb", b"ccc"])
+    alone = batch.alone(1)
+    assert alone.count == 1
+    assert messages_in(alone.frames(0, 1, 4)) == expected_messages([b"a", b"bb", b"ccc"], attempts=4)[1:2]
+
+
+def test_a_compact_span_of_one_message_does_not_hold_the_others() -> None:
+    span = Span(batch_of(numbered(3)), 2, 3, 5)
+    compact = span.compact()
+    assert (compact.batch.count, compact.attempts) == (1, 5)
+    assert compact.ids() == span.ids()
+    assert compact.records() == span.records()
+
+
+def test_a_span_that_is_a_whole_batch_or_has_several_messages_is_compact_already() -> None:
+    several = Span(batch_of(numbered(3)), 0, 2)
+    only = Span(batch_of([b"x"]), 0, 1)
+    assert several.compact() is several
+    assert only.compact() is only
+
+
+def test_splitting_a_span_takes_its_first_messages_off() -> None:
+    span = Span(batch_of(numbered(5)), 1, 5, 3)
+    head = span.split(2)
+    assert (head.start, head.stop, head.count, head.attempts) == (1, 3, 2, 3)
+    assert (span.start, span.stop, span.count, span.attempts) == (3, 5, 2, 3)
+
+
+def test_the_size_of_bodies_is_known_in_every_shape() -> None:
+    messages = [Message(11, 0, b"a" * 16, b"x"), Message(22, 0, b"b" * 16, b"yyy")]
+    for batch in (batch_of([b"x", b"yyy"]), stored_batch(messages)):
+        sizes = [batch.body_bytes(0, 2), batch.body_bytes(1, 2), batch.body_bytes(0, 0)]
+        batch.frames(0, 2, 1)
+        assert [batch.body_bytes(0, 2), batch.body_bytes(1, 2), batch.body_bytes(0, 0)] == sizes == [4, 3, 0]
+
+
+# Limits.
+
+
+def test_what_fits_is_limited_by_count_and_by_bytes_but_is_never_nothing() -> None:
+    batch = batch_of([b"x" * 96] * 10)  # 100 bytes each with its size
+    assert batch.fitting(0, max_count=4, max_bytes=10_000) == 4
+    assert batch.fitting(2, max_count=100, max_bytes=10_000) == 8
+    assert batch.fitting(2, max_count=100, max_bytes=350) == 3
+    assert batch.fitting(2, max_count=100, max_bytes=300) == 3
+    assert batch.fitting(2, max_count=100, max_bytes=1) == 1
+
+
+def test_a_publish_is_cut_into_pieces_that_are_small_enough() -> None:
+    pieces = [len(ends) for _, ends in cut(*published([b"x"] * 10_000))]
+    assert pieces == [4096, 4096, 10_000 - 2 * 4096]
+    pieces = [len(ends) for _, ends in cut(*published([b"x" * 1020] * 600))]
+    assert pieces == [256, 256, 600 - 2 * 256]
+
+
+def test_a_message_that_is_too_big_for_a_batch_is_a_batch_of_its_own() -> None:
+    bodies = [b"before", b"x" * (MAX_BATCH_BYTES + 1), b"after"]
+    assert [bodies_in(blob, ends) for blob, ends in cut(*published(bodies))] == [[body] for body in bodies]
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(st.lists(st.sampled_from([1, 2, 1000, MAX_BATCH_BYTES // 3, MAX_BATCH_BYTES]), min_size=1, max_size=20))
+def test_the_pieces_of_a_publish_leave_nothing_out(sizes: list[int]) -> None:
+    bodies = [b"%d" % (index % 10) * size for index, size in enumerate(sizes)]
+    pieces = list(cut(*published(bodies)))
+    assert [body for blob, ends in pieces for body in bodies_in(blob, ends)] == bodies
+    assert all(len(ends) == 1 or len(blob) <= MAX_BATCH_BYTES for blob, ends in pieces)
+
+
+# From disk.
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(
+    attempts=st.lists(st.sampled_from([0, 0, 1, 2, 255, 256, 65535]), min_size=1, max_size=15),
+    same_size=st.booleans(),
+)
+def test_what_was_read_from_disk_keeps_order_and_attempts(attempts: list[int], same_size: bool) -> None:
+    bodies = [b"x" * (1 if same_size else 1 + index % 3) for index in range(len(attempts))]
+    messages = [
+        Message(TIMESTAMP_NS + index, tried, b"%016x" % index, body)
+        for index, (tried, body) in enumerate(zip(attempts, bodies, strict=True))
+    ]
+    spans = spans_of_records(joined([stored(message) for message in messages]))
+    again = [record for span in spans for record in taken_apart(span.records())]
+    assert again == [stored(message) for message in messages]
+    delivered = [message for span in spans for message in messages_in(span.batch.frames(span.start, span.stop, 1))]
+    assert delivered == [message._replace(attempts=1) for message in messages]
+    assert all(one.attempts != next_one.attempts for one, next_one in pairwise(spans))
+
+
+def test_messages_from_disk_have_timestamps_of_their_own() -> None:
+    batch = stored_batch([Message(11, 0, b"a" * 16, b"x"), Message(22, 0, b"b" * 16, b"yy")])
+    assert [batch.timestamp_ns(0), batch.timestamp_ns(1)] == [11, 22]
+    batch.frames(0, 2, 1)
+    assert [batch.timestamp_ns(0), batch.timestamp_ns(1)] == [11, 22]
+    assert batch.ids(0, 2) == [b"a" * 16, b"b" * 16]
+
+
+def test_a_record_with_an_empty_body_is_a_message_too() -> None:
+    messages = [Message(11, 1, b"a" * 16, b""), Message(22, 1, b"b" * 16, b"")]
+    (span,) = spans_of_records(joined([stored(message) for message in messages]))
+    assert messages_in(span.batch.frames(0, 2, 1)) == messages
