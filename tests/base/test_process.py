@@ -125,8 +125,8 @@ def test_preparing_raises_the_limit_of_open_files_to_the_hard_one() -> None:
         "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
         "process.prepare()\n"
-        "print(*resource.getrlimit(resource.RLIMIT_NOFILE), gc.get_freeze_count() > 1000, *gc.get_threshold())\n"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE), gc.get_freeze_count() > 1000, gc.isenabled())\n"
     )
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     printed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    assert printed.split() == [str(hard), str(hard), "True", "20000", "20", "500"]
+    assert printed.split() == [str(hard), str(hard), "True", "False"]

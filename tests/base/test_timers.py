@@ -151,3 +151,54 @@ def test_alarms_behave_as_a_plain_table_of_due_times(steps: list[tuple[str, int,
             rung.clear()
             due.update(dict.fromkeys(expected, NEVER))
         assert timers.next_due_ns <= min(due.values())
+
+
+def test_an_alarm_set_near_and_far_in_turns_does_not_fill_the_heap() -> None:
+    timers = Timers()
+    alarm = timers.alarm(lambda: None)
+    far_ns = 3600 * 10**9
+    for now_ns in range(1, 2000):
+        alarm.set(far_ns)
+        alarm.set_earlier(now_ns)
+        timers.run_due(now_ns)
+    assert len(timers._heap) < 200
+
+
+def test_a_later_time_is_never_announced_as_an_earlier_one() -> None:
+    timers = Timers()
+    announced: list[int] = []
+    first, second = timers.alarm(lambda: None), timers.alarm(lambda: None)
+    first.set(50)
+    first.set(40)
+    timers.run_due(40)
+    second.set(70)
+    timers.on_earlier = announced.append
+    first.set(100)
+    assert announced == []
+
+
+def test_an_alarm_set_again_for_a_past_time_rings_once_a_call() -> None:
+    timers = Timers()
+    rung: list[int] = []
+
+    def ring() -> None:
+        rung.append(1)
+        alarm.set(10)
+
+    alarm = timers.alarm(ring)
+    alarm.set(20)
+    alarm.set(10)
+    timers.run_due(20)
+    assert len(rung) == 1
+    timers.run_due(20)
+    assert len(rung) == 2
+
+
+def test_a_discarded_alarm_lets_go_of_its_callback() -> None:
+    timers = Timers()
+    rung: list[int] = []
+    alarm = timers.alarm(lambda: rung.append(1))
+    alarm.set(10)
+    alarm.discard()
+    timers.run_due(10)
+    assert rung == []

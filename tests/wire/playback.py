@@ -20,19 +20,30 @@ def commands_in(decoder: CommandDecoder) -> Iterator[Command]:
         yield found
 
 
+def feed_and_take(decoder: CommandDecoder, piece: bytes) -> Command | None:
+    """What `CommandDecoder.receive` does, in two steps."""
+    decoder.feed(piece)
+    return decoder.next_command()
+
+
 def play(
-    pieces: Iterable[bytes], limits: Limits, *, after_each: Callable[[CommandDecoder, bytes], None] | None = None
+    pieces: Iterable[bytes],
+    limits: Limits,
+    *,
+    receive: Callable[[CommandDecoder, bytes], Command | None] = CommandDecoder.receive,
+    after_each: Callable[[CommandDecoder, bytes], None] | None = None,
 ) -> Transcript:
-    """Feed the pieces as a session does, then the end of the stream. `after_each` may look at the decoder between."""
+    """Give it the pieces as a session does, then the end of the stream. `after_each` may look at the decoder between."""
     decoder = CommandDecoder(limits)
     events: list[tuple[int, Event]] = []
     position = 0
     try:
         for piece in pieces:
             position += len(piece)
-            decoder.feed(piece)
-            for found in commands_in(decoder):
+            found = receive(decoder, piece)
+            while found is not None:
                 events += [(position, event) for event in flatten(found)]
+                found = decoder.next_command()
             if after_each is not None:
                 after_each(decoder, piece)
         position = AT_EOF
@@ -62,8 +73,9 @@ def flatten(found: Command) -> list[Event]:
         case command.Publish():
             topic, bodies = found.topic.encode(), bodies_of(found.blob, found.ends)
             if found.verb == b"MPUB":
+                assert found.reply_count == 1
                 return [(b"MPUB", topic, *bodies)]
-            assert found.verb == b"PUB"
+            assert (found.verb, found.reply_count) == (b"PUB", len(bodies))
             return [(b"PUB", topic, body) for body in bodies]
         case command.DeferredPublish():
             [body] = bodies_of(found.blob, [len(found.blob)])

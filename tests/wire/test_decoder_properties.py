@@ -1,12 +1,15 @@
-"""The decoder against a plain one: any stream, in any pieces, means the same at the same byte."""
+"""The decoder against a plain one: any stream, in any pieces, means the same, and shows it at the same byte."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.wire.command import MAGIC_V2
-from tests.wire.playback import as_seen_in_pieces, play
+from emberq.wire.decoder import MAX_LINE_BYTES, CommandDecoder
+from emberq.wire.error import FatalError
+from tests.wire.playback import as_seen_in_pieces, feed_and_take, play
 from tests.wire.reference_decoder import transcribe
 from tests.wire.streams import LIMITS, any_streams, damaged_streams, examples, in_pieces, subscribed_streams
 
@@ -33,8 +36,44 @@ def test_a_damaged_stream_means_the_same_in_any_pieces(pieces: list[bytes]) -> N
     assert play(pieces, LIMITS) == as_seen_in_pieces(expected, pieces)
 
 
-@examples(300)
+@examples(200)
 @given(in_pieces(st.binary(max_size=200).map(lambda noise: MAGIC_V2 + noise)))
-def test_random_bytes_are_read_or_refused_and_nothing_else(pieces: list[bytes]) -> None:
+def test_random_bytes_are_read_or_refused(pieces: list[bytes]) -> None:
     expected = transcribe(b"".join(pieces), LIMITS)
     assert play(pieces, LIMITS) == as_seen_in_pieces(expected, pieces)
+
+
+@examples(200)
+@given(in_pieces(any_streams))
+def test_receiving_is_feeding_and_taking(pieces: list[bytes]) -> None:
+    assert play(pieces, LIMITS) == play(pieces, LIMITS, receive=feed_and_take)
+
+
+def held_bytes(decoder: CommandDecoder) -> int:
+    """What the decoder holds of what it was given."""
+    mpub = 0 if decoder._mpub is None else len(decoder._mpub._buffer)
+    return len(decoder._buffer) + sum(map(len, decoder._waiting)) + mpub
+
+
+@examples(200)
+@given(in_pieces(damaged_streams()))
+def test_no_more_is_held_than_a_line_and_a_body_besides_the_last_packet(pieces: list[bytes]) -> None:
+    def check(decoder: CommandDecoder, piece: bytes) -> None:
+        assert held_bytes(decoder) <= MAX_LINE_BYTES + 4 + LIMITS.max_body_size + len(piece)
+
+    play(pieces, LIMITS, after_each=check)
+
+
+@examples(200)
+@given(in_pieces(damaged_streams()))
+def test_an_error_is_final(pieces: list[bytes]) -> None:
+    decoder = CommandDecoder(LIMITS)
+    try:
+        for piece in pieces:
+            decoder.feed(piece)
+            while decoder.next_command() is not None:
+                pass
+    except FatalError as wrong:
+        with pytest.raises(FatalError) as again:
+            decoder.next_command()
+        assert again.value.data == wrong.data

@@ -109,7 +109,8 @@ class Session(asyncio.Protocol):
         self._held_bytes = 0
         self._channel: Channel | None = None
         self._subscriber: Subscriber | None = None
-        self._pub_counts: dict[str, int] | None = None
+        self._pub_counts: dict[str, int] = {}
+        """How many messages it has published, by topic."""
 
     def __repr__(self) -> str:
         return f"<Session {self._remote_address} {self._decoder.state.name}>"
@@ -348,10 +349,10 @@ class Session(asyncio.Protocol):
         self._reply(frame.OK)
 
     def _count_published(self, topic: str, count: int) -> None:
-        counts = self._pub_counts
-        if counts is None:
-            counts = self._pub_counts = {}
-        counts[topic] = counts.get(topic, 0) + count
+        try:
+            self._pub_counts[topic] += count
+        except KeyError:
+            self._pub_counts[topic] = count
 
     def _ready(self, command: Rdy) -> None:
         channel, subscriber = self._subscription()
@@ -406,7 +407,7 @@ class Session(asyncio.Protocol):
 
     @property
     def has_published(self) -> bool:
-        return self._pub_counts is not None
+        return bool(self._pub_counts)
 
     def stats(self) -> ClientStats:
         """The connection as /stats shows it."""
@@ -426,7 +427,7 @@ class Session(asyncio.Protocol):
             sample_rate=settings.sample_rate,
             topology_zone=settings.topology_zone,
             topology_region=settings.topology_region,
-            pub_counts=tuple((self._pub_counts or {}).items()),
+            pub_counts=tuple(self._pub_counts.items()),
         )
 
 

@@ -72,7 +72,8 @@ class CommandDecoder:
         """While set, anything but IDENTIFY is refused."""
         self.heartbeats_enabled = True
         """SUB is refused without them."""
-        self._magic_seen = False
+        self.greeted = False
+        """Whether the client has said that it speaks this protocol."""
         self._buffer = b""
         """What has arrived; everything before `_position` is dealt with."""
         self._position = 0
@@ -141,7 +142,7 @@ class CommandDecoder:
             run = self._take_fin_run()
             if run is not None:
                 return run
-        if not self._magic_seen:
+        if not self.greeted:
             return self.next_command() if self._take_magic() else None
         return self._take_line()
 
@@ -183,13 +184,8 @@ class CommandDecoder:
         if magic != MAGIC_V2:
             raise FatalError(error.BAD_PROTOCOL)
         self._position += len(MAGIC_V2)
-        self._magic_seen = True
+        self.greeted = True
         return True
-
-    @property
-    def greeted(self) -> bool:
-        """Whether the client has said which protocol it speaks."""
-        return self._magic_seen
 
     def _wait_for(self, end: int, eof_error: FatalError | None = None) -> None:
         """Nothing can be decoded before the buffer reaches `end`."""
