@@ -139,6 +139,22 @@ def test_attempts_survive_the_disk() -> None:
     assert taken == messages
 
 
+@pytest.mark.parametrize("capacity", [0, 2, 100])
+def test_peeking_shows_the_next_messages_and_leaves_them(capacity: int) -> None:
+    rig = QueueRig(capacity=capacity)
+    rig.put(*numbered(3))
+    rig.put(*numbered(2, first=3))
+    assert [message.body for message in rig.queue.peek(4)] == numbered(4)
+    assert [message.body for message in rig.queue.peek(100)] == numbered(5)
+    assert [message.attempts for message in rig.queue.peek(2)] == [0, 0]
+    assert rig.queue.depth == 5
+    assert sorted(rig.take() + rig.take() + rig.take()) == numbered(5)
+
+
+def test_there_is_nothing_to_see_in_an_empty_queue() -> None:
+    assert QueueRig(capacity=2).queue.peek(10) == []
+
+
 def test_emptying_drops_memory_and_disk() -> None:
     rig = QueueRig(capacity=2)
     rig.put(*numbered(5))

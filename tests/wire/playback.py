@@ -33,7 +33,7 @@ def play(
     receive: Callable[[CommandDecoder, bytes], Command | None] = CommandDecoder.receive,
     after_each: Callable[[CommandDecoder, bytes], None] | None = None,
 ) -> Transcript:
-    """Give it the pieces as a session does, then the end of the stream. `after_each` may look at the decoder between."""
+    """Give it the pieces as a session does, then the stream's end. `after_each` may look at the decoder between."""
     decoder = CommandDecoder(limits)
     events: list[tuple[int, Event]] = []
     position = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import emberq
@@ -16,6 +17,7 @@ from emberq.broker.broker import Broker, Change
 from emberq.broker.stats import ClientStats, TopicStats
 from emberq.broker.store import DiskStore
 from emberq.broker.topic import TopicConfig
+from emberq.nsqd.intake import Intake
 from emberq.nsqd.metadata_file import MetadataFile
 from emberq.nsqd.options import Options, OptionsError
 from emberq.nsqd.service import Service
@@ -58,12 +60,16 @@ class Nsqd:
             clock=self._clock,
             timers=self._timers,
         )
-        self._service = Service(self.options, broker=self.broker, clock=self._clock, timers=self._timers)
+        self._intake = Intake(self.broker, self._call_soon)
+        self._service = Service(
+            self.options, broker=self.broker, intake=self._intake, clock=self._clock, timers=self._timers
+        )
         self._metadata_file = MetadataFile(self._data_path / "nsqd.dat", run=self._syncer.run)
         self._listener = Listener(options.tcp_address, lambda: Session(self._service), label="TCP")
         self._sweeper = Sweeper(timers=self._timers, clock=self._clock)
         self._loop_timers: LoopTimers | None = None
         self._persist_pending = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.failed = asyncio.Event()
         """Set when the daemon cannot go on."""
 
@@ -90,6 +96,7 @@ class Nsqd:
 
     async def start(self) -> None:
         """Open the data folder and serve clients; StartError, with nothing left behind, if that cannot be."""
+        self._loop = asyncio.get_running_loop()
         try:
             self._lock.acquire()
         except StorageError as failure:
@@ -97,7 +104,7 @@ class Nsqd:
         try:
             await self._listener.bind()
             self._load()
-            self._loop_timers = LoopTimers(asyncio.get_running_loop(), self._timers, self._clock)
+            self._loop_timers = LoopTimers(self._loop, self._timers, self._clock)
             self._loop_timers.start()
             self._sweeper.start()
             self.broker.add_listener(self._on_change)
@@ -117,6 +124,7 @@ class Nsqd:
         """Stop serving and bring everything to disk."""
         _log.info("NSQ: stopping subsystems")
         await self._listener.close()
+        self._intake.flush()
         for session in list(self._service.sessions):
             session.abort()
         while self._service.sessions:
@@ -148,7 +156,11 @@ class Nsqd:
             return
         if not self._persist_pending:
             self._persist_pending = True
-            asyncio.get_running_loop().call_soon(self._persist_soon)
+            self._call_soon(self._persist_soon)
+
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        if self._loop is not None:
+            self._loop.call_soon(callback)
 
     def _persist_soon(self) -> None:
         self._persist_pending = False

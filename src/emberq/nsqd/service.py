@@ -9,6 +9,7 @@ from emberq.base.clock import NS_PER_MS, Clock
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
 from emberq.broker.subscriber import Locality
+from emberq.nsqd.intake import Intake
 from emberq.nsqd.options import Options
 from emberq.nsqd.tls_setting import TlsRequired
 from emberq.wire.decoder import Limits
@@ -23,8 +24,9 @@ TOPOLOGY_EXPERIMENT = "topology-aware-consumption"
 class Service:
     """The broker, the clock and the limits, as a session needs them. Owned by the daemon."""
 
-    def __init__(self, options: Options, *, broker: Broker, clock: Clock, timers: Timers) -> None:
+    def __init__(self, options: Options, *, broker: Broker, intake: Intake, clock: Clock, timers: Timers) -> None:
         self.broker = broker
+        self.intake = intake
         self.clock = clock
         self.timers = timers
         self.sessions: set[Session] = set()

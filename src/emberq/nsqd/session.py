@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 MAX_UNREAD_REPLY_BYTES = 1024 * 1024
 """Answers that a client has not read before we stop reading its commands."""
+MAX_SMALL_BYTES = 8 * 1024
+"""Publishes up to this size are gathered with others; a larger one is worth a batch of its own."""
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last frame may take to leave before the connection is cut."""
 
@@ -83,6 +85,7 @@ class Session(asyncio.Protocol):
         "_settings",
         "_subscriber",
         "_transport",
+        "_unanswered",
     )
 
     def __init__(self, service: Service) -> None:
@@ -103,6 +106,8 @@ class Session(asyncio.Protocol):
         self._blocked_since_ns = NEVER
         """Since when the socket has not taken more; NEVER while it does."""
         self._reading_paused = False
+        self._unanswered = False
+        """Something it published waits in the intake."""
         self._closing = False
         self._holds_output = False
         self._held: list[bytes] = []
@@ -140,6 +145,8 @@ class Session(asyncio.Protocol):
             if command is not None:
                 self._last_command_ns = self._service.clock.monotonic_ns()
             while command is not None:
+                if self._unanswered and type(command) is not Publish:
+                    self._service.intake.flush()  # answers leave in the order of the commands
                 _HANDLERS[type(command)](self, command)
                 if self._closing:
                     return
@@ -151,6 +158,8 @@ class Session(asyncio.Protocol):
             self._start_heartbeat()
 
     def eof_received(self) -> bool:
+        if self._unanswered:
+            self._service.intake.flush()
         try:
             self._decoder.eof()
         except FatalError as wrong:
@@ -222,6 +231,8 @@ class Session(asyncio.Protocol):
 
     def _fail(self, wrong: FatalError) -> None:
         """Tell the client what is wrong, and close."""
+        if self._unanswered:
+            self._service.intake.flush()
         if wrong.topic is not None:
             self._service.broker.topic(wrong.topic)
         _log.error("[%s] - %s", self._remote_address, wrong)
@@ -329,12 +340,26 @@ class Session(asyncio.Protocol):
         self._reply(frame.OK)
 
     def _publish(self, command: Publish) -> None:
-        try:
-            self._service.broker.topic(command.topic).publish(command.blob, command.ends)
-        except _Refusal as refusal:
-            raise _failed(_PUBLISH_CODES[command.verb], command.verb, refusal) from refusal
+        if len(command.blob) <= MAX_SMALL_BYTES:
+            self._unanswered = True
+            self._service.intake.add(self, command)
+        else:
+            if self._unanswered:
+                self._service.intake.flush()
+            self._service.intake.publish(self, command)
+
+    def accepted(self, command: Publish) -> None:
+        """What was published is stored."""
+        self._unanswered = False
         self._count_published(command.topic, len(command.ends))
-        self._reply(frame.OK if command.reply_count == 1 else frame.OK * command.reply_count)
+        if not self._closing:
+            self._reply(frame.OK if command.reply_count == 1 else frame.OK * command.reply_count)
+
+    def refused(self, command: Publish, refusal: Exception) -> None:
+        """What was published could not be stored."""
+        self._unanswered = False
+        if not self._closing:
+            self._fail(_failed(_PUBLISH_CODES[command.verb], command.verb, refusal))
 
     def _publish_deferred(self, command: DeferredPublish) -> None:
         try:

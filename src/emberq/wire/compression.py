@@ -1,0 +1,205 @@
+"""Compressed streams without I/O, the same for both ends of a connection.
+
+    compress(data)      what to send so that the peer can read all of `data` now
+    decompress(data)    the plain bytes in what arrived, piece by piece
+
+A few compressed bytes can stand for very many plain ones. So plain bytes come in pieces of at most PIECE_BYTES, each
+made when it is asked for, and whoever takes them may stop at any point: what was not taken stays compressed in the
+codec and comes first out of the next `decompress`, even that of no bytes.
+
+Deflate is raw (no zlib header, window of 32 KiB) and flushed to a byte boundary after each `compress`.
+
+Snappy is the framing format: a stream is a sequence of chunks, lengths are little-endian.
+
+    chunk                  | uint8 kind | uint24 length | data (length bytes) |
+    kind ff, identifier    | "sNaPpY" |                   first in the stream; may be repeated
+    kind 00, compressed    | uint32 masked CRC-32C | varint length of the plain bytes, snappy block |
+    kind 01, uncompressed  | uint32 masked CRC-32C | plain bytes |
+    kind 02 to 7f          reserved; a reader must give up
+    kind 80 to fe          padding and extensions; a reader passes over them
+
+The checksum is that of the plain bytes, of which a chunk holds at most 65536. Blocks and checksums are left to
+cramjam, which takes any number of chunks at once: clients that flush after every command send very small ones.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Protocol
+
+import cramjam
+
+PIECE_BYTES = 256 * 1024
+"""Most plain bytes made at once: what one read from a socket brings at most."""
+WINDOW_BITS = -15
+"""Deflate's largest window; negative means without zlib's header and trailer."""
+
+STREAM_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
+CHUNK_HEADER_BYTES = 4
+CHECKSUM_BYTES = 4
+MAX_LENGTH_VARINT_BYTES = 5
+MAX_CHUNK_PLAIN_BYTES = 65536
+MAX_CHUNK_BLOCK_BYTES = 32 + MAX_CHUNK_PLAIN_BYTES + MAX_CHUNK_PLAIN_BYTES // 6
+"""The most that snappy makes of a chunk that does not compress."""
+
+_COMPRESSED = 0x00
+_UNCOMPRESSED = 0x01
+_FIRST_SKIPPABLE = 0x80
+_IDENTIFIER = 0xFF
+_MAX_DATA_BYTES = {_COMPRESSED: MAX_CHUNK_BLOCK_BYTES, _UNCOMPRESSED: MAX_CHUNK_PLAIN_BYTES}
+
+
+class CompressionError(Exception):
+    """What the peer sent is not a stream of the agreed kind; nothing more can be read from it."""
+
+
+class Codec(Protocol):
+    """Both directions of one connection. Owned by the connection's session or client."""
+
+    def compress(self, data: bytes) -> bytes:
+        """The bytes to send; the peer needs no later ones to read all of `data`."""
+
+    def decompress(self, data: bytes) -> Iterator[bytes]:
+        """The plain bytes of what arrived, in pieces of 1 to PIECE_BYTES; taking one may raise CompressionError."""
+
+
+class DeflateCodec:
+    """Raw deflate. The level, 1 to 9, is that of what we send; what arrives may have any."""
+
+    def __init__(self, level: int) -> None:
+        self._deflater = zlib.compressobj(level, zlib.DEFLATED, WINDOW_BITS)
+        self._inflater = zlib.decompressobj(WINDOW_BITS)
+        self._arrived = b""
+        """What the inflater has not taken yet, because its plain bytes have not been asked for."""
+
+    def compress(self, data: bytes) -> bytes:
+        return self._deflater.compress(data) + self._deflater.flush(zlib.Z_SYNC_FLUSH)
+
+    def decompress(self, data: bytes) -> Iterator[bytes]:
+        self._arrived += data
+        return self._pieces()
+
+    def _pieces(self) -> Iterator[bytes]:
+        inflater = self._inflater
+        is_full = True  # a full piece may have left plain bytes in the inflater even if it took all that arrived
+        while is_full:
+            try:
+                piece = inflater.decompress(self._arrived, PIECE_BYTES)
+            except zlib.error as failure:
+                raise CompressionError(f"deflate: {failure}") from failure
+            self._arrived = inflater.unconsumed_tail
+            is_full = len(piece) == PIECE_BYTES
+            if piece:
+                yield piece
+            if inflater.unused_data:
+                raise CompressionError("deflate: data behind the end of the stream")
+
+
+class SnappyCodec:
+    """Snappy in the framing format."""
+
+    def __init__(self) -> None:
+        self._compressor = cramjam.snappy.Compressor()
+        self._arrived = bytearray()
+        """Chunks not decoded yet. Without what has still to be asked for, it is shorter than one chunk."""
+        self._identified = False
+        self._bytes_to_skip = 0
+        """What is still to come of a chunk that is passed over: such a one may be long, and is never kept."""
+
+    def compress(self, data: bytes) -> bytes:
+        self._compressor.compress(data)
+        return bytes(self._compressor.flush())
+
+    def decompress(self, data: bytes) -> Iterator[bytes]:
+        self._arrived += data
+        return self._pieces()
+
+    def _pieces(self) -> Iterator[bytes]:
+        while self._reach_data():
+            run_bytes = self._measure_run()
+            if not run_bytes:
+                return
+            run = self._arrived[:run_bytes]
+            del self._arrived[:run_bytes]
+            try:
+                piece = bytes(cramjam.snappy.decompress(STREAM_IDENTIFIER + run))
+            except cramjam.DecompressionError as failure:
+                raise CompressionError(str(failure)) from failure
+            if piece:
+                yield piece
+
+    def _reach_data(self) -> bool:
+        """Drop the chunks that hold no data; does a chunk that holds some begin here?"""
+        arrived = self._arrived
+        while True:
+            if self._bytes_to_skip:
+                skipped_bytes = min(self._bytes_to_skip, len(arrived))
+                del arrived[:skipped_bytes]
+                self._bytes_to_skip -= skipped_bytes
+            if len(arrived) < CHUNK_HEADER_BYTES:
+                return False
+            kind = arrived[0]
+            if kind == _IDENTIFIER or not self._identified:
+                if not self._take_identifier():
+                    return False
+            elif kind >= _FIRST_SKIPPABLE:
+                self._bytes_to_skip = CHUNK_HEADER_BYTES + self._data_bytes(0)
+            elif kind in _MAX_DATA_BYTES:
+                return True
+            else:
+                raise CompressionError(f"snappy: unknown kind of chunk {kind:#04x}")
+
+    def _take_identifier(self) -> bool:
+        """Drop the stream identifier, if it is there in whole."""
+        start = self._arrived[: len(STREAM_IDENTIFIER)]
+        if not STREAM_IDENTIFIER.startswith(start):
+            raise CompressionError("snappy: no stream identifier")
+        if len(start) < len(STREAM_IDENTIFIER):
+            return False
+        del self._arrived[: len(STREAM_IDENTIFIER)]
+        self._identified = True
+        return True
+
+    def _measure_run(self) -> int:
+        """How many bytes the next chunks take up: whole ones with data, as many as fill a piece at most."""
+        arrived = self._arrived
+        run_bytes = plain_bytes = 0
+        while run_bytes + CHUNK_HEADER_BYTES <= len(arrived) and arrived[run_bytes] in _MAX_DATA_BYTES:
+            chunk_plain_bytes = self._plain_bytes(run_bytes)
+            chunk_end = run_bytes + CHUNK_HEADER_BYTES + self._data_bytes(run_bytes)
+            plain_bytes += chunk_plain_bytes
+            if chunk_end > len(arrived) or plain_bytes > PIECE_BYTES:
+                break
+            run_bytes = chunk_end
+        return run_bytes
+
+    def _data_bytes(self, position: int) -> int:
+        return int.from_bytes(self._arrived[position + 1 : position + CHUNK_HEADER_BYTES], "little")
+
+    def _plain_bytes(self, position: int) -> int:
+        """How many plain bytes the chunk here claims to hold; 0 if so little of it has arrived that it does not say.
+
+        Judged as soon as it can be seen, so that a chunk which breaks a limit is not waited for.
+        """
+        kind = self._arrived[position]
+        payload_bytes = self._data_bytes(position) - CHECKSUM_BYTES
+        if not 0 <= payload_bytes <= _MAX_DATA_BYTES[kind]:
+            raise CompressionError(f"snappy: a chunk of {payload_bytes + CHECKSUM_BYTES} bytes is out of range")
+        if kind == _UNCOMPRESSED:
+            return payload_bytes
+        start = position + CHUNK_HEADER_BYTES + CHECKSUM_BYTES
+        varint = self._arrived[start : start + min(MAX_LENGTH_VARINT_BYTES, payload_bytes)]
+        if len(varint) < min(MAX_LENGTH_VARINT_BYTES, payload_bytes):
+            return 0
+        return _parse_plain_bytes(varint)
+
+
+def _parse_plain_bytes(varint: bytearray) -> int:
+    try:
+        plain_bytes = cramjam.snappy.decompress_raw_len(varint)
+    except cramjam.DecompressionError as failure:
+        raise CompressionError(str(failure)) from failure
+    if plain_bytes > MAX_CHUNK_PLAIN_BYTES:
+        raise CompressionError(f"snappy: a chunk claims to hold {plain_bytes} bytes")
+    return plain_bytes

@@ -1,0 +1,297 @@
+"""The broker: topics come and go, listeners hear of it, and a restart brings them back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emberq.broker.broker import Change
+from emberq.broker.error import ExitingError
+from emberq.storage.metadata import ChannelMeta, Metadata, TopicMeta
+from tests.broker.rig import Consumer, Rig, numbered
+
+
+class Listener:
+    """Records the changes it is told of."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.changes: list[tuple[str, str | None, bool]] = []
+        rig.broker.add_listener(self._note)
+
+    def _note(self, change: Change) -> None:
+        self.changes.append((change.topic, change.channel, change.exists))
+
+
+# Topics.
+
+
+@pytest.mark.conformance(116)
+def test_a_topic_is_found_by_its_name() -> None:
+    rig = Rig()
+    topic = rig.broker.topic("t")
+    assert rig.broker.topic("t") is topic
+    assert rig.broker.find_topic("t") is topic
+    assert rig.broker.topic("u") is not topic
+    assert rig.broker.find_topic("v") is None
+
+
+@pytest.mark.conformance(118)
+def test_a_deleted_topic_takes_its_channels_and_files_with_it(tmp_path: Path) -> None:
+    with Rig(folder=tmp_path, mem_queue_size=0) as rig:
+        consumer = rig.consumer(rdy=1)
+        rig.publish(*numbered(3))
+        rig.topic().pause()
+        rig.publish(*numbered(3))
+        rig.publish_deferred(b"later", delay_ms=1000)
+        assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"t", "t:c"}
+        rig.broker.delete_topic("t")
+        assert consumer.closed
+        assert rig.broker.find_topic("t") is None
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_topic_made_again_starts_empty() -> None:
+    rig = Rig(mem_queue_size=1)
+    rig.channel()
+    rig.publish(*numbered(3))
+    rig.publish_deferred(b"later", delay_ms=1000)
+    rig.broker.delete_topic("t")
+    consumer = rig.consumer(rdy=9)
+    rig.advance(ms=5000)
+    assert consumer.received == []
+    assert rig.topic_stats().message_count == 0
+
+
+def test_a_topic_that_does_not_exist_cannot_be_deleted() -> None:
+    with pytest.raises(KeyError):
+        Rig().broker.delete_topic("t")
+
+
+def test_a_snapshot_lists_topics_by_name() -> None:
+    rig = Rig()
+    for name in ("b", "a", "c"):
+        rig.topic(name)
+    assert [topic.name for topic in rig.broker.snapshot()] == ["a", "b", "c"]
+
+
+# Ephemeral topics and channels.
+
+
+@pytest.mark.conformance(120)
+def test_an_ephemeral_channel_goes_with_its_last_consumer_and_takes_its_topic_along() -> None:
+    rig = Rig()
+    channel = rig.channel("c#ephemeral", topic="t#ephemeral")
+    first, last = Consumer(channel), Consumer(channel)
+    first.leave()
+    rig.broker.leave(channel)
+    assert rig.broker.find_topic("t#ephemeral") is not None
+    last.leave()
+    rig.broker.leave(channel)
+    assert rig.broker.find_topic("t#ephemeral") is None
+
+
+def test_an_ephemeral_channel_of_a_normal_topic_goes_alone() -> None:
+    rig = Rig()
+    consumer = Consumer(rig.channel("c#ephemeral"))
+    consumer.leave()
+    rig.broker.leave(consumer.channel)
+    assert rig.topic().channels == {}
+
+
+def test_a_normal_channel_stays_without_consumers() -> None:
+    rig = Rig()
+    consumer = rig.consumer()
+    consumer.leave()
+    rig.broker.leave(consumer.channel)
+    assert rig.topic().find_channel("c") is consumer.channel
+
+
+def test_an_ephemeral_channel_that_never_had_a_consumer_stays() -> None:
+    rig = Rig()
+    channel = rig.channel("c#ephemeral", topic="t#ephemeral")
+    rig.advance(ms=1_000_000)
+    assert rig.broker.topic("t#ephemeral").find_channel("c#ephemeral") is channel
+
+
+def test_an_ephemeral_topic_that_never_had_a_channel_stays() -> None:
+    rig = Rig(mem_queue_size=2)
+    rig.publish(*numbered(5), topic="t#ephemeral")
+    assert (rig.topic_stats("t#ephemeral").depth, rig.topic_stats("t#ephemeral").message_count) == (2, 5)
+
+
+def test_an_ephemeral_topic_goes_when_its_last_channel_is_deleted() -> None:
+    rig = Rig()
+    topic = rig.topic("t#ephemeral")
+    topic.channel("one")
+    topic.channel("two")
+    topic.delete_channel("one")
+    assert rig.broker.find_topic("t#ephemeral") is topic
+    topic.delete_channel("two")
+    assert rig.broker.find_topic("t#ephemeral") is None
+
+
+def test_a_consumer_of_a_deleted_channel_does_not_take_the_next_one_along() -> None:
+    rig = Rig()
+    old = Consumer(rig.channel("c#ephemeral"))
+    rig.topic().delete_channel("c#ephemeral")
+    new = rig.channel("c#ephemeral")
+    old.leave()
+    rig.broker.leave(old.channel)
+    assert rig.topic().find_channel("c#ephemeral") is new
+
+
+# Listeners.
+
+
+def test_listeners_hear_of_every_topic_and_channel_that_comes_or_goes() -> None:
+    rig = Rig()
+    listener = Listener(rig)
+    rig.channel("one")
+    rig.channel("two")
+    rig.topic().delete_channel("one")
+    rig.broker.delete_topic("t")
+    assert listener.changes == [
+        ("t", None, True),
+        ("t", "one", True),
+        ("t", "two", True),
+        ("t", "one", False),
+        ("t", "two", False),
+        ("t", None, False),
+    ]
+
+
+def test_what_a_listener_hears_of_is_already_so() -> None:
+    rig = Rig()
+    names: list[list[str]] = []
+    rig.broker.add_listener(lambda _: names.append([topic.name for topic in rig.broker.metadata("test").topics]))
+    rig.topic("t")
+    rig.broker.delete_topic("t")
+    assert names == [["t"], []]
+
+
+def test_an_ephemeral_topic_says_good_bye_once() -> None:
+    rig = Rig()
+    channel = rig.channel("c#ephemeral", topic="t#ephemeral")
+    consumer = Consumer(channel)
+    listener = Listener(rig)
+    consumer.leave()
+    rig.broker.leave(channel)
+    assert listener.changes == [("t#ephemeral", "c#ephemeral", False), ("t#ephemeral", None, False)]
+
+
+@pytest.mark.conformance(126)
+def test_listeners_do_not_hear_of_what_is_loaded() -> None:
+    rig = Rig()
+    listener = Listener(rig)
+    rig.broker.load(Metadata(topics=(TopicMeta("t", channels=(ChannelMeta("c"),)),)))
+    assert listener.changes == []
+    rig.channel("new")
+    assert listener.changes == [("t", "new", True)]
+
+
+# Restarts.
+
+
+@pytest.mark.conformance(128)
+def test_pauses_are_remembered() -> None:
+    rig = Rig()
+    rig.channel("runs")
+    rig.channel("stands").pause()
+    rig.topic("paused").pause()
+    rig.topic("paused").channel("c")
+    assert rig.broker.metadata("1.0") == Metadata(
+        topics=(
+            TopicMeta("t", channels=(ChannelMeta("runs"), ChannelMeta("stands", paused=True))),
+            TopicMeta("paused", paused=True, channels=(ChannelMeta("c"),)),
+        ),
+        version="1.0",
+    )
+    rig.restart()
+    assert [rig.stats(name).paused for name in ("runs", "stands")] == [False, True]
+    assert [rig.topic_stats(name).paused for name in ("t", "paused")] == [False, True]
+    rig.channel("stands").unpause()
+    rig.topic("paused").unpause()
+    assert not any(channel.paused for topic in rig.broker.metadata("1.0").topics for channel in topic.channels)
+    assert not any(topic.paused for topic in rig.broker.metadata("1.0").topics)
+
+
+def test_ephemeral_topics_and_channels_are_not_remembered() -> None:
+    rig = Rig()
+    rig.channel("c#ephemeral")
+    rig.channel("c", topic="t#ephemeral")
+    assert rig.broker.metadata("1.0").topics == (TopicMeta("t"),)
+
+
+def test_every_loaded_channel_gets_what_waited_in_the_topic() -> None:
+    rig = Rig()
+    rig.publish(*numbered(3))
+    rig.broker.close()
+    again = Rig()
+    again.disk.files["t"] = rig.disk.files["t"]
+    channels = (ChannelMeta("one"), ChannelMeta("two", paused=True), ChannelMeta("three"))
+    again.broker.load(Metadata(topics=(TopicMeta("t", channels=channels),)))
+    assert [again.stats(name).depth for name in ("one", "two", "three")] == [3, 3, 3]
+    assert again.topic_stats().depth == 0
+
+
+def test_a_topic_loaded_paused_keeps_what_waits_in_it() -> None:
+    rig = Rig()
+    rig.channel()
+    rig.topic().pause()
+    rig.publish(*numbered(3))
+    rig.restart()
+    assert (rig.topic_stats().depth, rig.stats().depth) == (3, 0)
+    rig.topic().unpause()
+    assert (rig.topic_stats().depth, rig.stats().depth) == (0, 3)
+
+
+def test_names_that_are_not_valid_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    rig = Rig()
+    channels = (ChannelMeta("bad channel"), ChannelMeta("good"))
+    rig.broker.load(Metadata(topics=(TopicMeta("bad$topic"), TopicMeta("t", channels=channels))))
+    assert [topic.name for topic in rig.broker.snapshot()] == ["t"]
+    assert list(rig.topic().channels) == ["good"]
+    assert "skipping creation of invalid topic bad$topic" in caplog.messages
+    assert "skipping creation of invalid channel bad channel" in caplog.messages
+
+
+def test_a_closed_broker_takes_nothing_more() -> None:
+    rig = Rig()
+    consumer = rig.consumer(rdy=1)
+    rig.broker.close()
+    assert consumer.closed
+    for refused in (lambda: rig.publish(b"x"), lambda: rig.topic("new"), lambda: rig.channel("new")):
+        with pytest.raises(ExitingError, match=r"^exiting$"):
+            refused()
+
+
+def test_a_closed_broker_does_not_ring_any_more() -> None:
+    rig = Rig()
+    consumer = rig.consumer(rdy=1, msg_timeout_ms=1000)
+    rig.publish(b"x", b"y")
+    rig.publish_deferred(b"later", delay_ms=500)
+    rig.broker.close()
+    before = list(rig.disk.files["t:c"])
+    rig.advance(ms=10_000)
+    assert len(consumer.received) == 1
+    assert list(rig.disk.files["t:c"]) == before
+
+
+def test_an_ephemeral_channel_of_a_closed_broker_is_left_alone() -> None:
+    rig = Rig()
+    consumer = Consumer(rig.channel("c#ephemeral", topic="t#ephemeral"))
+    listener = Listener(rig)
+    rig.broker.close()
+    rig.broker.leave(consumer.channel)
+    assert listener.changes == []
+
+
+def test_the_health_is_that_of_the_last_write_of_any_queue() -> None:
+    rig = Rig(mem_queue_size=0)
+    rig.disk.room["t"] = 0
+    with pytest.raises(Exception, match="no space left"):
+        rig.publish(b"x")
+    assert rig.broker.health is not None
+    rig.publish(b"x", topic="other")
+    assert rig.broker.health is None
