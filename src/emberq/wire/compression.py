@@ -24,6 +24,7 @@ cramjam, which takes any number of chunks at once: clients that flush after ever
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Iterator
 from typing import Protocol
@@ -43,11 +44,12 @@ MAX_CHUNK_PLAIN_BYTES = 65536
 MAX_CHUNK_BLOCK_BYTES = 32 + MAX_CHUNK_PLAIN_BYTES + MAX_CHUNK_PLAIN_BYTES // 6
 """The most that snappy makes of a chunk that does not compress."""
 
+_UINT32 = struct.Struct("<I")
 _COMPRESSED = 0x00
 _UNCOMPRESSED = 0x01
 _FIRST_SKIPPABLE = 0x80
 _IDENTIFIER = 0xFF
-_MAX_DATA_BYTES = {_COMPRESSED: MAX_CHUNK_BLOCK_BYTES, _UNCOMPRESSED: MAX_CHUNK_PLAIN_BYTES}
+_MAX_PAYLOAD_BYTES = {_COMPRESSED: MAX_CHUNK_BLOCK_BYTES, _UNCOMPRESSED: MAX_CHUNK_PLAIN_BYTES}
 
 
 class CompressionError(Exception):
@@ -144,8 +146,8 @@ class SnappyCodec:
                 if not self._take_identifier():
                     return False
             elif kind >= _FIRST_SKIPPABLE:
-                self._bytes_to_skip = CHUNK_HEADER_BYTES + self._data_bytes(0)
-            elif kind in _MAX_DATA_BYTES:
+                self._bytes_to_skip = CHUNK_HEADER_BYTES + (_UINT32.unpack_from(arrived)[0] >> 8)
+            elif kind in _MAX_PAYLOAD_BYTES:
                 return True
             else:
                 raise CompressionError(f"snappy: unknown kind of chunk {kind:#04x}")
@@ -163,36 +165,35 @@ class SnappyCodec:
 
     def _measure_run(self) -> int:
         """How many bytes the next chunks take up: whole ones with data, as many as fill a piece at most."""
-        arrived = self._arrived
         run_bytes = plain_bytes = 0
-        while run_bytes + CHUNK_HEADER_BYTES <= len(arrived) and arrived[run_bytes] in _MAX_DATA_BYTES:
-            chunk_plain_bytes = self._plain_bytes(run_bytes)
-            chunk_end = run_bytes + CHUNK_HEADER_BYTES + self._data_bytes(run_bytes)
+        while (chunk := self._data_chunk(run_bytes)) is not None:
+            chunk_end, chunk_plain_bytes = chunk
             plain_bytes += chunk_plain_bytes
-            if chunk_end > len(arrived) or plain_bytes > PIECE_BYTES:
+            if plain_bytes > PIECE_BYTES:
                 break
             run_bytes = chunk_end
         return run_bytes
 
-    def _data_bytes(self, position: int) -> int:
-        return int.from_bytes(self._arrived[position + 1 : position + CHUNK_HEADER_BYTES], "little")
+    def _data_chunk(self, start: int) -> tuple[int, int] | None:
+        """Where the data chunk that begins here ends, and how many plain bytes it claims to hold.
 
-    def _plain_bytes(self, position: int) -> int:
-        """How many plain bytes the chunk here claims to hold; 0 if so little of it has arrived that it does not say.
-
-        Judged as soon as it can be seen, so that a chunk which breaks a limit is not waited for.
+        None if it is of another kind or not all there. What breaks a limit is not waited for.
         """
-        kind = self._arrived[position]
-        payload_bytes = self._data_bytes(position) - CHECKSUM_BYTES
-        if not 0 <= payload_bytes <= _MAX_DATA_BYTES[kind]:
-            raise CompressionError(f"snappy: a chunk of {payload_bytes + CHECKSUM_BYTES} bytes is out of range")
+        arrived = self._arrived
+        if len(arrived) < start + CHUNK_HEADER_BYTES:
+            return None
+        (header,) = _UINT32.unpack_from(arrived, start)
+        kind, end = header & 0xFF, start + CHUNK_HEADER_BYTES + (header >> 8)
+        if kind not in _MAX_PAYLOAD_BYTES:
+            return None
+        payload_start = start + CHUNK_HEADER_BYTES + CHECKSUM_BYTES
+        if not 0 <= end - payload_start <= _MAX_PAYLOAD_BYTES[kind]:
+            raise CompressionError(f"snappy: a chunk of {header >> 8} bytes is out of range")
+        if end > len(arrived):
+            return None
         if kind == _UNCOMPRESSED:
-            return payload_bytes
-        start = position + CHUNK_HEADER_BYTES + CHECKSUM_BYTES
-        varint = self._arrived[start : start + min(MAX_LENGTH_VARINT_BYTES, payload_bytes)]
-        if len(varint) < min(MAX_LENGTH_VARINT_BYTES, payload_bytes):
-            return 0
-        return _parse_plain_bytes(varint)
+            return end, end - payload_start
+        return end, _parse_plain_bytes(arrived[payload_start : min(payload_start + MAX_LENGTH_VARINT_BYTES, end)])
 
 
 def _parse_plain_bytes(varint: bytearray) -> int:
