@@ -46,8 +46,8 @@ class Service:
             max_output_buffer_timeout_ms=options.max_output_buffer_timeout_ns // NS_PER_MS,
             max_msg_timeout_ms=options.max_msg_timeout_ns // NS_PER_MS,
             max_deflate_level=options.max_deflate_level,
-            deflate=False,
-            snappy=False,
+            deflate=options.deflate,
+            snappy=options.snappy,
             topology_region=options.topology_region,
             topology_zone=options.topology_zone,
         )

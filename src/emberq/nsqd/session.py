@@ -1,17 +1,14 @@
 """A client's connection: bytes to commands, commands to the broker, frames back.
 
-Everything that arrives in one packet is decoded, executed and answered before `data_received` returns; the event loop
-sends what was written for a connection in one go at the end of its turn.
+Everything that arrives in one packet is decoded, executed and answered before `data_received` returns, except for
+small publishes, which are gathered over one turn of the loop (see `intake`). The event loop sends what was written for
+a connection in one go at the end of its turn.
 
-Output buffering. A client may ask that message frames be held until its buffer is full or a timeout has passed. Held
-frames leave early with any other frame, and when the client can take no more messages anyway. The held data would only
-save system calls, and here a turn of the loop already gathers what there is to send; so a client that accepts the
-server's default timeout gets its messages at once. One that asks for another timeout gets what it asked for.
+Two commands take longer: IDENTIFY when it agrees on TLS, and AUTH. They suspend the session: nothing more is read or
+decoded until they are through.
 
 Back-pressure. A full socket blocks its own subscriber and nobody else. A client that goes on sending commands but does
-not read the answers is not read from either. One that does not read for a whole heartbeat interval is cut off.
-
-Time. One alarm serves heartbeat, deadlines and flushes; reading moves the read deadline without touching it.
+not read the answers is not read from either. One that makes no room for a whole heartbeat interval is cut off.
 """
 
 from __future__ import annotations
@@ -22,11 +19,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
-from emberq.base.timers import NEVER
 from emberq.broker.channel import Channel
 from emberq.broker.error import BrokerError
 from emberq.broker.stats import ClientStats
 from emberq.broker.subscriber import Subscriber
+from emberq.nsqd.output import Output
+from emberq.nsqd.pulse import Due, Pulse
 from emberq.storage.errors import StorageError
 from emberq.wire import error, frame
 from emberq.wire.command import (
@@ -43,19 +41,18 @@ from emberq.wire.command import (
     Sub,
     Touch,
 )
+from emberq.wire.compression import CompressionError, DeflateCodec, SnappyCodec
 from emberq.wire.decoder import CommandDecoder
-from emberq.wire.error import ClientError, FatalError, ProtocolError, SilentClose
-from emberq.wire.negotiation import ConnectionSettings, negotiate, parse_request
+from emberq.wire.error import ClientError, FatalError, SilentClose
+from emberq.wire.negotiation import ConnectionSettings, Outcome, negotiate, parse_request
 
 if TYPE_CHECKING:
     from emberq.nsqd.service import Service
 
-MAX_UNREAD_REPLY_BYTES = 1024 * 1024
-"""Answers that a client has not read before we stop reading its commands."""
 MAX_SMALL_BYTES = 8 * 1024
 """Publishes up to this size are gathered with others; a larger one is worth a batch of its own."""
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
-"""How long a last frame may take to leave before the connection is cut."""
+"""How long a last frame may take to leave before the connection is cut off."""
 
 _log = logging.getLogger(__name__)
 _Refusal = (BrokerError, StorageError)
@@ -65,26 +62,18 @@ class Session(asyncio.Protocol):
     """One connection. Owned by the event loop; registered with the service while it is open."""
 
     __slots__ = (
-        "_alarm",
-        "_blocked_since_ns",
         "_channel",
         "_closing",
         "_connected_ns",
         "_decoder",
         "_delivery_settings",
-        "_flush_due_ns",
-        "_heartbeat_due_ns",
-        "_held",
-        "_held_bytes",
-        "_holds_output",
-        "_last_command_ns",
+        "_output",
         "_pub_counts",
-        "_reading_paused",
+        "_pulse",
         "_remote_address",
         "_service",
         "_settings",
         "_subscriber",
-        "_transport",
         "_unanswered",
     )
 
@@ -92,26 +81,17 @@ class Session(asyncio.Protocol):
         self._service = service
         self._decoder = CommandDecoder(service.command_limits)
         self._decoder.tls_required = service.tls_required
+        self._output = Output()
+        self._pulse = Pulse(clock=service.clock, timers=service.timers, ring=self._on_time)
         self._settings = service.default_settings
         """What the client has negotiated, or the defaults."""
         self._delivery_settings: ConnectionSettings | None = None
         """The settings of the first IDENTIFY: later ones do not change how messages are delivered."""
-        self._alarm = service.timers.alarm(self._on_time)
-        self._transport: asyncio.Transport
         self._remote_address = ""
         self._connected_ns = 0
-        self._last_command_ns = 0
-        self._heartbeat_due_ns = NEVER
-        self._flush_due_ns = NEVER
-        self._blocked_since_ns = NEVER
-        """Since when the socket has not taken more; NEVER while it does."""
-        self._reading_paused = False
         self._unanswered = False
         """Something it published waits in the intake."""
         self._closing = False
-        self._holds_output = False
-        self._held: list[bytes] = []
-        self._held_bytes = 0
         self._channel: Channel | None = None
         self._subscriber: Subscriber | None = None
         self._pub_counts: dict[str, int] = {}
@@ -123,39 +103,44 @@ class Session(asyncio.Protocol):
     # The event loop's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._output.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         host = peer[0] if isinstance(peer, tuple) else ""
         self._remote_address = _format_peer(peer)
         self._settings = replace(self._settings, client_id=host, hostname=host)
-        now_ns = self._service.clock.monotonic_ns()
         self._connected_ns = self._service.clock.wall_ns()
-        self._last_command_ns = now_ns
         self._service.sessions.add(self)
-        self._alarm.set(self._next_due_ns())
         _log.info("TCP: new client(%s)", self._remote_address)
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
-        decoder = self._decoder
-        greeted = decoder.greeted
+        greeted = self._decoder.greeted
         try:
-            command = decoder.receive(data)
-            if command is not None:
-                self._last_command_ns = self._service.clock.monotonic_ns()
-            while command is not None:
-                if self._unanswered and type(command) is not Publish:
-                    self._service.intake.flush()  # answers leave in the order of the commands
-                _HANDLERS[type(command)](self, command)
-                if self._closing:
-                    return
-                command = decoder.next_command()
+            if self._output.codec is None:
+                self._execute(self._decoder.receive(data))
+            else:
+                for piece in self._output.codec.decompress(data):
+                    self._execute(self._decoder.receive(piece))
         except FatalError as wrong:
             self._fail(wrong)
-        if not greeted and decoder.greeted:
-            self._last_command_ns = self._service.clock.monotonic_ns()
-            self._start_heartbeat()
+        except CompressionError as wrong:
+            _log.error("[%s] - %s", self._remote_address, wrong)
+            self.close()
+        if not greeted and self._decoder.greeted and self._delivery_settings is None:
+            self._pulse.start(self._settings.heartbeat_interval_ms)
+
+    def _execute(self, command: Command | None) -> None:
+        """Execute this command and all that have arrived behind it."""
+        if command is not None:
+            self._pulse.heard()
+        while command is not None:
+            if self._unanswered and type(command) is not Publish:
+                self._service.intake.flush()  # answers leave in the order of the commands
+            _HANDLERS[type(command)](self, command)
+            if self._closing:
+                return
+            command = self._decoder.next_command()
 
     def eof_received(self) -> bool:
         if self._unanswered:
@@ -168,7 +153,7 @@ class Session(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
         self._closing = True
-        self._alarm.discard()
+        self._pulse.stop()
         self._service.sessions.discard(self)
         if self._subscriber is not None and self._channel is not None:
             self._channel.unsubscribe(self._subscriber)
@@ -176,58 +161,62 @@ class Session(asyncio.Protocol):
         _log.info("PROTOCOL(V2): [%s] exiting", self._remote_address)
 
     def pause_writing(self) -> None:
-        self._blocked_since_ns = self._service.clock.monotonic_ns()
-        self._alarm.set_earlier(self._next_due_ns())
+        self._output.is_full = True
+        self._pulse.socket_is_full()
         if self._subscriber is not None and self._channel is not None:
             self._channel.block(self._subscriber)
 
     def resume_writing(self) -> None:
-        self._blocked_since_ns = NEVER
-        if self._reading_paused:
-            self._reading_paused = False
-            self._transport.resume_reading()
+        self._output.has_room()
+        if not self._closing:
+            self._pulse.socket_has_room()
         if self._subscriber is not None and self._channel is not None:
             self._channel.unblock(self._subscriber)
 
-    # Writing.
+    def _on_time(self) -> None:
+        due = self._pulse.due()
+        if Due.CUT_OFF in due:
+            self.abort()
+        elif Due.GIVE_UP in due:
+            _log.info("[%s] - no command within two heartbeat intervals, closing", self._remote_address)
+            self.close()
+        else:
+            if Due.FLUSH in due:
+                self._output.flush()
+            if Due.HEARTBEAT in due and not self._output.is_full:
+                self._output.reply(frame.HEARTBEAT)
 
-    def _reply(self, data: bytes) -> None:
-        """Send what is not a message; what is held goes before it."""
-        if self._held:
-            self._flush()
-        self._transport.write(data)
-        if self._blocked_since_ns != NEVER:
-            self._stop_reading_beyond_limit()
-
-    def _stop_reading_beyond_limit(self) -> None:
-        if not self._reading_paused and self._transport.get_write_buffer_size() > MAX_UNREAD_REPLY_BYTES:
-            self._reading_paused = True
-            self._transport.pause_reading()
+    # The broker's side.
 
     def deliver(self, frames: bytes) -> None:
         """Send message frames, or hold them if the client asked for that."""
-        if not self._holds_output:
-            self._transport.write(frames)
-            return
-        self._held.append(frames)
-        self._held_bytes += len(frames)
-        if self._held_bytes >= self._settings.output_buffer_size or not self._is_ready():
+        output = self._output
+        if not output.holds:
+            output.write(frames)
+        elif output.hold(frames) or not self._is_ready():
             self._flush()
-        elif self._flush_due_ns == NEVER and self._settings.output_buffer_timeout_ms:
-            timeout_ns = self._settings.output_buffer_timeout_ms * NS_PER_MS
-            self._flush_due_ns = self._service.clock.monotonic_ns() + timeout_ns
-            self._alarm.set_earlier(self._flush_due_ns)
+        elif self._settings.output_buffer_timeout_ms:
+            self._pulse.flush_within(self._settings.output_buffer_timeout_ms)
 
     def _is_ready(self) -> bool:
         subscriber = self._subscriber
         return subscriber is not None and subscriber.ready_count > subscriber.in_flight.count
 
     def _flush(self) -> None:
-        self._flush_due_ns = NEVER
-        if self._held:
-            self._transport.write(b"".join(self._held))
-            self._held.clear()
-            self._held_bytes = 0
+        self._output.flush()
+        self._pulse.flushed()
+
+    def close(self) -> None:
+        """Close once what was written has left, which may not take long."""
+        if not self._closing:
+            self._closing = True
+            self._pulse.cut_off_within(CLOSE_GRACE_NS)
+            self._output.transport.close()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._closing = True
+        self._output.transport.abort()
 
     def _fail(self, wrong: FatalError) -> None:
         """Tell the client what is wrong, and close."""
@@ -236,86 +225,37 @@ class Session(asyncio.Protocol):
         if wrong.topic is not None:
             self._service.broker.topic(wrong.topic)
         _log.error("[%s] - %s", self._remote_address, wrong)
-        if isinstance(wrong, SilentClose):
-            self.close()
-        else:
-            self._reply(frame.error(wrong.data))
-            self.close()
-
-    def close(self) -> None:
-        """Close once what was written has left, which may not take long."""
-        if self._closing:
-            return
-        self._closing = True
-        self._alarm.set(self._service.clock.monotonic_ns() + CLOSE_GRACE_NS)
-        self._transport.close()
-
-    def abort(self) -> None:
-        """Close now."""
-        self._closing = True
-        self._transport.abort()
-
-    # Time.
-
-    def _start_heartbeat(self) -> None:
-        interval_ms = self._settings.heartbeat_interval_ms
-        self._heartbeat_due_ns = self._service.clock.monotonic_ns() + interval_ms * NS_PER_MS if interval_ms else NEVER
-        self._alarm.set(self._next_due_ns())
-
-    def _next_due_ns(self) -> int:
-        return min(self._heartbeat_due_ns, self._flush_due_ns, self._read_deadline_ns, self._write_deadline_ns)
-
-    @property
-    def _read_deadline_ns(self) -> int:
-        """When a client that sends no whole command is given up: after two heartbeats, once it has greeted.
-
-        Before that it may take its time, as with the reference; a dead one is found by TCP's keep-alive.
-        """
-        interval_ms = self._settings.heartbeat_interval_ms if self._decoder.greeted else 0
-        return self._last_command_ns + 2 * interval_ms * NS_PER_MS if interval_ms else NEVER
-
-    @property
-    def _write_deadline_ns(self) -> int:
-        """When a client that does not read is given up: after one heartbeat."""
-        interval_ms = self._settings.heartbeat_interval_ms
-        if self._blocked_since_ns == NEVER or not interval_ms:
-            return NEVER
-        return self._blocked_since_ns + interval_ms * NS_PER_MS
-
-    def _on_time(self) -> None:
-        now_ns = self._service.clock.monotonic_ns()
-        if self._closing or now_ns >= self._write_deadline_ns:
-            self.abort()
-            return
-        if now_ns >= self._read_deadline_ns:
-            _log.info("[%s] - no command within two heartbeat intervals, closing", self._remote_address)
-            self.close()
-            return
-        if now_ns >= self._flush_due_ns:
-            self._flush()
-        if now_ns >= self._heartbeat_due_ns:
-            interval_ns = self._settings.heartbeat_interval_ms * NS_PER_MS
-            self._heartbeat_due_ns = now_ns + interval_ns if interval_ns else NEVER
-            if self._blocked_since_ns == NEVER:
-                self._reply(frame.HEARTBEAT)
-        self._alarm.set(self._next_due_ns())
+        if not isinstance(wrong, SilentClose) and not self._closing:
+            self._output.reply(frame.error(wrong.data))
+        self.close()
 
     # Commands.
 
     def _identify(self, command: Identify) -> None:
         outcome = negotiate(parse_request(command.body), self._settings, self._service.server_limits)
-        self._settings = outcome.settings
-        self._decoder.heartbeats_enabled = outcome.settings.heartbeat_interval_ms > 0
-        self._holds_output = (
-            outcome.settings.output_buffer_size > 1
-            and outcome.settings.output_buffer_timeout_ms != self._service.default_settings.output_buffer_timeout_ms
-        )
-        self._reply(frame.response(outcome.answer))
+        settings = self._settings = outcome.settings
+        self._decoder.heartbeats_enabled = settings.heartbeat_interval_ms > 0
+        default_timeout_ms = self._service.default_settings.output_buffer_timeout_ms
+        self._output.buffer_bytes = settings.output_buffer_size
+        self._output.holds = settings.output_buffer_size > 1 and settings.output_buffer_timeout_ms != default_timeout_ms
+        self._output.reply(frame.response(outcome.answer))
         if self._delivery_settings is None:
-            self._delivery_settings = outcome.settings
-            self._start_heartbeat()
+            self._delivery_settings = settings
+            self._pulse.start(settings.heartbeat_interval_ms)
         else:
-            self._alarm.set(self._next_due_ns())
+            self._pulse.change_deadlines(settings.heartbeat_interval_ms)
+        self._compress_stream(outcome)
+
+    def _compress_stream(self, outcome: Outcome) -> None:
+        """Switch both directions to what was agreed; the client is told inside the compressed stream."""
+        if outcome.snappy:
+            self._output.codec = SnappyCodec()
+        elif outcome.deflate_level:
+            self._output.codec = DeflateCodec(outcome.deflate_level)
+        else:
+            return
+        self._decoder.discard()
+        self._output.reply(frame.OK)
 
     def _auth(self, _command: Auth) -> None:
         raise FatalError(error.AUTH_DISABLED, b"AUTH disabled")
@@ -335,9 +275,9 @@ class Session(asyncio.Protocol):
             raise _failed(error.SUB_FAILED, b"SUB", refusal) from refusal
         self._channel = channel
         self._subscriber = subscriber
-        if self._blocked_since_ns != NEVER:
+        if self._output.is_full:
             channel.block(subscriber)
-        self._reply(frame.OK)
+        self._output.reply(frame.OK)
 
     def _publish(self, command: Publish) -> None:
         if len(command.blob) <= MAX_SMALL_BYTES:
@@ -353,7 +293,7 @@ class Session(asyncio.Protocol):
         self._unanswered = False
         self._count_published(command.topic, len(command.ends))
         if not self._closing:
-            self._reply(frame.OK if command.reply_count == 1 else frame.OK * command.reply_count)
+            self._output.reply(frame.OK if command.reply_count == 1 else frame.OK * command.reply_count)
 
     def refused(self, command: Publish, refusal: Exception) -> None:
         """What was published could not be stored."""
@@ -371,7 +311,7 @@ class Session(asyncio.Protocol):
         except _Refusal as refusal:
             raise _failed(error.DPUB_FAILED, b"DPUB", refusal) from refusal
         self._count_published(command.topic, 1)
-        self._reply(frame.OK)
+        self._output.reply(frame.OK)
 
     def _count_published(self, topic: str, count: int) -> None:
         try:
@@ -382,7 +322,7 @@ class Session(asyncio.Protocol):
     def _ready(self, command: Rdy) -> None:
         channel, subscriber = self._subscription()
         channel.set_ready(subscriber, command.count)
-        if self._held and not self._is_ready():
+        if self._output.has_held and not self._is_ready():
             self._flush()
 
     def _finish(self, command: Fin) -> None:
@@ -411,16 +351,16 @@ class Session(asyncio.Protocol):
     def _start_close(self, _command: Cls) -> None:
         channel, subscriber = self._subscription()
         channel.set_ready(subscriber, 0)
-        self._reply(frame.CLOSE_WAIT)
+        self._output.reply(frame.CLOSE_WAIT)
 
     def _do_nothing(self, _command: Nop) -> None:
         """NOP: that it came is all it says."""
 
     def _refuse(self, code: bytes, verb: bytes, message_id: bytes, refusal: BrokerError) -> None:
         """Answer a command that failed without harm to the connection."""
-        wrong: ProtocolError = ClientError(code, b"%b %b failed %b" % (verb, message_id, str(refusal).encode()))
+        wrong = ClientError(code, b"%b %b failed %b" % (verb, message_id, str(refusal).encode()))
         _log.error("[%s] - %s", self._remote_address, wrong)
-        self._reply(frame.error(wrong.data))
+        self._output.reply(frame.error(wrong.data))
 
     def _subscription(self) -> tuple[Channel, Subscriber]:
         """The decoder lets no command through that needs a subscription before there is one."""
@@ -450,6 +390,8 @@ class Session(asyncio.Protocol):
             requeue_count=subscriber.requeue_count if subscriber else 0,
             connect_ts=self._connected_ns // NS_PER_SECOND,
             sample_rate=settings.sample_rate,
+            deflate=isinstance(self._output.codec, DeflateCodec),
+            snappy=isinstance(self._output.codec, SnappyCodec),
             topology_zone=settings.topology_zone,
             topology_region=settings.topology_region,
             pub_counts=tuple(self._pub_counts.items()),

@@ -1,0 +1,76 @@
+"""What leaves on a connection: frames, held back if the client asked for that, compressed if that was agreed.
+
+Output buffering. A client may ask that message frames be held until its buffer is full or a timeout has passed. Held
+frames leave early with any other frame, and when the client can take no more messages anyway. Holding only saves system
+calls, and here a turn of the event loop already gathers what there is to send; so a client that accepts the server's
+default timeout gets its messages at once. One that asks for another timeout gets what it asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from emberq.wire.compression import Codec
+
+MAX_UNREAD_REPLY_BYTES = 1024 * 1024
+"""Answers that a client has not read before we stop reading its commands."""
+
+
+class Output:
+    """The writing side of one connection. Owned by its session."""
+
+    __slots__ = ("_held", "_held_bytes", "_reading_paused", "buffer_bytes", "codec", "holds", "is_full", "transport")
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport
+        self.codec: Codec | None = None
+        self.holds = False
+        """Whether message frames are held back."""
+        self.buffer_bytes = 0
+        """How much is held at most."""
+        self.is_full = False
+        """The socket does not take more for now."""
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._reading_paused = False
+
+    def reply(self, data: bytes) -> None:
+        """Send what is not a message; what is held goes before it."""
+        if self._held:
+            self.flush()
+        self.write(data)
+        if self.is_full:
+            self._stop_reading_beyond_limit()
+
+    def write(self, data: bytes) -> None:
+        """Send now."""
+        self.transport.write(data if self.codec is None else self.codec.compress(data))
+
+    def hold(self, frames: bytes) -> bool:
+        """Keep frames back; whether that fills the buffer."""
+        self._held.append(frames)
+        self._held_bytes += len(frames)
+        return self._held_bytes >= self.buffer_bytes
+
+    def flush(self) -> None:
+        """Send what is held."""
+        if self._held:
+            self.write(b"".join(self._held))
+            self._held.clear()
+            self._held_bytes = 0
+
+    @property
+    def has_held(self) -> bool:
+        return bool(self._held)
+
+    def _stop_reading_beyond_limit(self) -> None:
+        if not self._reading_paused and self.transport.get_write_buffer_size() > MAX_UNREAD_REPLY_BYTES:
+            self._reading_paused = True
+            self.transport.pause_reading()
+
+    def has_room(self) -> None:
+        """The socket takes more again."""
+        self.is_full = False
+        if self._reading_paused:
+            self._reading_paused = False
+            self.transport.resume_reading()
