@@ -13,7 +13,8 @@ from bench.publisher import LockstepPublish, PacedPublish, PipelinedPublish
 from bench.stage import PUBLISHERS, Size, Stage, shares
 
 _CHANNEL = "c"
-_LOCKSTEP_CONNECTIONS = 8  # for each publisher process
+_MANY_PUBLISHERS = 64
+_FEW_PUBLISHERS = 16
 _PUBS_PER_PAYLOAD = 64
 _FANOUT_CHANNELS = 10
 _FANOUT_CONSUMERS = 2  # processes that share the channels
@@ -53,6 +54,14 @@ def fanout(stage: Stage) -> list[Metric]:
 
 
 def pub(stage: Stage) -> list[Metric]:
+    return _lockstep(stage, connections=_MANY_PUBLISHERS)
+
+
+def pub_few(stage: Stage) -> list[Metric]:
+    return _lockstep(stage, connections=_FEW_PUBLISHERS)
+
+
+def _lockstep(stage: Stage, *, connections: int) -> list[Metric]:
     stage.create(_CHANNEL)
     payload = frame.pub(stage.topic, frame.bodies(1)[0])
     plans = [
@@ -60,7 +69,7 @@ def pub(stage: Stage) -> list[Metric]:
             address=stage.server.address,
             payload=payload,
             messages=messages,
-            connections=_LOCKSTEP_CONNECTIONS,
+            connections=connections // PUBLISHERS,
         )
         for messages in shares(stage.size.messages, PUBLISHERS)
     ]
@@ -195,9 +204,15 @@ SCENARIOS = (
     ),
     Scenario(
         name="pub",
-        summary="single PUBs, each waiting for its OK, 16 connections",
-        size=Size(messages=100_000),
+        summary="single PUBs, each waiting for its OK, 64 connections",
+        size=Size(messages=200_000),
         run=pub,
+    ),
+    Scenario(
+        name="pub-few",
+        summary="the same with 16 connections",
+        size=Size(messages=200_000),
+        run=pub_few,
     ),
     Scenario(
         name="pub-pipelined",
