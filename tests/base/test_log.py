@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import re
 import time
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from emberq.base.log import LineFormatter, LogLevel, configure, set_level
+from emberq.base.log import JsonFormatter, LineFormatter, LogFormat, LogLevel, configure, set_level
 
 logger = logging.getLogger("emberq.tests.log")
 
@@ -130,3 +131,54 @@ def test_levels_carry_the_numbers_and_words_of_nsqs_http_api() -> None:
         ("error", 4),
         ("fatal", 5),
     ]
+
+
+# JSON.
+
+
+def configure_json(stream: io.StringIO) -> None:
+    configure(prefix="[nsqd] ", level=LogLevel.DEBUG, log_format=LogFormat.JSON, program="nsqd", stream=stream)
+
+
+@pytest.mark.usefixtures("_half_past_five_east")
+def test_a_line_of_json_says_when_how_grave_who_and_what() -> None:
+    line = JsonFormatter("nsqd").format(record("TCP: listening on 127.0.0.1:4150", created=1_700_000_000.25))
+    assert json.loads(line) == {
+        "ts": "2023-11-14T22:13:20.250000Z",
+        "level": "info",
+        "program": "nsqd",
+        "logger": "emberq.x",
+        "message": "TCP: listening on 127.0.0.1:4150",
+    }
+
+
+def test_json_has_the_levels_of_the_log_level_flag(stream: io.StringIO) -> None:
+    configure_json(stream)
+    log_on_every_level()
+    levels = [json.loads(line)["level"] for line in stream.getvalue().splitlines()]
+    assert levels == [level.word for level in LogLevel]
+
+
+@pytest.mark.parametrize(
+    "text", ['"}\n{"level":"fatal"', "\x1b[2J\x7f\x9b", "\u2028\u2029\x85", "\udcff\U0001f525", "\\n"]
+)
+def test_text_from_outside_stays_one_line_of_printable_ascii_in_json(stream: io.StringIO, text: str) -> None:
+    configure_json(stream)
+    logger.info("client %s left", text)
+    line = stream.getvalue()
+    assert line.endswith("\n")
+    assert line[:-1].isascii()
+    assert line[:-1].isprintable()
+    assert json.loads(line)["message"] == f"client {text} left"
+
+
+def test_a_traceback_is_a_member_of_the_object(stream: io.StringIO) -> None:
+    configure_json(stream)
+    logger.error("cannot go on", exc_info=ValueError("first\nsecond"))
+    (line,) = stream.getvalue().splitlines()
+    shown = json.loads(line)
+    assert (shown["message"], shown["traceback"]) == ("cannot go on", "ValueError: first\nsecond")
+
+
+def test_the_formats_have_the_names_of_the_flag() -> None:
+    assert [str(log_format) for log_format in LogFormat] == ["text", "json"]

@@ -32,6 +32,9 @@ class Daemon:
             self.failed.set()
         say("started")
 
+    def reload(self):
+        say("reloaded")
+
     async def stop(self):
         say("stopping")
         if "slow" in sys.argv:
@@ -116,6 +119,16 @@ def test_what_start_raises_comes_through(start: Start) -> None:
     daemon = start("refuse")
     assert daemon.communicate() == ("", "could not start: refused\n")
     assert daemon.returncode == 1
+
+
+def test_a_hangup_signal_has_the_daemon_reload_and_go_on(start: Start) -> None:
+    daemon = start()
+    assert says(daemon) == "started"
+    daemon.send_signal(signal.SIGHUP)
+    assert says(daemon) == "reloaded"
+    daemon.send_signal(signal.SIGTERM)
+    assert daemon.communicate() == ("stopping\nstopped\n", "")
+    assert daemon.returncode == 0
 
 
 def test_preparing_raises_the_limit_of_open_files_to_the_hard_one() -> None:

@@ -74,7 +74,7 @@ def test_any_part_of_a_batch_keeps_its_messages_in_every_shape(
     assert messages_in(batch.frames(start, stop, attempts)) == expected
     assert taken_apart(batch.records(start, stop, attempts)) == [stored(message) for message in expected]
     assert batch.fin_lines() == fin_lines([b"%016x" % (FIRST_ID + index) for index in range(len(bodies))])
-    assert [batch.timestamp_ns(index) for index in range(len(bodies))] == [TIMESTAMP_NS] * len(bodies)
+    assert [tuple(batch.message(index, attempts)) for index in range(start, stop)] == expected
     assert batch.body_bytes(start, stop) == sum(map(len, bodies[start:stop]))
 
 
@@ -223,9 +223,9 @@ def test_what_was_read_from_disk_keeps_order_and_attempts(attempts: list[int], s
 
 def test_messages_from_disk_have_timestamps_of_their_own() -> None:
     batch = stored_batch([Message(11, 0, b"a" * 16, b"x"), Message(22, 0, b"b" * 16, b"yy")])
-    assert [batch.timestamp_ns(0), batch.timestamp_ns(1)] == [11, 22]
-    batch.frames(0, 2, 1)
-    assert [batch.timestamp_ns(0), batch.timestamp_ns(1)] == [11, 22]
+    assert [batch.message(index, 1).timestamp_ns for index in range(2)] == [11, 22]
+    assert [message.timestamp_ns for message in messages_in(batch.frames(0, 2, 1))] == [11, 22]
+    assert [batch.message(index, 1).timestamp_ns for index in range(2)] == [11, 22]
     assert batch.ids(0, 2) == [b"a" * 16, b"b" * 16]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from emberq.base.duration import MAX_NS, format_duration, parse_duration
-from emberq.base.log import LogLevel
+from emberq.base.log import LogFormat, LogLevel
 from emberq.base.printable import quoted
 
 T = TypeVar("T")
@@ -244,3 +244,4 @@ INTEGER = Integer()
 DURATION = Duration()
 FLOATS = Floats()
 LOG_LEVEL = Words("level", {level.word: level for level in LogLevel})
+LOG_FORMAT = Words("format", {log_format.value: log_format for log_format in LogFormat})

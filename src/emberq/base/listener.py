@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +26,15 @@ class ListenError(Exception):
 class Listener:
     """Bound first, so that a taken port stops the start early; served when everything else is ready."""
 
-    def __init__(self, address: str, make_protocol: Callable[[], asyncio.Protocol], *, label: str) -> None:
+    def __init__(
+        self,
+        address: str,
+        make_protocol: Callable[[], asyncio.Protocol],
+        *,
+        label: str,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._tls = tls
         self._text = address
         self._make_protocol = make_protocol
         self._label = label
@@ -84,9 +93,13 @@ class Listener:
             raise RuntimeError("not bound")
         loop = asyncio.get_running_loop()
         if self._unix_path is not None:
-            self._server = await loop.create_unix_server(self._make_protocol, sock=self._socket, backlog=BACKLOG)
+            self._server = await loop.create_unix_server(
+                self._make_protocol, sock=self._socket, backlog=BACKLOG, ssl=self._tls
+            )
         else:
-            self._server = await loop.create_server(self._make_protocol, sock=self._socket, backlog=BACKLOG)
+            self._server = await loop.create_server(
+                self._make_protocol, sock=self._socket, backlog=BACKLOG, ssl=self._tls
+            )
         _log.info("%s: listening on %s", self._label, self._shown_address())
 
     async def close(self) -> None:

@@ -1,16 +1,20 @@
-"""Log lines as NSQ writes them, on top of the standard `logging` module.
+"""Log lines as NSQ writes them, or as JSON for machines to read, on top of the standard `logging` module.
 
     [nsqd] 2024/05/17 09:30:00.123456 INFO: TCP: listening on 127.0.0.1:4150
     <prefix><local date and time>     <LEVEL>: <text>
 
+    {"ts": "2024-05-17T07:30:00.123456Z", "level": "info", "program": "nsqd", "logger": "emberq.base.listener",
+     "message": "TCP: listening on 127.0.0.1:4150"}                            (all on one line)
+
 Every module logs to its own `logging.getLogger("emberq.…")`; a daemon calls `configure` once. One record is one
 line: what comes from clients is escaped, so nobody can forge a line of ours. Only a traceback takes more lines,
-and those are indented.
+and those are indented; in JSON it is the member `traceback` of the object.
 """
 
 from __future__ import annotations
 
 import enum
+import json
 import logging
 import time
 from typing import TextIO
@@ -39,6 +43,13 @@ class LogLevel(enum.IntEnum):
     def threshold(self) -> int:
         """The same level in `logging`'s numbers, which are ours times ten."""
         return self * 10
+
+
+class LogFormat(enum.StrEnum):
+    """How a record is written."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 _WORD_IN_LINE = {
@@ -74,18 +85,54 @@ class LineFormatter(logging.Formatter):
         return line
 
 
+_WORD_IN_JSON = {level.threshold: level.word for level in LogLevel}
+
+
+class JsonFormatter(logging.Formatter):
+    """Makes an object of each record, in one line of ASCII. Time is UTC, as RFC 3339 writes it."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__()
+        self._program = program
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        second = int(record.created)
+        micros = int((record.created - second) * 1_000_000)
+        members = {
+            "ts": f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(second))}.{micros:06}Z",
+            "level": _WORD_IN_JSON.get(record.levelno, record.levelname.lower()),
+            "program": self._program,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            members["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(members)
+
+
 class _LineHandler(logging.StreamHandler[TextIO]):
     """The one handler that `configure` installs; a type of its own so that it can be told from others."""
 
 
-def configure(*, prefix: str, level: LogLevel, stream: TextIO | None = None) -> None:
-    """Write emberq's log lines to `stream` (standard error if None), in place of an earlier `configure`."""
+def configure(
+    *,
+    prefix: str,
+    level: LogLevel,
+    log_format: LogFormat = LogFormat.TEXT,
+    program: str = "",
+    stream: TextIO | None = None,
+) -> None:
+    """Write emberq's log lines to `stream` (standard error if None), in place of an earlier `configure`.
+
+    Lines of text begin with `prefix`; JSON says which `program` wrote them instead.
+    """
     logger = logging.getLogger(ROOT)
     for handler in list(logger.handlers):
         if isinstance(handler, _LineHandler):
             logger.removeHandler(handler)
     handler = _LineHandler(stream)
-    handler.setFormatter(LineFormatter(prefix))
+    handler.setFormatter(JsonFormatter(program) if log_format is LogFormat.JSON else LineFormatter(prefix))
     logger.addHandler(handler)
     set_level(level)
 

@@ -2,8 +2,8 @@
 
 The cyclic garbage collector is off in a daemon; see `garbage`.
 
-SIGINT and SIGTERM ask for an orderly stop. More of them change nothing: the stop under way goes on, for cutting it
-short is what would lose messages. (SIGKILL remains for whoever insists.)
+SIGHUP has the daemon reload. SIGINT and SIGTERM ask for an orderly stop. More of them change nothing: the stop under
+way goes on, for cutting it short is what would lose messages. (SIGKILL remains for whoever insists.)
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ class Daemon(Protocol):
 
     async def start(self) -> None:
         """Return when clients are served."""
+        ...
+
+    def reload(self) -> None:
+        """Read again what may have changed on disk, such as certificates."""
         ...
 
     async def stop(self) -> None:
@@ -64,6 +68,7 @@ async def _serve(make_daemon: Callable[[], Daemon]) -> bool:
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, asked_to_stop.set)
     daemon = make_daemon()
+    loop.add_signal_handler(signal.SIGHUP, daemon.reload)
     await daemon.start()
     await _first_of(asked_to_stop, daemon.failed)
     await daemon.stop()

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import ClassVar
 
+from emberq.broker.latency import LatencyWindow
 from emberq.broker.layout import (
     FRAMED_HEADER,
     PUBLISHED_HEADER,
@@ -139,9 +140,10 @@ class Batch(ABC):
         self.forget_records()
         return decode_message(record[LENGTH_BYTES:])
 
-    def timestamp_ns(self, index: int) -> int:
-        """When message `index` was published."""
-        return self.message(index, 0).timestamp_ns
+    def report_finished(self, start: int, stop: int, latency: LatencyWindow) -> None:
+        """Tell `latency` when messages `start` to `stop`, which are done with now, were published."""
+        for index in range(start, stop):
+            latency.finished(self.message(index, 0).timestamp_ns)
 
     _header_bytes: ClassVar[int]
     """What stands before each body while the batch has the shape it came in."""
@@ -173,8 +175,8 @@ class PublishedBatch(Batch):
         self._first_id = first_id
         self._timestamp_ns = timestamp_ns
 
-    def timestamp_ns(self, index: int) -> int:  # noqa: ARG002 - all were published at once
-        return self._timestamp_ns
+    def report_finished(self, start: int, stop: int, latency: LatencyWindow) -> None:
+        latency.finished(self._timestamp_ns, stop - start)
 
     def _id(self, index: int) -> bytes:
         return b"%016x" % (self._first_id + index)

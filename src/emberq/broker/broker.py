@@ -10,6 +10,7 @@ from emberq.base.clock import Clock
 from emberq.base.timers import Timers
 from emberq.broker.channel import Channel
 from emberq.broker.error import ExitingError
+from emberq.broker.gate import PublishGate
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import Store
 from emberq.broker.topic import Topic, TopicConfig
@@ -39,8 +40,11 @@ class Broker:
         self._listeners: list[Callable[[Change], None]] = []
         self._loading = False
         self._exiting = False
+        self.gate = PublishGate()
         self.health: str | None = None
         """What went wrong with the last write to disk; None when nothing did."""
+        self.on_health: Callable[[str | None], None] | None = None
+        """Told of each write to disk that fails, and of the first that succeeds again."""
 
     def add_listener(self, listener: Callable[[Change], None]) -> None:
         """Have `listener` told of every topic and channel that comes or goes, except while metadata is loaded."""
@@ -69,6 +73,7 @@ class Broker:
             store=self._store,
             clock=self._clock,
             timers=self._timers,
+            gate=self.gate,
             report_health=self._report_health,
             on_channel=self._on_channel,
         )
@@ -102,7 +107,11 @@ class Broker:
                 listener(change)
 
     def _report_health(self, problem: str | None) -> None:
+        if problem is None and self.health is None:
+            return
         self.health = problem
+        if self.on_health is not None:
+            self.on_health(problem)
 
     # Metadata.
 

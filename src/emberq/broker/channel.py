@@ -19,6 +19,7 @@ from emberq.broker.batch import Span
 from emberq.broker.deferred import Deferred
 from emberq.broker.error import ExitingError, NotInFlightError, NotOwnerError, StoreError, TooManyConsumersError
 from emberq.broker.in_flight import InFlight, Run
+from emberq.broker.latency import LatencyConfig
 from emberq.broker.queue import HealthReport, MessageQueue
 from emberq.broker.stats import ChannelStats
 from emberq.broker.store import Store
@@ -30,6 +31,8 @@ from emberq.wire.name import is_ephemeral
 
 MAX_HAND_OVER_BYTES = 256 * 1024
 """How much one subscriber is given at a time, so that a full socket is noticed before memory fills behind it."""
+
+NO_LATENCY_KEPT = LatencyConfig()
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +52,7 @@ class Channel:
         mem_queue_size: int,
         max_msg_timeout_ns: int,
         max_consumers: int = 0,
+        latency: LatencyConfig = NO_LATENCY_KEPT,
     ) -> None:
         self.name = name
         self.topic_name = topic_name
@@ -71,6 +75,9 @@ class Channel:
         )
         self._restored_due_ns = store.load_times(self._storage_name, "due")
         """Wall-clock due times of messages that lie in the backend but are not to be delivered yet, by id."""
+        self._latency_config = latency
+        self.latency = latency.new_window(clock)
+        """How long messages took to be finished; None when nobody wants to know."""
         self._deferred = Deferred()
         self._subscribers: list[Subscriber] = []
         self._abandoned: list[InFlight] = []
@@ -258,7 +265,7 @@ class Channel:
 
     def finish(self, subscriber: Subscriber, lines: bytes) -> list[bytes]:
         """FIN, many at once; the ids that this subscriber did not hold."""
-        unknown = subscriber.in_flight.finish(lines)
+        unknown = subscriber.in_flight.finish(lines, self.latency)
         subscriber.finish_count += len(lines) // FIN_LINE_BYTES - len(unknown)
         self._join_line(subscriber)
         return unknown
@@ -397,4 +404,5 @@ class Channel:
             region_local_msg_count=self._local_counts[Locality.REGION],
             global_msg_count=self._local_counts[Locality.GLOBAL],
             clients=tuple(subscriber.sink.stats() for subscriber in self._subscribers),
+            e2e=self._latency_config.summarize([self.latency]),
         )

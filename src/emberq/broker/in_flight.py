@@ -14,6 +14,7 @@ from collections import deque
 
 from emberq.base.timers import NEVER
 from emberq.broker.batch import Batch, Span
+from emberq.broker.latency import LatencyWindow
 from emberq.wire.command import FIN_LINE_BYTES, FIN_PREFIX
 
 _ID = slice(len(FIN_PREFIX), FIN_LINE_BYTES - 1)
@@ -72,25 +73,31 @@ class InFlight:
         else:
             self._singles.update(dict.fromkeys(run.batch.ids(run.start, run.stop), run))
 
-    def finish(self, lines: bytes) -> list[bytes]:
-        """Forget the messages that these FIN lines name; the ids that are not in flight here."""
-        position = self._finish_in_order(lines)
+    def finish(self, lines: bytes, latency: LatencyWindow | None = None) -> list[bytes]:
+        """Forget the messages that these FIN lines name; the ids that are not in flight here.
+
+        If there is a `latency` window, it is told when those messages were published.
+        """
+        position = self._finish_in_order(lines, latency)
         if position == len(lines):
             self.count -= position // FIN_LINE_BYTES
             return []
         singles, unknown = self._singles, []
         for start in range(position, len(lines), FIN_LINE_BYTES):
             message_id = lines[start : start + FIN_LINE_BYTES][_ID]
-            if singles.pop(message_id, None) is None:
-                if self._runs:
-                    self._break_up()
-                    if singles.pop(message_id, None) is not None:
-                        continue
+            run = singles.pop(message_id, None)
+            if run is None and self._runs:
+                self._break_up()
+                run = singles.pop(message_id, None)
+            if run is None:
                 unknown.append(message_id)
+            elif latency is not None:
+                index = run.batch.index_of(message_id)
+                run.batch.report_finished(index, index + 1, latency)
         self.count -= len(lines) // FIN_LINE_BYTES - len(unknown)
         return unknown
 
-    def _finish_in_order(self, lines: bytes) -> int:
+    def _finish_in_order(self, lines: bytes, latency: LatencyWindow | None) -> int:
         """Finish from the oldest run on as long as the lines come in its order; how far that went."""
         runs = self._runs
         position, end = 0, len(lines)
@@ -101,8 +108,11 @@ class InFlight:
             if lines[position : position + length] != run.batch.fin_lines()[start : start + length]:
                 break
             position += length
-            run.start += length // FIN_LINE_BYTES
-            if run.start == run.stop:
+            stop = run.start + length // FIN_LINE_BYTES
+            if latency is not None:
+                run.batch.report_finished(run.start, stop, latency)
+            run.start = stop
+            if stop == run.stop:
                 runs.popleft()
         return position
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from emberq.broker.latency import NO_LATENCY, LatencySummary
+
 
 @dataclass(frozen=True, slots=True)
 class ClientStats:
@@ -23,7 +25,13 @@ class ClientStats:
     sample_rate: int = 0
     deflate: bool = False
     snappy: bool = False
+    authed: bool = False
+    auth_identity: str = ""
+    auth_identity_url: str = ""
     tls: bool = False
+    tls_version: str = ""
+    tls_cipher_suite: str = ""
+    tls_negotiated_protocol: str = ""
     topology_zone: str = ""
     topology_region: str = ""
     pub_counts: tuple[tuple[str, int], ...] = ()
@@ -47,6 +55,8 @@ class ChannelStats:
     region_local_msg_count: int
     global_msg_count: int
     clients: tuple[ClientStats, ...]
+    e2e: LatencySummary = NO_LATENCY
+    """How long its messages took from publish to finish."""
 
     @property
     def client_count(self) -> int:
@@ -64,3 +74,5 @@ class TopicStats:
     message_count: int
     message_bytes: int
     paused: bool
+    e2e: LatencySummary = NO_LATENCY
+    """The same of all its channels together."""

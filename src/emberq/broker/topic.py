@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from emberq.base.clock import Clock
 from emberq.base.timers import Timers
 from emberq.broker.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Batch, PublishedBatch, Span, cut
-from emberq.broker.channel import Channel
+from emberq.broker.channel import NO_LATENCY_KEPT, Channel
 from emberq.broker.error import ExitingError, StoreError
+from emberq.broker.gate import PublishGate
 from emberq.broker.ids import IdSource
+from emberq.broker.latency import LatencyConfig
 from emberq.broker.layout import PUBLISHED_HEADER_BYTES
 from emberq.broker.queue import HealthReport, MessageQueue
 from emberq.broker.stats import TopicStats
@@ -39,6 +41,7 @@ class TopicConfig:
     mem_queue_size: int = 10_000
     max_msg_timeout_ns: int = 900 * 1_000_000_000
     max_channel_consumers: int = 0
+    latency: LatencyConfig = NO_LATENCY_KEPT
 
 
 ChannelListener = Callable[["Topic", Channel, bool], None]
@@ -56,6 +59,7 @@ class Topic:
         store: Store,
         clock: Clock,
         timers: Timers,
+        gate: PublishGate,
         report_health: HealthReport,
         on_channel: ChannelListener,
     ) -> None:
@@ -66,6 +70,7 @@ class Topic:
         self.channels: dict[str, Channel] = {}
         self._exiting = False
         self._config = config
+        self._gate = gate
         self._store = store
         self._clock = clock
         self._timers = timers
@@ -126,6 +131,8 @@ class Topic:
     def _batch(self, blob: bytes, ends: Sequence[int]) -> PublishedBatch:
         if self._exiting:
             raise ExitingError
+        if self._gate.reason is not None:
+            raise StoreError(self._gate.reason)
         wall_ns = self._clock.wall_ns()
         return PublishedBatch(blob, ends, self._ids.reserve(len(ends), wall_ns), wall_ns)
 
@@ -218,6 +225,7 @@ class Topic:
             mem_queue_size=self._config.mem_queue_size,
             max_msg_timeout_ns=self._config.max_msg_timeout_ns,
             max_consumers=self._config.max_channel_consumers,
+            latency=self._config.latency,
         )
         self.channels[name] = channel
         _log.info("TOPIC(%s): new channel(%s)", self.name, name)
@@ -281,4 +289,5 @@ class Topic:
             message_count=self.message_count,
             message_bytes=self.message_bytes,
             paused=self.paused,
+            e2e=self._config.latency.summarize(channel.latency for channel in self.channels.values()),
         )

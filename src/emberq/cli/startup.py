@@ -32,6 +32,9 @@ class DaemonOptions(Protocol):
     @property
     def log_level(self) -> log.LogLevel: ...
 
+    @property
+    def log_format(self) -> log.LogFormat: ...
+
 
 OptionsT = TypeVar("OptionsT", bound=DaemonOptions)
 
@@ -68,7 +71,12 @@ def read_options(table: SettingTable, options_class: type[OptionsT], argv: Seque
         print(version_line(table.program))
         raise Finished(0)
     options = options_class(**given.options)
-    log.configure(prefix=options.log_prefix, level=options.log_level)
+    log.configure(
+        prefix=options.log_prefix,
+        level=options.log_level,
+        log_format=options.log_format,
+        program=table.program,
+    )
     for key in given.unknown_keys:
         logger.warning("config file: %s is not a setting of %s, ignored", key, table.program)
     return options

@@ -1,4 +1,4 @@
-"""The nsqd daemon: what starts and stops, in which order."""
+"""The nsqd daemon: what there is, and in which order it starts and stops."""
 
 from __future__ import annotations
 
@@ -11,17 +11,26 @@ import emberq
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
 from emberq.base.garbage import Sweeper
 from emberq.base.listener import Listener, ListenError
+from emberq.base.loop_lag import LoopLag
 from emberq.base.loop_timers import LoopTimers
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker, Change
-from emberq.broker.stats import ClientStats, TopicStats
+from emberq.broker.latency import LatencyConfig
+from emberq.broker.stats import ClientStats
 from emberq.broker.store import DiskStore
 from emberq.broker.topic import TopicConfig
+from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer
+from emberq.nsqd.health import Health
 from emberq.nsqd.intake import Intake
+from emberq.nsqd.memory import Memory
 from emberq.nsqd.metadata_file import MetadataFile
+from emberq.nsqd.metrics import Scrape
 from emberq.nsqd.options import Options, OptionsError
 from emberq.nsqd.service import Service
 from emberq.nsqd.session import Session
+from emberq.nsqd.statsd import StatsdConfig, StatsdPusher, expand_prefix
+from emberq.nsqd.tls import ServerTls, TlsError
+from emberq.nsqd.web import Web
 from emberq.storage.errors import StorageError
 from emberq.storage.limits import DiskLimits
 from emberq.storage.lock import DataPathLock
@@ -40,59 +49,63 @@ class Nsqd:
     """One nsqd. `start` takes hold of everything, `stop` lets go of it in reverse order."""
 
     def __init__(self, options: Options, *, clock: Clock | None = None) -> None:
-        try:
-            self.options = options.validated()
-        except OptionsError as wrong:
-            raise StartError(str(wrong)) from wrong
-        self._clock = clock or SystemClock()
-        self._timers = Timers()
-        self._syncer = Syncer(clock=self._clock, timers=self._timers)
-        self._data_path = Path(options.data_path)
-        self._lock = DataPathLock(self._data_path)
-        self.broker = Broker(
-            config=TopicConfig(
-                node_id=options.node_id,
-                mem_queue_size=options.mem_queue_size,
-                max_msg_timeout_ns=options.max_msg_timeout_ns,
-                max_channel_consumers=options.max_channel_consumers,
-            ),
-            store=DiskStore(self._data_path, limits=_disk_limits(options), syncer=self._syncer),
-            clock=self._clock,
-            timers=self._timers,
-        )
-        self._intake = Intake(self.broker, self._call_soon)
-        self._service = Service(
-            self.options, broker=self.broker, intake=self._intake, clock=self._clock, timers=self._timers
-        )
-        self._metadata_file = MetadataFile(self._data_path / "nsqd.dat", run=self._syncer.run)
-        self._listener = Listener(options.tcp_address, lambda: Session(self._service), label="TCP")
-        self._sweeper = Sweeper(timers=self._timers, clock=self._clock)
-        self._loop_timers: LoopTimers | None = None
-        self._persist_pending = False
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.options = _validated(options)
+        self.clock = clock or SystemClock()
+        self.start_time_s = self.clock.wall_ns() // NS_PER_SECOND
+        self.lookupd_tcp_addresses = options.lookupd_tcp_address
         self.failed = asyncio.Event()
         """Set when the daemon cannot go on."""
+        self.memory = Memory()
+        self._timers = Timers()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_timers: LoopTimers | None = None
+        self._persist_pending = False
 
-        self.start_time_s = self._clock.wall_ns() // NS_PER_SECOND
-        self.lookupd_tcp_addresses = options.lookupd_tcp_address
+        self._syncer = Syncer(clock=self.clock, timers=self._timers)
+        self._data_path = Path(options.data_path)
+        self._lock = DataPathLock(self._data_path)
+        self._metadata_file = MetadataFile(self._data_path / "nsqd.dat", run=self._syncer.run)
+        self.broker = Broker(
+            config=_topic_config(self.options),
+            store=DiskStore(self._data_path, limits=_disk_limits(options), syncer=self._syncer),
+            clock=self.clock,
+            timers=self._timers,
+        )
+        self._health = Health(
+            self.broker,
+            self._data_path,
+            min_free_bytes=options.min_free_bytes,
+            clock=self.clock,
+            timers=self._timers,
+            run=self._syncer.run,
+        )
+        self._tls = _loaded_tls(self.options)
+        authorizer = _authorizer(self.options, self.clock)
+        self._intake = Intake(self.broker, self._call_soon)
+        self._service = Service(
+            self.options,
+            broker=self.broker,
+            intake=self._intake,
+            clock=self.clock,
+            timers=self._timers,
+            authorizer=authorizer,
+            tls=self._tls,
+        )
+        self._listener = Listener(options.tcp_address, lambda: Session(self._service), label="TCP")
+        self._web = Web(
+            self,
+            self.options,
+            scrape=self._scrape,
+            clock=self.clock,
+            timers=self._timers,
+            tls=self._tls,
+            authorizer=authorizer,
+        )
+        self._sweeper = Sweeper(timers=self._timers, clock=self.clock)
+        self._loop_lag = LoopLag(timers=self._timers, clock=self.clock)
+        self._statsd: StatsdPusher | None = None
 
-    def set_lookupd_tcp_addresses(self, addresses: tuple[str, ...]) -> None:
-        """Register with these nsqlookupds from here on."""
-        self.lookupd_tcp_addresses = addresses
-
-    def health(self) -> str:
-        """`OK`, or what is wrong, in the words of /ping."""
-        return "OK" if self.broker.health is None else f"NOK - {self.broker.health}"
-
-    @property
-    def tcp_port(self) -> int:
-        """The port clients connect to; -1 for a Unix socket."""
-        return self._listener.port
-
-    @property
-    def tcp_address(self) -> tuple[str, int] | str:
-        """Where clients connect: host and port, or the path of a Unix socket."""
-        return self._listener.address
+    # Starting and stopping.
 
     async def start(self) -> None:
         """Open the data folder and serve clients; StartError, with nothing left behind, if that cannot be."""
@@ -103,14 +116,15 @@ class Nsqd:
             raise StartError(str(failure)) from failure
         try:
             await self._listener.bind()
+            await self._web.bind()
             self._load()
-            self._loop_timers = LoopTimers(self._loop, self._timers, self._clock)
-            self._loop_timers.start()
-            self._sweeper.start()
-            self.broker.add_listener(self._on_change)
+            self._start_watches(self._loop)
             await self._listener.serve()
+            await self._web.serve()
         except (StorageError, ListenError) as failure:
+            await self._web.close()
             await self._listener.close()
+            await self._stop_watches()
             self._syncer.close()
             self._lock.release()
             raise StartError(str(failure)) from failure
@@ -119,6 +133,28 @@ class Nsqd:
         self.broker.load(self._metadata_file.load())
         _log.info("NSQ: persisting topic/channel metadata to %s", self._metadata_file.path)
         self.persist_metadata()
+        self.broker.add_listener(self._on_change)
+
+    def _start_watches(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop_timers = LoopTimers(loop, self._timers, self.clock)
+        self._loop_timers.start()
+        self._sweeper.start()
+        self._loop_lag.start()
+        self.memory.start()
+        self._health.start()
+        if self.options.statsd_address:
+            self._statsd = self._new_statsd()
+            self._statsd.start()
+
+    async def _stop_watches(self) -> None:
+        if self._statsd is not None:
+            await self._statsd.stop()
+        self._health.stop()
+        self.memory.stop()
+        self._loop_lag.stop()
+        self._sweeper.stop()
+        if self._loop_timers is not None:
+            self._loop_timers.stop()
 
     async def stop(self) -> None:
         """Stop serving and bring everything to disk."""
@@ -129,22 +165,32 @@ class Nsqd:
             session.abort()
         while self._service.sessions:
             await asyncio.sleep(0)
+        await self._web.close()
         _log.info("NSQ: closing topics")
         try:
             self.persist_metadata()
         except StorageError as failure:
             _log.error("failed to persist metadata - %s", failure)
         self.broker.close()
-        self._sweeper.stop()
-        if self._loop_timers is not None:
-            self._loop_timers.stop()
+        await self._stop_watches()
         self._syncer.close()
         self._lock.release()
         _log.info("NSQ: bye")
 
+    def reload(self) -> None:
+        """Read the TLS certificate again; connections that are open stay."""
+        if self._tls is not None:
+            self._tls.reload()
+
     def run_timers(self) -> None:
         """Do what is due by the clock now; for tests that move it."""
-        self._timers.run_due(self._clock.monotonic_ns())
+        self._timers.run_due(self.clock.monotonic_ns())
+
+    def _call_soon(self, callback: Callable[[], None]) -> None:
+        if self._loop is not None:
+            self._loop.call_soon(callback)
+
+    # Metadata.
 
     def persist_metadata(self) -> None:
         """Write nsqd.dat now."""
@@ -158,21 +204,102 @@ class Nsqd:
             self._persist_pending = True
             self._call_soon(self._persist_soon)
 
-    def _call_soon(self, callback: Callable[[], None]) -> None:
-        if self._loop is not None:
-            self._loop.call_soon(callback)
-
     def _persist_soon(self) -> None:
         self._persist_pending = False
         self._metadata_file.save_soon(self.broker.metadata(emberq.NSQ_VERSION))
 
-    def snapshot(self) -> tuple[TopicStats, ...]:
-        """The state of all topics now."""
-        return self.broker.snapshot()
+    # What others may know.
+
+    @property
+    def tcp_address(self) -> tuple[str, int] | str:
+        """Where clients connect: host and port, or the path of a Unix socket."""
+        return self._listener.address
+
+    @property
+    def tcp_port(self) -> int:
+        """The port clients connect to; -1 for a Unix socket."""
+        return self._listener.port
+
+    @property
+    def http_address(self) -> tuple[str, int] | str | None:
+        """Where HTTP is served; None if it is not."""
+        return self._web.http_address
+
+    @property
+    def https_address(self) -> tuple[str, int] | str | None:
+        """Where HTTPS is served; None if it is not."""
+        return self._web.https_address
+
+    @property
+    def http_port(self) -> int:
+        """The port of HTTP; -1 for a Unix socket, 0 if it is not served."""
+        return self._web.http_port
+
+    def set_lookupd_tcp_addresses(self, addresses: tuple[str, ...]) -> None:
+        """Register with these nsqlookupds from here on."""
+        self.lookupd_tcp_addresses = addresses
+
+    def health(self) -> str:
+        """`OK`, or what is wrong, in the words of /ping."""
+        problem = self._health.problem
+        return "OK" if problem is None else f"NOK - {problem}"
 
     def producers(self) -> tuple[ClientStats, ...]:
         """The connections that have published."""
         return tuple(session.stats() for session in self._service.sessions if session.has_published)
+
+    def _scrape(self) -> Scrape:
+        return Scrape(
+            start_time_s=self.start_time_s,
+            is_healthy=self._health.problem is None,
+            refuses_publishing=self._health.refuses_publishing,
+            topics=self.broker.snapshot(),
+            producers=self.producers(),
+            tcp_connection_count=len(self._service.sessions),
+            http_connection_count=self._web.connection_count,
+            memory=self.memory.stats(),
+            lag=self._loop_lag.read(),
+            min_free_bytes=self.options.min_free_bytes,
+        )
+
+    def _new_statsd(self) -> StatsdPusher:
+        options = self.options
+        http_port = options.broadcast_http_port or max(0, self.http_port)
+        config = StatsdConfig(
+            address=options.statsd_address,
+            interval_ns=options.statsd_interval_ns,
+            prefix=expand_prefix(options.statsd_prefix, host=options.broadcast_address, http_port=http_port),
+            max_datagram_bytes=options.statsd_udp_packet_size,
+            with_memory=options.statsd_mem_stats,
+            with_ephemeral=not options.statsd_exclude_ephemeral,
+        )
+        return StatsdPusher(
+            config,
+            clock=self.clock,
+            timers=self._timers,
+            snapshot=self.broker.snapshot,
+            memory=self.memory.stats,
+        )
+
+
+def _validated(options: Options) -> Options:
+    try:
+        return options.validated()
+    except OptionsError as wrong:
+        raise StartError(str(wrong)) from wrong
+
+
+def _topic_config(options: Options) -> TopicConfig:
+    return TopicConfig(
+        node_id=options.node_id,
+        mem_queue_size=options.mem_queue_size,
+        max_msg_timeout_ns=options.max_msg_timeout_ns,
+        max_channel_consumers=options.max_channel_consumers,
+        latency=LatencyConfig(
+            quantiles=options.e2e_processing_latency_percentile,
+            window_ns=options.e2e_processing_latency_window_time_ns,
+        ),
+    )
 
 
 def _disk_limits(options: Options) -> DiskLimits:
@@ -183,3 +310,21 @@ def _disk_limits(options: Options) -> DiskLimits:
         sync_every=options.sync_every,
         sync_timeout_ns=options.sync_timeout_ns,
     )
+
+
+def _loaded_tls(options: Options) -> ServerTls | None:
+    if not ServerTls.is_configured(options):
+        return None
+    tls = ServerTls(options)
+    try:
+        tls.load()
+    except TlsError as wrong:
+        raise StartError(str(wrong)) from wrong
+    return tls
+
+
+def _authorizer(options: Options, clock: Clock) -> Authorizer | None:
+    try:
+        return Authorizer(options, clock=clock) if options.auth_http_address else None
+    except AuthOptionsError as wrong:
+        raise StartError(str(wrong)) from wrong

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from emberq.base.address import MAX_PORT, AddressError, parse_address
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.kinds import BOOLEAN, LOG_LEVEL, SettingError
-from emberq.base.log import LogLevel
+from emberq.base.kinds import BOOLEAN, LOG_FORMAT, LOG_LEVEL, SettingError
+from emberq.base.log import LogFormat, LogLevel
 from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, Setting, SettingTable
 from emberq.nsqd.tls_setting import TLS_MIN_VERSION, TLS_REQUIRED, TlsRequired, TlsVersion
 
@@ -56,7 +56,9 @@ class Options:
         LOG_LEVEL, LogLevel.INFO, "least grave log lines to show: debug, info, warn, error or fatal"
     )
     log_prefix: str = _GENERAL.text("[nsqd] ", "start of every log line")
-    log_format: str = _GENERAL.text("text", "how to write log lines: text, or json for one object a line")
+    log_format: LogFormat = _GENERAL.declare(  # noqa: RUF009 - it makes a field
+        LOG_FORMAT, LogFormat.TEXT, "how to write log lines: text, or json for one object a line"
+    )
     node_id: int = _GENERAL.integer(
         _own_node_id,
         "number of this nsqd in the ids of its messages, 0 to 1023; unique in the cluster",

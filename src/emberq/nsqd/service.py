@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 import emberq
 from emberq.base.clock import NS_PER_MS, Clock
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
 from emberq.broker.subscriber import Locality
+from emberq.nsqd.auth.authorizer import Authorizer
 from emberq.nsqd.intake import Intake
 from emberq.nsqd.options import Options
+from emberq.nsqd.tls import ServerTls
 from emberq.nsqd.tls_setting import TlsRequired
 from emberq.wire.decoder import Limits
 from emberq.wire.negotiation import ConnectionSettings, ServerLimits
@@ -18,15 +22,30 @@ from emberq.wire.negotiation import ConnectionSettings, ServerLimits
 if TYPE_CHECKING:
     from emberq.nsqd.session import Session
 
+TLS_HANDSHAKE_SECONDS = 5.0
 TOPOLOGY_EXPERIMENT = "topology-aware-consumption"
 
 
 class Service:
     """The broker, the clock and the limits, as a session needs them. Owned by the daemon."""
 
-    def __init__(self, options: Options, *, broker: Broker, intake: Intake, clock: Clock, timers: Timers) -> None:
+    def __init__(
+        self,
+        options: Options,
+        *,
+        broker: Broker,
+        intake: Intake,
+        clock: Clock,
+        timers: Timers,
+        authorizer: Authorizer | None,
+        tls: ServerTls | None,
+    ) -> None:
         self.broker = broker
         self.intake = intake
+        self.authorizer = authorizer
+        self._tls = tls
+        self._tasks: set[asyncio.Task[None]] = set()
+        """What sessions wait for; held here because the loop does not hold its tasks."""
         self.clock = clock
         self.timers = timers
         self.sessions: set[Session] = set()
@@ -46,6 +65,8 @@ class Service:
             max_output_buffer_timeout_ms=options.max_output_buffer_timeout_ns // NS_PER_MS,
             max_msg_timeout_ms=options.max_msg_timeout_ns // NS_PER_MS,
             max_deflate_level=options.max_deflate_level,
+            tls=tls is not None,
+            auth_required=authorizer is not None,
             deflate=options.deflate,
             snappy=options.snappy,
             topology_region=options.topology_region,
@@ -61,6 +82,28 @@ class Service:
         self._knows_topology = TOPOLOGY_EXPERIMENT in options.enable_experiment
         self._zone = options.topology_zone
         self._region = options.topology_region
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something a session waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def start_tls(self, transport: asyncio.Transport, protocol: asyncio.Protocol) -> asyncio.Transport:
+        """Shake hands as the server on a connection that is open; OSError or TimeoutError if that fails."""
+        if self._tls is None:
+            raise OSError("no certificate")
+        encrypted = await asyncio.get_running_loop().start_tls(
+            transport,
+            protocol,
+            self._tls.context,
+            server_side=True,
+            ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS,
+        )
+        if encrypted is None:
+            raise OSError("the connection is gone")
+        return encrypted
 
     def locality(self, settings: ConnectionSettings) -> Locality:
         """How near a client with these settings is, if nsqd is to care."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,8 +24,11 @@ from emberq.broker.channel import Channel
 from emberq.broker.error import BrokerError
 from emberq.broker.stats import ClientStats
 from emberq.broker.subscriber import Subscriber
+from emberq.nsqd.auth.authorizer import Peer
+from emberq.nsqd.auth.connection import ConnectionAuth
 from emberq.nsqd.output import Output
 from emberq.nsqd.pulse import Due, Pulse
+from emberq.nsqd.tls_connection import TlsConnection
 from emberq.storage.errors import StorageError
 from emberq.wire import error, frame
 from emberq.wire.command import (
@@ -41,7 +45,7 @@ from emberq.wire.command import (
     Sub,
     Touch,
 )
-from emberq.wire.compression import CompressionError, DeflateCodec, SnappyCodec
+from emberq.wire.compression import Codec, CompressionError, DeflateCodec, SnappyCodec
 from emberq.wire.decoder import CommandDecoder
 from emberq.wire.error import ClientError, FatalError, SilentClose
 from emberq.wire.negotiation import ConnectionSettings, Outcome, negotiate, parse_request
@@ -62,18 +66,23 @@ class Session(asyncio.Protocol):
     """One connection. Owned by the event loop; registered with the service while it is open."""
 
     __slots__ = (
+        "_auth",
         "_channel",
         "_closing",
         "_connected_ns",
         "_decoder",
         "_delivery_settings",
+        "_kept",
         "_output",
         "_pub_counts",
         "_pulse",
         "_remote_address",
+        "_remote_host",
         "_service",
         "_settings",
         "_subscriber",
+        "_suspension",
+        "_tls",
         "_unanswered",
     )
 
@@ -87,7 +96,16 @@ class Session(asyncio.Protocol):
         """What the client has negotiated, or the defaults."""
         self._delivery_settings: ConnectionSettings | None = None
         """The settings of the first IDENTIFY: later ones do not change how messages are delivered."""
+        self._auth = ConnectionAuth(service.authorizer, clock=service.clock) if service.authorizer else None
+        """None: everybody may do everything."""
+        self._tls: TlsConnection | None = None
+        self._suspension: asyncio.Task[None] | None = None
+        """What this session waits for before it goes on."""
+        self._kept = b""
+        """What arrived meanwhile all the same; one packet at most, for reading is paused."""
         self._remote_address = ""
+        self._remote_host = ""
+        """Without the port; empty for a Unix socket."""
         self._connected_ns = 0
         self._unanswered = False
         """Something it published waits in the intake."""
@@ -105,9 +123,9 @@ class Session(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._output.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        host = peer[0] if isinstance(peer, tuple) else ""
+        self._remote_host = peer[0] if isinstance(peer, tuple) else ""
         self._remote_address = _format_peer(peer)
-        self._settings = replace(self._settings, client_id=host, hostname=host)
+        self._settings = replace(self._settings, client_id=self._remote_host, hostname=self._remote_host)
         self._connected_ns = self._service.clock.wall_ns()
         self._service.sessions.add(self)
         _log.info("TCP: new client(%s)", self._remote_address)
@@ -115,20 +133,28 @@ class Session(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
+        if self._suspension is not None:
+            self._kept += data
+            return
         greeted = self._decoder.greeted
         try:
             if self._output.codec is None:
                 self._execute(self._decoder.receive(data))
             else:
-                for piece in self._output.codec.decompress(data):
-                    self._execute(self._decoder.receive(piece))
+                self._decompress(self._output.codec, data)
         except FatalError as wrong:
             self._fail(wrong)
-        except CompressionError as wrong:
-            _log.error("[%s] - %s", self._remote_address, wrong)
-            self.close()
         if not greeted and self._decoder.greeted and self._delivery_settings is None:
             self._pulse.start(self._settings.heartbeat_interval_ms)
+
+    def _decompress(self, codec: Codec, data: bytes) -> None:
+        try:
+            for piece in codec.decompress(data):
+                self._execute(self._decoder.receive(piece))
+                if self._closing or self._suspension is not None:
+                    return  # the codec keeps what was not taken
+        except CompressionError as wrong:
+            raise SilentClose(str(wrong)) from wrong
 
     def _execute(self, command: Command | None) -> None:
         """Execute this command and all that have arrived behind it."""
@@ -138,9 +164,37 @@ class Session(asyncio.Protocol):
             if self._unanswered and type(command) is not Publish:
                 self._service.intake.flush()  # answers leave in the order of the commands
             _HANDLERS[type(command)](self, command)
-            if self._closing:
+            if self._closing or self._suspension is not None:
                 return
             command = self._decoder.next_command()
+
+    # Commands that take time.
+
+    def _suspend(self, work: Coroutine[Any, Any, None], waiting: Command | None = None) -> None:
+        """Read and execute nothing until `work` is done; then go on with the command that is `waiting`."""
+        self._output.transport.pause_reading()
+        self._suspension = self._service.spawn(self._suspended(work, waiting))
+
+    async def _suspended(self, work: Coroutine[Any, Any, None], waiting: Command | None) -> None:
+        try:
+            await work
+        except FatalError as wrong:
+            self._suspension = None
+            self._fail(wrong)
+            return
+        self._suspension = None
+        if not self._closing:
+            self._output.transport.resume_reading()
+            self._resume(waiting)
+
+    def _resume(self, waiting: Command | None) -> None:
+        self._pulse.heard()  # what the client said meanwhile could not be heard
+        try:
+            self._execute(waiting or self._decoder.next_command())
+        except FatalError as wrong:
+            self._fail(wrong)
+        kept, self._kept = self._kept, b""
+        self.data_received(kept)
 
     def eof_received(self) -> bool:
         if self._unanswered:
@@ -154,6 +208,8 @@ class Session(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
         self._closing = True
         self._pulse.stop()
+        if self._suspension is not None:
+            self._suspension.cancel()
         self._service.sessions.discard(self)
         if self._subscriber is not None and self._channel is not None:
             self._channel.unsubscribe(self._subscriber)
@@ -177,7 +233,7 @@ class Session(asyncio.Protocol):
         due = self._pulse.due()
         if Due.CUT_OFF in due:
             self.abort()
-        elif Due.GIVE_UP in due:
+        elif Due.GIVE_UP in due and self._suspension is None:
             _log.info("[%s] - no command within two heartbeat intervals, closing", self._remote_address)
             self.close()
         else:
@@ -222,6 +278,8 @@ class Session(asyncio.Protocol):
         """Tell the client what is wrong, and close."""
         if self._unanswered:
             self._service.intake.flush()
+        if self._auth is not None:
+            wrong = self._auth.judge(wrong)
         if wrong.topic is not None:
             self._service.broker.topic(wrong.topic)
         _log.error("[%s] - %s", self._remote_address, wrong)
@@ -244,6 +302,24 @@ class Session(asyncio.Protocol):
             self._pulse.start(settings.heartbeat_interval_ms)
         else:
             self._pulse.change_deadlines(settings.heartbeat_interval_ms)
+        if outcome.tls:
+            self._decoder.discard()
+            self._suspend(self._encrypt_stream(outcome))
+        else:
+            self._compress_stream(outcome)
+
+    async def _encrypt_stream(self, outcome: Outcome) -> None:
+        """Shake hands on this connection; the client is told inside TLS."""
+        try:
+            transport = await self._service.start_tls(self._output.transport, self)
+        except (OSError, TimeoutError) as failure:  # ssl.SSLError is an OSError
+            _log.error("[%s] - TLS handshake failed - %s", self._remote_address, failure)
+            self.connection_lost(failure)  # the loop does not say so for a connection that never was one
+            return
+        self._output.transport = transport
+        self._tls = TlsConnection.of(transport.get_extra_info("ssl_object"))
+        self._decoder.tls_required = False
+        self._output.reply(frame.OK)
         self._compress_stream(outcome)
 
     def _compress_stream(self, outcome: Outcome) -> None:
@@ -257,10 +333,31 @@ class Session(asyncio.Protocol):
         self._decoder.discard()
         self._output.reply(frame.OK)
 
-    def _auth(self, _command: Auth) -> None:
-        raise FatalError(error.AUTH_DISABLED, b"AUTH disabled")
+    def _authorize(self, command: Auth) -> None:
+        if self._auth is None:
+            raise FatalError(error.AUTH_DISABLED, b"AUTH disabled")
+        self._auth.refuse_if_set()
+        self._suspend(self._ask_for_authorization(self._auth, command))
+
+    async def _ask_for_authorization(self, auth: ConnectionAuth, command: Auth) -> None:
+        peer = Peer(
+            remote_ip=self._remote_host,
+            is_tls=self._tls is not None,
+            common_name=self._tls.peer_common_name if self._tls is not None else "",
+        )
+        await auth.authorize(command.secret, peer)
+        self._output.reply(frame.response(auth.answer()))
+
+    def _may(self, command: Command, verb: bytes, topic: str, channel: str = "") -> bool:
+        """Whether the command is allowed. If that has to be asked anew, False: it will be executed after the answer."""
+        if self._auth is None or self._auth.check(verb, topic, channel):
+            return True
+        self._suspend(self._auth.refresh(), waiting=command)
+        return False
 
     def _subscribe(self, command: Sub) -> None:
+        if not self._may(command, b"SUB", command.topic, command.channel):
+            return
         delivery = self._delivery_settings or self._settings
         subscriber = Subscriber(
             self,
@@ -280,6 +377,8 @@ class Session(asyncio.Protocol):
         self._output.reply(frame.OK)
 
     def _publish(self, command: Publish) -> None:
+        if self._auth is not None and not self._may(command, command.verb, command.topic):
+            return
         if len(command.blob) <= MAX_SMALL_BYTES:
             self._unanswered = True
             self._service.intake.add(self, command)
@@ -302,6 +401,8 @@ class Session(asyncio.Protocol):
             self._fail(_failed(_PUBLISH_CODES[command.verb], command.verb, refusal))
 
     def _publish_deferred(self, command: DeferredPublish) -> None:
+        if not self._may(command, b"DPUB", command.topic):
+            return
         try:
             topic = self._service.broker.topic(command.topic)
             if command.defer_ms:
@@ -392,6 +493,13 @@ class Session(asyncio.Protocol):
             sample_rate=settings.sample_rate,
             deflate=isinstance(self._output.codec, DeflateCodec),
             snappy=isinstance(self._output.codec, SnappyCodec),
+            authed=self._auth is not None and self._auth.is_authorized,
+            auth_identity=self._auth.identity if self._auth is not None else "",
+            auth_identity_url=self._auth.identity_url if self._auth is not None else "",
+            tls=self._tls is not None,
+            tls_version=self._tls.version if self._tls is not None else "",
+            tls_cipher_suite=self._tls.cipher_suite if self._tls is not None else "",
+            tls_negotiated_protocol=self._tls.negotiated_protocol if self._tls is not None else "",
             topology_zone=settings.topology_zone,
             topology_region=settings.topology_region,
             pub_counts=tuple(self._pub_counts.items()),
@@ -422,5 +530,5 @@ _HANDLERS: dict[type[Command], Any] = {
     Sub: Session._subscribe,
     Cls: Session._start_close,
     Identify: Session._identify,
-    Auth: Session._auth,
+    Auth: Session._authorize,
 }

@@ -1,0 +1,250 @@
+"""What a handler gets and what it gives: a request, and a response or an `HttpError`.
+
+Two styles of answer exist in NSQ. A *V1* answer carries `X-NSQ-Content-Type: nsq; version=1.0` and is text, compact
+JSON or nothing; its errors are `{"message":"TEXT"}`. A *plain* answer is raw text without that header (`/ping`).
+
+A response is immutable and knows the bytes of its own head, so an answer given often can be made once and kept:
+
+    HTTP/1.1 200 OK\r\n
+    X-NSQ-Content-Type: nsq; version=1.0\r\n        `Response.head`: made with the response
+    Content-Type: text/plain; charset=utf-8\r\n
+    Content-Length: 2\r\n
+    Date: Tue, 17 May 2024 09:30:00 GMT\r\n         added by the connection: they depend on when
+    Connection: close\r\n                           and to whom it is sent
+    \r\n
+    OK
+
+The query of a request is the only source of parameters; form bodies are not looked at. A bad `%` escape or a `;`
+anywhere makes the whole query malformed. The first value of a name counts, and a name without a value counts as
+present and empty.
+"""
+
+from __future__ import annotations
+
+import json as _json
+from collections.abc import Mapping
+from functools import lru_cache
+from http import HTTPStatus
+from re import compile as _pattern
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json; charset=utf-8"
+V1_HEADERS = (("X-NSQ-Content-Type", "nsq; version=1.0"),)
+"""What marks an answer of NSQ's API, version 1."""
+
+Headers = tuple[tuple[str, str], ...]
+
+NO_PARAMS: Mapping[str, str] = MappingProxyType({})
+_NO_HEADERS: Mapping[bytes, bytes] = MappingProxyType({})
+
+_CACHED_QUERY_LENGTH = 200
+"""Longer queries are parsed anew each time, so that the cache of parsed ones stays within a few hundred kilobytes."""
+_BAD_ESCAPE = _pattern("%(?![0-9A-Fa-f]{2})")
+_LINE_BREAK = _pattern("[\r\n\0]")
+_WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+
+
+class HttpError(Exception):
+    """A refusal that a handler raises: the client gets it as a V1 error."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+    def response(self) -> Response:
+        """The error as it is sent: `{"message":"TEXT"}`."""
+        return json({"message": self.message}, status=self.status)
+
+
+class Query:
+    """The parameters of a request; immutable."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def __repr__(self) -> str:
+        return f"Query({dict(self._values)!r})"
+
+    def get(self, name: str) -> str | None:
+        """The first value: `""` when present but empty, None when absent."""
+        return self._values.get(name)
+
+
+class Request:
+    """One request as handlers see it. Owned by its connection; a handler reads it."""
+
+    __slots__ = ("_headers", "body", "is_tls", "method", "params", "path", "query_text", "remote_address", "target")
+
+    def __init__(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[bytes, bytes] = _NO_HEADERS,
+        body: bytes = b"",
+        remote_address: str = "@",
+        is_tls: bool = False,
+        params: Mapping[str, str] = NO_PARAMS,
+    ) -> None:
+        """`headers` have lower-case names. Raises HttpError if the target's path is malformed."""
+        self.method = method
+        self.target = target
+        """What stood between method and version, untouched."""
+        self.path, self.query_text = split_target(target)
+        """The path is unescaped; the query is what follows the `?`, as it stands."""
+        self.body = body
+        self.remote_address = remote_address
+        """`127.0.0.1:1234`, or `@` for a Unix socket."""
+        self.is_tls = is_tls
+        self.params = params
+        """The values of the `{name}` segments of the route's path."""
+        self._headers = headers
+
+    def __repr__(self) -> str:
+        return f"<Request {self.method} {self.target!r} ({self.remote_address})>"
+
+    def repeated(self, body: bytes, *, remote_address: str, is_tls: bool) -> Request:
+        """The same request with another body, from another client."""
+        other = object.__new__(Request)
+        other.method = self.method
+        other.target = self.target
+        other.path = self.path
+        other.query_text = self.query_text
+        other.params = self.params
+        other._headers = self._headers
+        other.body = body
+        other.remote_address = remote_address
+        other.is_tls = is_tls
+        return other
+
+    def header(self, name: str) -> str | None:
+        """A header's value; several of the same name are joined by commas. Case of the name makes no difference."""
+        value = self._headers.get(name.lower().encode("latin-1"))
+        return None if value is None else value.decode("latin-1")
+
+    def query(self) -> Query:
+        """The parameters; HttpError(400, "INVALID_REQUEST") when they are malformed."""
+        text = self.query_text
+        return _cached_query(text) if len(text) <= _CACHED_QUERY_LENGTH else parse_query(text)
+
+
+class Response:
+    """An answer; immutable, so one object may be sent any number of times."""
+
+    __slots__ = ("body", "content_type", "head", "headers", "status")
+
+    def __init__(
+        self, status: int, body: bytes = b"", *, content_type: str | None = None, headers: Headers = ()
+    ) -> None:
+        """Raises ValueError if a header would break out of its line."""
+        self.status = status
+        self.body = body
+        self.content_type = content_type
+        """None: no such header."""
+        self.headers = headers
+        build = _cached_fixed_head if headers is V1_HEADERS or not headers else _fixed_head
+        self.head = build(status, content_type, headers)
+        """Status line and headers, without those that depend on the connection and the time."""
+        if status not in _WITHOUT_BODY:
+            self.head += b"Content-Length: %d\r\n" % len(body)
+
+    def __repr__(self) -> str:
+        return f"<Response {self.status} {self.content_type} {len(self.body)} bytes>"
+
+
+def text(body: str | bytes, status: int = 200) -> Response:
+    """A V1 answer of text."""
+    return Response(status, _encoded(body), content_type=TEXT, headers=V1_HEADERS)
+
+
+def json(value: Any, status: int = 200) -> Response:
+    """A V1 answer of JSON: compact, and safe to stand inside an HTML page, as NSQ's encoder makes it."""
+    return Response(status, encode_json(value), content_type=JSON, headers=V1_HEADERS)
+
+
+def empty(status: int = 200) -> Response:
+    """A V1 answer without a body."""
+    return Response(status, headers=V1_HEADERS)
+
+
+def plain(body: str | bytes, status: int = 200, content_type: str | None = TEXT) -> Response:
+    """An answer that is not V1."""
+    return Response(status, _encoded(body), content_type=content_type)
+
+
+def encode_json(value: Any) -> bytes:
+    """Compact JSON with `<`, `>`, `&`, U+2028 and U+2029 escaped; they can only stand inside strings."""
+    out = _json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for char in "<>&\u2028\u2029":
+        if char in out:
+            out = out.replace(char, f"\\u{ord(char):04x}")
+    return _encoded(out)
+
+
+def _encoded(body: str | bytes) -> bytes:
+    # Half a surrogate pair, which a client may smuggle in as a JSON escape, has no UTF-8: it must not break the answer.
+    return body if isinstance(body, bytes) else body.encode("utf-8", "replace")
+
+
+def _fixed_head(status: int, content_type: str | None, headers: Headers) -> bytes:
+    """Status line and headers, without Content-Length."""
+    lines = [f"HTTP/1.1 {status} {_reason(status)}\r\n"]
+    typed = headers if content_type is None else (*headers, ("Content-Type", content_type))
+    for name, value in typed:
+        if _LINE_BREAK.search(name) or _LINE_BREAK.search(value):
+            raise ValueError(f"a header may not hold a line break: {name!r}")
+        lines.append(f"{name}: {value}\r\n")
+    return "".join(lines).encode("latin-1")
+
+
+_cached_fixed_head = lru_cache(maxsize=256)(_fixed_head)
+"""For answers without headers of their own: there are only as many as statuses and content types in use."""
+
+
+def _reason(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Status"
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """Path (unescaped) and query (as it stands) of a request-target; HttpError if the path is malformed.
+
+    A target is `/path?query`, or the whole URL when the client believes it talks to a proxy, or `*`.
+    """
+    path, _, query_text = target.partition("?")
+    if path[:1] != "/" and "://" in path:
+        path = "/" + path.partition("://")[2].partition("/")[2]
+    if "%" in path or not path.isascii():
+        path = _unescaped(path)
+    return path, query_text
+
+
+def parse_query(query_text: str) -> Query:
+    """The parameters; HttpError(400, "INVALID_REQUEST") when they are malformed."""
+    if ";" in query_text:
+        raise HttpError(400, "INVALID_REQUEST")
+    values: dict[str, str] = {}
+    for pair in query_text.split("&"):
+        if pair:
+            name, _, value = pair.replace("+", " ").partition("=")
+            values.setdefault(_unescaped(name), _unescaped(value))
+    return Query(values)
+
+
+_cached_query = lru_cache(maxsize=1024)(parse_query)
+"""A publisher sends the same query again and again."""
+
+
+def _unescaped(escaped: str) -> str:
+    """Percent escapes resolved; bytes that are no UTF-8 become U+FFFD. HttpError if an escape is malformed."""
+    if _BAD_ESCAPE.search(escaped):
+        raise HttpError(400, "INVALID_REQUEST")
+    return unquote_to_bytes(escaped.encode("latin-1")).decode("utf-8", "replace")

@@ -1,0 +1,406 @@
+"""Bytes in, requests out: all of reading a request that needs neither a socket nor the time.
+
+The parser is httptools (llhttp), which calls back for each piece of a request:
+
+    POST /pub?topic=t HTTP/1.1    on_message_begin, on_url
+    Host: q1:4151                 on_header
+    Content-Length: 5             on_header
+                                  on_headers_complete: is the request admitted, and how much body may follow?
+    hello                         on_body, on_message_complete: an `Exchange` is ready
+
+A head that was seen before goes past the parser; see `head_cache`.
+
+Whether a request is refused is known when its headers are, and then its body is not collected. A short body is thrown
+away and the connection goes on. When a long one would follow, or the client waits for permission to send it, the
+answer is due at once and is the last of the connection. The same goes for a body that turns out to be too long.
+
+A request that cannot be understood is answered too, and is always the last.
+
+An offer to upgrade the connection is declined by ignoring it. The parser would take the body for the bytes of the new
+protocol, so it is replaced by a fresh one that gets the same head without the offer.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable
+from typing import NoReturn
+
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+from emberq.http.environment import Environment
+from emberq.http.exchange import Ending, Exchange
+from emberq.http.head_cache import MAX_HEAD_BYTES, KnownHead
+from emberq.http.limits import DISCARD_BYTES
+from emberq.http.message import HttpError, Request, Response
+from emberq.http.upgrade import head_without_upgrade
+
+UNKNOWN_NS = -1
+"""The value of `RequestReader.since_ns` that nobody has set yet."""
+
+_log = logging.getLogger(__name__)
+
+
+class Phase(enum.Enum):
+    """How far the request being read has come."""
+
+    BETWEEN = enum.auto()
+    """Nothing of the next request has arrived."""
+    HEAD = enum.auto()
+    BODY = enum.auto()
+
+
+class _Stop(Exception):
+    """Raised in a callback to leave the parser: nothing more will be read from this connection."""
+
+
+class RequestReader:
+    """Reads the requests of one connection, which owns it."""
+
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_body_room_bytes",
+        "_declines_upgrade",
+        "_deliver",
+        "_environment",
+        "_exchange",
+        "_header_bytes",
+        "_header_count",
+        "_headers",
+        "_is_tls",
+        "_keeps_body",
+        "_new_head",
+        "_parser",
+        "_quiet_bytes",
+        "_remote_address",
+        "_target",
+        "is_finished",
+        "owes_continue",
+        "phase",
+        "since_ns",
+    )
+
+    def __init__(
+        self, environment: Environment, deliver: Callable[[Exchange], None], *, remote_address: str, is_tls: bool
+    ) -> None:
+        self._environment = environment
+        self._deliver = deliver
+        """Takes the exchanges that are ready, in the order of the requests."""
+        self._remote_address = remote_address
+        self._is_tls = is_tls
+        self._parser = HttpRequestParser(self)
+
+        self.phase = Phase.BETWEEN
+        self.since_ns = UNKNOWN_NS
+        """A note of the owner, since when it has seen the current phase; forgotten with every new one."""
+        self.is_finished = False
+        """Whether the last request of the connection has been delivered."""
+        self.owes_continue = False
+        """Whether the client waits for `100 Continue` before it sends the body."""
+
+        self._new_head: bytes | None = None
+        """The head being parsed, if it may be worth remembering."""
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._header_bytes = 0
+        self._header_count = 0
+        self._quiet_bytes = 0
+        """Bytes parsed without the head getting complete or the body growing. The parser gathers the pieces of an
+        unfinished header or trailer, so this bounds what it holds."""
+        self._declines_upgrade = False
+
+        self._exchange: Exchange
+        """What is being read, once its headers are complete."""
+        self._body: bytes | bytearray = b""
+        self._body_bytes = 0
+        """How much of the body has come, collected or thrown away."""
+        self._body_room_bytes = 0
+        """How much may come before the connection is given up for it."""
+        self._keeps_body = False
+        """Whether it is collected."""
+
+    # The connection's side.
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Read a slice of the stream; the requests that it completes are delivered."""
+        if self.phase is Phase.BETWEEN and isinstance(data, bytes):
+            data = self._take_known(data)
+        if data:
+            self._parse(data)
+
+    def feed_eof(self) -> None:
+        """The client sends no more. A request whose body it broke off is answered, for it may still be listening."""
+        if self.phase is Phase.BODY and not self.is_finished:
+            self._exchange.refusal = HttpError(500, "INTERNAL_ERROR").response()
+            self._deliver_last()
+
+    def time_out(self) -> None:
+        """The client has taken too long for the request it has begun."""
+        if self.phase is Phase.BODY:
+            self._exchange.refusal = HttpError(408, "REQUEST_TIMEOUT").response()
+            self._exchange.has_unread_body = True
+            self._deliver_last()
+        else:
+            self._deliver_refusal(408, "REQUEST_TIMEOUT")
+
+    def close(self) -> None:
+        """Let go of the parser, which refers back to this object."""
+        self.is_finished = True
+        del self._parser
+
+    # Heads seen before.
+
+    def _take_known(self, data: bytes) -> bytes:
+        """Deliver the requests at the start of `data` whose heads are known; returns what is left for the parser."""
+        while data and not self.is_finished:
+            head_end = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) + 4
+            if head_end < 4:
+                break
+            known = self._environment.known_heads.get(data[:head_end])
+            if known is None:
+                return self._parse_new_head(data, head_end)
+            end = head_end + known.body_bytes
+            if end > len(data):
+                break
+            self._deliver_known(known, data[head_end:end])
+            data = data[end:]
+        return data
+
+    def _deliver_known(self, known: KnownHead, body: bytes) -> None:
+        route = known.route
+        request = known.request.repeated(
+            body if route.max_body_bytes else b"", remote_address=self._remote_address, is_tls=self._is_tls
+        )
+        refusal = self._environment.guarded(request)
+        self._deliver(Exchange(request, ending=Ending.KEEP, route=route, refusal=refusal))
+
+    def _parse_new_head(self, data: bytes, head_end: int) -> bytes:
+        """Let the parser read the head alone, so that what it finds is what just these bytes say; returns the rest."""
+        if not data[:1].isalpha():
+            return data  # line breaks before a request are allowed, but make it unclear where the head is
+        self._new_head = data[:head_end]
+        self._parse(self._new_head)
+        self._new_head = None
+        return data[head_end:]
+
+    def _learn(self, head: bytes) -> None:
+        exchange = self._exchange
+        is_plain = exchange.refusal is None and exchange.ending is Ending.KEEP
+        if is_plain and exchange.route is not None and self._headers.keys().isdisjoint(_NOT_LEARNED):
+            request = exchange.request.repeated(b"", remote_address="", is_tls=False)
+            body_bytes = int(self._headers.get(b"content-length", 0))
+            self._environment.known_heads.learn(head, KnownHead(request, exchange.route, body_bytes))
+
+    # The parser and its callbacks.
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        if self.is_finished:
+            return
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            if not self.is_finished:
+                self._replay_without_upgrade()
+                self._parse(data[upgrade.args[0] :])
+        except HttpParserError as error:
+            self._on_parser_error(error)
+        else:
+            if self.phase is not Phase.BETWEEN:
+                self._count_quiet(len(data))
+
+    def on_message_begin(self) -> None:
+        self.phase = Phase.HEAD
+        self.since_ns = UNKNOWN_NS
+        self._target = b""
+        self._headers = {}
+        self._header_bytes = 0
+        self._header_count = 0
+
+    def on_url(self, piece: bytes) -> None:
+        self._target += piece
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.phase is Phase.BODY:
+            return  # a trailer; none means anything to us
+        self._header_count += 1
+        self._header_bytes += len(name) + len(value)
+        name = name.lower()
+        headers = self._headers
+        if name in headers:
+            if name == b"host":
+                self._refuse(400, "INVALID_REQUEST")  # two readers could take different ones
+            value = headers[name] + b", " + value
+        headers[name] = value
+
+    def on_headers_complete(self) -> None:
+        self._quiet_bytes = 0
+        if b"upgrade" in self._headers and self._parser.should_upgrade() and self._parser.get_method() != b"CONNECT":
+            self._declines_upgrade = True
+            return
+        self._check_head()
+        self.phase = Phase.BODY
+        self.since_ns = UNKNOWN_NS
+        self._exchange = self._open_exchange()
+        self._prepare_for_body()
+        if self._new_head is not None:
+            self._learn(self._new_head)
+
+    def on_body(self, piece: bytes) -> None:
+        self._quiet_bytes = 0
+        self.owes_continue = False
+        self._body_bytes += len(piece)
+        if self._body_bytes > self._body_room_bytes:
+            self._refuse_body_of(self._body_bytes)
+        if not self._keeps_body:
+            return
+        if not self._body:
+            self._body = piece
+            return
+        # Pieces are joined as they come: kept apart, small ones would take many times their size.
+        if isinstance(self._body, bytes):
+            self._body = bytearray(self._body)
+        self._body += piece
+
+    def on_message_complete(self) -> None:
+        if self._declines_upgrade:
+            return
+        self.phase = Phase.BETWEEN
+        self.owes_continue = False
+        exchange = self._exchange
+        if self._body:
+            exchange.request.body = bytes(self._body)
+            self._body = b""
+        self.is_finished = exchange.ending is Ending.CLOSE
+        self._deliver(exchange)
+
+    # Heads.
+
+    def _check_head(self) -> None:
+        """Refuses a head that is beyond the limits or not of HTTP/1."""
+        limits, headers = self._environment.limits, self._headers
+        head_bytes = len(self._target) + self._header_bytes
+        if head_bytes > limits.max_header_bytes or self._header_count > limits.max_header_count:
+            self._refuse(431, "HEADER_TOO_BIG")
+        version = self._parser.get_http_version()
+        if version not in ("1.1", "1.0"):
+            self._refuse(505, "VERSION_NOT_SUPPORTED")
+        if b"host" not in headers and version == "1.1":
+            self._refuse(400, "INVALID_REQUEST")
+        if b"transfer-encoding" in headers and headers[b"transfer-encoding"].lower() != b"chunked":
+            self._refuse(501, "TRANSFER_ENCODING_NOT_SUPPORTED")
+
+    def _open_exchange(self) -> Exchange:
+        """Make the request and ask who answers it."""
+        try:
+            request = Request(
+                self._parser.get_method().decode("ascii"),
+                self._target.decode("ascii"),
+                headers=self._headers,
+                remote_address=self._remote_address,
+                is_tls=self._is_tls,
+            )
+        except HttpError as error:
+            self._refuse(error.status, error.message)
+        found = self._environment.admit(request)
+        if isinstance(found, Response):
+            return Exchange(request, ending=self._ending(), refusal=found)
+        request.params = found.params
+        return Exchange(request, ending=self._ending(), route=found.route)
+
+    def _ending(self) -> Ending:
+        parser = self._parser
+        if not parser.should_keep_alive() or parser.should_upgrade():  # only CONNECT still is an upgrade here
+            return Ending.CLOSE
+        if b"connection" in self._headers and parser.get_http_version() == "1.0":
+            return Ending.KEEP_OLD
+        return Ending.KEEP
+
+    def _replay_without_upgrade(self) -> None:
+        """Let a fresh parser read the head again, without the offer to upgrade."""
+        method, version = self._parser.get_method(), self._parser.get_http_version()
+        head = head_without_upgrade(method=method, target=self._target, version=version, headers=self._headers)
+        self._parser = HttpRequestParser(self)
+        self._declines_upgrade = False
+        self._parse(head)
+
+    # Bodies.
+
+    def _prepare_for_body(self) -> None:
+        """Decide what may follow, before any of it does."""
+        headers, route = self._headers, self._exchange.route
+        limit_bytes = route.max_body_bytes if route is not None else 0
+        self._keeps_body = limit_bytes > 0
+        self._body_room_bytes = limit_bytes or DISCARD_BYTES
+        self._body_bytes = 0
+        length = headers.get(b"content-length")
+        if length is not None and int(length) > self._body_room_bytes:
+            self._refuse_body_of(int(length))
+        expectation = headers.get(b"expect")
+        if expectation is not None and self._parser.get_http_version() != "1.0":
+            self._heed(expectation.lower())
+
+    def _heed(self, expectation: bytes) -> None:
+        """The client waits, before it sends the body, to hear that it is wanted."""
+        exchange = self._exchange
+        if expectation != b"100-continue":
+            exchange.refusal = HttpError(417, "EXPECTATION_FAILED").response()
+        if exchange.refusal is not None:
+            # Whether it sends the body now is its own choice, so what comes next could not be understood.
+            self._stop_at_body()
+        self.owes_continue = True
+
+    def _refuse_body_of(self, size_bytes: int) -> None:
+        """The body is longer than there is room for: throw it away if it is short, else stop here."""
+        route = self._exchange.route
+        if self._keeps_body and route is not None:
+            self._exchange.refusal = HttpError(413, route.too_big).response()
+            self._keeps_body = False
+            self._body = b""
+            self._body_room_bytes = max(self._body_room_bytes, DISCARD_BYTES)
+        if size_bytes > self._body_room_bytes:
+            self._stop_at_body()
+
+    def _stop_at_body(self) -> NoReturn:
+        self._exchange.has_unread_body = True
+        self._deliver_last()
+        raise _Stop
+
+    # The end.
+
+    def _refuse(self, status: int, message: str) -> NoReturn:
+        """Answer a request that cannot be understood, from within a callback."""
+        self._deliver_refusal(status, message)
+        raise _Stop
+
+    def _deliver_refusal(self, status: int, message: str) -> None:
+        request = Request("-", "-", remote_address=self._remote_address, is_tls=self._is_tls)
+        self._exchange = Exchange(request, ending=Ending.CLOSE, refusal=HttpError(status, message).response())
+        self._exchange.has_unread_body = True
+        self._deliver_last()
+
+    def _deliver_last(self) -> None:
+        self.is_finished = True
+        self.owes_continue = False
+        self._body = b""
+        self._exchange.ending = Ending.CLOSE
+        self._deliver(self._exchange)
+
+    def _on_parser_error(self, error: HttpParserError) -> None:
+        if self.is_finished:
+            return  # a callback stopped the parser, or something followed the last request
+        if isinstance(error, HttpParserCallbackError):
+            raise error  # not the client's mistake but ours
+        _log.debug("malformed HTTP request from (%s) - %s", self._remote_address, error)
+        self._deliver_refusal(400, "INVALID_REQUEST")
+
+    def _count_quiet(self, size_bytes: int) -> None:
+        """Bound what the parser holds; see `_quiet_bytes`. Twice the limit, for it also counts blanks and line ends."""
+        self._quiet_bytes += size_bytes
+        if self._quiet_bytes > 2 * self._environment.limits.max_header_bytes:
+            self._deliver_refusal(431, "HEADER_TOO_BIG")
+
+
+_NOT_LEARNED = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"authorization", b"cookie"})
+"""Heads with these are not remembered: what follows them is not decided by the head alone, or they hold secrets."""

@@ -1,0 +1,95 @@
+"""POST /pub and POST /mpub.
+
+/pub is hot: one message per request means that all its cost is per message. So a topic that exists is found by one
+look-up, without looking at its name again: a name that is in the broker was checked when it came in.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+
+from emberq.base.clock import NS_PER_MS
+from emberq.broker.broker import Broker
+from emberq.broker.error import BrokerError
+from emberq.broker.topic import Topic
+from emberq.http.message import HttpError, Query, Request, Response, text
+from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, required_topic, valid_topic
+from emberq.nsqd.api.batch_body import batch_of_lines, batch_of_records
+from emberq.storage.errors import StorageError
+
+_INT32 = struct.Struct(">i")
+_OK = text("OK")
+_REFUSALS = (BrokerError, StorageError)
+
+_log = logging.getLogger(__name__)
+
+
+class PublishApi:
+    """Puts the bodies of requests into topics, which are made if they are missing."""
+
+    def __init__(self, broker: Broker, *, max_msg_size: int, max_body_size: int, max_req_timeout_ms: int) -> None:
+        self._broker = broker
+        self._max_msg_size = max_msg_size
+        self._max_body_size = max_body_size
+        self._max_req_timeout_ms = max_req_timeout_ms
+
+    def publish_one(self, request: Request) -> Response:
+        """POST /pub: the body is the message. The server has seen to it that it is not too big."""
+        body = request.body
+        if not body:
+            raise HttpError(400, "MSG_EMPTY")
+        query = request.query()
+        try:
+            topic = self._topic(query)
+            blob = _INT32.pack(len(body)) + body
+            defer = query.get("defer")
+            defer_ms = 0 if defer is None else self._parse_defer(defer)
+            if defer_ms:
+                topic.publish_deferred(blob, delay_ns=defer_ms * NS_PER_MS)
+            else:
+                topic.publish(blob, (len(blob),))
+        except _REFUSALS as refusal:
+            raise _exiting(refusal) from refusal
+        return _OK
+
+    def publish_many(self, request: Request) -> Response:
+        """POST /mpub: the body holds messages, as lines or as records."""
+        query = request.query()
+        try:
+            topic = self._topic(query)
+            if _is_binary(query):
+                blob, ends = batch_of_records(
+                    request.body, topic=topic.name, max_msg_size=self._max_msg_size, max_body_size=self._max_body_size
+                )
+            else:
+                blob, ends = batch_of_lines(request.body, max_msg_size=self._max_msg_size)
+            if ends:
+                topic.publish(blob, ends)
+        except _REFUSALS as refusal:
+            raise _exiting(refusal) from refusal
+        return _OK
+
+    def _topic(self, query: Query) -> Topic:
+        topic = self._broker.find_topic(required_topic(query))
+        return self._broker.topic(valid_topic(query)) if topic is None else topic
+
+    def _parse_defer(self, defer: str) -> int:
+        defer_ms = parse_integer(defer)
+        if defer_ms is None or not 0 <= defer_ms <= self._max_req_timeout_ms:
+            raise HttpError(400, "INVALID_DEFER")
+        return defer_ms
+
+
+def _is_binary(query: Query) -> bool:
+    word = query.get("binary")
+    if word is None or word in FALSE_WORDS:
+        return False
+    if word not in TRUE_WORDS:
+        _log.warning('deprecated value "%s" used for /mpub binary param', word)
+    return True
+
+
+def _exiting(refusal: Exception) -> HttpError:
+    _log.error("failed to publish - %s", refusal)
+    return HttpError(503, "EXITING")

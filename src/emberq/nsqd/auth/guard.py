@@ -1,0 +1,218 @@
+"""The authorization servers guard the HTTP API too, if `--auth-http-api` asks for it.
+
+A request shows its secret as `Authorization: Bearer <secret>`, or as the password of `Basic`; the user name does not
+matter. The servers are asked about it just as for AUTH. What a request needs follows from its route:
+
+    look at the daemon         /ping, /info, /stats, /metrics                nothing
+    publish, change a topic    /pub, /mpub, /topic/…                         `publish` on the topic
+    change or peek a channel   /channel/…                                    `subscribe` on the topic and channel
+    everything else            PUT /config/…, /debug/…, whatever comes new   an entry for `.*` with both permissions
+
+    401 UNAUTHORIZED   no secret was shown, or no server knows it
+    403 FORBIDDEN      the secret's authorization does not reach that far
+
+Answers of the servers are remembered until they expire, so that a publisher costs them one query and not one per
+request; how a query failed is remembered for a moment, so that a client that tries again and again does not become
+their problem. Remembered are digests of secrets, not the secrets. Requests that wait for the same answer share one
+query.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import enum
+import hashlib
+import os
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field, replace
+
+from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.http.message import JSON, V1_HEADERS, HttpError, Request, Response, encode_json
+from emberq.http.router import Handler, Route
+from emberq.nsqd.auth.authorizer import AuthFailed, Authorizer, Peer
+from emberq.nsqd.auth.permission import Authorization, Permission
+
+MAX_REMEMBERED = 1024
+"""Secrets whose authorization is remembered, and as many whose query failed; of more, the oldest are asked about anew.
+They are kept apart, so that a flood of wrong secrets does not push out the right ones."""
+FAILURE_TTL_NS = NS_PER_SECOND
+"""How long a failed query is not repeated: long enough to break a flood, too short to be noticed after a repair."""
+MAX_QUERIES = 32
+"""Queries under way at once; the authorization servers serve others too."""
+
+
+class Needed(enum.Enum):
+    """What a request needs an authorization for."""
+
+    NOTHING = enum.auto()
+    PUBLISH = enum.auto()
+    SUBSCRIBE = enum.auto()
+    EVERYTHING = enum.auto()
+
+
+_CHANGES = ("create", "delete", "empty", "pause", "unpause")
+
+NEEDED: dict[tuple[str, str], Needed] = {
+    **{("GET", path): Needed.NOTHING for path in ("/ping", "/info", "/stats", "/metrics")},
+    **{("POST", path): Needed.PUBLISH for path in ("/pub", "/mpub")},
+    **{("POST", f"/topic/{change}"): Needed.PUBLISH for change in _CHANGES},
+    **{("POST", f"/channel/{change}"): Needed.SUBSCRIBE for change in _CHANGES},
+    ("GET", "/channel/peek"): Needed.SUBSCRIBE,
+}
+"""By method and path of a route; whatever is not listed needs EVERYTHING."""
+
+UNAUTHORIZED = Response(
+    401,
+    encode_json({"message": "UNAUTHORIZED"}),
+    content_type=JSON,
+    headers=(*V1_HEADERS, ("WWW-Authenticate", 'Bearer realm="nsqd", Basic realm="nsqd"')),
+)
+FORBIDDEN = HttpError(403, "FORBIDDEN").response()
+
+
+@dataclass(frozen=True, slots=True)
+class _Visitor:
+    """Who sent a request, as it is remembered: the servers may decide by address, so the same secret may be several."""
+
+    digest: bytes
+    peer: Peer
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Authorizations by visitor, until they expire; at most MAX_REMEMBERED, the oldest go first."""
+
+    _known: dict[_Visitor, Authorization] = field(default_factory=dict)
+
+    def get(self, visitor: _Visitor, *, now_ns: int) -> Authorization | None:
+        authorization = self._known.get(visitor)
+        if authorization is not None and authorization.is_expired(now_ns):
+            del self._known[visitor]
+            return None
+        return authorization
+
+    def put(self, visitor: _Visitor, authorization: Authorization) -> None:
+        self._known.pop(visitor, None)
+        while len(self._known) >= MAX_REMEMBERED:
+            del self._known[next(iter(self._known))]
+        self._known[visitor] = authorization
+
+
+class ApiGuard:
+    """Lets requests through to their handlers, or not. Owned by the daemon, which closes it."""
+
+    def __init__(self, authorizer: Authorizer, *, clock: Clock) -> None:
+        self._authorizer = authorizer
+        self._clock = clock
+        self._granted = _Memory()
+        self._failed = _Memory()
+        """Queries that failed, as authorizations for nothing."""
+        self._queries: dict[_Visitor, asyncio.Task[Authorization]] = {}
+        """Those under way; whoever else needs the same answer waits for it too."""
+        self._places = asyncio.Semaphore(MAX_QUERIES)
+        self._digest_key = os.urandom(hashlib.blake2b.MAX_KEY_SIZE)
+
+    def protect(self, routes: Iterable[Route]) -> list[Route]:
+        """The same routes, where need be behind the guard."""
+        return [self._protected(route) for route in routes]
+
+    async def close(self) -> None:
+        """End the queries under way; requests that wait for them are not answered."""
+        queries = list(self._queries.values())
+        for query in queries:
+            query.cancel()
+        await asyncio.gather(*queries, return_exceptions=True)
+
+    def _protected(self, route: Route) -> Route:
+        needed = NEEDED.get((route.method, route.path), Needed.EVERYTHING)
+        if needed is Needed.NOTHING:
+            return route
+        handler = route.handler
+
+        def handle(request: Request) -> Response | Awaitable[Response]:
+            secret = _shown_secret(request)
+            if not secret:
+                return UNAUTHORIZED
+            visitor = self._visitor(request, secret)
+            authorization = self._remembered(visitor)
+            if authorization is None:
+                return self._ask_first(visitor, secret, needed, request, handler)
+            return _refusal(authorization, needed, request) or handler(request)
+
+        return replace(route, handler=handle)
+
+    def _visitor(self, request: Request, secret: bytes) -> _Visitor:
+        digest = hashlib.blake2b(secret, key=self._digest_key, digest_size=16).digest()
+        return _Visitor(digest, Peer(remote_ip=_ip_of(request.remote_address), is_tls=request.is_tls))
+
+    def _remembered(self, visitor: _Visitor) -> Authorization | None:
+        now_ns = self._clock.monotonic_ns()
+        return self._granted.get(visitor, now_ns=now_ns) or self._failed.get(visitor, now_ns=now_ns)
+
+    async def _ask_first(
+        self, visitor: _Visitor, secret: bytes, needed: Needed, request: Request, handler: Handler
+    ) -> Response:
+        query = self._queries.get(visitor)
+        if query is None:
+            query = asyncio.create_task(self._ask(visitor, secret))
+            self._queries[visitor] = query
+        authorization = await asyncio.shield(query)  # others may wait for it when this request is given up
+        response = _refusal(authorization, needed, request) or handler(request)
+        return response if isinstance(response, Response) else await response
+
+    async def _ask(self, visitor: _Visitor, secret: bytes) -> Authorization:
+        try:
+            async with self._places:
+                authorization = await self._authorizer.authorize(secret, visitor.peer)
+            self._granted.put(visitor, authorization)
+        except AuthFailed:
+            authorization = _nothing(expires_ns=self._clock.monotonic_ns() + FAILURE_TTL_NS)
+            self._failed.put(visitor, authorization)
+        finally:
+            del self._queries[visitor]
+        return authorization
+
+
+def _nothing(*, expires_ns: int) -> Authorization:
+    return Authorization(identity="", identity_url="", entries=(), expires_ns=expires_ns)
+
+
+def _refusal(authorization: Authorization, needed: Needed, request: Request) -> Response | None:
+    """The answer to a request that is not authorized; None if it is."""
+    if not authorization.entries:
+        return UNAUTHORIZED
+    return None if _suffices(authorization, needed, request) else FORBIDDEN
+
+
+def _suffices(authorization: Authorization, needed: Needed, request: Request) -> bool:
+    """Whether it reaches as far as the request. One that names no topic reaches nothing: its handler refuses it."""
+    if needed is Needed.EVERYTHING:
+        return authorization.covers_everything
+    query = request.query()
+    topic = query.get("topic")
+    if topic is None:
+        return True
+    if needed is Needed.PUBLISH:
+        return authorization.permits(Permission.PUBLISH, topic=topic, channel="")
+    return authorization.permits(Permission.SUBSCRIBE, topic=topic, channel=query.get("channel") or "")
+
+
+def _shown_secret(request: Request) -> bytes:
+    """The secret in the Authorization header; empty if there is none."""
+    scheme, _, credentials = (request.header("Authorization") or "").strip().partition(" ")
+    shown = credentials.strip().encode("latin-1")
+    if scheme.lower() == "bearer":
+        return shown
+    if scheme.lower() != "basic":
+        return b""
+    try:
+        return base64.b64decode(shown, validate=True).partition(b":")[2]
+    except binascii.Error:
+        return b""
+
+
+def _ip_of(remote_address: str) -> str:
+    """The address without its port; empty for a Unix socket."""
+    return remote_address.rpartition(":")[0].strip("[]")

@@ -1,0 +1,177 @@
+"""TLS as nsqd offers it, on its TCP connections after IDENTIFY and on HTTPS.
+
+Two flags decide what a client has to show, `--tls-client-auth-policy` and `--tls-root-ca-file`:
+
+    policy            certificate of the client
+    unset, or other   not asked for
+    require           must be there and fit the client's key; who signed it does not matter
+    require-verify    must be signed by an authority of the file, or of the system when there is no file
+
+Python's ssl module has no `require`: it asks for certificates only to verify them. That policy is served by pyOpenSSL,
+see `unverified_certificate`.
+
+Reloading. The event loop is given one context for good. It makes no connection itself: each handshake is done by the
+context built last. So a reload is one assignment, open connections stay, and a reload that fails changes nothing.
+
+Old versions. TLS 1.0 and 1.1 are the reference's default and thus ours, but OpenSSL 3 speaks them only at its lowest
+security level, which also admits weak keys and signatures. So that level is set only if `--tls-min-version` is below
+1.2; nothing more than 1.2 needs is allowed from there on. A client that can do better gets better in any case. The
+order of cipher suites is the client's, for all that are left are sound, and it knows which are fast on its machine.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from emberq.nsqd.options import Options
+from emberq.nsqd.tls_setting import TlsVersion
+
+REQUIRE = "require"
+REQUIRE_VERIFY = "require-verify"
+
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:DHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"
+LEGACY_CIPHERS = "@SECLEVEL=0:ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:DHE+AES:RSA+AES:!aNULL:!eNULL:!aDSS:!AESCCM"
+"""For versions below 1.2, whose suites all have SHA-1 in them."""
+
+_log = logging.getLogger(__name__)
+
+
+class TlsError(Exception):
+    """TLS cannot be offered as the options ask for it; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """What a context is built from, checked to be there: OpenSSL's own words would not name the file."""
+
+    certificate: str
+    key: str
+    root_ca: str
+
+    def check(self) -> None:
+        if not (self.certificate and self.key):
+            raise TlsError("--tls-cert and --tls-key must be given together")
+        for path in filter(None, (self.certificate, self.key, self.root_ca)):
+            try:
+                Path(path).open("rb").close()
+            except OSError as failure:
+                raise TlsError(f"open {path}: {failure.strerror}") from failure
+
+
+class HandshakeContext(Protocol):
+    """The one thing that an event loop does with a TLS context."""
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject: ...
+
+
+class ReloadableContext(ssl.SSLContext):
+    """A context whose every handshake is done by another, the one that is `current` by then."""
+
+    current: HandshakeContext
+
+    def __new__(cls) -> Self:
+        return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+
+    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+        return self.current.wrap_bio(*args, **options)
+
+
+class ServerTls:
+    """nsqd's side of TLS. Owned by the daemon; `load` before use."""
+
+    def __init__(self, options: Options) -> None:
+        self._files = TlsFiles(options.tls_cert, options.tls_key, options.tls_root_ca_file)
+        self._policy = options.tls_client_auth_policy
+        self._min_version = options.tls_min_version
+        self.context = ReloadableContext()
+        """For the event loop: `start_tls`, or `create_server` for HTTPS."""
+
+    @staticmethod
+    def is_configured(options: Options) -> bool:
+        """Do the options ask for TLS? One file of the two is enough to ask, though not to get it."""
+        return bool(options.tls_cert or options.tls_key)
+
+    def load(self) -> None:
+        """Read the files, or raise the TlsError that keeps nsqd from starting."""
+        try:
+            self.context.current = self._build()
+        except TlsError as failure:
+            raise TlsError(f"failed to build TLS config - {failure}") from failure
+
+    def reload(self) -> None:
+        """Read the files again, for all handshakes from now on. If they are no good, what was read before stays."""
+        try:
+            self.load()
+        except TlsError as failure:
+            _log.error("TLS: %s; the certificate in use stays", failure)
+        else:
+            _log.info("TLS: now using the certificate that is in %s", self._files.certificate)
+
+    def _build(self) -> HandshakeContext:
+        self._files.check()
+        try:
+            return self._build_unverified() if self._policy == REQUIRE else self._build_standard()
+        except ssl.SSLError as failure:
+            raise TlsError(f"{self._files.certificate}, {self._files.key}: {_reason(failure)}") from failure
+
+    def _build_standard(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        context.set_ciphers(ciphers_for(self._min_version))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of TLS 1.0 and 1.1, which were asked for
+            context.minimum_version = ssl.TLSVersion(self._min_version)
+        context.load_cert_chain(self._files.certificate, self._files.key, password=_refuse_encrypted_key)
+        if self._policy == REQUIRE_VERIFY:
+            self._verify_clients(context)
+        return context
+
+    def _verify_clients(self, context: ssl.SSLContext) -> None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        if not self._files.root_ca:
+            context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+            return
+        try:
+            context.load_verify_locations(cafile=self._files.root_ca)
+        except ssl.SSLError as failure:
+            raise TlsError(f"{self._files.root_ca}: {_reason(failure)}") from failure
+
+    def _build_unverified(self) -> HandshakeContext:
+        try:
+            from emberq.nsqd.unverified_certificate import UnverifiedContext
+        except ImportError as missing:
+            raise TlsError(f"--tls-client-auth-policy={REQUIRE} needs pyOpenSSL: {missing}") from missing
+        return UnverifiedContext(
+            certificate_path=self._files.certificate,
+            key_path=self._files.key,
+            min_version=self._min_version,
+            ciphers=ciphers_for(self._min_version),
+        )
+
+
+def ciphers_for(min_version: TlsVersion) -> str:
+    """The cipher suites up to TLS 1.2, in OpenSSL's words; those of 1.3 are all sound and always on."""
+    return LEGACY_CIPHERS if min_version < TlsVersion.TLS_1_2 else CIPHERS
+
+
+def _refuse_encrypted_key() -> str:
+    """Without this OpenSSL would ask for the password on the terminal."""
+    raise TlsError("the private key is encrypted")
+
+
+def _reason(failure: ssl.SSLError) -> str:
+    """OpenSSL's words, without the line of C at which Python met the error."""
+    return str(failure).split(" (_ssl.c:", maxsplit=1)[0]

@@ -1,0 +1,58 @@
+"""A node without sockets, for tests of what the API says about it; and requests as its handlers get them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from emberq.base.clock import Clock
+from emberq.broker.broker import Broker
+from emberq.broker.stats import ClientStats
+from emberq.http.message import HttpError, Request, Response
+from emberq.nsqd.memory import Memory
+from emberq.nsqd.options import Options
+from tests.broker.rig import Rig
+
+START_TIME_S = 1_700_000_000
+
+
+class RigNode:
+    """What the API needs of a daemon, around the broker of a rig."""
+
+    def __init__(self, rig: Rig, **options: Any) -> None:
+        self.options = Options(**options)
+        self.broker: Broker = rig.broker
+        self.clock: Clock = rig.clock
+        self.memory = Memory()
+        self.start_time_s = START_TIME_S
+        self.tcp_port = 4150
+        self.http_port = 4151
+        self.lookupd_tcp_addresses: tuple[str, ...] = ()
+        self.connected_producers: list[ClientStats] = []
+        self.persisted_count = 0
+
+    def set_lookupd_tcp_addresses(self, addresses: tuple[str, ...]) -> None:
+        self.lookupd_tcp_addresses = addresses
+
+    def persist_metadata(self) -> None:
+        self.persisted_count += 1
+
+    def producers(self) -> tuple[ClientStats, ...]:
+        return tuple(self.connected_producers)
+
+    def health(self) -> str:
+        return "OK"
+
+
+def request(query: str = "", body: bytes = b"", **params: str) -> Request:
+    """A request whose method and path are somebody else's concern."""
+    return Request("POST", f"/?{query}", body=body, params=params)
+
+
+def refusal_of(handler: Callable[[Request], Response], asked: Request) -> tuple[int, str]:
+    """Status and message of the error that the handler answers with."""
+    with pytest.raises(HttpError) as refused:
+        handler(asked)
+    return refused.value.status, refused.value.message

@@ -1,0 +1,338 @@
+"""The answer to GET /metrics, read with Prometheus' own parser."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import emberq
+from emberq.base.clock import NS_PER_MS
+from emberq.base.loop_lag import Lag
+from emberq.broker.latency import LatencySummary, Percentile
+from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
+from emberq.nsqd import metrics
+from emberq.nsqd.disk_space import DiskUsage
+from emberq.nsqd.memory import MemoryStats
+from emberq.nsqd.metrics import FAMILIES, ProcessStats, Scrape, expose, read_process, render
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = ROOT / "contrib/grafana/emberq-nsqd.json"
+MANUAL = ROOT / "docs/OPERATIONS.md"
+
+LATENCY = LatencySummary(12, (Percentile(0.99, 250 * NS_PER_MS), Percentile(0.5, NS_PER_MS)))
+CONSUMERS = (
+    ClientStats(ready_count=10, in_flight_count=1, message_count=5, finish_count=3, requeue_count=1, tls=True),
+    ClientStats(ready_count=20, in_flight_count=2, message_count=7, finish_count=4, tls=True, snappy=True),
+    ClientStats(sample_rate=10, deflate=True),
+)
+CHANNEL = ChannelStats(
+    name="billing",
+    depth=17,
+    backend_depth=4,
+    in_flight_count=5,
+    deferred_count=6,
+    message_count=1000,
+    requeue_count=8,
+    timeout_count=9,
+    paused=True,
+    zone_local_msg_count=1,
+    region_local_msg_count=2,
+    global_msg_count=3,
+    clients=CONSUMERS,
+    e2e=LATENCY,
+)
+TOPIC = TopicStats(
+    name="orders",
+    channels=(CHANNEL,),
+    depth=11,
+    backend_depth=12,
+    message_count=1000,
+    message_bytes=200_000,
+    paused=False,
+    e2e=LATENCY,
+)
+SCRAPE = Scrape(
+    start_time_s=1_700_000_000,
+    is_healthy=True,
+    refuses_publishing=False,
+    topics=(TOPIC,),
+    producers=(
+        ClientStats(pub_counts=(("orders", 600), ("audit", 1))),
+        ClientStats(pub_counts=(("orders", 400),)),
+    ),
+    tcp_connection_count=5,
+    http_connection_count=2,
+    memory=MemoryStats(
+        heap_objects=1_000,
+        heap_idle_bytes=1,
+        heap_in_use_bytes=50_000_000,
+        heap_released_bytes=1_000_000,
+        gc_pause_usec_100=3_000,
+        gc_pause_usec_99=2_000,
+        gc_pause_usec_95=1_000,
+        gc_total_runs=42,
+    ),
+    lag=Lag(last_ns=NS_PER_MS, recent_max_ns=20 * NS_PER_MS, max_ns=300 * NS_PER_MS),
+    min_free_bytes=67_108_864,
+)
+DISK = DiskUsage(free_bytes=10**9, total_bytes=10**10, data_bytes=123_456)
+PROCESS = ProcessStats(cpu_seconds=1.5, resident_bytes=60_000_000, open_file_count=30, max_open_file_count=1024)
+
+Labels = frozenset[tuple[str, str]]
+
+
+def parse(text: bytes) -> dict[tuple[str, Labels], float]:
+    """Every sample, by name and labels; none may come twice."""
+    samples: dict[tuple[str, Labels], float] = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in samples
+            samples[key] = sample.value
+    return samples
+
+
+def values(name: str, scrape: Scrape = SCRAPE) -> dict[Labels, float]:
+    samples = parse(render(scrape, disk=DISK, process=PROCESS))
+    return {labels: value for (sample_name, labels), value in samples.items() if sample_name == name}
+
+
+def labels(**expected: str) -> Labels:
+    return frozenset(expected.items())
+
+
+def test_every_family_is_understood_with_its_type_and_meaning() -> None:
+    parsed = list(text_string_to_metric_families(render(SCRAPE, disk=DISK, process=PROCESS).decode()))
+    assert [(family.name, family.type, family.documentation) for family in parsed] == [
+        (family.name.removesuffix("_total"), family.kind, family.meaning) for family in FAMILIES
+    ]
+    assert all(family.samples for family in parsed)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("nsqd_topic_channels", 1),
+        ("nsqd_topic_depth", 11),
+        ("nsqd_topic_backend_depth", 12),
+        ("nsqd_topic_messages_total", 1000),
+        ("nsqd_topic_message_bytes_total", 200_000),
+        ("nsqd_topic_paused", 0),
+        ("nsqd_topic_e2e_latency_messages", 12),
+    ],
+)
+def test_a_topic_has_one_series_for_each_number_in_stats(name: str, value: float) -> None:
+    assert values(name) == {labels(topic="orders"): value}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("nsqd_channel_depth", 17),
+        ("nsqd_channel_backend_depth", 4),
+        ("nsqd_channel_in_flight", 5),
+        ("nsqd_channel_deferred", 6),
+        ("nsqd_channel_messages_total", 1000),
+        ("nsqd_channel_requeued_total", 8),
+        ("nsqd_channel_timed_out_total", 9),
+        ("nsqd_channel_paused", 1),
+        ("nsqd_channel_clients", 3),
+        ("nsqd_channel_client_ready", 30),
+        ("nsqd_channel_client_in_flight", 3),
+        ("nsqd_channel_client_messages", 12),
+        ("nsqd_channel_client_finished", 7),
+        ("nsqd_channel_client_requeued", 1),
+        ("nsqd_channel_e2e_latency_messages", 12),
+    ],
+)
+def test_a_channel_has_one_series_for_each_number_with_its_clients_summed_up(name: str, value: float) -> None:
+    assert values(name) == {labels(topic="orders", channel="billing"): value}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("nsqd_start_time_seconds", 1_700_000_000),
+        ("nsqd_healthy", 1),
+        ("nsqd_publishing_refused", 0),
+        ("nsqd_producers", 2),
+        ("nsqd_loop_lag_seconds", 0.001),
+        ("nsqd_loop_lag_recent_max_seconds", 0.02),
+        ("nsqd_loop_lag_max_seconds", 0.3),
+        ("nsqd_disk_free_bytes", 10**9),
+        ("nsqd_disk_size_bytes", 10**10),
+        ("nsqd_disk_min_free_bytes", 67_108_864),
+        ("nsqd_data_bytes", 123_456),
+        ("nsqd_memory_objects", 1_000),
+        ("nsqd_memory_in_use_bytes", 50_000_000),
+        ("nsqd_memory_released_bytes", 1_000_000),
+        ("nsqd_gc_runs_total", 42),
+        ("process_cpu_seconds_total", 1.5),
+        ("process_resident_memory_bytes", 60_000_000),
+        ("process_open_fds", 30),
+        ("process_max_fds", 1024),
+    ],
+)
+def test_the_node_has_one_series_for_each_number(name: str, value: float) -> None:
+    assert values(name) == {labels(): value}
+
+
+def test_versions_are_labels_of_a_constant() -> None:
+    ((version_labels, value),) = values("nsqd_info").items()
+    assert value == 1
+    assert dict(version_labels)["version"] == emberq.NSQ_VERSION
+    assert dict(version_labels)["emberq_version"] == emberq.__version__
+
+
+def test_what_is_split_up_further_has_a_label_for_it() -> None:
+    channel = {"topic": "orders", "channel": "billing"}
+    assert values("nsqd_connections") == {labels(protocol="tcp"): 5, labels(protocol="http"): 2}
+    assert values("nsqd_producer_messages") == {labels(topic="audit"): 1, labels(topic="orders"): 1000}
+    assert values("nsqd_channel_delivered_from_memory_total") == {
+        labels(**channel, locality="zone"): 1,
+        labels(**channel, locality="region"): 2,
+        labels(**channel, locality="global"): 3,
+    }
+    assert values("nsqd_channel_client_features") == {
+        labels(**channel, feature="tls"): 2,
+        labels(**channel, feature="snappy"): 1,
+        labels(**channel, feature="deflate"): 1,
+        labels(**channel, feature="sampling"): 1,
+    }
+    assert values("nsqd_gc_pause_seconds") == {
+        labels(quantile="1"): 0.003,
+        labels(quantile="0.99"): 0.002,
+        labels(quantile="0.95"): 0.001,
+    }
+
+
+def test_latencies_are_seconds_by_quantile() -> None:
+    topic, channel = {"topic": "orders"}, {"topic": "orders", "channel": "billing"}
+    expected = {"0.99": 0.25, "0.5": 0.001}
+    assert values("nsqd_topic_e2e_latency_seconds") == {
+        labels(**topic, quantile=quantile): value for quantile, value in expected.items()
+    }
+    assert values("nsqd_channel_e2e_latency_seconds") == {
+        labels(**channel, quantile=quantile): value for quantile, value in expected.items()
+    }
+
+
+def test_a_latency_of_no_messages_is_left_out() -> None:
+    topic = replace(TOPIC, e2e=LatencySummary(0, (Percentile(0.99, 0),)))
+    scrape = replace(SCRAPE, topics=(topic,))
+    assert values("nsqd_topic_e2e_latency_seconds", scrape) == {}
+    assert values("nsqd_topic_e2e_latency_messages", scrape) == {labels(topic="orders"): 0}
+
+
+def test_an_nsqd_in_trouble_says_so() -> None:
+    scrape = replace(SCRAPE, is_healthy=False, refuses_publishing=True)
+    assert values("nsqd_healthy", scrape) == {labels(): 0}
+    assert values("nsqd_publishing_refused", scrape) == {labels(): 1}
+
+
+def test_any_name_comes_through_as_it_is() -> None:
+    name = 'a"b\\c\nd}é#ephemeral'
+    topic = replace(TOPIC, name=name, channels=(replace(CHANNEL, name=name),))
+    scrape = replace(SCRAPE, topics=(topic,))
+    assert values("nsqd_topic_depth", scrape) == {labels(topic=name): 11}
+    assert values("nsqd_channel_depth", scrape) == {labels(topic=name, channel=name): 17}
+
+
+def test_what_cannot_be_measured_is_left_out() -> None:
+    process = replace(PROCESS, open_file_count=None)
+    names = {name for name, _ in parse(render(SCRAPE, disk=None, process=process))}
+    assert not names & {"nsqd_disk_free_bytes", "nsqd_disk_size_bytes", "nsqd_data_bytes", "process_open_fds"}
+    assert {"nsqd_disk_min_free_bytes", "process_max_fds"} <= names
+
+
+def test_many_topics_have_a_series_each() -> None:
+    topics = tuple(replace(TOPIC, name=f"t{number}", depth=number) for number in range(100))
+    scrape = replace(SCRAPE, topics=topics)
+    assert values("nsqd_topic_depth", scrape) == {labels(topic=f"t{number}"): number for number in range(100)}
+
+
+def test_exposing_reads_the_data_folder_and_the_process(tmp_path: Path) -> None:
+    (tmp_path / "nsqd.dat").write_bytes(b"x" * 100)
+    samples = parse(expose(SCRAPE, data_path=tmp_path))
+    assert samples["nsqd_data_bytes", labels()] == 100
+    assert samples["nsqd_disk_free_bytes", labels()] > 0
+    assert samples["process_resident_memory_bytes", labels()] > 1_000_000
+
+
+def test_exposing_does_without_a_folder_that_is_gone(tmp_path: Path) -> None:
+    samples = parse(expose(SCRAPE, data_path=tmp_path / "gone"))
+    assert ("nsqd_data_bytes", labels()) not in samples
+    assert samples["nsqd_topic_depth", labels(topic="orders")] == 11
+
+
+def test_the_process_is_described_by_what_the_system_says() -> None:
+    before = read_process()
+    with Path(__file__).open():
+        during = read_process()
+    assert before.open_file_count is not None
+    assert during.open_file_count == before.open_file_count + 1 <= during.max_open_file_count
+    assert during.cpu_seconds >= before.cpu_seconds > 0
+
+
+def test_without_proc_open_files_are_not_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(metrics, "_OPEN_FILES", tmp_path / "missing")
+    assert read_process().open_file_count is None
+
+
+# What is built on these names.
+
+EXPORTED = {family.name for family in FAMILIES}
+
+
+def test_names_keep_to_the_conventions_of_prometheus() -> None:
+    assert len(EXPORTED) == len(FAMILIES)
+    for family in FAMILIES:
+        assert re.fullmatch(r"(nsqd|process)_[a-z0-9_]+", family.name)
+        assert family.name.endswith("_total") == (family.kind == "counter")
+
+
+def expressions(node: Any) -> list[str]:
+    """Every query of a dashboard, wherever it stands."""
+    if isinstance(node, list):
+        return [found for item in node for found in expressions(item)]
+    if isinstance(node, dict):
+        own = [node[key] for key in ("expr", "query") if isinstance(node.get(key), str)]
+        return own + [found for item in node.values() for found in expressions(item)]
+    return []
+
+
+def metrics_of(query: str) -> set[str]:
+    return set(re.findall(r"\b(?:nsqd|process)_[a-z0-9_]+", query))
+
+
+def test_the_dashboard_asks_only_for_what_is_exported() -> None:
+    queries = expressions(json.loads(DASHBOARD.read_text()))
+    assert len(queries) > 20
+    used = set().union(*map(metrics_of, queries))
+    assert used <= EXPORTED
+    assert {"nsqd_channel_depth", "nsqd_channel_in_flight", "nsqd_loop_lag_recent_max_seconds"} <= used
+
+
+def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
+    cells: set[tuple[int, int]] = set()
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        place = panel["gridPos"]
+        own = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert max(x for x, _ in own) < 24
+        assert not own & cells, panel["title"]
+        cells |= own
+
+
+def test_the_manual_lists_every_metric_and_no_other() -> None:
+    listed = re.findall(r"^\| `((?:nsqd|process)_[a-z0-9_]+)", MANUAL.read_text(), re.MULTILINE)
+    assert listed == [family.name for family in FAMILIES]

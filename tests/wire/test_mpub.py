@@ -1,0 +1,124 @@
+"""The body of an MPUB: of one size or of many, at once or in pieces, honest or not."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emberq.wire.command import Command, Publish
+from emberq.wire.decoder import CommandDecoder, Limits
+from emberq.wire.error import FatalError
+from tests.wire.playback import as_seen_in_pieces, bodies_of, commands_in, play
+from tests.wire.reference_decoder import End, transcribe
+from tests.wire.streams import all_sizes, body_size, examples, honest_mpub, int32, mpub, sized
+
+LIMITS = Limits(max_msg_size=100, max_body_size=1000)
+WAITS = "a body whose declared size fits its first message is waited for to its full size"
+
+
+def decode(*pieces: bytes) -> list[Command]:
+    decoder = CommandDecoder(LIMITS)
+    found: list[Command] = []
+    for piece in (b"  V2", *pieces):
+        decoder.feed(piece)
+        found += commands_in(decoder)
+    return found
+
+
+def only_publish(*pieces: bytes) -> Publish:
+    [found] = decode(*pieces)
+    assert isinstance(found, Publish)
+    return found
+
+
+def single_bytes(stream: bytes) -> list[bytes]:
+    return [bytes([byte]) for byte in stream]
+
+
+@pytest.mark.conformance(54)
+def test_messages_of_one_size_are_kept_as_they_came() -> None:
+    sent = honest_mpub(b"t", [40] * 5)
+    expected = Publish(b"MPUB", "t", sent[15:], range(44, 221, 44), 1)
+    assert only_publish(sent) == expected
+    assert only_publish(*single_bytes(sent)) == expected
+
+
+def test_messages_of_many_sizes_are_kept_as_they_came() -> None:
+    sent = honest_mpub(b"t", [1, 40, 2])
+    expected = Publish(b"MPUB", "t", sent[15:], array("I", [5, 49, 55]), 1)
+    assert only_publish(sent) == expected
+    assert only_publish(*single_bytes(sent)) == expected
+
+
+@pytest.mark.parametrize("sizes", [[10, 5, 15], [2, 1, 3], [3, 1, 5, 3]])
+def test_sizes_that_add_up_as_if_they_were_equal_are_told_apart(sizes: list[int]) -> None:
+    sent = honest_mpub(b"t", sizes)
+    for pieces in ([sent], single_bytes(sent)):
+        found = only_publish(*pieces)
+        assert [len(body) for body in bodies_of(found.blob, found.ends)] == sizes
+
+
+@examples(150)
+@given(all_sizes, st.integers(0, 200))
+def test_what_arrives_behind_a_body_is_the_next_command(sizes: list[int], cut: int) -> None:
+    stream = b"  V2" + honest_mpub(b"t", sizes) + honest_mpub(b"u", sizes) + b"NOP\n"
+    pieces = [stream[:cut], stream[cut:]]
+    assert play(pieces, LIMITS) == as_seen_in_pieces(transcribe(stream, LIMITS), pieces)
+
+
+@pytest.mark.conformance(61)
+def test_a_body_may_hold_more_than_it_declares() -> None:
+    for sizes in ([1, 1], [1, 2]):
+        sent = mpub(b"t", sizes, count=2, declared=4)
+        for pieces in ([sent], single_bytes(sent)):
+            assert len(only_publish(*pieces).ends) == 2
+
+
+@pytest.mark.conformance(62)
+@pytest.mark.parametrize("sizes", [[3, 3], [3, 4]])
+def test_a_body_may_hold_less_than_it_declares(sizes: list[int]) -> None:
+    stream = b"  V2" + mpub(b"t", sizes, count=2, declared=500) + b"NOP\nXX\n"
+    for pieces in ([stream], single_bytes(stream)):
+        found = play(pieces, LIMITS)
+        assert [name for name, *_ in found.commands] == [b"MPUB", b"NOP"]
+        assert found.end.data == b"E_INVALID invalid command XX"
+
+
+@pytest.mark.xfail(strict=True, reason=WAITS)
+def test_a_declared_size_is_never_waited_for() -> None:
+    sent = mpub(b"t", [10, 2], count=2, declared=4 + 2 * 14)
+    assert len(only_publish(sent).ends) == 2
+    assert play([b"  V2" + sent], LIMITS).end == End(None)
+
+
+@pytest.mark.xfail(strict=True, reason=WAITS)
+def test_a_wrong_size_is_refused_although_the_declared_size_fits_the_first_message() -> None:
+    stream = b"  V2MPUB t\n" + int32(4 + 3 * 14) + int32(3) + sized(b"x" * 10) + int32(0)
+    expected = End(b"E_BAD_MESSAGE MPUB invalid message(1) body size 0", "t", len(stream))
+    assert play(single_bytes(stream), LIMITS).end == expected
+
+
+@pytest.mark.xfail(strict=True, reason="the walk forgets how far it came when it raises, but not what it found")
+def test_a_refused_body_stays_refused() -> None:
+    decoder = CommandDecoder(LIMITS)
+    decoder.feed(b"  V2" + mpub(b"t", [1, 2, 0, 1], count=4, declared=50))
+    for _ in range(2):
+        with pytest.raises(FatalError, match=r"^E_BAD_MESSAGE MPUB invalid message\(2\) body size 0$"):
+            decoder.next_command()
+
+
+def test_the_largest_body_is_taken() -> None:
+    sizes = [100] * 9 + [56]
+    assert body_size(sizes) == 1000
+    assert len(only_publish(mpub(b"t", sizes, count=10, declared=4)).ends) == 10
+    with pytest.raises(FatalError, match=r"^E_BAD_BODY MPUB body too big 1001 > 1000$"):
+        decode(mpub(b"t", [*sizes[:-1], 57], count=10, declared=4))
+
+
+def test_equal_messages_are_held_to_the_limit_of_a_body_as_well() -> None:
+    assert len(only_publish(mpub(b"t", [1] * 199, count=199, declared=4)).ends) == 199
+    with pytest.raises(FatalError, match=r"^E_BAD_BODY MPUB body too big 1040 > 1000$"):
+        decode(mpub(b"t", [70] * 14, count=14, declared=4))
