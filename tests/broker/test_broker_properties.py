@@ -31,8 +31,11 @@ channel_names = st.sampled_from(["c", "c", "c", "d", "e#ephemeral"])
 """Names repeat because histories are dense when most of what happens happens in one place."""
 choices = st.integers(0, 1 << 16)
 """Picks one of however many there are."""
-paddings = st.one_of(st.just([0]), st.just([5] * 4), st.just([0] * 9), st.lists(st.integers(0, 60), max_size=8))
+paddings = st.one_of(
+    st.just([0]), st.integers(1, 20).map(lambda n: [5] * n), st.lists(st.integers(0, 60), min_size=1, max_size=8)
+)
 """How much longer than its number the body of each message is."""
+ready_counts = st.sampled_from([0, 1, 4, 10, 20])
 delays_ms = st.sampled_from([1, 500, 2500, 30_000])
 steps_ms = st.sampled_from([0, 1, 500, 1000, 2500, 20_000])
 
@@ -46,6 +49,12 @@ class BrokerMachine(RuleBasedStateMachine):
         self.model = BrokerModel()
         self.numbers = count()
         self.latest_wall_ns = 0
+        self.quiet_steps = 0
+        """Steps since the last one that left little behind."""
+
+    def has_been_quiet(self) -> bool:
+        """Whether things have had time to grow: a condition of whatever drops or stops much of them."""
+        return self.quiet_steps >= 10
 
     @initialize(mem_queue_size=st.sampled_from([0, 1, 3, 1000]), max_bytes_per_file=st.sampled_from([50, 200, 100_000]))
     def start(self, mem_queue_size: int, max_bytes_per_file: int) -> None:
@@ -67,10 +76,9 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(name=topic_names, lengths=paddings)
     def publish(self, name: str, lengths: list[int]) -> None:
         bodies = [self.new_body(length) for length in lengths]
-        if bodies:
-            self.rig.publish(*bodies, topic=name)
-            for body in bodies:
-                self.topic_model(name).publish(body, delay_ms=0)
+        self.rig.publish(*bodies, topic=name)
+        for body in bodies:
+            self.topic_model(name).publish(body, delay_ms=0)
 
     @rule(name=topic_names, length=st.integers(0, 60), delay_ms=delays_ms)
     def publish_deferred(self, name: str, length: int, delay_ms: int) -> None:
@@ -96,6 +104,7 @@ class BrokerMachine(RuleBasedStateMachine):
         new = ChannelModel(is_ephemeral, max_held_ns=MAX_MSG_TIMEOUT_MS * NS_PER_MS)
         return self.topic_model(topic).channels.setdefault(name, new)
 
+    @precondition(has_been_quiet)
     @rule(name=topic_names, pauses=st.booleans())
     def pause_topic(self, name: str, pauses: bool) -> None:
         topic = self.rig.topic(name)
@@ -139,7 +148,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     # Consumers.
 
-    @rule(topic=topic_names, name=channel_names, timeout_ms=st.sampled_from([1000, 4000]), rdy=st.integers(0, 20))
+    @rule(topic=topic_names, name=channel_names, timeout_ms=st.sampled_from([1000, 4000]), rdy=ready_counts)
     def subscribe(self, topic: str, name: str, timeout_ms: int, rdy: int) -> None:
         consumer = Consumer(self.rig.channel(name, topic=topic), msg_timeout_ms=timeout_ms)
         self.channel_model(topic, name).consumers.append(ConsumerModel(consumer, rdy=rdy))
@@ -153,7 +162,7 @@ class BrokerMachine(RuleBasedStateMachine):
         return any(True for _ in self.model.consumers())
 
     @precondition(has_consumers)
-    @rule(choice=choices, rdy=st.integers(0, 20))
+    @rule(choice=choices, rdy=ready_counts)
     def ready(self, choice: int, rdy: int) -> None:
         _, _, model = self.some_consumer(choice)
         model.consumer.ready(rdy)
@@ -178,10 +187,18 @@ class BrokerMachine(RuleBasedStateMachine):
 
     # Answers.
 
-    @precondition(has_consumers)
+    def holders(self) -> list[tuple[TopicModel, ChannelModel, ConsumerModel]]:
+        """The consumers that have something to answer."""
+        return [each for each in self.model.consumers() if each[1].held_by(each[2].consumer)]
+
+    def some_holder(self, choice: int) -> tuple[TopicModel, ChannelModel, ConsumerModel]:
+        holders = self.holders()
+        return holders[choice % len(holders)]
+
+    @precondition(holders)
     @rule(choice=choices, part=st.integers(1, 20))
     def finish_in_order(self, choice: int, part: int) -> None:
-        topic, channel, model = self.some_consumer(choice)
+        topic, channel, model = self.some_holder(choice)
         bodies = channel.held_by(model.consumer)[:part]
         lines = fin_lines([topic.seen[body][0] for body in bodies])
         assert model.consumer.channel.finish(model.consumer.subscriber, lines) == []
@@ -207,27 +224,23 @@ class BrokerMachine(RuleBasedStateMachine):
         answered = model.consumer.channel.finish(model.consumer.subscriber, fin_lines(ids))
         assert answered == refused
 
-    @precondition(has_consumers)
+    @precondition(holders)
     @rule(choice=choices, which=choices, delay_ms=st.one_of(st.just(0), delays_ms))
     def requeue(self, choice: int, which: int, delay_ms: int) -> None:
-        topic, channel, model = self.some_consumer(choice)
+        topic, channel, model = self.some_holder(choice)
         held = channel.held_by(model.consumer)
-        if held:
-            body = held[which % len(held)]
-            consumer = model.consumer
-            consumer.channel.requeue(consumer.subscriber, topic.seen[body][0], delay_ns=delay_ms * NS_PER_MS)
-            channel.requeue(model, body, delay_ms=delay_ms, now_ns=self.now_ns)
+        body, consumer = held[which % len(held)], model.consumer
+        consumer.channel.requeue(consumer.subscriber, topic.seen[body][0], delay_ns=delay_ms * NS_PER_MS)
+        channel.requeue(model, body, delay_ms=delay_ms, now_ns=self.now_ns)
 
-    @precondition(has_consumers)
+    @precondition(holders)
     @rule(choice=choices, which=choices)
     def touch(self, choice: int, which: int) -> None:
-        topic, channel, model = self.some_consumer(choice)
+        topic, channel, model = self.some_holder(choice)
         held = channel.held_by(model.consumer)
-        if held:
-            body = held[which % len(held)]
-            subscriber = model.consumer.subscriber
-            model.consumer.channel.touch(subscriber, topic.seen[body][0], msg_timeout_ns=subscriber.msg_timeout_ns)
-            channel.touch(body, now_ns=self.now_ns)
+        body, subscriber = held[which % len(held)], model.consumer.subscriber
+        model.consumer.channel.touch(subscriber, topic.seen[body][0], msg_timeout_ns=subscriber.msg_timeout_ns)
+        channel.touch(body, now_ns=self.now_ns)
 
     @precondition(has_consumers)
     @rule(choice=choices, which=choices)
@@ -262,19 +275,23 @@ class BrokerMachine(RuleBasedStateMachine):
         self.latest_wall_ns = max(self.latest_wall_ns, self.rig.clock.wall_ns())
         self.rig.clock.set_wall(self.rig.clock.wall_ns() + seconds * NS_PER_SECOND)
 
-    @rule(down_ms=st.sampled_from([2, 1000, 10_000]))
-    def restart(self, down_ms: int) -> None:
+    @precondition(has_been_quiet)
+    @rule(down_ms=st.sampled_from([2, 1000, 10_000]), rdy=ready_counts)
+    def restart(self, down_ms: int, rdy: int) -> None:
         """A new broker starts later than the old one ever was, or its ids would not be new."""
+        self.quiet_steps = 0
         wall_ns = self.rig.clock.wall_ns()
         self.latest_wall_ns = max(self.latest_wall_ns, wall_ns)
         self.model.restart(wall_offset_ns=wall_ns - self.now_ns)
         self.rig.restart(down_ms=down_ms, wall_ns=self.latest_wall_ns)
+        self.subscribe(topic="t", name="c", timeout_ms=4000, rdy=rdy)
 
     # The comparison.
 
     @invariant()
     def agrees_with_the_model(self) -> None:
         if hasattr(self, "rig"):
+            self.quiet_steps += 1
             self.rig.run_due()
             self.model.settle(now_ns=self.now_ns, wall_ns=self.rig.clock.wall_ns())
             self.model.check(self.rig.broker.snapshot())
