@@ -64,7 +64,6 @@ def test_an_mpub_of_tiny_messages_is_held_to_the_limit_of_a_body(declared: int, 
     assert most_held_bytes(CommandDecoder(LIMITS), endless) <= MOST_HELD_BYTES
 
 
-@pytest.mark.xfail(strict=True, reason="each packet of a body that is waited for is kept as an object of its own")
 @pytest.mark.parametrize("beginning", [b"IDENTIFY\n" + int32(60_000), b"PUB t\n" + int32(20_000)])
 def test_a_body_in_tiny_packets_takes_no_more_memory_than_in_big_ones(beginning: bytes) -> None:
     decoder = CommandDecoder(LIMITS)
@@ -75,7 +74,6 @@ def test_a_body_in_tiny_packets_takes_no_more_memory_than_in_big_ones(beginning:
     assert memory_bytes(decoder) < 2 * MOST_HELD_BYTES
 
 
-@pytest.mark.xfail(strict=True, reason="where a message ends is kept as an int object while the MPUB is incomplete")
 def test_an_mpub_of_tiny_messages_takes_little_more_memory_than_its_bytes() -> None:
     decoder = CommandDecoder(LIMITS)
     decoder.feed(b"  V2MPUB t\n" + int32(60_000) + int32(MOST_MESSAGES) + sized(b"aa") + sized(b"a") * 11_000)
@@ -83,7 +81,6 @@ def test_an_mpub_of_tiny_messages_takes_little_more_memory_than_its_bytes() -> N
     assert memory_bytes(decoder) < 3 * MOST_HELD_BYTES
 
 
-@pytest.mark.xfail(strict=True, reason="the last packet, or the body joined from several, is kept until the next comes")
 @pytest.mark.parametrize("packet_bytes", [1000, 50_000])
 def test_a_connection_that_has_said_all_holds_nothing(packet_bytes: int) -> None:
     decoder = CommandDecoder(LIMITS)

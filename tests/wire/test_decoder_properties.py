@@ -50,7 +50,6 @@ def test_a_damaged_stream_means_the_same_in_any_pieces(pieces: list[bytes]) -> N
     assert (found.end.data, found.end.topic) == (expected.end.data, expected.end.topic)
 
 
-@pytest.mark.xfail(strict=True, reason="an MPUB whose declared size fits its first message is waited for to that size")
 @examples(300)
 @given(in_pieces(damaged_streams()))
 @example([b"  V2MPUB t\n" + int32(14) + int32(2) + sized(b"a") + int32(0)])
@@ -81,7 +80,6 @@ def test_no_more_is_held_than_a_line_and_a_body_besides_the_last_packet(pieces: 
     play(pieces, LIMITS, after_each=check)
 
 
-@pytest.mark.xfail(strict=True, reason="a wrong RDY is passed over, and a wrong MPUB can become a right one")
 @examples(150)
 @given(in_pieces(damaged_streams()))
 @example([b"  V2SUB t c\nRDY x\nNOP\n"])

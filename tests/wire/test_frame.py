@@ -81,7 +81,6 @@ def test_what_is_no_frame_stays_no_frame() -> None:
         decoder.feed(frame.OK)
 
 
-@pytest.mark.xfail(strict=True, reason="feed drops the frames that came in one packet with a wrong one")
 def test_frames_before_a_wrong_one_are_not_lost() -> None:
     decoder = FrameDecoder(max_frame_bytes=MAX_FRAME_BYTES)
     assert decoder.feed(frame.error(b"E_INVALID") + b"HTTP/1.1") == [Frame(frame.ERROR, b"E_INVALID")]

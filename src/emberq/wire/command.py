@@ -51,7 +51,7 @@ class Publish:
     """One MPUB (`verb` b"MPUB", one reply) or consecutive PUBs to one topic (`verb` b"PUB", a reply for each).
 
     `blob` holds the messages back to back, each an int32 size and its body; `ends` holds where each of them ends in
-    `blob`, as a `range` when all have one size.
+    `blob`, as a `range` when there are several of one size.
     """
 
     verb: bytes

@@ -48,6 +48,8 @@ from emberq.wire.number import parse_int64
 from emberq.wire.state import LEGAL_STATES, State
 
 MAX_LINE_BYTES = 16384  # the reference's read buffer; a longer line can only be garbage
+MAX_FIN_RUN = 512  # one odd id sends its whole run to the line by line path: so a run must not be a whole packet
+MAX_WAITING_PACKETS = 256  # each costs an object: a body sent in bites of two bytes must not take twenty times its size
 _INT32 = struct.Struct(">i")
 _NOP = Nop()
 
@@ -115,6 +117,8 @@ class CommandDecoder:
             self._waiting.append(data)
             self._waiting_bytes += len(data)
             if self._waiting_bytes < self._wanted_bytes:
+                if len(self._waiting) == MAX_WAITING_PACKETS:
+                    self._waiting = [b"".join(self._waiting)]
                 return
             data = b"".join(self._waiting)
             self._waiting.clear()
@@ -134,6 +138,8 @@ class CommandDecoder:
         buffer = self._buffer
         position = self._position
         if position == len(buffer):
+            self._buffer = b""  # a connection with nothing to say holds nothing
+            self._position = 0
             return None if self._mpub is None else self._finish_mpub(self._mpub)
         self._eof_error = None
         if self._pub_topic is not None and buffer.startswith(self._pub_line, position):
@@ -219,8 +225,8 @@ class CommandDecoder:
         return Sub(topic, channel)
 
     def _parse_rdy(self, params: Sequence[bytes], after_line: int) -> Command:
-        self._position = after_line
         if self.state is State.CLOSING:
+            self._position = after_line
             return _NOP
         raw = params[0] if params else b"1"
         count = parse_int64(raw)
@@ -229,6 +235,7 @@ class CommandDecoder:
         if not 0 <= count <= self._limits.max_rdy_count:
             text = b"RDY count %d out of range 0-%d" % (count, self._limits.max_rdy_count)
             raise FatalError(error.INVALID, text)
+        self._position = after_line
         return Rdy(count)
 
     def _parse_cls(self, _params: Sequence[bytes], after_line: int) -> Command:
@@ -243,7 +250,7 @@ class CommandDecoder:
         bytes in C, whatever the number of lines.
         """
         buffer, start = self._buffer, self._position
-        count = (len(buffer) - start) // FIN_LINE_BYTES
+        count = min((len(buffer) - start) // FIN_LINE_BYTES, MAX_FIN_RUN)
         for column, letter in ((0, b"F"), (1, b"I"), (2, b"N"), (3, b" "), (FIN_LINE_BYTES - 1, b"\n")):
             letters = buffer[start + column : start + count * FIN_LINE_BYTES : FIN_LINE_BYTES]
             count -= len(letters.lstrip(letter))
@@ -389,15 +396,14 @@ class CommandDecoder:
             max_msg_size=self._limits.max_msg_size,
             max_body_size=self._limits.max_body_size,
         )
-        command, end = body.take_whole(self._buffer, after_line)
+        command, end = body.begin(self._buffer, after_line)
         if command is not None:
             self._position = end
             return command
-        body.extend(self._buffer[after_line:])
         self._buffer = b""
         self._position = 0
         self._mpub = body
-        return self._finish_mpub(body)
+        return None
 
     def _finish_mpub(self, body: MpubBody) -> Command | None:
         command = body.take()

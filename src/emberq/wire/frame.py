@@ -60,6 +60,8 @@ class FrameDecoder:
         while len(buffer) - position >= FRAME_HEADER.size:
             size, frame_type = FRAME_HEADER.unpack_from(buffer, position)
             if not 4 <= size <= self._max_frame_bytes:
+                if frames:
+                    break  # these first; the next call raises
                 raise FrameError(f"a frame of {size} bytes; expected 4 to {self._max_frame_bytes}")
             end = position + 4 + size
             if end > len(buffer):

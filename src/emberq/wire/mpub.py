@@ -8,8 +8,8 @@
 The reference follows the embedded counts and ignores whether they add up to the body size, so we do; but the sum is
 held to the same limit, because a client must not make a server hold more.
 
-Most bodies hold messages of one size and have arrived in whole. `uniform_ends` recognises such a body by comparing
-four strided slices, which costs nothing per message in Python; any other body is walked, size by size.
+Most bodies hold messages of one size. `uniform_count` recognises these by four strided slices, which costs nothing per
+message in Python; from the first message of another size on, a body is walked, size by size.
 """
 
 from __future__ import annotations
@@ -27,22 +27,14 @@ _SIZE_AND_COUNT_BYTES = 8
 _MIN_MESSAGE_BYTES = 5
 
 
-def uniform_ends(blob: bytes | bytearray, *, start: int, count: int) -> range | None:
-    """Where `count` size-prefixed messages of one size end, counted from `start`, or None if they are not that.
-
-    None also when `blob` does not hold all of them.
-    """
-    if len(blob) - start < 4:
-        return None
-    size: int = _INT32.unpack_from(blob, start)[0]
+def uniform_count(blob: bytes | bytearray, *, start: int, count: int, size: int) -> int:
+    """How many messages in a row from `start`, of `count` at most, have this size and have arrived in whole."""
     stride = 4 + size
-    stop = start + count * stride
-    if size <= 0 or stop > len(blob):
-        return None
-    for byte in range(start, start + 4):
-        if blob[byte:stop:stride] != blob[byte : byte + 1] * count:
-            return None
-    return range(stride, count * stride + 1, stride)
+    count = min(count, (len(blob) - start) // stride)
+    for column, digit in enumerate(_INT32.pack(size)):
+        digits = blob[start + column : start + count * stride : stride]
+        count -= len(digits.lstrip(bytes((digit,))))
+    return count
 
 
 class MpubBody:
@@ -54,22 +46,43 @@ class MpubBody:
         self._max_body_size = max_body_size
         self._buffer = bytearray()
         """What has arrived, from the body size on."""
-        self._ends: list[int] = []
-        """Where the messages walked so far end, counted from the first message."""
+        self._uniform = 0
+        """How many messages have arrived that have the first one's size, before any of another size."""
+        self._ends = array("I")
+        """Where all messages so far end, counted from the first; empty while they have one size."""
         self._walked = 0
-        """How far the walk has come: the last of `_ends`, or 0."""
+        """Where the last of them ends."""
 
-    def take_whole(self, buffer: bytes, start: int) -> tuple[Publish | None, int]:
-        """The command, and where it ends, if all of it lies in `buffer` from `start` and has one message size."""
-        if len(buffer) - start < _SIZE_AND_COUNT_BYTES:
-            return None, start
+    def begin(self, buffer: bytes, start: int) -> tuple[Publish | None, int]:
+        """The command, and where it ends, if all of it lies in `buffer` from `start`; else all from there is taken in.
+
+        FatalError when that shows already that it is wrong.
+        """
+        if len(buffer) - start >= _SIZE_AND_COUNT_BYTES:
+            command = self._take_uniform(buffer, start)
+            if command is not None:
+                return command, start + _SIZE_AND_COUNT_BYTES + len(command.blob)
+            # By its declared size first, for what follows need not be copied then.
+            declared_end = start + 4 + self._check_body_size(buffer, start)
+            self.extend(buffer[start:declared_end])
+            command = self.take()
+            if command is not None:
+                return command, start + _SIZE_AND_COUNT_BYTES + self._walked
+            start = min(declared_end, len(buffer))
+        self.extend(buffer[start:])
+        return self.take(), len(buffer) - len(self.rest())
+
+    def _take_uniform(self, buffer: bytes, start: int) -> Publish | None:
         count = self._check_counts(buffer, start)
         start += _SIZE_AND_COUNT_BYTES
-        ends = uniform_ends(buffer, start=start, count=count)
-        if ends is None or not self._within_limits(ends):
-            return None, start
-        end = start + ends[-1]
-        return Publish(b"MPUB", self._topic, buffer[start:end], ends, 1), end
+        size = self._first_size(buffer, start)
+        if size is None or uniform_count(buffer, start=start, count=count, size=size) < count:
+            return None
+        length = count * (4 + size)
+        if 4 + length > self._max_body_size:
+            return None
+        ends = range(4 + size, length + 1, 4 + size)
+        return Publish(b"MPUB", self._topic, buffer[start : start + length], ends, 1)
 
     def extend(self, data: bytes) -> None:
         """Take in more of the body."""
@@ -80,39 +93,36 @@ class MpubBody:
         buffer = self._buffer
         if len(buffer) < 4:
             return None
-        declared_bytes = self._check_body_size(buffer, 0)
+        self._check_body_size(buffer, 0)
         if len(buffer) < _SIZE_AND_COUNT_BYTES:
             return None
         count = self._check_counts(buffer, 0)
-        if not self._ends and self._looks_uniform(count, declared_bytes):
-            if len(buffer) < 4 + declared_bytes:
+        if not self._ends:
+            uniform_ends = self._pass_uniform(count)
+            if len(uniform_ends) == count:
+                return self._complete(uniform_ends)
+            if uniform_ends and not self._size_changes():
                 return None
-            ends: Sequence[int] | None = uniform_ends(buffer, start=_SIZE_AND_COUNT_BYTES, count=count)
-            if ends is not None:
-                return self._complete(ends)
-        return self._complete(array("I", self._ends)) if self._walk(count) else None
+            self._ends.extend(uniform_ends)
+        return self._complete(self._ends) if self._walk(count) else None
 
     def rest(self) -> bytes:
         """What arrived behind the body; valid once `take` has returned the command."""
         return bytes(memoryview(self._buffer)[_SIZE_AND_COUNT_BYTES + self._walked :])
 
     def eof_error(self) -> FatalError:
-        """What it means that nothing more will come."""
+        """What it means that nothing more will come; valid once `take` has returned None."""
         arrived = len(self._buffer)
         if arrived < 4:
             return self._bad_body(b"MPUB failed to read body size")
         if arrived < _SIZE_AND_COUNT_BYTES:
             return self._bad_body(b"MPUB failed to read message count")
-        try:
-            self._walk(self._check_counts(self._buffer, 0))
-        except FatalError as wrong:
-            return wrong
         if arrived - _SIZE_AND_COUNT_BYTES - self._walked < 4:
-            return self._bad_message(b"MPUB failed to read message(%d) body size" % len(self._ends))
+            index = len(self._ends) or self._uniform
+            return self._bad_message(b"MPUB failed to read message(%d) body size" % index)
         return self._bad_message(b"MPUB failed to read message body")
 
     def _complete(self, ends: Sequence[int]) -> Publish:
-        self._walked = ends[-1]
         start = _SIZE_AND_COUNT_BYTES
         return Publish(b"MPUB", self._topic, bytes(memoryview(self._buffer)[start : start + ends[-1]]), ends, 1)
 
@@ -131,15 +141,30 @@ class MpubBody:
             raise self._bad_body(b"MPUB invalid message count %d" % count)
         return count
 
-    def _within_limits(self, ends: range) -> bool:
-        return ends.step - 4 <= self._max_msg_size and 4 + ends[-1] <= self._max_body_size
+    def _first_size(self, buffer: bytes | bytearray, start: int) -> int | None:
+        """The size of the first message, if it is there and valid."""
+        size = int.from_bytes(buffer[start : start + 4])  # a negative one reads as too big
+        return size if len(buffer) - start >= 4 and 0 < size <= self._max_msg_size else None
 
-    def _looks_uniform(self, count: int, declared_bytes: int) -> bool:
-        """Whether the first size, if all had it, would add up to the body: then waiting for the whole body pays."""
-        if len(self._buffer) < _SIZE_AND_COUNT_BYTES + 4:
+    def _pass_uniform(self, count: int) -> range:
+        """Step over the messages that have the first one's size; where they end."""
+        size = self._first_size(self._buffer, _SIZE_AND_COUNT_BYTES)
+        if size is None:
+            return range(0)
+        fitting = min(count, (self._max_body_size - 4) // (4 + size))
+        start = _SIZE_AND_COUNT_BYTES + self._walked
+        self._uniform += uniform_count(self._buffer, start=start, count=fitting - self._uniform, size=size)
+        self._walked = self._uniform * (4 + size)
+        return range(4 + size, self._walked + 1, 4 + size)
+
+    def _size_changes(self) -> bool:
+        """Whether the next message is known to have another size than the first, or none that is allowed."""
+        first, start = _SIZE_AND_COUNT_BYTES, _SIZE_AND_COUNT_BYTES + self._walked
+        next_size = self._buffer[start : start + 4]
+        if len(next_size) < 4:
             return False
-        size: int = _INT32.unpack_from(self._buffer, _SIZE_AND_COUNT_BYTES)[0]
-        return 0 < size <= self._max_msg_size and 4 + count * (4 + size) == declared_bytes
+        end = self._walked + self._walked // self._uniform
+        return next_size != self._buffer[first : first + 4] or 4 + end > self._max_body_size
 
     def _walk(self, count: int) -> bool:
         """Go on from size to size; whether the last message was reached."""
@@ -152,6 +177,7 @@ class MpubBody:
             (size,) = unpack_from(buffer, _SIZE_AND_COUNT_BYTES + position)
             end = position + 4 + size
             if not 0 < size <= largest or end > last_end:
+                self._walked = position
                 raise self._size_error(index=len(ends), size=size, end=end)
             if end > available:
                 break

@@ -22,12 +22,14 @@ _SHORT_ESCAPES = {
 }
 
 
-@lru_cache(maxsize=4096)  # a busy nsqd sees the same few names in every command
 def parse_name(raw: bytes) -> str | None:
     """The name that `raw` spells, or None when it is not a valid topic or channel name."""
-    if len(raw) > MAX_NAME_BYTES or _VALID.fullmatch(raw) is None:
-        return None
-    return raw.decode("ascii")
+    return _parse_short_name(raw) if len(raw) <= MAX_NAME_BYTES else None
+
+
+@lru_cache(maxsize=4096)  # a busy nsqd sees the same few names in every command
+def _parse_short_name(raw: bytes) -> str | None:
+    return None if _VALID.fullmatch(raw) is None else raw.decode("ascii")
 
 
 def is_valid_name(name: str) -> bool:

@@ -7,6 +7,7 @@ settings of the connection and the answer out. A field that is 0 or absent keeps
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -93,25 +94,36 @@ class Outcome:
 _FIELD_TYPES: dict[str, type] = {field.name: type(field.default) for field in fields(Request)}
 
 
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 def parse_request(body: bytes) -> Request:
     """The request in the body of an IDENTIFY. Keys match whatever their case; unknown keys are ignored."""
     try:
-        document = json.loads(body)
+        document = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Members, parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise _undecodable() from None
     if document is None:
         return Request()
-    if not isinstance(document, dict):
+    if not isinstance(document, _Members):
         raise _undecodable()
     known: dict[str, Any] = {}
-    for key, value in document.items():
+    for key, value in document:
         expected = _FIELD_TYPES.get(key.lower())
         if expected is None or value is None:
             continue
         if type(value) is not expected or (isinstance(value, int) and not -(1 << 63) <= value < 1 << 63):
             raise _undecodable()
-        known[key.lower()] = value
+        known[key.lower()] = _LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
     return Request(**known)
+
+
+class _Members(list[tuple[str, Any]]):
+    """A JSON object as it was written: a key may occur twice, and both values are judged."""
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def negotiate(request: Request, current: ConnectionSettings, limits: ServerLimits) -> Outcome:
@@ -159,7 +171,7 @@ def _negotiated(request: Request, settings: ConnectionSettings, limits: ServerLi
         "topology_region": limits.topology_region,
         "topology_zone": limits.topology_zone,
     }
-    encoded = json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode()
+    encoded = json.dumps(answer, separators=(",", ":")).encode()
     return Outcome(settings, encoded, tls=tls, snappy=snappy, deflate_level=level if deflate else 0)
 
 

@@ -62,10 +62,7 @@ def batch_of_records(body: bytes, *, topic: str, max_msg_size: int, max_body_siz
 
 
 def _decode(mpub: MpubBody, sized_body: bytes) -> Publish:
-    command, _ = mpub.take_whole(sized_body, 0)
-    if command is None:
-        mpub.extend(sized_body)
-        command = mpub.take()
+    command, _ = mpub.begin(sized_body, 0)
     if command is None:
         raise mpub.eof_error()
     return command

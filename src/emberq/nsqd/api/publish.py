@@ -91,5 +91,6 @@ def _is_binary(query: Query) -> bool:
 
 
 def _exiting(refusal: Exception) -> HttpError:
-    _log.error("failed to publish - %s", refusal)
+    # A full disk refuses every publish there is: that it is full is for /ping and the log of the node's health to tell.
+    _log.debug("HTTP: failed to publish - %s", refusal)
     return HttpError(503, "EXITING")
