@@ -54,6 +54,8 @@ class Authority:
         self._certificate = (
             _unsigned(self._name, issuer=self._name, key=self._key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_signs_certificates(), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         self.path = folder / f"{name}.pem"
@@ -62,7 +64,9 @@ class Authority:
     def issue(self, common_name: str) -> KeyPair:
         """A certificate signed by this authority, in files named after it."""
         key = ec.generate_private_key(ec.SECP256R1())
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = _for_loopback(_unsigned(_named(common_name), issuer=self._name, key=key))
+        certificate = certificate.add_extension(signer, critical=False)
         return _write(self._folder, common_name, certificate.sign(self._key, hashes.SHA256()), key)
 
 
@@ -105,6 +109,21 @@ def _unsigned(
         .serial_number(x509.random_serial_number())
         .not_valid_before(start)
         .not_valid_after(start + LIFETIME)
+    )
+
+
+def _signs_certificates() -> x509.KeyUsage:
+    """What strict clients want to read in an authority's certificate."""
+    return x509.KeyUsage(
+        key_cert_sign=True,
+        crl_sign=True,
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
     )
 
 

@@ -233,6 +233,13 @@ class BrokerModel:
                 for consumer in channel.consumers:
                     yield topic, channel, consumer
 
+    def moments_ns(self) -> Iterator[int]:
+        """When something is due, by the monotonic clock."""
+        for topic in self.topics.values():
+            for channel in topic.channels.values():
+                yield from (flight.deadline_ns for flight in channel.in_flight.values())
+                yield from channel.deferred.values()
+
     @property
     def has_restored(self) -> bool:
         return any(channel.restored for topic in self.topics.values() for channel in topic.channels.values())

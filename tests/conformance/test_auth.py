@@ -417,17 +417,23 @@ def test_no_log_line_holds_the_secret(authorizing: Authorizing, answer: Any, cap
 # HTTP.
 
 
+def http_client(nsqd: NsqdHarness) -> HttpClient:
+    address = nsqd.nsqd.http_address
+    assert address is not None
+    return HttpClient(address)
+
+
 @pytest.mark.conformance(165)
 def test_the_http_api_is_open_to_all_unless_it_is_guarded(authorizing: Authorizing) -> None:
     server, nsqd = authorizing(http_address="127.0.0.1:0")
-    answer = HttpClient(nsqd.http_address).request("POST", "/pub?topic=tt", b"body")
+    answer = http_client(nsqd).request("POST", "/pub?topic=tt", b"body")
     assert (answer.status, answer.body) == (200, b"OK")
     assert server.questions == []
 
 
 def test_the_guarded_http_api_asks_the_same_servers(authorizing: Authorizing) -> None:
     server, nsqd = authorizing(grant(entry(topic="^tt$")), http_address="127.0.0.1:0", auth_http_api=True)
-    http = HttpClient(nsqd.http_address)
+    http = http_client(nsqd)
 
     def publish(topic: str, **headers: str) -> tuple[int, bytes]:
         answer = http.request("POST", f"/pub?topic={topic}", b"body", headers=headers)

@@ -23,6 +23,9 @@ from tests.raw_client import Client
 from tests.stream_upgrade import start_deflate, start_snappy, start_tls
 from tests.wire import reference_snappy as snappy
 
+CUT_OFF = (ssl.SSLError, ConnectionError, EOFError)
+"""How a client finds out that it is not wanted: which of them it is depends on how far it has got by then."""
+
 LARGE_BODY = bytes(range(250)) * 512
 """128,000 bytes: more than a chunk of snappy or a record of TLS may hold."""
 
@@ -93,6 +96,18 @@ def only_client(nsqd: NsqdHarness) -> Any:
     return client
 
 
+def patient_tls(below: socket.socket, *, suite: bytes = b"") -> SSL.Connection:
+    """A TLS connection that can do what Python's cannot: choose a suite of TLS 1.3, and read after its goodbye."""
+    context = SSL.Context(SSL.TLS_CLIENT_METHOD)
+    if suite:
+        context.set_tls13_ciphersuites(suite)
+    below.settimeout(None)  # pyOpenSSL does not wait on sockets that have one
+    connection = SSL.Connection(context, below)
+    connection.set_connect_state()
+    connection.do_handshake()
+    return connection
+
+
 # TLS
 
 
@@ -135,7 +150,7 @@ def test_where_tls_is_required_it_opens_the_way(start_secure: StartNsqd, certifi
 
 def refused_client(nsqd: NsqdHarness, context: ssl.SSLContext) -> None:
     """A client that does not get into TLS: it is cut off, in the handshake or right after its own part of it."""
-    with pytest.raises((OSError, EOFError)):  # ssl's errors are OSErrors
+    with pytest.raises(CUT_OFF):
         connect_with_tls(nsqd, context)
 
 
@@ -204,23 +219,20 @@ def test_an_error_is_told_inside_tls(start_secure: StartNsqd, certificates: Cert
     client.expect_fatal("E_INVALID invalid command NONSENSE")
 
 
-def test_a_command_is_answered_though_the_client_says_goodbye_behind_it(
-    start_secure: StartNsqd, certificates: Certificates
-) -> None:
-    nsqd = start_secure()
-    client = nsqd.connect()
+def test_a_command_is_answered_though_the_client_says_goodbye_behind_it(start_secure: StartNsqd) -> None:
+    client = start_secure().connect()
     client.identify(tls_v1=True)
-    plain = client.socket
-    start_tls(client, certificates.client())
+    connection = patient_tls(client.socket)
+    client.socket = cast(socket.socket, connection)
+    client.expect_ok()
     client.command(b"PUB t", b"last words")
-    tls = cast(ssl.SSLSocket, client.socket)
-    assert tls.unwrap() is not None  # waits for nsqd's goodbye, and refuses anything else
-    plain.close()
+    connection.shutdown()
+    client.expect_ok()
+    with pytest.raises(SSL.ZeroReturnError):  # nsqd's own goodbye
+        connection.recv(1)
 
 
-def test_a_reload_changes_the_certificate_and_cuts_nobody_off(
-    start_secure: StartNsqd, certificates: Certificates, tmp_path: Path
-) -> None:
+def test_a_reload_changes_the_certificate_and_cuts_nobody_off(start_secure: StartNsqd, tmp_path: Path) -> None:
     authority = Authority(tmp_path, "second-authority")
     nsqd = start_secure(**authority.issue("server").options())
     context = client_context(authority.path)
@@ -239,26 +251,15 @@ def serial_number(client: Client) -> Any:
 
 
 @pytest.mark.conformance(280)
-def test_stats_name_the_version_and_the_suite(start_secure: StartNsqd, certificates: Certificates) -> None:
+def test_stats_name_the_version_and_the_suite(start_secure: StartNsqd) -> None:
     nsqd = start_secure()
     client = nsqd.connect()
     client.identify(tls_v1=True)
-    client.socket = cast(socket.socket, offering_only(b"TLS_AES_128_GCM_SHA256", client.socket))
+    client.socket = cast(socket.socket, patient_tls(client.socket, suite=b"TLS_AES_128_GCM_SHA256"))
     client.expect_ok()
     client.sub("t", "c")
     stats = only_client(nsqd)
     assert (stats.tls, stats.tls_version, stats.tls_cipher_suite) == (True, "TLS1.3", "Unknown 4865")
-
-
-def offering_only(suite: bytes, below: socket.socket) -> SSL.Connection:
-    """A TLS 1.3 connection with this suite; Python's ssl module cannot choose it."""
-    context = SSL.Context(SSL.TLS_CLIENT_METHOD)
-    context.set_tls13_ciphersuites(suite)
-    below.settimeout(None)  # pyOpenSSL does not wait on sockets that have one
-    connection = SSL.Connection(context, below)
-    connection.set_connect_state()
-    connection.do_handshake()
-    return connection
 
 
 # Compression
@@ -350,13 +351,13 @@ def test_garbage_ends_only_its_own_connection_and_without_a_word(nsqd: NsqdHarne
 
 
 def nop_bomb(compression: str) -> bytes:
-    """A few packets' worth of bytes that stand for 64 MiB of NOPs, and a PUB behind them."""
+    """A few kilobytes that stand for 2 MiB of NOPs, and a PUB behind them."""
     pub = b"PUB t\n\x00\x00\x00\x04boom"
     if compression == "deflate":
         deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
-        return deflater.compress(b"NOP\n" * (16 << 20) + pub) + deflater.flush(zlib.Z_SYNC_FLUSH)
+        return deflater.compress(b"NOP\n" * (512 << 10) + pub) + deflater.flush(zlib.Z_SYNC_FLUSH)
     nops: list[snappy.Element] = [snappy.Literal(b"NOP\n"), *[snappy.Copy(4, 64, 2)] * 1023]
-    return snappy.compressed_chunk(nops) * 1024 + snappy.uncompressed_chunk(pub)
+    return snappy.compressed_chunk(nops) * 32 + snappy.uncompressed_chunk(pub)
 
 
 @each_compression
@@ -366,9 +367,8 @@ def test_a_bomb_keeps_nobody_else_waiting(nsqd: NsqdHarness, compression: str) -
     COMPRESSIONS[compression](bomber)
     bystander.pub("t", b"before")
     cast(Any, bomber.socket).below.sendall(nop_bomb(compression))
-    for _ in range(20):
-        bystander.pub("t", b"meanwhile")
-    assert not bomber.has_input()  # its NOPs are still being worked on
+    bystander.pub("t", b"meanwhile")
+    assert not bomber.has_input()  # nsqd is still at its NOPs
     bomber.expect_ok()
 
 
@@ -388,10 +388,16 @@ def publish(nsqd: NsqdHarness, context: ssl.SSLContext) -> tuple[int, bytes]:
         connection.close()
 
 
+def plain_http(nsqd: NsqdHarness) -> HttpClient:
+    address = nsqd.nsqd.http_address
+    assert address is not None
+    return HttpClient(address)
+
+
 def check_plain_http_is_refused(nsqd: NsqdHarness) -> None:
     address = nsqd.nsqd.https_address
     assert isinstance(address, tuple)
-    answer = HttpClient(nsqd.http_address).request("POST", "/pub?topic=t", b"in clear")
+    answer = plain_http(nsqd).request("POST", "/pub?topic=t", b"in clear")
     assert (answer.status, answer.text) == (403, f'{{"message": "TLS_REQUIRED", "https_port": {address[1]}}}')
 
 
@@ -403,7 +409,7 @@ def test_require_closes_plain_http_and_takes_any_certificate_on_https(
     check_plain_http_is_refused(nsqd)
     for certificate in (certificates.signed, certificates.self_signed, certificates.untrusted):
         assert publish(nsqd, certificates.client(certificate)) == (200, b"OK")
-    with pytest.raises(OSError, match=r"(?i)alert|EOF|reset|closed"):
+    with pytest.raises(CUT_OFF):
         publish(nsqd, certificates.client())
 
 
@@ -414,7 +420,7 @@ def test_require_verify_closes_plain_http_and_verifies_on_https(
     nsqd = start_secure(tls_client_auth_policy="require-verify")
     check_plain_http_is_refused(nsqd)
     for certificate in (None, certificates.untrusted, certificates.self_signed):
-        with pytest.raises(OSError, match=r"(?i)alert|EOF|reset|closed"):
+        with pytest.raises(CUT_OFF):
             publish(nsqd, certificates.client(certificate))
     assert publish(nsqd, certificates.client(certificates.signed)) == (200, b"OK")
 
@@ -422,7 +428,7 @@ def test_require_verify_closes_plain_http_and_verifies_on_https(
 @pytest.mark.conformance(202)
 def test_plain_http_stays_open_where_tls_is_required_for_the_rest(start_secure: StartNsqd) -> None:
     nsqd = start_secure(tls_client_auth_policy="require-verify", tls_required=TlsRequired.TCP_HTTPS)
-    answer = HttpClient(nsqd.http_address).request("POST", "/pub?topic=t", b"in clear")
+    answer = plain_http(nsqd).request("POST", "/pub?topic=t", b"in clear")
     assert (answer.status, answer.body) == (200, b"OK")
 
 

@@ -8,18 +8,60 @@ import pytest
 
 from emberq.http.limits import DISCARD_BYTES
 from tests.http.harness import HttpHarness
-from tests.http.raw_client import RawClient, chunked, request
+from tests.http.raw_client import RawClient, chunked, cut_answers, request
 from tests.http.site import MAX_ECHO_BYTES, MAX_UPLOAD_BYTES
 
 # Heads.
 
 
-@pytest.mark.parametrize("line", [b"GET /ping HTTP/2.0", b"GET /ping"])
+@pytest.mark.parametrize("line", [b"GET /ping HTTP/2.0", b"GET /ping HTTP/0.9"])
 def test_other_versions_are_not_supported(client: RawClient, line: bytes) -> None:
     client.send(line + b"\r\nHost: x\r\n\r\n")
     answer = client.read_answer()
-    assert answer.status in (400, 505)
+    assert answer.error == (505, "VERSION_NOT_SUPPORTED")
     assert answer.closes
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        b"nonsense\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a TLS greeting
+        b"  V2",  # an NSQ client at the wrong port
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",  # an HTTP/2 greeting
+        b"GET /ping HTTP/1.1\r\nNo colon\r\n\r\n",
+        b"GET /ping HTTP/1.1\r\nHost: x\r\n folded: y\r\n\r\n",
+        b"GET /ping HTTP/1.1\r\nHost: x\x00\r\n\r\n",
+        b"GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+    ],
+)
+def test_a_malformed_request_is_refused_and_is_the_last(server: HttpHarness, malformed: bytes) -> None:
+    client = server.connect()
+    client.send(request("GET", "/ping") + malformed + request("POST", "/topic/create"))
+    client.send_eof()
+    first, second = cut_answers(client.read_to_end())
+    assert first.body == b"OK"
+    assert second.error == (400, "INVALID_REQUEST")
+    assert second.closes
+    assert len(server.site.seen) == 1
+
+
+def test_a_body_encoded_otherwise_than_in_chunks_is_not_supported(client: RawClient) -> None:
+    client.send(request("POST", "/echo", content_length="", transfer_encoding="gzip, chunked"))
+    assert client.read_answer().error == (501, "TRANSFER_ENCODING_NOT_SUPPORTED")
+
+
+def test_blank_lines_before_a_request_are_ignored(client: RawClient) -> None:
+    for blank in (b"\r\n", b"\r\n\r\n", b"\r\n\r\n\r\n"):
+        client.send(blank)
+        assert client.ask("GET", "/ping").body == b"OK"
+        client.send(blank + request("POST", "/echo", b"x"))
+        assert client.read_answer().body == b"x"
 
 
 def test_http_1_1_needs_one_host(server: HttpHarness) -> None:
@@ -41,6 +83,7 @@ def test_an_offer_of_http_2_is_ignored(client: RawClient) -> None:
     assert client.read_answer().body == b"GET / HTTP/1.1\r\n\r\n"
     assert client.read_answer().body == b"OK"
     assert client.ask("GET", "/config/id", **offer).json == {"option": "id"}
+    assert client.ask("GET", "/ping", **(offer | {"connection": "upgrade, close"})).closes
 
 
 def test_the_server_is_no_proxy(client: RawClient) -> None:
@@ -70,12 +113,12 @@ def test_a_head_beyond_the_limits_is_refused(client: RawClient, head: bytes) -> 
 
 
 @pytest.mark.parametrize(
-    "start", [b"GET /ping HTTP/1.1\r\nX: ", b"GET /", b"GET /ping HTTP/1.1\r\nHost: x\r\nX:" + b" " * 9]
+    ("start", "more"), [(b"GET /", b"x"), (b"GET /ping HTTP/1.1\r\nX:", b"x"), (b"GET /ping HTTP/1.1\r\nX:", b" ")]
 )
-def test_a_head_without_end_is_refused_in_time(client: RawClient, start: bytes) -> None:
+def test_a_head_without_end_is_refused_in_time(client: RawClient, start: bytes, more: bytes) -> None:
     client.send(start)
     for _ in range(9):
-        client.send_what_fits(b" " * 16_384 if start.endswith(b" ") else b"x" * 16_384)
+        client.send_what_fits(more * 16_384)
     assert client.read_answer().error == (431, "HEADER_TOO_BIG")
 
 

@@ -134,7 +134,7 @@ def test_versions_below_the_lowest_are_refused(
             shake_hands(tls, client)
 
 
-def test_weak_signatures_are_allowed_only_with_old_versions(authority: Authority, server: KeyPair) -> None:
+def test_suites_with_sha1_are_allowed_only_with_old_versions(authority: Authority, server: KeyPair) -> None:
     client = client_context(authority.path)
     client.set_ciphers("ECDHE-ECDSA-AES128-SHA")
     client.maximum_version = ssl.TLSVersion.TLSv1_2

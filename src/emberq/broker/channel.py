@@ -20,7 +20,7 @@ from emberq.broker.deferred import Deferred
 from emberq.broker.error import ExitingError, NotInFlightError, NotOwnerError, StoreError, TooManyConsumersError
 from emberq.broker.in_flight import InFlight, Run
 from emberq.broker.latency import LatencyConfig
-from emberq.broker.queue import HealthReport, MessageQueue
+from emberq.broker.queue import UNREADABLE_RETRY_NS, HealthReport, MessageQueue
 from emberq.broker.stats import ChannelStats
 from emberq.broker.store import Store
 from emberq.broker.subscriber import Locality, Subscriber
@@ -79,7 +79,8 @@ class Channel:
         self.latency = latency.new_window(clock)
         """How long messages took to be finished; None when nobody wants to know."""
         self._deferred = Deferred()
-        self._subscribers: list[Subscriber] = []
+        self._subscribers: dict[Subscriber, None] = {}
+        """An ordered set."""
         self._abandoned: list[InFlight] = []
         """What consumers that have left still hold, until it times out."""
         self._ready: tuple[deque[Subscriber], ...] = tuple(deque() for _ in Locality)
@@ -107,12 +108,14 @@ class Channel:
 
     def put(self, span: Span) -> None:
         """Take in messages that were published; StoreError when the disk refuses some."""
-        self.message_count += span.stop - span.start
+        count = span.stop - span.start
         try:
             self._queue.put(span)
         except DiskWriteError as failure:
+            self.message_count += failure.stored_count
             self.pump()
-            raise StoreError(str(failure)) from failure
+            raise StoreError(str(failure), stored_count=failure.stored_count) from failure
+        self.message_count += count
         zone_line, region_line, global_line = self._ready
         if global_line or zone_line or region_line or self._hands_over_only:
             self.pump()
@@ -126,14 +129,6 @@ class Channel:
         self._deferred.add(span, due_ns=due_ns)
         self._alarm.set_earlier(due_ns)
 
-    def _put_again(self, spans: list[Span]) -> None:
-        """Return messages to the queue. They are nobody's any more, so the disk's refusal can only be logged."""
-        for span in spans:
-            try:
-                self._queue.put(span.compact())
-            except DiskWriteError as failure:
-                _log.error("CHANNEL(%s): failed to requeue %d messages - %s", self.name, span.count, failure)
-
     # Messages out.
 
     def pump(self) -> None:
@@ -145,23 +140,25 @@ class Channel:
 
     def _share_out(self) -> None:
         zone_line, region_line, global_line = self._ready
+        turns_left = share = 0
+        served: deque[Subscriber] | None = None
         while line := zone_line or region_line or global_line:
             depth = self._queue.depth
             if not depth:
                 return
+            if not turns_left or line is not served:  # a new round: everyone in the line gets the same
+                served, turns_left = line, len(line)
+                share = -(-depth // turns_left)
+            turns_left -= 1
             subscriber = line.popleft()
-            window = subscriber.window
-            if window <= 0:
-                subscriber.queued = False
-                continue
-            share = -(-depth // (len(line) + 1))
-            progress = self._hand_over(subscriber, min(window, share))
+            progress = subscriber.window <= 0 or self._hand_over(subscriber, min(subscriber.window, share))
             if subscriber.window > 0:
                 line.append(subscriber)
             else:
                 subscriber.queued = False
             if not progress:
-                return  # what the depth promises cannot be read just now
+                self._alarm.set_earlier(self._clock.monotonic_ns() + UNREADABLE_RETRY_NS)
+                return
 
     def _hand_over(self, subscriber: Subscriber, count: int) -> bool:
         """Give a subscriber up to `count` messages; whether the queue gave any."""
@@ -224,15 +221,20 @@ class Channel:
         """Let a consumer join. It gets nothing before it says how much it wants."""
         if self._exiting:
             raise ExitingError
+        if subscriber in self._subscribers:
+            return
         if 0 < self._max_consumers <= len(self._subscribers):
             raise TooManyConsumersError(self.topic_name, self.name, limit=self._max_consumers)
-        self._subscribers.append(subscriber)
+        self._subscribers[subscriber] = None
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """A consumer left. What it held stays in flight until it times out."""
         if subscriber not in self._subscribers:
             return
-        self._subscribers.remove(subscriber)
+        del self._subscribers[subscriber]
+        if subscriber.queued:
+            self._ready[subscriber.locality].remove(subscriber)
+            subscriber.queued = False
         subscriber.ready_count = 0
         if subscriber.in_flight.count:
             self._abandoned.append(subscriber.in_flight)
@@ -287,10 +289,7 @@ class Channel:
         if delay_ns > 0:
             self._defer(span.compact(), self._clock.monotonic_ns() + delay_ns)
         else:
-            try:
-                self._queue.put(span.compact())
-            except DiskWriteError as failure:
-                raise StoreError(str(failure)) from failure
+            self._queue.put_again(span.compact())
         self._join_line(subscriber)
 
     def touch(self, subscriber: Subscriber, message_id: bytes, *, msg_timeout_ns: int) -> None:
@@ -314,7 +313,8 @@ class Channel:
         for in_flight in self._abandoned:
             self._time_out(in_flight, now_ns)
         self._abandoned = [in_flight for in_flight in self._abandoned if in_flight.count]
-        self._put_again(self._deferred.take_due(now_ns))
+        for span in self._deferred.take_due(now_ns):
+            self._queue.put_again(span)
         self._alarm.set(self._next_due_ns())
         self.pump()
 
@@ -323,7 +323,8 @@ class Channel:
             return False
         overdue = in_flight.take_overdue(now_ns)
         self.timeout_count += sum(span.count for span in overdue)
-        self._put_again(overdue)
+        for span in overdue:
+            self._queue.put_again(span.compact())
         return bool(overdue)
 
     def _next_due_ns(self) -> int:
@@ -377,9 +378,12 @@ class Channel:
         due_times = {span.ids()[0]: due_ns + offset_ns for due_ns, span in deferred}
         try:
             self._queue.close([*in_flight, *(span for _, span in deferred)])
-            self._store.save_times(self._storage_name, "due", {**self._restored_due_ns, **due_times})
         except StorageError as failure:
             _log.error("CHANNEL(%s): failed to write messages to disk - %s", self.name, failure)
+        try:
+            self._store.save_times(self._storage_name, "due", {**self._restored_due_ns, **due_times})
+        except StorageError as failure:
+            _log.error("CHANNEL(%s): failed to write due times to disk - %s", self.name, failure)
 
     def _close_consumers(self) -> None:
         for subscriber in list(self._subscribers):

@@ -3,6 +3,7 @@
     BrokerError
     ├── ExitingError             the topic or channel is being deleted, or the broker is shutting down
     ├── StoreError               the disk refused to take a message
+    │   └── GateClosedError      no message is taken, because it soon would
     ├── TooManyConsumersError    the channel is full
     ├── NotInFlightError         an answer to a message that is not in flight
     └── NotOwnerError            an answer to a message that is in flight to somebody else
@@ -25,7 +26,15 @@ class ExitingError(BrokerError):
 
 
 class StoreError(BrokerError):
-    """Not all of it could be stored."""
+    """Only the first `stored_count` messages could be stored."""
+
+    def __init__(self, reason: str, *, stored_count: int = 0) -> None:
+        super().__init__(reason)
+        self.stored_count = stored_count
+
+
+class GateClosedError(StoreError):
+    """Nothing is taken for now, lest the disk fill up."""
 
 
 class TooManyConsumersError(BrokerError):

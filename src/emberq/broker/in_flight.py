@@ -71,7 +71,7 @@ class InFlight:
         if count >= _MIN_RUN:
             self._runs.append(run)
         else:
-            self._singles.update(dict.fromkeys(run.batch.ids(run.start, run.stop), run))
+            self._add_singly(run)
 
     def finish(self, lines: bytes, latency: LatencyWindow | None = None) -> list[bytes]:
         """Forget the messages that these FIN lines name; the ids that are not in flight here.
@@ -119,8 +119,14 @@ class InFlight:
     def _break_up(self) -> None:
         """From now on every message stands on its own."""
         for run in self._runs:
-            self._singles.update(dict.fromkeys(run.batch.ids(run.start, run.stop), run))
+            self._add_singly(run)
         self._runs.clear()
+
+    def _add_singly(self, run: Run) -> None:
+        before = len(self._singles)
+        self._singles.update(dict.fromkeys(run.batch.ids(run.start, run.stop), run))
+        # A crash may leave a message on disk twice; both are one here, and one answer settles it.
+        self.count -= run.stop - run.start - (len(self._singles) - before)
 
     def take(self, message_id: bytes) -> Span | None:
         """Remove one message; None when it is not in flight here."""

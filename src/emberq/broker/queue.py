@@ -6,16 +6,23 @@ are served in turn, because the ones on disk may be older or younger than the on
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 
+from emberq.base.clock import NS_PER_SECOND
 from emberq.broker.batch import Span, spans_of_records
 from emberq.storage.backend import Backend
 from emberq.storage.errors import DiskWriteError
 from emberq.wire.message import Message
 
+UNREADABLE_RETRY_NS = NS_PER_SECOND
+"""When to try again if the disk cannot be read although messages lie there: it may only be short of descriptors."""
+
 HealthReport = Callable[[str | None], None]
 """Told the outcome of each write to disk: None, or what went wrong."""
+
+_log = logging.getLogger(__name__)
 
 
 class MessageQueue:
@@ -27,7 +34,7 @@ class MessageQueue:
         self._report_health = report_health
         self._memory: deque[Span] = deque()
         self._memory_count = 0
-        """Messages in `_memory`; never above `_capacity`, except for what `put_back` returned."""
+        """Messages in `_memory`; never above `_capacity`, except for what came by `put_again` or `put_back`."""
         self._disk_is_next = False
 
     @property
@@ -60,6 +67,17 @@ class MessageQueue:
             self._write(span)
         except DiskWriteError as failure:
             raise DiskWriteError(str(failure), stored_count=failure.stored_count + max(room, 0)) from failure
+
+    def put_again(self, span: Span) -> None:
+        """Append messages that were taken in before, which must not be lost: if the disk refuses, memory keeps them."""
+        count = span.count
+        try:
+            self.put(span)
+        except DiskWriteError as failure:
+            span.start = span.stop - (count - failure.stored_count)
+            _log.error("failed to write %d messages to disk, keeping them in memory - %s", span.count, failure)
+            self._memory.append(span)
+            self._memory_count += span.count
 
     def put_back(self, span: Span) -> None:
         """Return what was taken and not used, to the front."""

@@ -15,12 +15,12 @@ from emberq.base.clock import Clock
 from emberq.base.timers import Timers
 from emberq.broker.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Batch, PublishedBatch, Span, cut
 from emberq.broker.channel import NO_LATENCY_KEPT, Channel
-from emberq.broker.error import ExitingError, StoreError
+from emberq.broker.error import ExitingError, GateClosedError, StoreError
 from emberq.broker.gate import PublishGate
 from emberq.broker.ids import IdSource
 from emberq.broker.latency import LatencyConfig
 from emberq.broker.layout import PUBLISHED_HEADER_BYTES
-from emberq.broker.queue import HealthReport, MessageQueue
+from emberq.broker.queue import UNREADABLE_RETRY_NS, HealthReport, MessageQueue
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import Store
 from emberq.storage.errors import DiskWriteError, StorageError
@@ -104,16 +104,26 @@ class Topic:
 
         StoreError when the disk refuses some of them; those before are kept.
         """
-        count = len(ends)
-        if len(blob) > MAX_BATCH_BYTES or count > MAX_BATCH_COUNT:
-            for piece_blob, piece_ends in cut(blob, ends):
-                self.publish(piece_blob, piece_ends)
+        if not ends:
             return
-        batch = self._batch(blob, ends)
-        if self._flows:
-            self._copy(batch, 0, count)
+        if len(blob) <= MAX_BATCH_BYTES and len(ends) <= MAX_BATCH_COUNT:
+            self._publish_batch(blob, ends)
         else:
-            self._keep(batch)
+            for piece_blob, piece_ends in cut(blob, ends):
+                self._publish_batch(piece_blob, piece_ends)
+
+    def _publish_batch(self, blob: bytes, ends: Sequence[int]) -> None:
+        batch = self._batch(blob, ends)
+        count = batch.count
+        try:
+            if self._flows:
+                self._copy(batch, 0, count)
+            else:
+                self._keep(batch)
+        except StoreError as refusal:
+            self.message_count += refusal.stored_count
+            self.message_bytes += batch.body_bytes(0, refusal.stored_count)
+            raise
         self.message_count += count
         self.message_bytes += len(blob) - PUBLISHED_HEADER_BYTES * count
 
@@ -123,8 +133,10 @@ class Topic:
         if self._flows:
             self._copy_deferred(Span(batch, 0, 1), delay_ns)
         else:
-            self._delays_ns[batch.ids(0, 1)[0]] = delay_ns
+            depth = self._queue.depth
             self._keep(batch)
+            if self._queue.depth > depth:  # an ephemeral topic may have dropped it
+                self._delays_ns[batch.ids(0, 1)[0]] = delay_ns
         self.message_count += 1
         self.message_bytes += len(blob) - PUBLISHED_HEADER_BYTES
 
@@ -132,7 +144,7 @@ class Topic:
         if self._exiting:
             raise ExitingError
         if self._gate.reason is not None:
-            raise StoreError(self._gate.reason)
+            raise GateClosedError(self._gate.reason)
         wall_ns = self._clock.wall_ns()
         return PublishedBatch(blob, ends, self._ids.reserve(len(ends), wall_ns), wall_ns)
 
@@ -144,9 +156,7 @@ class Topic:
         try:
             self._queue.put(Span(batch, 0, batch.count))
         except DiskWriteError as failure:
-            self.message_count += failure.stored_count
-            self.message_bytes += batch.body_bytes(0, failure.stored_count)
-            raise StoreError(str(failure)) from failure
+            raise StoreError(str(failure), stored_count=failure.stored_count) from failure
         finally:
             batch.forget_records()
             self._update_flow()
@@ -158,7 +168,8 @@ class Topic:
             try:
                 channel.put(Span(batch, start, stop, 0))
             except StoreError as failure:
-                refused = failure
+                if refused is None or failure.stored_count < refused.stored_count:
+                    refused = failure
         batch.forget_records()
         if refused is not None:
             raise refused
@@ -176,15 +187,17 @@ class Topic:
         self._update_flow()
 
     def _move_portion(self) -> None:
-        moved = 0
-        while moved < PORTION_COUNT:
-            span = self._queue.take(max_count=PORTION_COUNT - moved, max_bytes=PORTION_BYTES)
+        moved = moved_bytes = retry_ns = 0
+        while moved < PORTION_COUNT and moved_bytes < PORTION_BYTES:
+            span = self._queue.take(max_count=PORTION_COUNT - moved, max_bytes=PORTION_BYTES - moved_bytes)
             if span is None:
-                return
+                retry_ns = UNREADABLE_RETRY_NS  # only if the queue says that there is more
+                break
             moved += span.count
+            moved_bytes += span.batch.body_bytes(span.start, span.stop)
             self._move_span(span)
         if self._queue.depth:
-            self._move_alarm.set(self._clock.monotonic_ns())
+            self._move_alarm.set(self._clock.monotonic_ns() + retry_ns)
 
     def _move_span(self, span: Span) -> None:
         parts = [span]
@@ -275,9 +288,12 @@ class Topic:
             channel.close()
         try:
             self._queue.close([])
-            self._store.save_times(self.name, "delay", self._delays_ns)
         except StorageError as failure:
             _log.error("TOPIC(%s): failed to write messages to disk - %s", self.name, failure)
+        try:
+            self._store.save_times(self.name, "delay", self._delays_ns)
+        except StorageError as failure:
+            _log.error("TOPIC(%s): failed to write delays to disk - %s", self.name, failure)
 
     def stats(self) -> TopicStats:
         """What the topic holds now."""

@@ -34,12 +34,12 @@ from emberq.base.address import TcpAddress
 from emberq.base.clock import NS_PER_MS
 from emberq.base.duration import format_duration
 from emberq.base.timers import NEVER
-from emberq.http.compression import compressed
+from emberq.http.compression import compressed, is_worth_compressing
 from emberq.http.environment import Environment, answer_to
-from emberq.http.exchange import Ending, Exchange
-from emberq.http.limits import ANSWER_COST_BYTES, COMPRESS_BYTES, SLICE_BYTES, TURN_BYTES
+from emberq.http.exchange import CLOSE, Exchange
+from emberq.http.limits import ANSWER_COST_BYTES, SLICE_BYTES, TURN_BYTES
 from emberq.http.message import Request, Response
-from emberq.http.reader import UNKNOWN_NS, Phase, RequestReader
+from emberq.http.reader import BETWEEN, BODY, HEAD, UNKNOWN_NS, RequestReader
 
 RUNNING, BLOCKED, TURN, CLOSED = 1, 2, 4, 8
 """Why a connection is held back: bits of `Connection._holds`."""
@@ -239,16 +239,18 @@ class Connection(asyncio.Protocol):
             answer = route.handler(exchange.request)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client must get an answer
             answer = answer_to(error, exchange.request)
-        if isinstance(answer, Response):
+        if isinstance(answer, Response) and not is_worth_compressing(answer, exchange.request):
             self._send(exchange, answer, started_ns)
         else:
             self._holds |= RUNNING
             self._environment.start(self._answer_later(exchange, answer, started_ns))
 
-    async def _answer_later(self, exchange: Exchange, work: Awaitable[Response], started_ns: int) -> None:
+    async def _answer_later(self, exchange: Exchange, work: Response | Awaitable[Response], started_ns: int) -> None:
         """Wait for a handler. It is not stopped when its client goes away, or its work would stay half done."""
         try:
-            answer = await work
+            answer = work if isinstance(work, Response) else await work
+            if is_worth_compressing(answer, exchange.request):
+                answer = await compressed(answer)
         except asyncio.CancelledError:
             self._transport.abort()
             raise
@@ -257,21 +259,19 @@ class Connection(asyncio.Protocol):
         if self._is_lost:
             return
         if self._environment.is_closing:
-            exchange.ending = Ending.CLOSE
+            exchange.ending = CLOSE
         self._send(exchange, answer, started_ns)
         self._flush()
         self._release(RUNNING)
 
     def _send(self, exchange: Exchange, response: Response, started_ns: int) -> None:
         """Put an answer into the output."""
-        if len(response.body) >= COMPRESS_BYTES:
-            response = compressed(response, exchange.request)
         body = response.body if exchange.request.method != "HEAD" else b""
         self._output += (response.head, self._environment.endings()[exchange.ending], body)
         self._turn_bytes += len(body) + ANSWER_COST_BYTES
         if self._turn_bytes > TURN_BYTES:
             self._holds |= TURN
-        if exchange.ending == Ending.CLOSE:
+        if exchange.ending is CLOSE:
             self._holds |= CLOSED
             self._lingers = exchange.has_unread_body
         if exchange.route is None or not exchange.route.quiet:
@@ -295,7 +295,7 @@ class Connection(asyncio.Protocol):
             self._close()
         elif self._holds & TURN:
             asyncio.get_running_loop().call_soon(self._release, TURN)
-        elif self._reader.phase is not Phase.BETWEEN and self._reader.since_ns == UNKNOWN_NS:
+        elif self._reader.phase is not BETWEEN and self._reader.since_ns == UNKNOWN_NS:
             self._reader.since_ns = self._now_ns
             self._alarm.set_earlier(self._deadline_ns())
 
@@ -333,9 +333,9 @@ class Connection(asyncio.Protocol):
             return self._blocked_since_ns + limits.write_timeout_ms * NS_PER_MS
         if self._holds:
             return NEVER
-        if reader.phase is Phase.HEAD:
+        if reader.phase is HEAD:
             return reader.since_ns + limits.header_timeout_ms * NS_PER_MS
-        if reader.phase is Phase.BODY:
+        if reader.phase is BODY:
             return reader.since_ns + limits.body_timeout_ms * NS_PER_MS
         return self._idle_since_ns + limits.idle_timeout_ms * NS_PER_MS
 
@@ -345,7 +345,7 @@ class Connection(asyncio.Protocol):
             self._alarm.set(deadline_ns)
         elif self._closing_since_ns != NEVER or self._holds & BLOCKED:
             self._abort_without_progress(now_ns)
-        elif self._reader.phase is Phase.BETWEEN:
+        elif self._reader.phase is BETWEEN:
             self._close()
         else:
             self._reader.time_out()

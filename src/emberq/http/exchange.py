@@ -18,6 +18,10 @@ class Ending(enum.IntEnum):
     """It stays open, which a client of HTTP/1.0 has to be told."""
 
 
+# Looking a member up in its class takes as long as a call, and these are needed for every request.
+KEEP, CLOSE = Ending.KEEP, Ending.CLOSE
+
+
 class Exchange:
     """A request that can be answered: by the route's handler, or by `refusal` if that is set."""
 

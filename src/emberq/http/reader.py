@@ -30,9 +30,9 @@ from typing import NoReturn
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from emberq.http.environment import Environment
-from emberq.http.exchange import Ending, Exchange
+from emberq.http.exchange import CLOSE, KEEP, Ending, Exchange
 from emberq.http.head_cache import MAX_HEAD_BYTES, KnownHead
-from emberq.http.limits import DISCARD_BYTES
+from emberq.http.limits import DISCARD_BYTES, SLICE_BYTES
 from emberq.http.message import HttpError, Request, Response
 from emberq.http.upgrade import head_without_upgrade
 
@@ -49,6 +49,10 @@ class Phase(enum.Enum):
     """Nothing of the next request has arrived."""
     HEAD = enum.auto()
     BODY = enum.auto()
+
+
+# Looking a member up in its class takes as long as a call, and these are needed for every request.
+BETWEEN, HEAD, BODY = Phase.BETWEEN, Phase.HEAD, Phase.BODY
 
 
 class _Stop(Exception):
@@ -92,7 +96,7 @@ class RequestReader:
         self._is_tls = is_tls
         self._parser = HttpRequestParser(self)
 
-        self.phase = Phase.BETWEEN
+        self.phase = BETWEEN
         self.since_ns = UNKNOWN_NS
         """A note of the owner, since when it has seen the current phase; forgotten with every new one."""
         self.is_finished = False
@@ -125,20 +129,20 @@ class RequestReader:
 
     def feed(self, data: bytes | memoryview) -> None:
         """Read a slice of the stream; the requests that it completes are delivered."""
-        if self.phase is Phase.BETWEEN and isinstance(data, bytes):
+        if self.phase is BETWEEN and isinstance(data, bytes):
             data = self._take_known(data)
         if data:
             self._parse(data)
 
     def feed_eof(self) -> None:
         """The client sends no more. A request whose body it broke off is answered, for it may still be listening."""
-        if self.phase is Phase.BODY and not self.is_finished:
+        if self.phase is BODY and not self.is_finished:
             self._exchange.refusal = HttpError(500, "INTERNAL_ERROR").response()
             self._deliver_last()
 
     def time_out(self) -> None:
         """The client has taken too long for the request it has begun."""
-        if self.phase is Phase.BODY:
+        if self.phase is BODY:
             self._exchange.refusal = HttpError(408, "REQUEST_TIMEOUT").response()
             self._exchange.has_unread_body = True
             self._deliver_last()
@@ -174,7 +178,7 @@ class RequestReader:
             body if route.max_body_bytes else b"", remote_address=self._remote_address, is_tls=self._is_tls
         )
         refusal = self._environment.guarded(request)
-        self._deliver(Exchange(request, ending=Ending.KEEP, route=route, refusal=refusal))
+        self._deliver(Exchange(request, ending=KEEP, route=route, refusal=refusal))
 
     def _parse_new_head(self, data: bytes, head_end: int) -> bytes:
         """Let the parser read the head alone, so that what it finds is what just these bytes say; returns the rest."""
@@ -184,14 +188,6 @@ class RequestReader:
         self._parse(self._new_head)
         self._new_head = None
         return data[head_end:]
-
-    def _learn(self, head: bytes) -> None:
-        exchange = self._exchange
-        is_plain = exchange.refusal is None and exchange.ending is Ending.KEEP
-        if is_plain and exchange.route is not None and self._headers.keys().isdisjoint(_NOT_LEARNED):
-            request = exchange.request.repeated(b"", remote_address="", is_tls=False)
-            body_bytes = int(self._headers.get(b"content-length", 0))
-            self._environment.known_heads.learn(head, KnownHead(request, exchange.route, body_bytes))
 
     # The parser and its callbacks.
 
@@ -207,11 +203,11 @@ class RequestReader:
         except HttpParserError as error:
             self._on_parser_error(error)
         else:
-            if self.phase is not Phase.BETWEEN:
+            if self.phase is not BETWEEN:
                 self._count_quiet(len(data))
 
     def on_message_begin(self) -> None:
-        self.phase = Phase.HEAD
+        self.phase = HEAD
         self.since_ns = UNKNOWN_NS
         self._target = b""
         self._headers = {}
@@ -222,7 +218,7 @@ class RequestReader:
         self._target += piece
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.phase is Phase.BODY:
+        if self.phase is BODY:
             return  # a trailer; none means anything to us
         self._header_count += 1
         self._header_bytes += len(name) + len(value)
@@ -240,12 +236,12 @@ class RequestReader:
             self._declines_upgrade = True
             return
         self._check_head()
-        self.phase = Phase.BODY
+        self.phase = BODY
         self.since_ns = UNKNOWN_NS
         self._exchange = self._open_exchange()
         self._prepare_for_body()
         if self._new_head is not None:
-            self._learn(self._new_head)
+            self._environment.known_heads.learn(self._new_head, self._exchange, self._headers)
 
     def on_body(self, piece: bytes) -> None:
         self._quiet_bytes = 0
@@ -266,13 +262,13 @@ class RequestReader:
     def on_message_complete(self) -> None:
         if self._declines_upgrade:
             return
-        self.phase = Phase.BETWEEN
+        self.phase = BETWEEN
         self.owes_continue = False
         exchange = self._exchange
         if self._body:
             exchange.request.body = bytes(self._body)
             self._body = b""
-        self.is_finished = exchange.ending is Ending.CLOSE
+        self.is_finished = exchange.ending is CLOSE
         self._deliver(exchange)
 
     # Heads.
@@ -312,10 +308,10 @@ class RequestReader:
     def _ending(self) -> Ending:
         parser = self._parser
         if not parser.should_keep_alive() or parser.should_upgrade():  # only CONNECT still is an upgrade here
-            return Ending.CLOSE
+            return CLOSE
         if b"connection" in self._headers and parser.get_http_version() == "1.0":
             return Ending.KEEP_OLD
-        return Ending.KEEP
+        return KEEP
 
     def _replay_without_upgrade(self) -> None:
         """Let a fresh parser read the head again, without the offer to upgrade."""
@@ -376,7 +372,7 @@ class RequestReader:
 
     def _deliver_refusal(self, status: int, message: str) -> None:
         request = Request("-", "-", remote_address=self._remote_address, is_tls=self._is_tls)
-        self._exchange = Exchange(request, ending=Ending.CLOSE, refusal=HttpError(status, message).response())
+        self._exchange = Exchange(request, ending=CLOSE, refusal=HttpError(status, message).response())
         self._exchange.has_unread_body = True
         self._deliver_last()
 
@@ -384,7 +380,7 @@ class RequestReader:
         self.is_finished = True
         self.owes_continue = False
         self._body = b""
-        self._exchange.ending = Ending.CLOSE
+        self._exchange.ending = CLOSE
         self._deliver(self._exchange)
 
     def _on_parser_error(self, error: HttpParserError) -> None:
@@ -396,11 +392,9 @@ class RequestReader:
         self._deliver_refusal(400, "INVALID_REQUEST")
 
     def _count_quiet(self, size_bytes: int) -> None:
-        """Bound what the parser holds; see `_quiet_bytes`. Twice the limit, for it also counts blanks and line ends."""
+        """Bound what the parser holds; see `_quiet_bytes`. There are blanks and line ends in it, hence twice the limit,
+        and maybe a slice of which only the start was a body.
+        """
         self._quiet_bytes += size_bytes
-        if self._quiet_bytes > 2 * self._environment.limits.max_header_bytes:
+        if self._quiet_bytes > 2 * self._environment.limits.max_header_bytes + SLICE_BYTES:
             self._deliver_refusal(431, "HEADER_TOO_BIG")
-
-
-_NOT_LEARNED = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"authorization", b"cookie"})
-"""Heads with these are not remembered: what follows them is not decided by the head alone, or they hold secrets."""

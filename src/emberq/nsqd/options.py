@@ -224,6 +224,8 @@ class Options:
         tls_required = self._effective_tls_required()
         if tls_required is not TlsRequired.NO and not self.tls_cert and not self.tls_key:
             raise OptionsError("cannot require TLS client connections without TLS key and cert")
+        if self.auth_http_api and not self.auth_http_address:
+            raise OptionsError("--auth-http-api needs an --auth-http-address to ask")
         if self.auth_http_request_method not in ("get", "post"):
             raise OptionsError("--auth-http-request-method must be post or get")
         for percentile in self.e2e_processing_latency_percentile:

@@ -19,7 +19,17 @@ MAX_UNREAD_REPLY_BYTES = 1024 * 1024
 class Output:
     """The writing side of one connection. Owned by its session."""
 
-    __slots__ = ("_held", "_held_bytes", "_reading_paused", "buffer_bytes", "codec", "holds", "is_full", "transport")
+    __slots__ = (
+        "_held",
+        "_held_bytes",
+        "_is_unread",
+        "_suspended",
+        "buffer_bytes",
+        "codec",
+        "holds",
+        "is_full",
+        "transport",
+    )
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
@@ -32,7 +42,10 @@ class Output:
         """The socket does not take more for now."""
         self._held: list[bytes] = []
         self._held_bytes = 0
-        self._reading_paused = False
+        self._is_unread = False
+        """Too many answers wait for the client to read them; until it does, it is not read from."""
+        self._suspended = False
+        """The session does not want to read for now."""
 
     def reply(self, data: bytes) -> None:
         """Send what is not a message; what is held goes before it."""
@@ -64,13 +77,25 @@ class Output:
         return bool(self._held)
 
     def _stop_reading_beyond_limit(self) -> None:
-        if not self._reading_paused and self.transport.get_write_buffer_size() > MAX_UNREAD_REPLY_BYTES:
-            self._reading_paused = True
+        if not self._is_unread and self.transport.get_write_buffer_size() > MAX_UNREAD_REPLY_BYTES:
+            self._is_unread = True
             self.transport.pause_reading()
 
     def has_room(self) -> None:
         """The socket takes more again."""
         self.is_full = False
-        if self._reading_paused:
-            self._reading_paused = False
+        self._is_unread = False
+        self._read_if_wanted()
+
+    def suspend_reading(self) -> None:
+        """Leave what the client sends in the socket."""
+        self._suspended = True
+        self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._suspended = False
+        self._read_if_wanted()
+
+    def _read_if_wanted(self) -> None:
+        if not self._suspended and not self._is_unread and not self.transport.is_reading():
             self.transport.resume_reading()

@@ -172,7 +172,7 @@ class Session(asyncio.Protocol):
 
     def _suspend(self, work: Coroutine[Any, Any, None], waiting: Command | None = None) -> None:
         """Read and execute nothing until `work` is done; then go on with the command that is `waiting`."""
-        self._output.transport.pause_reading()
+        self._output.suspend_reading()
         self._suspension = self._service.spawn(self._suspended(work, waiting))
 
     async def _suspended(self, work: Coroutine[Any, Any, None], waiting: Command | None) -> None:
@@ -182,9 +182,11 @@ class Session(asyncio.Protocol):
             self._suspension = None
             self._fail(wrong)
             return
+        finally:
+            work.close()
         self._suspension = None
         if not self._closing:
-            self._output.transport.resume_reading()
+            self._output.resume_reading()
             self._resume(waiting)
 
     def _resume(self, waiting: Command | None) -> None:
@@ -210,6 +212,7 @@ class Session(asyncio.Protocol):
         self._pulse.stop()
         if self._suspension is not None:
             self._suspension.cancel()
+            self._suspension = None
         self._service.sessions.discard(self)
         if self._subscriber is not None and self._channel is not None:
             self._channel.unsubscribe(self._subscriber)

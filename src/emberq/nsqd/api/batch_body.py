@@ -17,7 +17,6 @@ from itertools import accumulate
 
 from emberq.http.message import HttpError
 from emberq.wire import error
-from emberq.wire.command import Publish
 from emberq.wire.error import FatalError
 from emberq.wire.mpub import MpubBody
 
@@ -54,15 +53,13 @@ def batch_of_records(body: bytes, *, topic: str, max_msg_size: int, max_body_siz
     """The messages of a binary body."""
     mpub = MpubBody(topic, max_msg_size=max_msg_size, max_body_size=max_body_size)
     try:
-        command = _decode(mpub, _INT32.pack(len(body)) + body)
+        command, _ = mpub.begin(_INT32.pack(len(body)) + body, 0)
     except FatalError as wrong:
-        is_body = wrong.data.startswith(error.BAD_BODY)
-        raise HttpError(413, "BAD_BODY" if is_body else "BAD_MESSAGE") from wrong
+        raise _refusal(wrong) from wrong
+    if command is None:
+        raise _refusal(mpub.eof_error())
     return command.blob, command.ends
 
 
-def _decode(mpub: MpubBody, sized_body: bytes) -> Publish:
-    command, _ = mpub.begin(sized_body, 0)
-    if command is None:
-        raise mpub.eof_error()
-    return command
+def _refusal(wrong: FatalError) -> HttpError:
+    return HttpError(413, "BAD_BODY" if wrong.data.startswith(error.BAD_BODY) else "BAD_MESSAGE")

@@ -1,5 +1,6 @@
 """Who may publish and subscribe to what, as the authorization servers say.
 
+    pattern      regular expressions, as the servers write them
     permission   the answer of a server, checked and turned into a decision per topic and channel (no I/O)
     authorizer   puts the question to the servers
     connection   what one TCP connection may do: AUTH, and the check ahead of SUB, PUB, MPUB and DPUB

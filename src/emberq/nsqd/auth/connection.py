@@ -32,10 +32,6 @@ from emberq.wire import error
 from emberq.wire.error import FatalError
 from emberq.wire.name import quote
 
-AUTH_FIRST = b"E_AUTH_FIRST"
-AUTH_FAILED = b"E_AUTH_FAILED"
-UNAUTHORIZED = b"E_UNAUTHORIZED"
-
 
 class ConnectionAuth:
     """The authorization of one connection, where authorization servers are configured. Owned by its session."""
@@ -77,14 +73,14 @@ class ConnectionAuth:
         self._secret, self._peer = secret, peer
         await self.refresh()
         if not self.is_authorized:
-            raise FatalError(UNAUTHORIZED, b"AUTH no authorizations found")
+            raise FatalError(error.UNAUTHORIZED, b"AUTH no authorizations found")
 
     async def refresh(self) -> None:
         """Ask again with the secret that AUTH brought. The answer counts even if nothing is allowed any more."""
         try:
             self._authorization = await self._authorizer.authorize(self._secret, self._peer)
         except AuthFailed as failure:
-            raise FatalError(AUTH_FAILED, b"AUTH failed") from failure
+            raise FatalError(error.AUTH_FAILED, b"AUTH failed") from failure
 
     def answer(self) -> bytes:
         """The data of the frame that answers a successful AUTH."""
@@ -101,7 +97,7 @@ class ConnectionAuth:
         """
         authorization = self._authorization
         if authorization is None:
-            raise FatalError(AUTH_FIRST, b"AUTH required before %b" % verb)
+            raise FatalError(error.AUTH_FIRST, b"AUTH required before %b" % verb)
         if authorization.is_expired(self._clock.monotonic_ns()):
             return False
         if not authorization.allows(topic, channel):
@@ -125,4 +121,4 @@ class ConnectionAuth:
 
 def _refusal(verb: bytes, topic: str, channel: str) -> FatalError:
     names = b"%b %b" % (quote(topic.encode()), quote(channel.encode()))
-    return FatalError(UNAUTHORIZED, b"AUTH failed for %b on %b" % (verb, names))
+    return FatalError(error.UNAUTHORIZED, b"AUTH failed for %b on %b" % (verb, names))
