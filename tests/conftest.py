@@ -48,12 +48,23 @@ def listen_address(transport: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def start_nsqd(data_path: Path, listen_address: str) -> Iterator[StartNsqd]:
+def http_listen_address(listen_address: str) -> str:
+    """The same kind of address for HTTP."""
+    return "127.0.0.1:0" if listen_address == "127.0.0.1:0" else f"{listen_address}.http"
+
+
+@pytest.fixture
+def start_nsqd(data_path: Path, listen_address: str, http_listen_address: str) -> Iterator[StartNsqd]:
     """Starts nsqd with the given options, in this process."""
     with ExitStack() as running:
 
         def start(**options: Any) -> NsqdHarness:
-            fixed = {"data_path": str(data_path), "tcp_address": listen_address, "http_address": ""}
+            fixed = {
+                "data_path": str(data_path),
+                "tcp_address": listen_address,
+                "http_address": http_listen_address,
+                "https_address": "127.0.0.1:0",
+            }
             return running.enter_context(NsqdHarness(Options(**(fixed | options))))
 
         yield start

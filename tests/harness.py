@@ -25,7 +25,7 @@ from emberq.broker.broker import Broker
 from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
 from emberq.nsqd.daemon import Nsqd
 from emberq.nsqd.options import Options
-from tests.raw_client import MAGIC, Client
+from tests.raw_client import MAGIC, Address, Client
 
 T = TypeVar("T")
 
@@ -130,6 +130,13 @@ class NsqdHarness:
         self.call(move)
 
     # Clients and files
+
+    @property
+    def http_address(self) -> Address:
+        """Where nsqd serves HTTP."""
+        address = self.nsqd.http_address
+        assert address is not None
+        return address
 
     def connect(self, *, magic: bytes = MAGIC, receive_buffer_bytes: int = 0) -> Client:
         """A new connection, closed with the harness at the latest."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emberq.base.log import LogLevel
+from emberq.base.log import LogFormat, LogLevel
 from emberq.nsqd.options import SETTINGS, Options, OptionsError, node_id_of
 from emberq.nsqd.tls_setting import TlsRequired, TlsVersion
 
@@ -84,12 +84,28 @@ def load(tmp_path: Path, toml: str, *flags: str) -> Options:
     return Options(**SETTINGS.load([f"--config={config}", *flags]).options)
 
 
+BEYOND_NSQ = {"auth-http-api", "log-format", "min-free-bytes"}
+"""Flags that are ours alone."""
+
+
 def test_every_flag_of_nsqs_is_there_with_its_default_and_key() -> None:
-    ours = {setting.flag: (setting.shown_default, setting.key) for setting in SETTINGS}
+    ours = {
+        setting.flag: (setting.shown_default, setting.key) for setting in SETTINGS if setting.flag not in BEYOND_NSQ
+    }
     same = {flag: flag.replace("-", "_") for flag in CONTRACT}
     assert ours == {
         flag: (default, same[flag] if key is THE_SAME else key) for flag, (default, key) in CONTRACT.items()
     }
+
+
+def test_what_is_beyond_nsq_changes_nothing_for_those_who_do_not_ask_for_it() -> None:
+    options = Options()
+    assert (options.auth_http_api, options.log_format, options.min_free_bytes) == (False, LogFormat.TEXT, 64 * 2**20)
+
+
+def test_guarding_the_http_api_needs_somebody_to_ask() -> None:
+    with pytest.raises(OptionsError, match="--auth-http-api needs an --auth-http-address"):
+        Options(auth_http_api=True).validated()
 
 
 def test_every_setting_says_what_it_means() -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from emberq.nsqd.session import Session
 
 TLS_HANDSHAKE_SECONDS = 5.0
+TLS_SHUTDOWN_SECONDS = 5.0
 TOPOLOGY_EXPERIMENT = "topology-aware-consumption"
 
 
@@ -100,8 +101,9 @@ class Service:
             self._tls.context,
             server_side=True,
             ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS,
         )
-        if encrypted is None:
+        if encrypted is None or encrypted.get_extra_info("ssl_object") is None:
             raise OSError("the connection is gone")
         return encrypted
 

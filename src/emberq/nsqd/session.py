@@ -45,7 +45,7 @@ from emberq.wire.command import (
     Sub,
     Touch,
 )
-from emberq.wire.compression import Codec, CompressionError, DeflateCodec, SnappyCodec
+from emberq.wire.compression import PIECE_BYTES, Codec, CompressionError, DeflateCodec, SnappyCodec
 from emberq.wire.decoder import CommandDecoder
 from emberq.wire.error import ClientError, FatalError, SilentClose
 from emberq.wire.negotiation import ConnectionSettings, Outcome, negotiate, parse_request
@@ -72,6 +72,7 @@ class Session(asyncio.Protocol):
         "_connected_ns",
         "_decoder",
         "_delivery_settings",
+        "_is_shaking_hands",
         "_kept",
         "_output",
         "_pub_counts",
@@ -99,6 +100,8 @@ class Session(asyncio.Protocol):
         self._auth = ConnectionAuth(service.authorizer, clock=service.clock) if service.authorizer else None
         """None: everybody may do everything."""
         self._tls: TlsConnection | None = None
+        self._is_shaking_hands = False
+        """TLS is being agreed on: nothing of ours may get in between."""
         self._suspension: asyncio.Task[None] | None = None
         """What this session waits for before it goes on."""
         self._kept = b""
@@ -148,9 +151,14 @@ class Session(asyncio.Protocol):
             self._pulse.start(self._settings.heartbeat_interval_ms)
 
     def _decompress(self, codec: Codec, data: bytes) -> None:
+        """Execute what arrived compressed. A little may stand for much: others have their turn before it goes on."""
+        executed_bytes = 0
         try:
             for piece in codec.decompress(data):
                 self._execute(self._decoder.receive(piece))
+                executed_bytes += len(piece)
+                if executed_bytes > PIECE_BYTES // 2 and self._suspension is None and not self._closing:
+                    self._suspend(asyncio.sleep(0))
                 if self._closing or self._suspension is not None:
                     return  # the codec keeps what was not taken
         except CompressionError as wrong:
@@ -208,12 +216,14 @@ class Session(asyncio.Protocol):
         return False  # the loop closes the connection, after what was written has left
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
+        if self not in self._service.sessions:
+            return
+        self._service.sessions.discard(self)
         self._closing = True
         self._pulse.stop()
         if self._suspension is not None:
             self._suspension.cancel()
             self._suspension = None
-        self._service.sessions.discard(self)
         if self._subscriber is not None and self._channel is not None:
             self._channel.unsubscribe(self._subscriber)
             self._service.broker.leave(self._channel)
@@ -242,7 +252,7 @@ class Session(asyncio.Protocol):
         else:
             if Due.FLUSH in due:
                 self._output.flush()
-            if Due.HEARTBEAT in due and not self._output.is_full:
+            if Due.HEARTBEAT in due and not self._output.is_full and not self._is_shaking_hands:
                 self._output.reply(frame.HEARTBEAT)
 
     # The broker's side.
@@ -313,13 +323,16 @@ class Session(asyncio.Protocol):
 
     async def _encrypt_stream(self, outcome: Outcome) -> None:
         """Shake hands on this connection; the client is told inside TLS."""
+        self._is_shaking_hands = True
         try:
             transport = await self._service.start_tls(self._output.transport, self)
         except (OSError, TimeoutError) as failure:  # ssl.SSLError is an OSError
             _log.error("[%s] - TLS handshake failed - %s", self._remote_address, failure)
-            self.connection_lost(failure)  # the loop does not say so for a connection that never was one
+            self.connection_lost(failure)  # the loop does not always say so of a connection that TLS never became
             return
+        self._is_shaking_hands = False
         self._output.transport = transport
+        self.resume_writing()  # whatever the old transport last said, the new one is empty
         self._tls = TlsConnection.of(transport.get_extra_info("ssl_object"))
         self._decoder.tls_required = False
         self._output.reply(frame.OK)

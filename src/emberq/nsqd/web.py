@@ -41,7 +41,7 @@ class Web:
         self._scrape = scrape
         self._data_path = Path(options.data_path)
         self._guard = ApiGuard(authorizer, clock=clock) if options.auth_http_api and authorizer else None
-        table = [*routes(node), Route("GET", "/metrics", self._metrics)]
+        table = [*routes(node), Route("GET", "/metrics", self._metrics, quiet=True)]
         router = Router(table if self._guard is None else self._guard.protect(table))
         refusal = self._refuse_plain if options.tls_required is TlsRequired.YES else None
         self._http = HttpServer(router, clock=clock, timers=timers, guard=refusal)

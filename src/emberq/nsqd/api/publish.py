@@ -11,7 +11,7 @@ import struct
 
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.broker import Broker
-from emberq.broker.error import BrokerError
+from emberq.broker.error import BrokerError, GateClosedError
 from emberq.broker.topic import Topic
 from emberq.http.message import HttpError, Query, Request, Response, text
 from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, required_topic, valid_topic
@@ -50,7 +50,7 @@ class PublishApi:
             else:
                 topic.publish(blob, (len(blob),))
         except _REFUSALS as refusal:
-            raise _exiting(refusal) from refusal
+            raise _refusal(refusal) from refusal
         return _OK
 
     def publish_many(self, request: Request) -> Response:
@@ -67,7 +67,7 @@ class PublishApi:
             if ends:
                 topic.publish(blob, ends)
         except _REFUSALS as refusal:
-            raise _exiting(refusal) from refusal
+            raise _refusal(refusal) from refusal
         return _OK
 
     def _topic(self, query: Query) -> Topic:
@@ -90,7 +90,7 @@ def _is_binary(query: Query) -> bool:
     return True
 
 
-def _exiting(refusal: Exception) -> HttpError:
+def _refusal(refusal: Exception) -> HttpError:
     # A full disk refuses every publish there is: that it is full is for /ping and the log of the node's health to tell.
     _log.debug("HTTP: failed to publish - %s", refusal)
-    return HttpError(503, "EXITING")
+    return HttpError(503, "DISK_SPACE_LOW" if isinstance(refusal, GateClosedError) else "EXITING")
