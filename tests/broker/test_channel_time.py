@@ -196,6 +196,16 @@ def test_touching_one_message_leaves_the_others_their_deadline() -> None:
     assert rig.stats().timeout_count == 10
 
 
+def test_a_touch_with_a_shorter_timeout_brings_the_deadline_nearer() -> None:
+    rig = Rig()
+    consumer = rig.consumer(rdy=1, msg_timeout_ms=10_000)
+    rig.publish(b"x")
+    message = consumer.take_one()
+    rig.channel().touch(consumer.subscriber, message.id, msg_timeout_ns=NS_PER_SECOND)
+    rig.advance(ms=1000)
+    assert rig.stats().timeout_count == 1
+
+
 # Consumers that left.
 
 

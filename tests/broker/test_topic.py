@@ -269,6 +269,14 @@ def test_delays_are_remembered_only_for_messages_that_wait() -> None:
     assert len(rig.disk.times["t delay"]) == 1
 
 
+def test_delays_are_forgotten_when_the_topic_is_emptied() -> None:
+    rig = Rig()
+    rig.publish_deferred(b"dropped", delay_ms=1000)
+    rig.topic().empty()
+    rig.restart()
+    assert rig.disk.times["t delay"] == {}
+
+
 def test_delays_are_not_remembered_for_messages_that_an_ephemeral_topic_dropped() -> None:
     rig = Rig(mem_queue_size=1)
     for body in numbered(5):

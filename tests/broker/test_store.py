@@ -1,0 +1,66 @@
+"""Which files belong to which topic or channel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emberq.base.clock import ManualClock
+from emberq.base.timers import Timers
+from emberq.broker.store import DiskStore
+from emberq.storage.limits import DiskLimits
+from emberq.storage.sync import Syncer
+from tests.broker.rig import Message, stored
+from tests.broker.simulated_disk import joined
+
+MESSAGE = Message(timestamp_ns=1, attempts=0, id=b"0123456789abcdef", body=b"x")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DiskStore:
+    syncer = Syncer(clock=ManualClock(), timers=Timers(), inline=True)
+    return DiskStore(tmp_path, limits=DiskLimits(), syncer=syncer)
+
+
+@pytest.mark.parametrize("name", ["t", "t:c", "t#ephemeral:c"])
+def test_a_normal_topic_or_channel_keeps_its_messages_in_files_of_its_name(
+    store: DiskStore, tmp_path: Path, name: str
+) -> None:
+    queue = store.backend(name)
+    queue.put(joined([stored(MESSAGE)]))
+    queue.close()
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{name}.diskqueue.000000.dat",
+        f"{name}.diskqueue.meta.dat",
+    }
+    again = store.backend(name)
+    assert again.depth == 1
+    again.close()
+
+
+@pytest.mark.parametrize("name", ["t#ephemeral", "t:c#ephemeral", "t#ephemeral:c#ephemeral"])
+def test_an_ephemeral_topic_or_channel_has_no_files(store: DiskStore, tmp_path: Path, name: str) -> None:
+    queue = store.backend(name)
+    queue.put(joined([stored(MESSAGE)]))
+    store.save_times(name, "due", {MESSAGE.id: 7})
+    queue.close()
+    assert store.backend(name).depth == 0
+    assert store.load_times(name, "due") == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_times_are_kept_beside_the_messages_until_there_are_none(store: DiskStore, tmp_path: Path) -> None:
+    store.save_times("t:c", "due", {MESSAGE.id: 7})
+    store.save_times("t", "delay", {MESSAGE.id: 8})
+    assert {path.name for path in tmp_path.iterdir()} == {"t:c.diskqueue.due.dat", "t.diskqueue.due.dat"}
+    assert store.load_times("t:c", "due") == {MESSAGE.id: 7}
+    assert store.load_times("t", "delay") == {MESSAGE.id: 8}
+    store.save_times("t:c", "due", {})
+    assert store.load_times("t:c", "due") == {}
+    assert {path.name for path in tmp_path.iterdir()} == {"t.diskqueue.due.dat"}
+
+
+def test_a_moment_is_not_taken_for_a_delay(store: DiskStore) -> None:
+    store.save_times("t", "delay", {MESSAGE.id: 8})
+    assert store.load_times("t", "due") == {}
