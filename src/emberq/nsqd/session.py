@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -294,7 +295,8 @@ class Session(asyncio.Protocol):
         if self._auth is not None:
             wrong = self._auth.judge(wrong)
         if wrong.topic is not None:
-            self._service.broker.topic(wrong.topic)
+            with suppress(*_Refusal):  # it would have come into being; the client is told what else is wrong
+                self._service.broker.topic(wrong.topic)
         _log.error("[%s] - %s", self._remote_address, wrong)
         if not isinstance(wrong, SilentClose) and not self._closing:
             self._output.reply(frame.error(wrong.data))
