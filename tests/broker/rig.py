@@ -13,7 +13,8 @@ from typing import NamedTuple, Self
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
-from emberq.broker.channel import Channel
+from emberq.broker.channel import NO_LATENCY_KEPT, Channel
+from emberq.broker.latency import LatencyConfig
 from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
 from emberq.broker.store import DiskStore, Store
 from emberq.broker.subscriber import Locality, Subscriber
@@ -177,6 +178,7 @@ class Rig:
         max_msg_timeout_ms: int = 900_000,
         max_channel_consumers: int = 0,
         max_bytes_per_file: int = 100 * 1024 * 1024,
+        latency: LatencyConfig = NO_LATENCY_KEPT,
     ) -> None:
         self.clock = ManualClock()
         self.disk = SimulatedDisk()
@@ -186,6 +188,7 @@ class Rig:
             mem_queue_size=mem_queue_size,
             max_msg_timeout_ns=max_msg_timeout_ms * NS_PER_MS,
             max_channel_consumers=max_channel_consumers,
+            latency=latency,
         )
         self._start()
 

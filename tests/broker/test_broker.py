@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from emberq.broker.broker import Change
-from emberq.broker.error import ExitingError
+from emberq.broker.error import ExitingError, StoreError
 from emberq.storage.metadata import ChannelMeta, Metadata, TopicMeta
 from tests.broker.rig import Consumer, Rig, numbered
+from tests.broker.simulated_disk import REFUSAL
 
 
 class Listener:
@@ -290,8 +291,24 @@ def test_an_ephemeral_channel_of_a_closed_broker_is_left_alone() -> None:
 def test_the_health_is_that_of_the_last_write_of_any_queue() -> None:
     rig = Rig(mem_queue_size=0)
     rig.disk.room["t"] = 0
-    with pytest.raises(Exception, match="no space left"):
+    with pytest.raises(StoreError, match="no space left"):
         rig.publish(b"x")
-    assert rig.broker.health is not None
+    assert rig.broker.health == REFUSAL
     rig.publish(b"x", topic="other")
     assert rig.broker.health is None
+
+
+def test_every_failed_write_and_the_first_good_one_after_it_are_reported() -> None:
+    rig = Rig(mem_queue_size=0)
+    reports: list[str | None] = []
+    rig.broker.on_health = reports.append
+    rig.publish(b"x")
+    assert reports == []
+    rig.disk.room["t"] = 0
+    for _ in range(2):
+        with pytest.raises(StoreError, match="no space left"):
+            rig.publish(b"x")
+    del rig.disk.room["t"]
+    rig.publish(b"x")
+    rig.publish(b"x")
+    assert reports == [REFUSAL, REFUSAL, None]

@@ -135,6 +135,15 @@ def test_a_wall_clock_that_jumps_does_not_move_deadlines() -> None:
     assert (rig.stats().timeout_count, rig.stats().deferred_count, rig.stats().depth) == (1, 0, 2)
 
 
+def test_a_wall_clock_that_goes_back_gives_no_id_twice() -> None:
+    rig = Rig()
+    consumer = rig.consumer(rdy=1000)
+    for seconds in (0, -3600, 3600, -1, 0):
+        rig.clock.set_wall(rig.clock.wall_ns() + seconds * NS_PER_SECOND)
+        rig.publish(*numbered(100))
+    assert len({message.id for message in consumer.received}) == 500
+
+
 # TOUCH.
 
 

@@ -100,6 +100,16 @@ def test_nothing_is_in_flight_at_first() -> None:
     assert UNKNOWN not in in_flight
 
 
+@pytest.mark.parametrize("size", [1, 3, 4, 9])
+def test_a_message_that_is_in_flight_twice_is_settled_by_the_answers_to_it(size: int) -> None:
+    in_flight = InFlight()
+    ids = ids_of(run_of(size))
+    in_flight.add(run_of(size))
+    in_flight.add(run_of(size))
+    in_flight.finish(fin_lines([*ids[::-1], *ids]))
+    assert (in_flight.count, in_flight.take_all()) == (0, [])
+
+
 # REQ.
 
 

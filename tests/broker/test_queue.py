@@ -218,6 +218,20 @@ def test_a_refusal_without_room_in_memory_counts_what_the_disk_took() -> None:
     assert refusal.value.stored_count == 2
 
 
+def test_what_is_put_again_stays_in_memory_when_the_disk_refuses_it() -> None:
+    rig = QueueRig(capacity=1)
+    rig.disk.room["q"] = 2
+    blob, ends = published(numbered(5))
+    rig.queue.put_again(Span(PublishedBatch(blob, ends, 0x1000, 0), 0, 5, 3))
+    assert (rig.queue.memory_count, rig.queue.backend_depth) == (3, 2)
+    assert rig.reports == [REFUSAL]
+    taken: list[Message] = []
+    while more := rig.take_messages():
+        taken += more
+    assert sorted(message.body for message in taken) == numbered(5)
+    assert {message.attempts for message in taken} == {3}
+
+
 def test_a_disk_that_cannot_be_read_does_not_hold_up_memory() -> None:
     rig = QueueRig(capacity=2)
     rig.put(b"m1", b"m2", b"d1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emberq.broker.batch import MAX_BATCH_BYTES
-from emberq.broker.error import ExitingError, StoreError
+from emberq.broker.error import ExitingError, GateClosedError, StoreError
 from emberq.broker.topic import PORTION_BYTES, PORTION_COUNT
 from tests.broker.rig import Consumer, Rig, numbered, published
 from tests.broker.simulated_disk import REFUSAL
@@ -72,6 +72,20 @@ def test_publishing_nothing_changes_nothing() -> None:
     rig.publish(b"x")
     assert consumer.new_bodies() == [b"x"]
     assert rig.topic_stats().message_count == 1
+
+
+def test_nothing_is_taken_while_the_gate_is_closed() -> None:
+    rig = Rig()
+    consumer = rig.consumer(rdy=10)
+    rig.broker.gate.reason = "disk almost full"
+    with pytest.raises(GateClosedError, match=r"^disk almost full$"):
+        rig.publish(b"x")
+    with pytest.raises(GateClosedError, match=r"^disk almost full$"):
+        rig.publish_deferred(b"x", delay_ms=1000)
+    assert (rig.topic_stats().message_count, rig.stats().deferred_count, consumer.received) == (0, 0, [])
+    rig.broker.gate.reason = None
+    rig.publish(b"y")
+    assert consumer.new_bodies() == [b"y"]
 
 
 def test_a_topic_that_is_going_refuses_messages_and_channels() -> None:
