@@ -305,6 +305,15 @@ def test_an_ephemeral_channel_drops_what_does_not_fit_into_memory() -> None:
     assert Consumer(channel, rdy=9).new_bodies() == numbered(3)
 
 
+@pytest.mark.parametrize("mem_queue_size", [0, 1, 3])
+def test_an_ephemeral_channel_drops_nothing_that_a_ready_consumer_takes(mem_queue_size: int) -> None:
+    rig = Rig(mem_queue_size=mem_queue_size)
+    consumer = Consumer(rig.channel(EPHEMERAL), rdy=8)
+    rig.publish(*numbered(10))
+    assert consumer.new_bodies() == numbered(8)
+    assert rig.stats(EPHEMERAL).depth == min(2, mem_queue_size)
+
+
 def test_an_ephemeral_channel_without_memory_hands_over_what_consumers_take_at_once() -> None:
     rig = Rig(mem_queue_size=0)
     consumer = Consumer(rig.channel(EPHEMERAL), rdy=2)

@@ -66,10 +66,10 @@ class Channel:
         self._max_msg_timeout_ns = max_msg_timeout_ns
         self._max_consumers = max_consumers
         self._storage_name = f"{topic_name}:{name}"
-        self._hands_over_only = self.is_ephemeral and mem_queue_size == 0
-        """Without memory or disk, a message lives only if a subscriber takes it at once."""
+        self._keeps_at_most = mem_queue_size if self.is_ephemeral else NEVER
+        """What is neither taken by a subscriber at once nor fits into memory is dropped, if there is no disk."""
         self._queue = MessageQueue(
-            capacity=NEVER if self._hands_over_only else mem_queue_size,
+            capacity=NEVER if self.is_ephemeral else mem_queue_size,
             backend=store.backend(self._storage_name),
             report_health=report_health,
         )
@@ -117,7 +117,7 @@ class Channel:
             raise StoreError(str(failure), stored_count=failure.stored_count) from failure
         self.message_count += count
         zone_line, region_line, global_line = self._ready
-        if global_line or zone_line or region_line or self._hands_over_only:
+        if global_line or zone_line or region_line or self._keeps_at_most != NEVER:
             self.pump()
 
     def put_deferred(self, span: Span, *, delay_ns: int) -> None:
@@ -135,8 +135,8 @@ class Channel:
         """Hand queued messages to ready subscribers until one or the other runs out."""
         if not self.paused and not self._exiting:
             self._share_out()
-        if self._hands_over_only:
-            self._queue.empty()
+        if self._keeps_at_most != NEVER:
+            self._queue.trim(self._keeps_at_most)
 
     def _share_out(self) -> None:
         zone_line, region_line, global_line = self._ready
@@ -151,11 +151,11 @@ class Channel:
                 share = -(-depth // turns_left)
             turns_left -= 1
             subscriber = line.popleft()
+            subscriber.queued = False
             progress = subscriber.window <= 0 or self._hand_over(subscriber, min(subscriber.window, share))
             if subscriber.window > 0:
+                subscriber.queued = True
                 line.append(subscriber)
-            else:
-                subscriber.queued = False
             if not progress:
                 self._alarm.set_earlier(self._clock.monotonic_ns() + UNREADABLE_RETRY_NS)
                 return
@@ -374,14 +374,16 @@ class Channel:
             _log.info(
                 "CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend", self.name, *counts
             )
-        offset_ns = self._clock.wall_ns() - self._clock.monotonic_ns()
-        due_times = {span.ids()[0]: due_ns + offset_ns for due_ns, span in deferred}
+        wall_ns = self._clock.wall_ns()
+        offset_ns = wall_ns - self._clock.monotonic_ns()
+        due_times = {message_id: due_ns for message_id, due_ns in self._restored_due_ns.items() if due_ns > wall_ns}
+        due_times.update((span.ids()[0], due_ns + offset_ns) for due_ns, span in deferred)
         try:
             self._queue.close([*in_flight, *(span for _, span in deferred)])
         except StorageError as failure:
             _log.error("CHANNEL(%s): failed to write messages to disk - %s", self.name, failure)
         try:
-            self._store.save_times(self._storage_name, "due", {**self._restored_due_ns, **due_times})
+            self._store.save_times(self._storage_name, "due", due_times)
         except StorageError as failure:
             _log.error("CHANNEL(%s): failed to write due times to disk - %s", self.name, failure)
 

@@ -118,6 +118,16 @@ class MessageQueue:
             messages += span.messages(count - len(messages))
         return messages
 
+    def trim(self, max_count: int) -> None:
+        """Drop the youngest messages in memory beyond `max_count`."""
+        while self._memory_count > max_count:
+            span = self._memory[-1]
+            excess = min(self._memory_count - max_count, span.count)
+            span.stop -= excess
+            self._memory_count -= excess
+            if not span.count:
+                self._memory.pop()
+
     def empty(self) -> None:
         """Drop everything."""
         self._memory.clear()
@@ -125,15 +135,22 @@ class MessageQueue:
         self._backend.empty()
 
     def close(self, extra: list[Span]) -> None:
-        """Write memory and then `extra` to the backend, for the next run to find, and close it."""
+        """Write memory and then `extra` to the backend, for the next run to find, and close it.
+
+        DiskWriteError when the disk refused some; the others are written all the same.
+        """
         spans = [*self._memory, *extra]
         self._memory.clear()
         self._memory_count = 0
-        try:
-            for span in spans:
+        refused: DiskWriteError | None = None
+        for span in spans:
+            try:
                 self._write(span)
-        finally:
-            self._backend.close()
+            except DiskWriteError as failure:
+                refused = failure
+        self._backend.close()
+        if refused is not None:
+            raise refused
 
     def delete(self) -> None:
         """Drop everything, files included."""
