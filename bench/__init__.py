@@ -10,7 +10,8 @@ The parts, from the bytes upwards:
 
     failure      why a run does not count
     frame        the bytes of commands and frames, in whole runs
-    connection   one blocking socket that did its handshake
+    http         the bytes of requests and answers
+    connection   one blocking socket, for HTTP or with its handshake done
     publisher    load that publishes         }  both run in
     consumer     load that receives and FINs }  worker processes
     idle         many connections that only wait
@@ -18,10 +19,11 @@ The parts, from the bytes upwards:
     process      CPU and memory of nsqd, from /proc
     server       an nsqd to load: started for one run, or found running
     metric       values, medians, percentiles
+    machine      what it was measured on
     scenario     the table of works
     stage        what a work has at hand: the server, its sizes, the means to measure
     comparison   rounds by turns
-    report       progress, table, JSON
+    report       progress, table, Markdown, JSON
 
 Rates on a shared machine wander; the CPU that nsqd spends per message wanders far less, so every work
 reports both. The generator's own CPU is measured too: where it comes near nsqd's, a rate says less.

@@ -46,6 +46,8 @@ def _show(outcome: Outcome, options: Options) -> None:
         print(f"FAILED {failure}", file=sys.stderr)
     if options.json_file is not None:
         options.json_file.write_text(report.document(outcome, options))
+    if options.markdown_file is not None:
+        options.markdown_file.write_text(report.section(outcome, options))
 
 
 if __name__ == "__main__":

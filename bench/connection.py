@@ -1,4 +1,4 @@
-"""One connection to nsqd: a blocking socket that has done its handshake.
+"""One connection to nsqd: a blocking socket, plain for HTTP, or one that has done its handshake.
 
 Blocking, because a worker process has nothing else to do than to wait for its server; a limit on every wait,
 because a server that falls silent must end the run instead of hanging it. The kernel keeps that limit
@@ -25,12 +25,8 @@ def connect(
     address: Address, *, source: Address | None = None, settings: dict[str, object] | None = None
 ) -> socket.socket:
     """A socket that has sent the magic and had its IDENTIFY answered, as real clients do."""
-    connection = socket.create_connection(address, timeout=SILENCE_LIMIT_S, source_address=source)
+    connection = connect_plain(address, source=source)
     try:
-        connection.settimeout(None)
-        for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            connection.setsockopt(socket.SOL_SOCKET, direction, _SILENCE_LIMIT)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         about = {"client_id": "bench", "hostname": "bench", "user_agent": "emberq-bench", **(settings or {})}
         body = json.dumps({**about, "feature_negotiation": True}).encode()
         connection.sendall(frame.MAGIC + frame.identify(body))
@@ -38,6 +34,16 @@ def connect(
     except BaseException:
         connection.close()
         raise
+    return connection
+
+
+def connect_plain(address: Address, *, source: Address | None = None) -> socket.socket:
+    """A socket over which nothing has been said."""
+    connection = socket.create_connection(address, timeout=SILENCE_LIMIT_S, source_address=source)
+    connection.settimeout(None)
+    for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        connection.setsockopt(socket.SOL_SOCKET, direction, _SILENCE_LIMIT)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 

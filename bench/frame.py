@@ -67,8 +67,13 @@ def pub(topic: str, body: bytes) -> bytes:
 
 
 def mpub(topic: str, messages: list[bytes]) -> bytes:
-    content = SIZE.pack(len(messages)) + b"".join(SIZE.pack(len(body)) + body for body in messages)
+    content = records(messages)
     return b"MPUB %s\n" % topic.encode() + SIZE.pack(len(content)) + content
+
+
+def records(messages: list[bytes]) -> bytes:
+    """What an MPUB holds, and a binary POST /mpub too: int32 count, then int32 size and bytes of each message."""
+    return SIZE.pack(len(messages)) + b"".join(SIZE.pack(len(body)) + body for body in messages)
 
 
 def identify(settings: bytes) -> bytes:

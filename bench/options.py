@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ class Options:
     consumers: int
     shuffled: bool
     json_file: Path | None
+    markdown_file: Path | None
+    command: str  # the command line, for the reader of the numbers
     messages: int | None
     seconds: float | None
     connections: int | None
@@ -68,6 +71,8 @@ def parse(arguments: Sequence[str]) -> Options:
         consumers=given.consumers,
         shuffled=given.shuffle_fin,
         json_file=given.json,
+        markdown_file=given.markdown,
+        command=_command(arguments),
         messages=given.messages,
         seconds=given.seconds,
         connections=given.connections,
@@ -75,9 +80,15 @@ def parse(arguments: Sequence[str]) -> Options:
     )
 
 
+def _command(arguments: Sequence[str]) -> str:
+    """As it was typed, but where a file lies on this machine tells a reader nothing: its name is enough."""
+    shown = [Path(argument).name if argument.startswith("/") else argument for argument in arguments]
+    return shlex.join(["python", "-m", "bench", *shown])
+
+
 def _ours(given: argparse.Namespace) -> Source:
     if given.nsqd is not None:
-        return Running(Server(given.nsqd, given.pid))
+        return Running(Server(given.nsqd, given.pid, given.http))
     return Binary(path=given.binary, flags=tuple(given.binary_flag), data_parent=given.data_parent)
 
 
@@ -106,6 +117,7 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
         "--binary", type=_program, metavar="PATH", help=f"nsqd to start (default: {_NSQD_BESIDE_PYTHON})"
     )
     group.add_argument("--nsqd", type=_address, metavar="HOST:PORT", help="load a running nsqd instead")
+    group.add_argument("--http", type=_address, metavar="HOST:PORT", help="HTTP address of the running nsqd")
     group.add_argument("--pid", type=int, help="process of the running nsqd, for its CPU and memory")
     group.add_argument("--peer", type=_program, metavar="PATH", help="another nsqd to compare with, by turns")
     group.add_argument("--binary-flag", action="append", default=[], help="further flag for our nsqd")
@@ -125,6 +137,7 @@ def _add_amounts(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--consumers", type=_count, default=2, help="connections to one channel (default: 2)")
     group.add_argument("--shuffle-fin", action="store_true", help="FIN messages out of order")
     group.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
+    group.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there, with its circumstances")
 
 
 def _program(text: str) -> Path:

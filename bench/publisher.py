@@ -2,6 +2,7 @@
 
     PipelinedPublish   one prepared buffer again and again, a bounded number of them unanswered
     LockstepPublish    one PUB per connection at a time, the next only after its OK
+    LockstepPost       the same with HTTP requests
     PacedPublish       single PUBs at a fixed rate, each with its time of sending in its body
 
 A plan is a value that travels to a worker process; `open` connects there and returns the load ready to run.
@@ -11,11 +12,14 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from bench import frame
-from bench.connection import Address, connect, received
+from bench import frame, http
+from bench.connection import Address, connect, connect_plain, received
 from bench.crew import Load, Tally
+from bench.failure import Miscounted
 
 _RECEIVE_BYTES = 65536
 
@@ -65,32 +69,61 @@ class LockstepPublish:
     connections: int
 
     def open(self) -> Load:
-        return _LockstepLoad(self, [connect(self.address) for _ in range(self.connections)])
+        dialogues = [(connect(self.address), frame.OkCounter()) for _ in range(self.connections)]
+        return _LockstepLoad(dialogues, payload=self.payload, messages=1, repeats=self.messages)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockstepPost:
+    """`request`, which publishes `messages` messages, `repeats` times over `connections` connections that are
+    kept alive, each waiting for its answer before its next."""
+
+    address: Address
+    request: bytes
+    messages: int
+    repeats: int
+    connections: int
+
+    def open(self) -> Load:
+        dialogues = [(connect_plain(self.address), http.AnswerCounter()) for _ in range(self.connections)]
+        return _LockstepLoad(dialogues, payload=self.request, messages=self.messages, repeats=self.repeats)
+
+
+class _Counter(Protocol):
+    """Finds the answers in what a connection receives."""
+
+    def feed(self, data: bytes) -> int: ...
 
 
 class _LockstepLoad:
-    """Goes round its connections: take the OK of one, send its next. Two system calls a message, no more."""
+    """Goes round its connections: take the answer of one, send its next. Two system calls a payload, no more."""
 
-    def __init__(self, plan: LockstepPublish, connections: list[socket.socket]) -> None:
-        self._plan = plan
-        self._connections = connections
+    def __init__(
+        self, dialogues: Sequence[tuple[socket.socket, _Counter]], *, payload: bytes, messages: int, repeats: int
+    ) -> None:
+        self._dialogues = dialogues
+        self._payload = payload
+        self._messages = messages
+        self._repeats = repeats
 
     def run(self) -> Tally:
-        payload, total = self._plan.payload, self._plan.messages
-        counters = [frame.OkCounter() for _ in self._connections]
-        waiting = list(zip(self._connections, counters, strict=True))[:total]
+        payload, total = self._payload, self._repeats
+        waiting = self._dialogues[:total]
         for connection, _ in waiting:
             connection.sendall(payload)
         sent, answered = len(waiting), 0
         while answered < total:
             for connection, counter in waiting[: total - answered]:
-                while not counter.feed(received(connection.recv(_RECEIVE_BYTES))):
+                while not (answers := counter.feed(received(connection.recv(_RECEIVE_BYTES)))):
                     pass  # a heartbeat, or half of the answer
+                if answers > 1:
+                    raise Miscounted(f"nsqd gave {answers} answers where one was due")
                 answered += 1
                 if sent < total:
                     connection.sendall(payload)
                     sent += 1
-        return Tally(published=total, timed=total)
+        published = self._messages * total
+        return Tally(published=published, timed=published)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""What is shown and kept: progress while it runs, then a table for people and JSON for machines."""
+"""What is shown and kept: progress while it runs, then a table for people and JSON for machines.
+
+The table can be kept as well, as a section of Markdown that says what was measured on what, to be put into a document.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import platform
 from datetime import UTC, datetime
 from typing import TextIO
 
+from bench import machine
 from bench.comparison import OURS, PEER, Outcome, Row
 from bench.metric import Metric
 from bench.options import Options
@@ -60,7 +64,7 @@ def _three_digits(value: float) -> str:
 
 
 def table(outcome: Outcome, *, has_peer: bool) -> str:
-    """Markdown, aligned, so that it reads well here and in a document."""
+    """Aligned Markdown, which reads well here and in a document."""
     head = ["work", "measure", OURS, *([PEER, "ratio"] if has_peer else [])]
     lines = [head, *(_cells(row, has_peer=has_peer) for row in outcome.rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
@@ -108,12 +112,27 @@ def cautions(outcome: Outcome) -> list[str]:
     return found
 
 
+def section(outcome: Outcome, options: Options) -> str:
+    """The table under a heading that names the command, and with all that a reader elsewhere needs to know."""
+    rounds = "1 round" if options.rounds == 1 else f"the median of {options.rounds} rounds by turns"
+    facts = [
+        f"Measured on {datetime.now(UTC):%Y-%m-%d}, {rounds}; above 1 x, ours is better.",
+        f"Machine: {machine.description()}; the generator runs on Python {platform.python_version()}.",
+        *(f"{side.capitalize()}: {version}." for side, version in outcome.servers.items()),
+        *(f"Caution: {caution}." for caution in cautions(outcome)),
+        *(f"Failed: {failure}." for failure in outcome.failures),
+    ]
+    listed = "\n".join(f"- {fact}" for fact in facts)
+    return f"## `{options.command}`\n\n{listed}\n\n{table(outcome, has_peer=options.peer is not None)}\n"
+
+
 def document(outcome: Outcome, options: Options) -> str:
     """All numbers, round by round, with what is needed to read them later."""
     content = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {
             "system": platform.platform(),
+            "processor": machine.processor(),
             "processors": os.cpu_count(),
             "python": platform.python_version(),
             "load_average": outcome.load_average,

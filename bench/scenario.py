@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from bench import frame, process
+from bench import frame, http, process
 from bench.crew import Plan
 from bench.idle import Crowd, allow_open_files
 from bench.metric import Metric, percentile
-from bench.publisher import LockstepPublish, PacedPublish, PipelinedPublish
+from bench.publisher import LockstepPost, LockstepPublish, PacedPublish, PipelinedPublish
 from bench.stage import PUBLISHERS, Size, Stage, shares
 
 _CHANNEL = "c"
 _MANY_PUBLISHERS = 64
 _FEW_PUBLISHERS = 16
+_HTTP_PUBLISHERS = 32
 _PUBS_PER_PAYLOAD = 64
 _FANOUT_CHANNELS = 10
 _FANOUT_CONSUMERS = 2  # processes that share the channels
@@ -89,6 +90,39 @@ def pub_pipelined(stage: Stage) -> list[Metric]:
             repeats=repeats,
         )
         for repeats in shares(-(-stage.size.messages // _PUBS_PER_PAYLOAD), PUBLISHERS)
+    ]
+    effort = stage.measure(plans)
+    return effort.publishing()
+
+
+def http_pub(stage: Stage) -> list[Metric]:
+    target = f"/pub?topic={stage.topic}"
+    return _posts(stage, target, frame.bodies(1)[0], messages=1, repeats=stage.size.messages)
+
+
+def http_mpub(stage: Stage) -> list[Metric]:
+    target, body = f"/mpub?topic={stage.topic}", http.lines(frame.bodies(frame.MESSAGES_PER_MPUB))
+    return _posts(stage, target, body, messages=frame.MESSAGES_PER_MPUB, repeats=stage.batches)
+
+
+def http_mpub_binary(stage: Stage) -> list[Metric]:
+    target, body = f"/mpub?topic={stage.topic}&binary=true", frame.records(frame.bodies(frame.MESSAGES_PER_MPUB))
+    return _posts(stage, target, body, messages=frame.MESSAGES_PER_MPUB, repeats=stage.batches)
+
+
+def _posts(stage: Stage, target: str, body: bytes, *, messages: int, repeats: int) -> list[Metric]:
+    stage.create(_CHANNEL)
+    address = stage.http_address
+    request = http.post(target, body, host="{}:{}".format(*address))
+    plans = [
+        LockstepPost(
+            address=address,
+            request=request,
+            messages=messages,
+            repeats=share,
+            connections=_HTTP_PUBLISHERS // PUBLISHERS,
+        )
+        for share in shares(repeats, PUBLISHERS)
     ]
     effort = stage.measure(plans)
     return effort.publishing()
@@ -219,6 +253,24 @@ SCENARIOS = (
         summary="single PUBs, not waiting, 2 connections",
         size=Size(messages=400_000),
         run=pub_pipelined,
+    ),
+    Scenario(
+        name="http-pub",
+        summary="POST /pub of 200 B, each waiting for its answer, 32 connections",
+        size=Size(messages=200_000),
+        run=http_pub,
+    ),
+    Scenario(
+        name="http-mpub",
+        summary="POST /mpub of 200 x 200 B as lines, 32 connections",
+        size=Size(messages=2_000_000),
+        run=http_mpub,
+    ),
+    Scenario(
+        name="http-mpub-binary",
+        summary="the same as records, binary=true",
+        size=Size(messages=2_000_000),
+        run=http_mpub_binary,
     ),
     Scenario(
         name="fanout",

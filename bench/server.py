@@ -30,6 +30,7 @@ class Server:
 
     address: Address
     pid: int | None
+    http_address: Address | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +93,9 @@ def _process(binary: Binary, folder: Path, flags: Sequence[str]) -> Iterator[Ser
         # In a session of its own: Ctrl-C is for us, and we end it.
         process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder, start_new_session=True)
     try:
-        _wait_until_it_accepts(process, address)
-        yield Server(address, process.pid)
+        for each in (address, http_address):
+            _wait_until_it_accepts(process, each)
+        yield Server(address, process.pid, http_address)
     except (LoadFailure, OSError) as failure:
         raise LoadFailure(f"{reason(failure)}{_end_of(log)}") from failure
     finally:

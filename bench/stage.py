@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench import frame, process
-from bench.connection import create_channel
+from bench.connection import Address, create_channel
 from bench.consumer import Consume
 from bench.crew import Crew, Plan, Tally
 from bench.failure import LoadFailure
@@ -82,6 +82,12 @@ class Stage:
         if self.server.pid is None:
             raise LoadFailure("this work reads /proc: give the server's process with --pid")
         return self.server.pid
+
+    @property
+    def http_address(self) -> Address:
+        if self.server.http_address is None:
+            raise LoadFailure("this work speaks HTTP: give the server's address for it with --http")
+        return self.server.http_address
 
     @property
     def batches(self) -> int:

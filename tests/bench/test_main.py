@@ -10,20 +10,34 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bench", "--quick", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
 def test_a_quick_run_measures_our_nsqd_and_leaves_nothing_behind(tmp_path: Path) -> None:
     results, folders = tmp_path / "results.json", tmp_path / "folders"
     folders.mkdir()
-    command = [sys.executable, "-m", "bench", "--quick", "--only", "through", "--messages", "4000"]
-    done = subprocess.run(
-        [*command, "--json", str(results), "--data-parent", str(folders)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = bench("--only", "through", "--messages", "4000", "--json", str(results), "--data-parent", str(folders))
     assert done.returncode == 0, done.stderr
     assert "| through | rate" in done.stdout
     measures = {result["measure"]: result["ours"]["median"] for result in json.loads(results.read_text())["results"]}
     assert measures["rate"] > 0
     assert list(folders.iterdir()) == []
+
+
+def test_a_run_over_http_can_be_kept_as_a_section_of_a_document(tmp_path: Path) -> None:
+    section = tmp_path / "section.md"
+    works = ("http-pub", "http-mpub", "http-mpub-binary")
+    done = bench("--only", *works, "--messages", "1000", "--markdown", str(section))
+    assert done.returncode == 0, done.stderr
+    heading, *content = section.read_text().splitlines()
+    assert heading.startswith("## `python -m bench --quick --only http-pub")
+    assert {line.split()[1] for line in content if "| rate" in line} == set(works)
+
+
+def test_a_server_that_refuses_what_is_published_fails_the_work() -> None:
+    done = bench("--only", "http-pub", "--messages", "100", "--binary-flag=--max-msg-size=100")
+    assert done.returncode == 1
+    assert 'FAILED http-pub: ours, round 1: nsqd answered 413 {"message":"MSG_TOO_BIG"}' in done.stderr
+    assert "| http-pub" not in done.stdout

@@ -48,9 +48,16 @@ def test_flags_reach_the_server_that_they_are_for() -> None:
 
 
 def test_a_running_server_is_named_by_address_and_process() -> None:
-    options = parse(["--nsqd", "127.0.0.1:4150", "--pid", "42"])
+    options = parse(["--nsqd", "127.0.0.1:4150", "--http", "127.0.0.1:4151", "--pid", "42"])
     assert isinstance(options.ours, Running)
-    assert (options.ours.server.address, options.ours.server.pid) == (("127.0.0.1", 4150), 42)
+    server = options.ours.server
+    assert (server.address, server.http_address, server.pid) == (("127.0.0.1", 4150), ("127.0.0.1", 4151), 42)
+
+
+def test_the_command_is_kept_without_where_files_lie() -> None:
+    options = parse(["--binary", sys.executable, "--only", "mpub", "--markdown", "a b.md"])
+    name = sys.executable.rpartition("/")[2]
+    assert options.command == f"python -m bench --binary {name} --only mpub --markdown 'a b.md'"
 
 
 @pytest.mark.parametrize(

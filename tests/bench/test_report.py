@@ -8,10 +8,11 @@ import sys
 
 import pytest
 
+from bench import machine
 from bench.comparison import Outcome, Row
 from bench.metric import Better, Metric
 from bench.options import parse
-from bench.report import Progress, cautions, document, quantity, table
+from bench.report import Progress, cautions, document, quantity, section, table
 
 
 def row(measure: str, unit: str, better: Better, *, ours: list[float], peer: list[float]) -> Row:
@@ -76,6 +77,27 @@ def test_the_document_keeps_every_round() -> None:
     (result,) = json.loads(document(outcome(RATE), options))["results"]
     assert result["ours"] == {"median": 2e6, "rounds": [2e6, 1e6, 3e6]}
     assert result["ratio"] == 2.0
+
+
+def test_the_section_names_command_machine_and_servers_above_the_table() -> None:
+    options = parse(["--binary", sys.executable, "--peer", sys.executable, "--rounds", "3"])
+    found = outcome(RATE)
+    heading, blank, *facts_and_table = section(found, options).splitlines()
+    assert heading == f"## `{options.command}`"
+    assert blank == ""
+    facts = "\n".join(facts_and_table[: facts_and_table.index("")])
+    assert "median of 3 rounds" in facts
+    assert machine.processor() in facts
+    assert "- Ours: nsqd v1.\n- Peer: nsqd v2." in facts
+    assert facts_and_table[-3:] == table(found, has_peer=True).splitlines()
+
+
+def test_the_section_hides_neither_cautions_nor_failures() -> None:
+    found = outcome(RATE, load_average=1.5)
+    found.failures.append("drain: ours, round 1: nsqd closed the connection")
+    kept = section(found, parse(["--binary", sys.executable]))
+    assert "- Caution: the machine was busy before we began: load average 1.50." in kept
+    assert "- Failed: drain: ours, round 1: nsqd closed the connection." in kept
 
 
 def test_progress_is_one_line_a_run_where_there_is_no_terminal() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.crew import Tally
+from bench.failure import LoadFailure
 from bench.server import Server
 from bench.stage import Effort, Size, Stage, shares
 
@@ -19,6 +20,12 @@ def test_messages_are_rounded_up_to_whole_batches() -> None:
         server=Server(("127.0.0.1", 1), None), size=Size(messages=401), topic="t", consumers=1, shuffled=False
     )
     assert (stage.batches, stage.messages) == (3, 600)
+
+
+def test_a_work_over_http_says_what_it_lacks_where_no_address_is_known() -> None:
+    stage = Stage(server=Server(("127.0.0.1", 1), None), size=Size(), topic="t", consumers=1, shuffled=False)
+    with pytest.raises(LoadFailure, match="--http"):
+        _ = stage.http_address
 
 
 def test_a_rate_of_deliveries_counts_what_came_in_time_and_leaves_out_the_publishers() -> None:

@@ -1,0 +1,22 @@
+"""What the machine is, for those who read the numbers later."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from pathlib import Path
+
+_MODEL_NAME = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
+_CPU_INFO = Path("/proc/cpuinfo")
+
+
+def processor() -> str:
+    """The model of its CPU; where /proc does not tell (ARM, for one), at least its architecture."""
+    found = _MODEL_NAME.search(_CPU_INFO.read_text(errors="replace"))
+    return found[1].strip() if found else platform.machine()
+
+
+def description() -> str:
+    cores = os.cpu_count() or 1
+    return f"{processor()}, {cores} {'core' if cores == 1 else 'cores'}, {platform.system()} {platform.release()}"
