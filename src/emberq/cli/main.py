@@ -29,7 +29,11 @@ class Subcommand:
         return main(argv)
 
 
-SUBCOMMANDS = (Subcommand("nsqd", "emberq.cli.nsqd", "the daemon that receives, queues and delivers messages"),)
+SUBCOMMANDS = (
+    Subcommand("up", "emberq.cli.up", "a whole NSQ on this machine: nsqlookupd and nsqd, in one command"),
+    Subcommand("nsqd", "emberq.cli.nsqd", "the daemon that receives, queues and delivers messages"),
+    Subcommand("nsqlookupd", "emberq.cli.nsqlookupd", "the daemon that knows which nsqd has which topic"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
