@@ -380,3 +380,36 @@ def test_channels_are_listed_by_name() -> None:
     for name in ("b", "c", "a"):
         rig.channel(name)
     assert [channel.name for channel in rig.topic_stats().channels] == ["a", "b", "c"]
+
+
+def test_a_held_topic_keeps_what_is_published_until_it_is_released() -> None:
+    rig = Rig()
+    consumer = rig.consumer(rdy=10)
+    rig.topic().hold()
+    rig.publish(b"first", b"second")
+    assert (rig.topic_stats().depth, consumer.new_bodies()) == (2, [])
+    rig.topic().release()
+    assert (rig.topic_stats().depth, consumer.new_bodies()) == (0, [b"first", b"second"])
+
+
+def test_a_hold_shows_nowhere_and_a_pause_outlasts_it() -> None:
+    rig = Rig()
+    consumer = rig.consumer(rdy=10)
+    rig.topic().hold()
+    assert not rig.topic_stats().paused
+    assert not rig.broker.metadata("1").topics[0].paused
+    rig.topic().pause()
+    rig.publish(b"x")
+    rig.topic().release()
+    assert consumer.new_bodies() == []
+    rig.topic().unpause()
+    assert consumer.new_bodies() == [b"x"]
+
+
+def test_a_channel_created_while_the_topic_is_held_gets_its_first_message() -> None:
+    rig = Rig()
+    rig.topic().hold()
+    rig.publish(b"first")
+    early, late = rig.channel("early"), rig.channel("late")
+    rig.topic().release()
+    assert (early.depth, late.depth) == (1, 1)

@@ -157,6 +157,10 @@ class Broker:
         )
         return Metadata(topics=topics, version=version)
 
+    def names(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Every topic with its channels."""
+        return tuple((topic.name, tuple(topic.channels)) for topic in self._topics.values())
+
     def close(self) -> None:
         """Write everything to disk for the next run. Nothing can be published from here on."""
         self._exiting = True

@@ -1,8 +1,8 @@
 """A topic: what is published to it is copied to each of its channels.
 
 Published messages go straight to the channels. They wait in the topic's own queue only while there is no channel, while
-the topic is paused, and behind others that wait there. When the way is free again the waiting messages are moved a
-portion at a time, so that a large backlog on disk does not hold up everybody else.
+the topic is paused or held, and behind others that wait there. When the way is free again the waiting messages are
+moved a portion at a time, so that a large backlog on disk does not hold up everybody else.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class Topic:
         self.message_count = 0
         self.message_bytes = 0
         self.channels: dict[str, Channel] = {}
+        self._is_held = False
+        """Waiting for its channels to be known."""
         self._exiting = False
         self._config = config
         self._gate = gate
@@ -149,8 +151,8 @@ class Topic:
         return PublishedBatch(blob, ends, self._ids.reserve(len(ends), wall_ns), wall_ns)
 
     def _update_flow(self) -> None:
-        """To be called whenever a channel, the pause or the backlog came or went."""
-        self._flows = bool(self.channels) and not self.paused and not self._queue.depth
+        """To be called whenever a channel, the pause, the hold or the backlog came or went."""
+        self._flows = bool(self.channels) and not self.paused and not self._is_held and not self._queue.depth
 
     def _keep(self, batch: PublishedBatch) -> None:
         try:
@@ -182,7 +184,7 @@ class Topic:
 
     def _move(self) -> None:
         """Let waiting messages through, if they may go: a portion now, the rest in later turns."""
-        if self.channels and not self.paused and not self._exiting:
+        if self.channels and not self.paused and not self._is_held and not self._exiting:
             self._move_portion()
         self._update_flow()
 
@@ -263,6 +265,16 @@ class Topic:
 
     def unpause(self) -> None:
         self.paused = False
+        self._move()
+
+    def hold(self) -> None:
+        """Keep what is published in the topic until its channels are known; unlike a pause it shows nowhere."""
+        self._is_held = True
+        self._update_flow()
+
+    def release(self) -> None:
+        """The channels are known."""
+        self._is_held = False
         self._move()
 
     def empty(self) -> None:

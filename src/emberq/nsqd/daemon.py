@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from emberq.broker.latency import LatencyConfig
 from emberq.broker.stats import ClientStats
 from emberq.broker.store import DiskStore
 from emberq.broker.topic import TopicConfig
-from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer
+from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
 from emberq.nsqd.health import Health
 from emberq.nsqd.intake import Intake
+from emberq.nsqd.lookup.discovery import Discovery
 from emberq.nsqd.memory import Memory
 from emberq.nsqd.metadata_file import MetadataFile
 from emberq.nsqd.metrics import Scrape
@@ -52,7 +54,6 @@ class Nsqd:
         self.options = _validated(options)
         self.clock = clock or SystemClock()
         self.start_time_s = self.clock.wall_ns() // NS_PER_SECOND
-        self.lookupd_tcp_addresses = options.lookupd_tcp_address
         self.failed = asyncio.Event()
         """Set when the daemon cannot go on."""
         self.memory = Memory()
@@ -80,6 +81,7 @@ class Nsqd:
             run=self._syncer.run,
         )
         self._tls = _loaded_tls(self.options)
+        self._client_tls = _client_tls(self.options)
         authorizer = _authorizer(self.options, self.clock)
         self._intake = Intake(self.broker, self._call_soon)
         self._service = Service(
@@ -104,6 +106,7 @@ class Nsqd:
         self._sweeper = Sweeper(timers=self._timers, clock=self.clock)
         self._loop_lag = LoopLag(timers=self._timers, clock=self.clock)
         self._statsd: StatsdPusher | None = None
+        self._discovery: Discovery | None = None
 
     # Starting and stopping.
 
@@ -142,11 +145,16 @@ class Nsqd:
         self._loop_lag.start()
         self.memory.start()
         self._health.start()
+        self._discovery = self._new_discovery()
+        self._discovery.start()
+        self.broker.add_listener(self._discovery.changed)
         if self.options.statsd_address:
             self._statsd = self._new_statsd()
             self._statsd.start()
 
     async def _stop_watches(self) -> None:
+        if self._discovery is not None:
+            await self._discovery.stop()
         if self._statsd is not None:
             await self._statsd.stop()
         self._health.stop()
@@ -235,9 +243,15 @@ class Nsqd:
         """The port of HTTP; -1 for a Unix socket, 0 if it is not served."""
         return self._web.http_port
 
+    @property
+    def lookupd_tcp_addresses(self) -> tuple[str, ...]:
+        """The nsqlookupds it registers with."""
+        return self.options.lookupd_tcp_address if self._discovery is None else self._discovery.addresses
+
     def set_lookupd_tcp_addresses(self, addresses: tuple[str, ...]) -> None:
         """Register with these nsqlookupds from here on."""
-        self.lookupd_tcp_addresses = addresses
+        if self._discovery is not None:
+            self._discovery.set_addresses(addresses)
 
     def health(self) -> str:
         """`OK`, or what is wrong, in the words of /ping."""
@@ -260,6 +274,18 @@ class Nsqd:
             memory=self.memory.stats(),
             lag=self._loop_lag.read(),
             min_free_bytes=self.options.min_free_bytes,
+        )
+
+    def _new_discovery(self) -> Discovery:
+        return Discovery(
+            self.options,
+            tcp_port=self.tcp_port,
+            http_port=self.http_port,
+            snapshot=self.broker.names,
+            find_topic=self.broker.find_topic,
+            clock=self.clock,
+            timers=self._timers,
+            tls=self._client_tls,
         )
 
     def _new_statsd(self) -> StatsdPusher:
@@ -321,6 +347,14 @@ def _loaded_tls(options: Options) -> ServerTls | None:
     except TlsError as wrong:
         raise StartError(str(wrong)) from wrong
     return tls
+
+
+def _client_tls(options: Options) -> ssl.SSLContext | None:
+    """For our own requests; None means the authorities that the system trusts."""
+    try:
+        return client_tls(options) if options.tls_root_ca_file else None
+    except AuthOptionsError as wrong:
+        raise StartError(str(wrong)) from wrong
 
 
 def _authorizer(options: Options, clock: Clock) -> Authorizer | None:
