@@ -9,6 +9,7 @@ default timeout gets its messages at once. One that asks for another timeout get
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from emberq.wire.compression import Codec
 
@@ -29,10 +30,13 @@ class Output:
         "holds",
         "is_full",
         "transport",
+        "write",
     )
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
+        self.write: Callable[[bytes], None]
+        """Sends now."""
         self.codec: Codec | None = None
         self.holds = False
         """Whether message frames are held back."""
@@ -47,6 +51,17 @@ class Output:
         self._suspended = False
         """The session does not want to read for now."""
 
+    def use_transport(self, transport: asyncio.Transport) -> None:
+        """Send by this transport from here on."""
+        self.transport = transport
+        self.write = transport.write
+
+    def use_codec(self, codec: Codec) -> None:
+        """Compress what is sent from here on."""
+        self.codec = codec
+        send = self.transport.write
+        self.write = lambda data: send(codec.compress(data))
+
     def reply(self, data: bytes) -> None:
         """Send what is not a message; what is held goes before it."""
         if self._held:
@@ -54,10 +69,6 @@ class Output:
         self.write(data)
         if self.is_full:
             self._stop_reading_beyond_limit()
-
-    def write(self, data: bytes) -> None:
-        """Send now."""
-        self.transport.write(data if self.codec is None else self.codec.compress(data))
 
     def hold(self, frames: bytes) -> bool:
         """Keep frames back; whether that fills the buffer."""

@@ -32,23 +32,35 @@ class Due(Flag):
 class Pulse:
     """Owned by its session, which is told through `ring` to ask what is `due`."""
 
-    __slots__ = ("_alarm", "_clock", "_cut_off_ns", "_flush_ns", "_heartbeat_ns", "_interval_ns", "_last_heard_ns")
+    __slots__ = (
+        "_alarm",
+        "_clock",
+        "_cut_off_ns",
+        "_flush_ns",
+        "_heartbeat_ns",
+        "_interval_ns",
+        "has_started",
+        "last_heard_ns",
+    )
 
     def __init__(self, *, clock: Clock, timers: Timers, ring: Callable[[], None]) -> None:
         self._clock = clock
         self._alarm = timers.alarm(ring)
         self._interval_ns = 0
         """0: neither heartbeats nor deadlines."""
-        self._last_heard_ns = 0
+        self.has_started = False
+        self.last_heard_ns = 0
+        """When a whole command last arrived; kept by the session."""
         self._heartbeat_ns = NEVER
         self._flush_ns = NEVER
         self._cut_off_ns = NEVER
 
     def start(self, interval_ms: int) -> None:
         """Beat from now on, every `interval_ms`; 0 means not at all."""
+        self.has_started = True
         now_ns = self._clock.monotonic_ns()
         self._interval_ns = interval_ms * NS_PER_MS
-        self._last_heard_ns = now_ns
+        self.last_heard_ns = now_ns
         self._heartbeat_ns = now_ns + self._interval_ns if interval_ms else NEVER
         self._set_alarm()
 
@@ -58,10 +70,6 @@ class Pulse:
         if not interval_ms:
             self._heartbeat_ns = NEVER
         self._set_alarm()
-
-    def heard(self) -> None:
-        """A whole command has arrived."""
-        self._last_heard_ns = self._clock.monotonic_ns()
 
     def flush_within(self, timeout_ms: int) -> None:
         """See to a flush, unless one is coming earlier."""
@@ -95,7 +103,7 @@ class Pulse:
         due = Due.NOTHING
         if now_ns >= self._cut_off_ns:
             due |= Due.CUT_OFF
-        if self._interval_ns and now_ns >= self._last_heard_ns + 2 * self._interval_ns:
+        if self._interval_ns and now_ns >= self.last_heard_ns + 2 * self._interval_ns:
             due |= Due.GIVE_UP
         if now_ns >= self._flush_ns:
             self._flush_ns = NEVER
@@ -107,5 +115,5 @@ class Pulse:
         return due
 
     def _set_alarm(self) -> None:
-        deadline_ns = self._last_heard_ns + 2 * self._interval_ns if self._interval_ns else NEVER
+        deadline_ns = self.last_heard_ns + 2 * self._interval_ns if self._interval_ns else NEVER
         self._alarm.set(min(self._heartbeat_ns, self._flush_ns, self._cut_off_ns, deadline_ns))

@@ -73,8 +73,10 @@ class Session(asyncio.Protocol):
         "_connected_ns",
         "_decoder",
         "_delivery_settings",
+        "_intake",
         "_is_shaking_hands",
         "_kept",
+        "_now_ns",
         "_output",
         "_pub_counts",
         "_pulse",
@@ -90,6 +92,8 @@ class Session(asyncio.Protocol):
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._now_ns = service.clock.monotonic_ns
+        self._intake = service.intake
         self._decoder = CommandDecoder(service.command_limits)
         self._decoder.tls_required = service.tls_required
         self._output = Output()
@@ -125,7 +129,7 @@ class Session(asyncio.Protocol):
     # The event loop's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._output.transport = cast(asyncio.Transport, transport)
+        self._output.use_transport(cast(asyncio.Transport, transport))
         peer = transport.get_extra_info("peername")
         self._remote_host = peer[0] if isinstance(peer, tuple) else ""
         self._remote_address = _format_peer(peer)
@@ -140,7 +144,6 @@ class Session(asyncio.Protocol):
         if self._suspension is not None:
             self._kept += data
             return
-        greeted = self._decoder.greeted
         try:
             if self._output.codec is None:
                 self._execute(self._decoder.receive(data))
@@ -148,7 +151,7 @@ class Session(asyncio.Protocol):
                 self._decompress(self._output.codec, data)
         except FatalError as wrong:
             self._fail(wrong)
-        if not greeted and self._decoder.greeted and self._delivery_settings is None:
+        if not self._pulse.has_started and self._decoder.greeted:
             self._pulse.start(self._settings.heartbeat_interval_ms)
 
     def _decompress(self, codec: Codec, data: bytes) -> None:
@@ -168,10 +171,10 @@ class Session(asyncio.Protocol):
     def _execute(self, command: Command | None) -> None:
         """Execute this command and all that have arrived behind it."""
         if command is not None:
-            self._pulse.heard()
+            self._pulse.last_heard_ns = self._now_ns()
         while command is not None:
             if self._unanswered and type(command) is not Publish:
-                self._service.intake.flush()  # answers leave in the order of the commands
+                self._intake.flush()  # answers leave in the order of the commands
             _HANDLERS[type(command)](self, command)
             if self._closing or self._suspension is not None:
                 return
@@ -199,7 +202,7 @@ class Session(asyncio.Protocol):
             self._resume(waiting)
 
     def _resume(self, waiting: Command | None) -> None:
-        self._pulse.heard()  # what the client said meanwhile could not be heard
+        self._pulse.last_heard_ns = self._now_ns()  # what the client said meanwhile could not be heard
         try:
             self._execute(waiting or self._decoder.next_command())
         except FatalError as wrong:
@@ -209,7 +212,7 @@ class Session(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         if self._unanswered:
-            self._service.intake.flush()
+            self._intake.flush()
         try:
             self._decoder.eof()
         except FatalError as wrong:
@@ -291,7 +294,7 @@ class Session(asyncio.Protocol):
     def _fail(self, wrong: FatalError) -> None:
         """Tell the client what is wrong, and close."""
         if self._unanswered:
-            self._service.intake.flush()
+            self._intake.flush()
         if self._auth is not None:
             wrong = self._auth.judge(wrong)
         if wrong.topic is not None:
@@ -333,7 +336,7 @@ class Session(asyncio.Protocol):
             self.connection_lost(failure)  # the loop does not always say so of a connection that TLS never became
             return
         self._is_shaking_hands = False
-        self._output.transport = transport
+        self._output.use_transport(transport)
         self.resume_writing()  # whatever the old transport last said, the new one is empty
         self._tls = TlsConnection.of(transport.get_extra_info("ssl_object"))
         self._decoder.tls_required = False
@@ -343,9 +346,9 @@ class Session(asyncio.Protocol):
     def _compress_stream(self, outcome: Outcome) -> None:
         """Switch both directions to what was agreed; the client is told inside the compressed stream."""
         if outcome.snappy:
-            self._output.codec = SnappyCodec()
+            self._output.use_codec(SnappyCodec())
         elif outcome.deflate_level:
-            self._output.codec = DeflateCodec(outcome.deflate_level)
+            self._output.use_codec(DeflateCodec(outcome.deflate_level))
         else:
             return
         self._decoder.discard()
@@ -399,11 +402,11 @@ class Session(asyncio.Protocol):
             return
         if len(command.blob) <= MAX_SMALL_BYTES:
             self._unanswered = True
-            self._service.intake.add(self, command)
+            self._intake.add(self, command)
         else:
             if self._unanswered:
-                self._service.intake.flush()
-            self._service.intake.publish(self, command)
+                self._intake.flush()
+            self._intake.publish(self, command)
 
     def accepted(self, command: Publish) -> None:
         """What was published is stored."""
@@ -433,10 +436,8 @@ class Session(asyncio.Protocol):
         self._output.reply(frame.OK)
 
     def _count_published(self, topic: str, count: int) -> None:
-        try:
-            self._pub_counts[topic] += count
-        except KeyError:
-            self._pub_counts[topic] = count
+        counts = self._pub_counts
+        counts[topic] = counts.get(topic, 0) + count
 
     def _ready(self, command: Rdy) -> None:
         channel, subscriber = self._subscription()

@@ -96,8 +96,8 @@ class CommandDecoder:
         line = self._pub_line
         if (
             self._pub_topic is not None
+            and not self._buffer
             and data.startswith(line)
-            and self._position == len(self._buffer)
             and not self._waiting
             and self._mpub is None
         ):
@@ -138,8 +138,9 @@ class CommandDecoder:
         buffer = self._buffer
         position = self._position
         if position == len(buffer):
-            self._buffer = b""  # a connection with nothing to say holds nothing
-            self._position = 0
+            if buffer:
+                self._buffer = b""  # a connection with nothing to say holds nothing
+                self._position = 0
             return None if self._mpub is None else self._finish_mpub(self._mpub)
         self._eof_error = None
         if self._pub_topic is not None and buffer.startswith(self._pub_line, position):

@@ -1,0 +1,1 @@
+"""nsqlookupd: who publishes which topic, and where."""

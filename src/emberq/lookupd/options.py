@@ -1,0 +1,82 @@
+"""Every setting of nsqlookupd, declared once: as a flag, a config key, a line of help and a field of `Options`."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+from emberq.base.address import AddressError, parse_tcp_address
+from emberq.base.kinds import BOOLEAN, LOG_FORMAT, LOG_LEVEL, SettingError
+from emberq.base.log import LogFormat, LogLevel
+from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, Setting, SettingTable
+
+
+class OptionsError(Exception):
+    """Options that nsqlookupd cannot start with; the text says which and why."""
+
+
+_GENERAL = Group(GENERAL)
+_NETWORK = Group("Network")
+_DISCOVERY = Group("Discovery")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What nsqlookupd is to do. Names are the flags' names; a duration's name ends in its unit, `_ns`."""
+
+    log_level: LogLevel = _GENERAL.declare(  # noqa: RUF009 - it makes a field
+        LOG_LEVEL, LogLevel.INFO, "least grave log lines to show: debug, info, warn, error or fatal"
+    )
+    log_prefix: str = _GENERAL.text("[nsqlookupd] ", "start of every log line")
+    log_format: LogFormat = _GENERAL.declare(  # noqa: RUF009 - it makes a field
+        LOG_FORMAT, LogFormat.TEXT, "how to write log lines: text, or json for one object a line"
+    )
+
+    tcp_address: str = _NETWORK.text(
+        "0.0.0.0:4160",
+        "where to listen for nsqd registrations",
+        placeholder="address",
+    )
+    http_address: str = _NETWORK.text(
+        "0.0.0.0:4161",
+        "where to listen for HTTP",
+        placeholder="address",
+    )
+    broadcast_address: str = _NETWORK.text(
+        socket.gethostname,
+        "name of this nsqlookupd as told to nsqds, which use it for HTTP queries",
+        placeholder="host",
+        default_text="the hostname",
+    )
+
+    inactive_producer_timeout_ns: int = _DISCOVERY.duration(
+        "5m", "hide an nsqd that was not heard of for this long, until it is"
+    )
+    tombstone_lifetime_ns: int = _DISCOVERY.duration(
+        "45s", "how long a tombstone hides a topic of an nsqd from look-ups"
+    )
+
+    def validated(self) -> Options:
+        """These options as nsqlookupd runs with them; OptionsError for the first that cannot work."""
+        try:
+            SETTINGS.check_ranges(self)
+        except SettingError as error:
+            raise OptionsError(str(error)) from error
+        for address in (self.tcp_address, self.http_address):
+            try:
+                parse_tcp_address(address)
+            except AddressError as error:
+                raise OptionsError(f"listen ({address}) failed - {error}") from error
+        return self
+
+
+_VERBOSE = Setting(
+    attribute="verbose",
+    kind=BOOLEAN,
+    default=False,
+    meaning="deprecated, has no effect",
+    heading=GENERAL,
+    renamed_key="",
+)
+
+SETTINGS = SettingTable("nsqlookupd", options_class=Options, command=(VERSION, CONFIG, _VERBOSE))

@@ -1,0 +1,254 @@
+"""Who publishes which topic: the database of nsqlookupd, without I/O.
+
+There are two kinds of *key*, topics and channels of topics, and each key has the *producers* (connected nsqds) that
+registered it. The rules, which are those of the reference:
+
+- Keys outlive their producers. A key goes only when an operator deletes it, or, if its name is ephemeral, when a
+  producer unregisters it and no other is left. Disconnecting is not unregistering: then even ephemeral keys stay.
+- Registering again changes nothing.
+- A tombstone hides one producer from the look-ups of one topic until it has lasted its lifetime, or until the producer
+  unregisters the topic; registering again does not clear it.
+- A producer that was not heard of for the inactivity timeout is hidden too, until it is heard of again.
+- Keys may exist without each other: a channel's topic may have been ephemeral and gone.
+
+The topic `*` in a question, in `tombstone` and in `delete_topic` means every topic. No topic can be called so.
+
+Indexes. Topics are found by name, channels by topic, and each producer knows its topics, so nothing but `*` ever looks
+at all keys. A producer has no list of its channels: registering a channel registers its topic too, and unregistering a
+topic unregisters its channels, so whatever channels a producer has are channels of its topics.
+
+A large cluster has hundreds of thousands of keys, most with few producers. A key costs a name and one small dict.
+Names are interned, for the same ones occur again and again: in every producer's list, and in channels of many topics.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+from emberq.base.clock import Clock
+from emberq.lookupd.peer import Peer
+from emberq.wire.name import is_ephemeral
+
+EVERY_TOPIC = "*"
+
+
+class Producer:
+    """A connected nsqd. Owned by the registry; others read it."""
+
+    __slots__ = ("heard_ns", "peer", "tombstones", "topics")
+
+    def __init__(self, peer: Peer, *, heard_ns: int) -> None:
+        self.peer = peer
+        self.heard_ns = heard_ns
+        """When it last said anything, by the monotonic clock."""
+        self.topics: dict[str, None] = {}
+        """The topics it registered, in that order; a dict because it is the smallest ordered set there is."""
+        self.tombstones: dict[str, int] = {}
+        """Those of them it was tombstoned for, and when, by the monotonic clock. Old ones stay, without effect."""
+
+    def __repr__(self) -> str:
+        return f"<Producer {self.peer.remote_address} ({self.peer.node}), {len(self.topics)} topics>"
+
+
+Producers = dict[str, Producer]
+"""By their ids."""
+
+
+class Registry:
+    """All keys and producers. One owner, one thread: the daemon's."""
+
+    def __init__(self, *, clock: Clock, inactive_timeout_ns: int, tombstone_lifetime_ns: int) -> None:
+        self._clock = clock
+        self._inactive_timeout_ns = inactive_timeout_ns
+        self._tombstone_lifetime_ns = tombstone_lifetime_ns
+        self._producers: Producers = {}
+        self._topics: dict[str, Producers] = {}
+        self._channels: dict[str, dict[str, Producers]] = {}
+        """By topic, then by name."""
+        self._channel_count = 0
+
+    # What producers do.
+
+    def connect(self, peer: Peer) -> Producer:
+        """A new producer, without topics."""
+        stale = self._producers.get(peer.remote_address)
+        if stale is not None:  # its address can come again only after its connection ended
+            self.disconnect(stale)
+        producer = Producer(peer, heard_ns=self._clock.monotonic_ns())
+        self._producers[peer.remote_address] = producer
+        return producer
+
+    def hear(self, producer: Producer) -> None:
+        """The producer is alive."""
+        producer.heard_ns = self._clock.monotonic_ns()
+
+    def register(self, producer: Producer, *, topic: str, channel: str | None = None) -> None:
+        """The producer has this topic, and this channel of it if one is named."""
+        producer_id = producer.peer.remote_address
+        if channel is not None:
+            self._channel_key(topic, channel)[producer_id] = producer
+        self._topic_key(topic)[producer_id] = producer
+        producer.topics[sys.intern(topic)] = None
+
+    def unregister_channel(self, producer: Producer, *, topic: str, channel: str) -> None:
+        """The producer no longer has this channel."""
+        holders = self._channels.get(topic, {}).get(channel)
+        if holders is not None:
+            holders.pop(producer.peer.remote_address, None)
+            if not holders and is_ephemeral(channel):
+                self.delete_channel(topic=topic, channel=channel)
+
+    def unregister_topic(self, producer: Producer, topic: str) -> list[str]:
+        """The producer no longer has this topic; returns the channels of it that it still had."""
+        producer_id = producer.peer.remote_address
+        channels = self._channels.get(topic, {})
+        still_registered = [channel for channel, holders in channels.items() if producer_id in holders]
+        for channel in still_registered:
+            self.unregister_channel(producer, topic=topic, channel=channel)
+        producer.topics.pop(topic, None)
+        producer.tombstones.pop(topic, None)
+        holders = self._topics.get(topic)
+        if holders is not None:
+            holders.pop(producer_id, None)
+            if not holders and is_ephemeral(topic):
+                del self._topics[topic]
+        return still_registered
+
+    def disconnect(self, producer: Producer) -> None:
+        """The producer is gone; all its keys stay. Harmless if it is gone already."""
+        producer_id = producer.peer.remote_address
+        if self._producers.get(producer_id) is not producer:
+            return
+        del self._producers[producer_id]
+        for topic in producer.topics:
+            self._topics[topic].pop(producer_id, None)
+            for holders in self._channels.get(topic, {}).values():
+                holders.pop(producer_id, None)
+
+    # What operators do.
+
+    def create_topic(self, topic: str) -> None:
+        """Have a key for the topic, with or without producers."""
+        self._topic_key(topic)
+
+    def create_channel(self, *, topic: str, channel: str) -> None:
+        """Have keys for the channel and its topic."""
+        self._channel_key(topic, channel)
+        self._topic_key(topic)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget the topic, or every topic, with all channels. Producers do not register them again by themselves."""
+        for name in list(self._matching(topic, self._topics)):
+            for producer in self._topics.pop(name).values():
+                producer.topics.pop(name, None)
+                producer.tombstones.pop(name, None)
+        for name in list(self._matching(topic, self._channels)):
+            self._channel_count -= len(self._channels.pop(name))
+
+    def delete_channel(self, *, topic: str, channel: str) -> bool:
+        """Forget the channel; False if there is none such."""
+        channels = self._channels.get(topic, {})
+        if channel not in channels:
+            return False
+        del channels[channel]
+        self._channel_count -= 1
+        if not channels:
+            del self._channels[topic]
+        return True
+
+    def tombstone(self, *, topic: str, node: str) -> None:
+        """Hide the topic of the producers that are called `node`; from every topic of theirs with `*`."""
+        now_ns = self._clock.monotonic_ns()
+        for name in self._matching(topic, self._topics):
+            for producer in self._topics[name].values():
+                if producer.peer.node == node:
+                    producer.tombstones[sys.intern(name)] = now_ns
+
+    # What anybody may ask.
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether there is a key for the topic, or any with `*`."""
+        return any(True for _ in self._matching(topic, self._topics))
+
+    def topics(self) -> Iterable[str]:
+        """The names of all topics, each once."""
+        return self._topics.keys()
+
+    def channels(self, topic: str) -> Iterable[str]:
+        """The names of the channels of a topic, or of all topics, each once."""
+        if topic != EVERY_TOPIC:
+            return self._channels.get(topic, {}).keys()
+        return dict.fromkeys(chain.from_iterable(self._channels.values())).keys()
+
+    def producers_of(self, topic: str) -> list[Producer]:
+        """The producers of a topic, or of any topic, that are neither inactive nor tombstoned for it; each once."""
+        is_active = self._activity_test()
+        found: Producers = {}
+        for name in self._matching(topic, self._topics):
+            for producer_id, producer in self._topics[name].items():
+                if is_active(producer) and not (producer.tombstones and self.is_tombstoned(producer, name)):
+                    found[producer_id] = producer
+        return list(found.values())
+
+    def active_producers(self) -> list[Producer]:
+        """Every producer that is not inactive, whatever its tombstones."""
+        return list(filter(self._activity_test(), self._producers.values()))
+
+    def is_tombstoned(self, producer: Producer, topic: str) -> bool:
+        """Whether a tombstone hides the producer from look-ups of the topic now."""
+        tombstoned_ns = producer.tombstones.get(topic)
+        return tombstoned_ns is not None and self._clock.monotonic_ns() - tombstoned_ns < self._tombstone_lifetime_ns
+
+    def registrations(self) -> Iterator[tuple[str, str, Producers]]:
+        """Every key that has producers: its topic, its channel or nothing, and them."""
+        for topic, holders in self._topics.items():
+            if holders:
+                yield topic, "", holders
+        for topic, channels in self._channels.items():
+            for channel, holders in channels.items():
+                if holders:
+                    yield topic, channel, holders
+
+    @property
+    def producers(self) -> Iterable[Producer]:
+        """Every producer connected."""
+        return self._producers.values()
+
+    @property
+    def topic_count(self) -> int:
+        return len(self._topics)
+
+    @property
+    def channel_count(self) -> int:
+        return self._channel_count
+
+    # Keys.
+
+    def _topic_key(self, topic: str) -> Producers:
+        holders = self._topics.get(topic)
+        if holders is None:
+            holders = self._topics[sys.intern(topic)] = {}
+        return holders
+
+    def _channel_key(self, topic: str, channel: str) -> Producers:
+        channels = self._channels.get(topic)
+        if channels is None:
+            channels = self._channels[sys.intern(topic)] = {}
+        holders = channels.get(channel)
+        if holders is None:
+            holders = channels[sys.intern(channel)] = {}
+            self._channel_count += 1
+        return holders
+
+    @staticmethod
+    def _matching(topic: str, keys: dict[str, dict[str, Producers]] | dict[str, Producers]) -> Iterable[str]:
+        """The names that `topic` stands for, of those there are."""
+        if topic == EVERY_TOPIC:
+            return keys
+        return (topic,) if topic in keys else ()
+
+    def _activity_test(self) -> Callable[[Producer], bool]:
+        oldest_ns = self._clock.monotonic_ns() - self._inactive_timeout_ns
+        return lambda producer: producer.heard_ns >= oldest_ns

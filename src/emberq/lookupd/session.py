@@ -1,0 +1,157 @@
+"""An nsqd's connection: commands to the registry, answers back.
+
+Everything that arrives in one packet is executed and answered before `data_received` returns, with one write. There is
+no deadline for a client: whether it is alive is for the readers of the registry to judge, by when it was last heard of.
+A client that does not read its answers is not read from either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, cast
+
+from emberq.base.clock import NS_PER_SECOND
+from emberq.base.timers import Alarm
+from emberq.lookupd.peer import Peer, format_remote_address
+from emberq.lookupd.protocol import OK, Command, CommandDecoder, Identify, Ping, Register, Unregister, response
+from emberq.lookupd.registry import Producer
+from emberq.wire.error import FatalError
+
+if TYPE_CHECKING:
+    from emberq.lookupd.service import Service
+
+CLOSE_GRACE_NS = 5 * NS_PER_SECOND
+"""How long a last answer may take to leave before the connection is cut off."""
+
+_log = logging.getLogger(__name__)
+
+
+class Session(asyncio.Protocol):
+    """One connection. Owned by the event loop; registered with the service while it is open."""
+
+    __slots__ = ("_closing", "_cut_off", "_decoder", "_producer", "_remote_address", "_service", "_transport")
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._decoder = CommandDecoder()
+        self._producer: Producer | None = None
+        """None until the client has identified itself."""
+        self._remote_address = ""
+        self._transport: asyncio.Transport
+        self._closing = False
+        self._cut_off: Alarm | None = None
+
+    def __repr__(self) -> str:
+        return f"<Session {self._remote_address}>"
+
+    # The event loop's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peername = transport.get_extra_info("peername")
+        if peername is None:  # it left before it was accepted
+            self.abort()
+            return
+        self._remote_address = format_remote_address(peername)
+        self._service.sessions.add(self)
+        _log.info("TCP: new client(%s)", self._remote_address)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        answers: list[bytes] = []
+        try:
+            for command in self._decoder.receive(data):
+                answers.append(self._execute(command))  # noqa: PERF401 - those before an error are sent too
+        except FatalError as wrong:
+            self._fail(wrong, answers)
+        else:
+            self._transport.write(b"".join(answers))
+
+    def eof_received(self) -> bool:
+        if not self._closing:
+            try:
+                self._decoder.eof()
+            except FatalError as wrong:
+                self._fail(wrong, [])
+        return False  # the loop closes the connection, after what was written has left
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
+        if self not in self._service.sessions:
+            return
+        self._service.sessions.discard(self)
+        self._closing = True
+        if self._cut_off is not None:
+            self._cut_off.discard()
+        if self._producer is not None:
+            self._service.registry.disconnect(self._producer)
+        _log.info("PROTOCOL(V1): [%s] exiting", self._remote_address)
+
+    def pause_writing(self) -> None:
+        if not self._closing:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._closing:
+            self._transport.resume_reading()
+
+    # Ending.
+
+    def abort(self) -> None:
+        """Close now."""
+        self._closing = True
+        self._transport.abort()
+
+    def _fail(self, wrong: FatalError, answers: list[bytes]) -> None:
+        """Send what is owed and what is wrong, and close."""
+        _log.error("[%s] - %s", self._remote_address, wrong)
+        self._closing = True
+        self._transport.write(b"".join((*answers, response(wrong.data))))
+        self._cut_off = self._service.timers.alarm(self._transport.abort)
+        self._cut_off.set(self._service.clock.monotonic_ns() + CLOSE_GRACE_NS)
+        self._transport.close()
+
+    # Commands.
+
+    def _execute(self, command: Command) -> bytes:
+        match command:
+            case Ping():
+                if self._producer is not None:
+                    self._service.registry.hear(self._producer)
+            case Identify():
+                return self._identify(command)
+            case Register():
+                self._register(command)
+            case Unregister():
+                self._unregister(command)
+        return OK
+
+    def _identify(self, command: Identify) -> bytes:
+        peer = Peer(self._remote_address, command.identity)
+        self._producer = self._service.registry.connect(peer)
+        _log.info("CLIENT(%s): IDENTIFY %s", self._remote_address, peer.encoded)
+        return response(self._service.introduction)
+
+    def _register(self, command: Register) -> None:
+        self._service.registry.register(self._identified(), topic=command.topic, channel=command.channel)
+        _log.debug("DB: client(%s) REGISTER %s %s", self._remote_address, command.topic, command.channel or "")
+
+    def _unregister(self, command: Unregister) -> None:
+        registry, producer = self._service.registry, self._identified()
+        if command.channel is not None:
+            registry.unregister_channel(producer, topic=command.topic, channel=command.channel)
+        else:
+            for channel in registry.unregister_topic(producer, command.topic):
+                _log.warning(
+                    "client(%s) unexpected UNREGISTER of topic %s, which still has channel %s",
+                    self._remote_address,
+                    command.topic,
+                    channel,
+                )
+        _log.debug("DB: client(%s) UNREGISTER %s %s", self._remote_address, command.topic, command.channel or "")
+
+    def _identified(self) -> Producer:
+        """The decoder lets no command through that needs an identity before there is one."""
+        assert self._producer is not None  # noqa: S101
+        return self._producer
