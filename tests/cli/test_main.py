@@ -17,7 +17,8 @@ def test_version_names_emberq_nsq_and_python(capsys: pytest.CaptureFixture[str])
 def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     out = capsys.readouterr().out
-    assert all(f"  {subcommand.name}  {subcommand.summary}\n" in out for subcommand in SUBCOMMANDS)
+    listed = {tuple(line.split(maxsplit=1)) for line in out.splitlines() if line.startswith("  ")}
+    assert listed >= {(subcommand.name, subcommand.summary) for subcommand in SUBCOMMANDS}
 
 
 def test_nothing_asked_is_answered_with_the_usage_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:

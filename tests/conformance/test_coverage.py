@@ -25,6 +25,7 @@ ROWS_DUE = {
     *range(143, 153),  # I: TLS and compression
     *range(153, 166),  # J: AUTH
     *range(166, 205),  # K: HTTP
+    *range(205, 230),  # L: nsqlookupd
     *range(273, 281),  # O: statsd, topology, stats
 }
 """Rows of what is built so far."""

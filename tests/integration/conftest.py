@@ -2,4 +2,4 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.integration.contract")
+pytest.register_assert_rewrite("tests.integration.contract", "tests.integration.connection_kind")

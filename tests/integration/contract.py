@@ -2,19 +2,28 @@
 
 A library is driven by a program of its own (drivers/), because pynsq and gnsq bring event loops that would
 get in pytest's way and nsqjs is not Python. The program carries out the plan of plan.py and prints a report
-(see drivers/ledger.py); the tests below judge the report, and what nsqd leaves on disk when it is stopped.
+(see drivers/ledger.py); the tests below judge the report, what nsqd says of the connections while they are
+open, and what it leaves on disk when it is stopped.
 
-A test module defines the fixture `outcome` with `carry_out`, and derives its class from `ClientContract`.
+There are two sets of tests, each a class that a test module derives from; the fixture `outcome` runs the
+driver with `carry_out`:
+
+    DeliveryContract   everything arrives once, whole and in time, over whichever kind of connection
+    ClientContract     also message timeouts: more messages on a plain connection, for some seconds
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tests.http_client import HttpClient
+from tests.integration.listening import ANY_HTTP_PORT, port_of
 from tests.integration.plan import Plan
 from tests.nsqd_process import NsqdProcess
 
@@ -53,40 +62,60 @@ class Outcome:
 
     plan: Plan
     report: Report
+    connections: list[dict[str, Any]]  # those of the consumer and the producer, as nsqd's /stats shows them
     topic_depth: int  # messages in the disk queues after a clean stop, which writes all that are left there
     channel_depth: int
+    log: str  # nsqd's
 
     def attempts_of(self, numbers: Sequence[int]) -> list[tuple[int, ...]]:
         """The attempts that arrived of each of these messages."""
         return [tuple(self.report.retried.get(number, [1])) for number in numbers]
 
 
-def carry_out(driver: Sequence[str], *nsqd_flags: str, folder: Path) -> Outcome:
+def carry_out(driver: Sequence[str], *nsqd_flags: str, folder: Path, **plan_fields: Any) -> Outcome:
     """Runs a driver (its command line without the plan) against a fresh nsqd, then stops that nsqd."""
     data_path = folder / "data"
     data_path.mkdir()
-    with NsqdProcess(*nsqd_flags, data_path=data_path, log_path=folder / "nsqd.log") as nsqd:
-        plan = Plan(address=f"127.0.0.1:{nsqd.tcp_port}", topic=TOPIC, channel=CHANNEL)
-        report = _run(driver, plan)
+    with NsqdProcess(ANY_HTTP_PORT, *nsqd_flags, data_path=data_path, log_path=folder / "nsqd.log") as nsqd:
+        plan = Plan(address=f"127.0.0.1:{nsqd.tcp_port}", topic=TOPIC, channel=CHANNEL, **plan_fields)
+        report, connections = _run(driver, plan, nsqd)
     return Outcome(
         plan=plan,
         report=report,
+        connections=connections,
         topic_depth=_depth_on_disk(data_path, TOPIC),
         channel_depth=_depth_on_disk(data_path, f"{TOPIC}:{CHANNEL}"),
+        log=nsqd.log,
     )
 
 
-def _run(driver: Sequence[str], plan: Plan) -> Report:
-    driven = subprocess.run(
+def _run(driver: Sequence[str], plan: Plan, nsqd: NsqdProcess) -> tuple[Report, list[dict[str, Any]]]:
+    """The driver's report, and nsqd's view of the connections that made it."""
+    with subprocess.Popen(
         [*driver, plan.to_json()],
         cwd=ROOT,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=plan.deadline_ms / 1000 + _START_AND_EXIT_S,
-        check=False,
-    )
-    assert driven.returncode == 0, driven.stderr
-    return Report.from_json(driven.stdout)
+    ) as driven:
+        cut_off = threading.Timer(plan.deadline_ms / 1000 + _START_AND_EXIT_S, driven.kill)
+        cut_off.start()
+        try:
+            assert driven.stdout is not None
+            report = driven.stdout.readline()  # empty if it failed
+            connections = _open_connections(nsqd) if report else []
+            _, complaints = driven.communicate()  # ends its input, which lets it go
+        finally:
+            cut_off.cancel()
+    assert driven.returncode == 0, complaints
+    return Report.from_json(report), connections
+
+
+def _open_connections(nsqd: NsqdProcess) -> list[dict[str, Any]]:
+    stats = HttpClient(("127.0.0.1", port_of(nsqd, "HTTP"))).get("/stats?format=json").json()
+    consumers = [client for topic in stats["topics"] for channel in topic["channels"] for client in channel["clients"]]
+    return [*consumers, *(stats["producers"] or [])]
 
 
 def _depth_on_disk(data_path: Path, queue_name: str) -> int:
@@ -95,11 +124,11 @@ def _depth_on_disk(data_path: Path, queue_name: str) -> int:
     return int(depth)
 
 
-class ClientContract:
-    """The tests, the same for every library."""
+class DeliveryContract:
+    """What holds over every kind of connection."""
 
     def test_every_message_is_published_and_arrives_intact(self, outcome: Outcome) -> None:
-        assert outcome.report.published == outcome.plan.message_count == 10_000
+        assert outcome.report.published == outcome.plan.message_count
         assert outcome.report.seen == outcome.plan.message_count
         assert outcome.report.spoiled == 0
 
@@ -108,14 +137,8 @@ class ClientContract:
         assert outcome.report.finishes == outcome.plan.message_count
 
     def test_a_requeued_message_comes_back_as_its_second_attempt(self, outcome: Outcome) -> None:
-        assert outcome.attempts_of(outcome.plan.requeued) == [(1, 2)] * 20
-
-    def test_an_unanswered_message_comes_back_as_its_second_attempt(self, outcome: Outcome) -> None:
-        assert outcome.attempts_of(outcome.plan.abandoned) == [(1, 2)] * 20
-
-    def test_a_touched_message_outlives_its_timeout(self, outcome: Outcome) -> None:
-        assert outcome.report.touches >= 20
-        assert outcome.attempts_of(outcome.plan.touched) == [(1,)] * 20
+        assert outcome.plan.requeued
+        assert set(outcome.attempts_of(outcome.plan.requeued)) == {(1, 2)}
 
     def test_a_deferred_message_does_not_arrive_early(self, outcome: Outcome) -> None:
         assert outcome.report.earliest_deferred_ms >= outcome.plan.defer_ms
@@ -126,7 +149,29 @@ class ClientContract:
 
     def test_no_error_is_reported(self, outcome: Outcome) -> None:
         assert outcome.report.errors == []
+        assert "Traceback" not in outcome.log
+
+    def test_the_connections_are_of_the_kind_that_was_asked_for(self, outcome: Outcome) -> None:
+        asked_for = {
+            "tls": bool(outcome.plan.authority_path),
+            "snappy": outcome.plan.compression == "snappy",
+            "deflate": outcome.plan.compression == "deflate",
+            "authed": bool(outcome.plan.auth_secret),
+        }
+        used = [{feature: client.get(feature, False) for feature in asked_for} for client in outcome.connections]
+        assert used == [asked_for, asked_for]
 
     def test_nothing_is_left_behind(self, outcome: Outcome) -> None:
         assert outcome.topic_depth == 0
         assert outcome.channel_depth == 0
+
+
+class ClientContract(DeliveryContract):
+    """All that a library can do, with message timeouts."""
+
+    def test_an_unanswered_message_comes_back_as_its_second_attempt(self, outcome: Outcome) -> None:
+        assert outcome.attempts_of(outcome.plan.abandoned) == [(1, 2)] * 20
+
+    def test_a_touched_message_outlives_its_timeout(self, outcome: Outcome) -> None:
+        assert outcome.report.touches >= 20
+        assert outcome.attempts_of(outcome.plan.touched) == [(1,)] * 20

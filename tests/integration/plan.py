@@ -9,7 +9,8 @@ have another fate:
     abandoned   the first attempt is never answered: it times out, and the second is finished
     touched     held for longer than the message timeout, kept alive by TOUCH, then finished
 
-The test makes the plan and hands it to the driver as one JSON argument; the drivers know nothing else.
+The plan also says how to connect: over TLS, compressed, with a secret. The test makes the plan and hands it
+to the driver as one JSON argument; the drivers know nothing else.
 """
 
 import json
@@ -38,6 +39,12 @@ class Plan:
     address: str
     topic: str
     channel: str
+    # How to connect; what is empty is not used. A path to an authority's certificate asks for TLS.
+    authority_path: str = ""
+    certificate_path: str = ""
+    key_path: str = ""
+    compression: str = ""  # "snappy" or "deflate"
+    auth_secret: str = ""
     message_count: int = 10_000
     # The first messages go out as one PUB each, the others in MPUBs of this many.
     single_count: int = 1_000

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from emberq.base.reference import render_markdown
+from emberq.cli.up_options import SETTINGS as UP
+from emberq.lookupd.options import SETTINGS as NSQLOOKUPD
 from emberq.nsqd.options import SETTINGS as NSQD
 
 _INTRODUCTION = """
@@ -24,7 +26,10 @@ ignored. A flag wins over the file, the file over the default.
 
 def pages() -> Mapping[str, str]:
     """File name and content of every page."""
-    return {f"{table.program}.md": render_markdown(table, introduction=_INTRODUCTION) for table in (NSQD,)}
+    tables = (NSQD, NSQLOOKUPD, UP)
+    return {
+        f"{table.program.replace(' ', '-')}.md": render_markdown(table, introduction=_INTRODUCTION) for table in tables
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -159,7 +159,7 @@ class Registry:
         return True
 
     def tombstone(self, *, topic: str, node: str) -> None:
-        """Hide the topic of the producers that are called `node`; from every topic of theirs with `*`."""
+        """Hide the producers called `node` from look-ups of the topic, or with `*` of each of their topics."""
         now_ns = self._clock.monotonic_ns()
         for name in self._matching(topic, self._topics):
             for producer in self._topics[name].values():

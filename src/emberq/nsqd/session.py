@@ -46,7 +46,7 @@ from emberq.wire.command import (
     Sub,
     Touch,
 )
-from emberq.wire.compression import PIECE_BYTES, Codec, CompressionError, DeflateCodec, SnappyCodec
+from emberq.wire.compression import Codec, CompressionError, DeflateCodec, SnappyCodec
 from emberq.wire.decoder import CommandDecoder
 from emberq.wire.error import ClientError, FatalError, SilentClose
 from emberq.wire.negotiation import ConnectionSettings, Outcome, negotiate, parse_request
@@ -56,6 +56,12 @@ if TYPE_CHECKING:
 
 MAX_SMALL_BYTES = 8 * 1024
 """Publishes up to this size are gathered with others; a larger one is worth a batch of its own."""
+MAX_TURN_COMMANDS = 512
+MAX_TURN_BYTES = 128 * 1024
+MAX_TURN_NS = 2 * NS_PER_MS
+"""What one client may have executed before others have their turn, and how long that may take."""
+LARGE_PACKET_BYTES = 64 * 1024
+"""The loop reads on at once from a socket that gave as much as this, so that its turn would not end."""
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last frame may take to leave before the connection is cut off."""
 
@@ -107,7 +113,7 @@ class Session(asyncio.Protocol):
         self._tls: TlsConnection | None = None
         self._is_shaking_hands = False
         """TLS is being agreed on: nothing of ours may get in between."""
-        self._suspension: asyncio.Task[None] | None = None
+        self._suspension: asyncio.Task[None] | asyncio.Handle | None = None
         """What this session waits for before it goes on."""
         self._kept = b""
         """What arrived meanwhile all the same; one packet at most, for reading is paused."""
@@ -147,6 +153,8 @@ class Session(asyncio.Protocol):
         try:
             if self._output.codec is None:
                 self._execute(self._decoder.receive(data))
+                if len(data) >= LARGE_PACKET_BYTES and self._now_ns() - self._pulse.last_heard_ns > MAX_TURN_NS:
+                    self._give_way()
             else:
                 self._decompress(self._output.codec, data)
         except FatalError as wrong:
@@ -161,8 +169,8 @@ class Session(asyncio.Protocol):
             for piece in codec.decompress(data):
                 self._execute(self._decoder.receive(piece))
                 executed_bytes += len(piece)
-                if executed_bytes > PIECE_BYTES // 2 and self._suspension is None and not self._closing:
-                    self._suspend(asyncio.sleep(0))
+                if executed_bytes >= MAX_TURN_BYTES:
+                    self._give_way()
                 if self._closing or self._suspension is not None:
                     return  # the codec keeps what was not taken
         except CompressionError as wrong:
@@ -172,15 +180,31 @@ class Session(asyncio.Protocol):
         """Execute this command and all that have arrived behind it."""
         if command is not None:
             self._pulse.last_heard_ns = self._now_ns()
+        turns_left = MAX_TURN_COMMANDS
         while command is not None:
             if self._unanswered and type(command) is not Publish:
                 self._intake.flush()  # answers leave in the order of the commands
             _HANDLERS[type(command)](self, command)
+            turns_left -= 1
+            if not turns_left:
+                self._give_way()
             if self._closing or self._suspension is not None:
                 return
             command = self._decoder.next_command()
 
-    # Commands that take time.
+    # Taking turns, and commands that take time.
+
+    def _give_way(self) -> None:
+        """Let others have their turn before going on. The loop would read from a busy socket again and again."""
+        if self._suspension is None and not self._closing:
+            self._output.suspend_reading()
+            self._suspension = asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._suspension = None
+        if not self._closing:
+            self._output.resume_reading()
+            self._resume(None)
 
     def _suspend(self, work: Coroutine[Any, Any, None], waiting: Command | None = None) -> None:
         """Read and execute nothing until `work` is done; then go on with the command that is `waiting`."""
@@ -447,8 +471,11 @@ class Session(asyncio.Protocol):
 
     def _finish(self, command: Fin) -> None:
         channel, subscriber = self._subscription()
-        for message_id in channel.finish(subscriber, command.lines):
+        unknown = channel.finish(subscriber, command.lines)
+        for message_id in unknown:
             self._refuse(error.FIN_FAILED, b"FIN", message_id, channel.why_not(message_id))
+        if unknown:
+            self._give_way()  # refusing takes its time, and a client that goes wrong may go on so
 
     def _requeue(self, command: Req) -> None:
         channel, subscriber = self._subscription()

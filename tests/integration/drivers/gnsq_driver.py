@@ -4,11 +4,14 @@ gnsq runs on gevent: every connection has a greenlet that reads, and calls the h
 option for the message timeout, so nsqd must be started with the plan's as its default.
 """
 
+import ssl
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import gevent
 import gnsq
+from gevent.threadpool import ThreadPool
 
 from tests.integration.drivers.ledger import Fate, Ledger
 from tests.integration.plan import Plan, body_of
@@ -19,18 +22,37 @@ _POLL_S = 0.01
 _MAX_BACKOFF_S = 0.05
 
 
+class MendedProducer(gnsq.Producer):  # type: ignore[misc]  # gnsq has no type hints
+    """A Producer that can use TLS and compression, with any nsqd.
+
+    gnsq's own takes the OK that ends an upgrade for the answer to a publish, which fails: it has none waiting yet.
+    """
+
+    def __init__(self, *addresses: str, **options: Any) -> None:
+        super().__init__(*addresses, **options)
+        self._in_use: list[gnsq.NsqdTCPClient] = []
+
+    def handle_connection_success(self, connection: gnsq.NsqdTCPClient) -> None:
+        self._in_use.append(connection)
+        super().handle_connection_success(connection)
+
+    def handle_response(self, connection: gnsq.NsqdTCPClient, response: bytes) -> None:
+        if connection in self._in_use:
+            super().handle_response(connection, response)
+
+
 class GnsqDriver:
     """One Producer and one Consumer on the plan's topic."""
 
     def __init__(self, plan: Plan, ledger: Ledger) -> None:
         self._plan = plan
         self._ledger = ledger
+        self._clients: list[gnsq.Producer | gnsq.Consumer] = []
 
     def run(self) -> None:
         """Publishes and consumes until every message is finished, then listens for any that come back."""
         plan = self._plan
-        heartbeat_interval_s = plan.heartbeat_interval_ms // 1000
-        producer = gnsq.Producer(plan.address, heartbeat_interval=heartbeat_interval_s)
+        producer = MendedProducer(plan.address, **_connection_options(plan))
         consumer = gnsq.Consumer(
             plan.topic,
             plan.channel,
@@ -38,8 +60,9 @@ class GnsqDriver:
             message_handler=self._handle,
             max_in_flight=plan.max_in_flight,
             max_backoff_duration=_MAX_BACKOFF_S,
-            heartbeat_interval=heartbeat_interval_s,
+            **_connection_options(plan),
         )
+        self._clients += [consumer, producer]
         consumer.on_error.connect(self._on_error)
         consumer.on_exception.connect(self._on_error)
         producer.on_error.connect(self._on_error)
@@ -48,8 +71,10 @@ class GnsqDriver:
         self._publish(producer)
         _until(lambda: self._ledger.complete)
         gevent.sleep(plan.linger_ms / 1000)
-        consumer.close()
-        producer.close()
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
 
     def _publish(self, producer: gnsq.Producer) -> None:
         topic = self._plan.topic
@@ -91,6 +116,21 @@ class GnsqDriver:
         self._ledger.error(repr(error))
 
 
+def _connection_options(plan: Plan) -> dict[str, Any]:
+    """What Producer and Consumer have in common."""
+    options: dict[str, Any] = {"heartbeat_interval": plan.heartbeat_interval_ms // 1000}
+    if plan.authority_path:
+        options["tls_v1"] = True
+        options["tls_options"] = {"cert_reqs": ssl.CERT_REQUIRED, "ca_certs": plan.authority_path}
+    if plan.certificate_path:
+        options["tls_options"] |= {"certfile": plan.certificate_path, "keyfile": plan.key_path}
+    if plan.compression:
+        options[plan.compression] = True
+    if plan.auth_secret:
+        options["auth_secret"] = plan.auth_secret.encode()
+    return options
+
+
 def _until(condition: Callable[[], object]) -> None:
     while not condition():
         gevent.sleep(_POLL_S)
@@ -99,12 +139,15 @@ def _until(condition: Callable[[], object]) -> None:
 def _main() -> None:
     plan = Plan.from_json(sys.argv[1])
     ledger = Ledger(plan)
+    driver = GnsqDriver(plan, ledger)
     try:
         with gevent.Timeout(plan.deadline_ms / 1000):
-            GnsqDriver(plan, ledger).run()
+            driver.run()
     except gevent.Timeout:
         ledger.error("the deadline passed before every message was finished")
-    print(ledger.to_json())
+    print(ledger.to_json(), flush=True)
+    ThreadPool(1).apply(sys.stdin.read)  # a thread of its own, so that the greenlets go on answering heartbeats
+    driver.close()
 
 
 if __name__ == "__main__":

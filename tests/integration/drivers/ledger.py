@@ -1,7 +1,8 @@
 """What a driver written in Python remembers of its run, and the report it prints at the end.
 
 The ledger does no I/O and knows no client library. A driver tells it what happened (`published`,
-`delivered`, `finished`, ...) and asks it what to do with a message; the report is one JSON object:
+`delivered`, `finished`, ...) and asks it what to do with a message. After the report, which is one JSON object,
+the driver keeps its connections open until its standard input ends, so that the test can ask nsqd about them.
 
     published             messages for which nsqd answered OK
     seen                  different messages that arrived intact

@@ -5,12 +5,18 @@
  */
 'use strict'
 
+const {once} = require('events')
+const {readFileSync} = require('fs')
+
 const {Reader, Writer} = require('nsqjs')
 
 const EVERY_BYTE = Buffer.from(Array.from({length: 256}, (_, value) => value))
 
 /** The first backoff of nsqjs is a 35th of this: long enough to be one, short enough for a test. */
 const MAX_BACKOFF_S = 1
+
+/** What a close() sends has left by then; nsqjs does not say when. */
+const CLOSE_MS = 20
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
@@ -135,40 +141,55 @@ function handle(message, plan, ledger) {
   }
 }
 
-async function run(plan, ledger) {
+/** What Writer and Reader have in common. */
+function connectionOptions(plan) {
+  const options = {heartbeatInterval: plan.heartbeat_interval_ms / 1000}
+  if (plan.authority_path) Object.assign(options, {tls: true, ca: readFileSync(plan.authority_path)})
+  if (plan.certificate_path) {
+    Object.assign(options, {cert: readFileSync(plan.certificate_path), key: readFileSync(plan.key_path)})
+  }
+  if (plan.compression) options[plan.compression] = true
+  if (plan.auth_secret) options.authSecret = plan.auth_secret
+  return options
+}
+
+async function run(plan, ledger, clients) {
   const [host, port] = plan.address.split(':')
-  const heartbeatInterval = plan.heartbeat_interval_ms / 1000
-  const writer = new Writer(host, Number(port), {heartbeatInterval})
+  const writer = new Writer(host, Number(port), connectionOptions(plan))
   const reader = new Reader(plan.topic, plan.channel, {
     nsqdTCPAddresses: [plan.address],
     maxInFlight: plan.max_in_flight,
     maxBackoffDuration: MAX_BACKOFF_S,
     messageTimeout: plan.msg_timeout_ms,
-    heartbeatInterval,
+    ...connectionOptions(plan),
   })
-  for (const client of [writer, reader]) {
+  clients.push(reader, writer)
+  for (const client of clients) {
     client.on('error', (error) => ledger.errors.push(String(error)))
   }
   reader.on('message', (message) => handle(message, plan, ledger))
-  const ready = [writer, reader].map((client) => new Promise((resolve) => client.once('ready', resolve)))
+  const ready = clients.map((client) => new Promise((resolve) => client.once('ready', resolve)))
   writer.connect()
   reader.connect()
   await Promise.all(ready)
   await publish(writer, plan, ledger)
   while (!ledger.complete) await sleep(10)
   await sleep(plan.linger_ms)
-  reader.close()
-  writer.close()
 }
 
 async function main() {
   const plan = JSON.parse(process.argv[2])
   const ledger = new Ledger(plan)
+  const clients = []
   const deadline = sleep(plan.deadline_ms).then(() => {
     ledger.errors.push('the deadline passed before every message was finished')
   })
-  await Promise.race([run(plan, ledger), deadline]).catch((error) => ledger.errors.push(String(error)))
-  process.stdout.write(`${JSON.stringify(ledger.report())}\n`, () => process.exit(0))
+  await Promise.race([run(plan, ledger, clients), deadline]).catch((error) => ledger.errors.push(String(error)))
+  process.stdout.write(`${JSON.stringify(ledger.report())}\n`)
+  await once(process.stdin.resume(), 'end')
+  for (const client of clients) client.close()
+  await sleep(CLOSE_MS)
+  process.exit(0)
 }
 
 main()

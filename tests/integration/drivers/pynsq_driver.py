@@ -8,6 +8,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import nsq
 
@@ -43,8 +44,7 @@ class PynsqDriver:
     async def run(self) -> None:
         """Publishes and consumes until every message is finished, then listens for any that come back."""
         plan = self._plan
-        heartbeat_interval_s = plan.heartbeat_interval_ms // 1000
-        writer = nsq.Writer([plan.address], heartbeat_interval=heartbeat_interval_s)
+        writer = nsq.Writer([plan.address], **_connection_options(plan))
         reader = nsq.Reader(
             plan.topic,
             plan.channel,
@@ -55,7 +55,7 @@ class PynsqDriver:
             max_backoff_duration=1,
             msg_timeout=plan.msg_timeout_ms / 1000,
             requeue_delay=0,
-            heartbeat_interval=heartbeat_interval_s,
+            **_connection_options(plan),
         )
         await _until(lambda: writer.conns and reader.conns)
         await self._publish(writer)
@@ -109,6 +109,20 @@ class PynsqDriver:
         message.finish()
 
 
+def _connection_options(plan: Plan) -> dict[str, Any]:
+    """What Writer and Reader have in common."""
+    options: dict[str, Any] = {"heartbeat_interval": plan.heartbeat_interval_ms // 1000}
+    if plan.authority_path:
+        options |= {"tls_v1": True, "tls_options": {"ca_certs": plan.authority_path}}
+    if plan.certificate_path:
+        options["tls_options"] |= {"certfile": plan.certificate_path, "keyfile": plan.key_path}
+    if plan.compression:
+        options[plan.compression] = True
+    if plan.auth_secret:
+        options["auth_secret"] = plan.auth_secret
+    return options
+
+
 async def _until(condition: Callable[[], object]) -> None:
     while not condition():
         await asyncio.sleep(_POLL_S)
@@ -122,7 +136,8 @@ async def _main() -> None:
         await asyncio.wait_for(PynsqDriver(plan, ledger).run(), plan.deadline_ms / 1000)
     except TimeoutError:
         ledger.error("the deadline passed before every message was finished")
-    print(ledger.to_json())
+    print(ledger.to_json(), flush=True)
+    await asyncio.to_thread(sys.stdin.read)
 
 
 if __name__ == "__main__":
