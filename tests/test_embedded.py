@@ -99,5 +99,5 @@ def test_the_fixture_is_there_for_other_projects(pytester: pytest.Pytester) -> N
             assert nsq.nsqd_tcp_addresses[0].startswith("127.0.0.1:")
         """
     )
-    result = pytester.runpytest_subprocess("-p", "emberq.pytest_plugin")
+    result = pytester.runpytest_subprocess()
     result.assert_outcomes(passed=1)
