@@ -6,6 +6,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 NODE_READY := tests/integration/node_modules/.ready
 
+# Debian keeps `venv` in a package of its own. Where we may, we install it; elsewhere we say what to do.
+INSTALL_VENV := { rm -rf $(VENV); \
+    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+        apt-get update -qq && apt-get install -y -qq python3-venv && $(PYTHON) -m venv --clear $(VENV); \
+    else \
+        echo "No virtual environment could be made. On Debian: sudo apt-get install python3-venv" >&2; exit 1; \
+    fi; }
+
 .PHONY: help setup run test check bench lock clean
 
 help: ## show this list
@@ -13,9 +21,8 @@ help: ## show this list
 
 setup: $(READY) ## create .venv with the locked dependencies
 
-run: $(READY) ## start nsqd, data in ./emberq-data (Ctrl-C stops it cleanly)
-	@mkdir -p emberq-data
-	$(BIN)/nsqd --data-path=emberq-data $(ARGS)
+run: $(READY) ## start nsqlookupd and nsqd, data in ./emberq-data (Ctrl-C stops them cleanly)
+	@$(BIN)/emberq up $(ARGS)
 
 test: check $(NODE_READY) ## run all checks and all tests
 	$(BIN)/pytest $(ARGS)
@@ -39,8 +46,7 @@ clean: ## remove what the other targets made
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "emberq needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
-	    echo "Could not create a virtual environment. On Debian: apt-get install python3-venv" >&2; exit 1; }
+	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || $(INSTALL_VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@

@@ -4,6 +4,8 @@ Many clients publish one message and wait for its OK. Each turn of the loop read
 something; what they sent is put together here and published at the end of the turn, before any of them is answered. So
 the broker's work is done once per turn and topic instead of once per message, and messages that came alone lie in
 memory, on disk and on the wire as batches like all others. A publish is answered only when its batch is accepted.
+
+A single message is gathered as its bytes alone (int32 size and body), anything else as the command it came in.
 """
 
 from __future__ import annotations
@@ -24,9 +26,13 @@ MAX_GATHERED_BYTES = MAX_BATCH_BYTES
 class Publisher(Protocol):
     """Who published, and waits to hear what became of it."""
 
-    def accepted(self, command: Publish) -> None: ...
+    def accepted(self, topic: str, count: int, reply_count: int) -> None:
+        """`count` messages are stored, which call for so many replies."""
+        ...
 
-    def refused(self, command: Publish, refusal: Exception) -> None: ...
+    def refused(self, verb: bytes, refusal: Exception) -> None:
+        """What came by this command could not be stored."""
+        ...
 
 
 class Intake:
@@ -35,22 +41,34 @@ class Intake:
     def __init__(self, broker: Broker, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._broker = broker
         self._call_soon = call_soon
-        self._gathered: dict[str, list[tuple[Publisher, Publish]]] = {}
+        self._gathered: dict[str, list[tuple[Publisher, bytes | Publish]]] = {}
         self._gathered_bytes = 0
+
+    def add_single(self, publisher: Publisher, topic: str, message: bytes) -> None:
+        """Publish one message, which came by a PUB, with the others of this turn."""
+        waiting = self._gathered.get(topic)
+        if waiting is None:
+            waiting = self._begin(topic)
+        waiting.append((publisher, message))
+        self._gathered_bytes += len(message)
+        if self._gathered_bytes > MAX_GATHERED_BYTES:
+            self.flush()
 
     def add(self, publisher: Publisher, command: Publish) -> None:
         """Publish with the others of this turn."""
-        gathered = self._gathered
-        if not gathered:
-            self._call_soon(self.flush)
-        waiting = gathered.get(command.topic)
+        waiting = self._gathered.get(command.topic)
         if waiting is None:
-            gathered[command.topic] = [(publisher, command)]
-        else:
-            waiting.append((publisher, command))
+            waiting = self._begin(command.topic)
+        waiting.append((publisher, command))
         self._gathered_bytes += len(command.blob)
         if self._gathered_bytes > MAX_GATHERED_BYTES:
             self.flush()
+
+    def _begin(self, topic: str) -> list[tuple[Publisher, bytes | Publish]]:
+        if not self._gathered:
+            self._call_soon(self.flush)
+        waiting = self._gathered[topic] = []
+        return waiting
 
     def flush(self) -> None:
         """Publish what was gathered and let everyone know."""
@@ -62,31 +80,38 @@ class Intake:
         """Publish at once, alone: for what is a batch already."""
         self._publish(command.topic, [(publisher, command)])
 
-    def _publish(self, topic: str, waiting: Sequence[tuple[Publisher, Publish]]) -> None:
+    def _publish(self, topic: str, waiting: Sequence[tuple[Publisher, bytes | Publish]]) -> None:
         try:
-            blob, ends = _join([command for _, command in waiting])
+            blob, ends = _join([item for _, item in waiting])
             self._broker.topic(topic).publish(blob, ends)
         except (BrokerError, StorageError) as refusal:
-            for publisher, command in waiting:
-                publisher.refused(command, refusal)
+            for publisher, item in waiting:
+                publisher.refused(b"PUB" if isinstance(item, bytes) else item.verb, refusal)
         else:
-            for publisher, command in waiting:
-                publisher.accepted(command)
+            for publisher, item in waiting:
+                if isinstance(item, bytes):
+                    publisher.accepted(topic, 1, 1)
+                else:
+                    publisher.accepted(topic, len(item.ends), item.reply_count)
 
 
-def _join(commands: Sequence[Publish]) -> tuple[bytes, Sequence[int]]:
-    """The messages of all commands, back to back."""
-    first = commands[0]
-    if len(commands) == 1:
+def _join(items: Sequence[bytes | Publish]) -> tuple[bytes, Sequence[int]]:
+    """All messages, back to back."""
+    first = items[0]
+    if len(items) == 1 and not isinstance(first, bytes):
         return first.blob, first.ends
-    blob = b"".join([command.blob for command in commands])
-    size = first.ends[0]
-    count = sum([len(command.ends) for command in commands])
-    if len(blob) == size * count and all(command.ends[0] == size == command.ends[-1] for command in commands):
-        return blob, range(size, len(blob) + 1, size)
+    blob = b"".join([item if isinstance(item, bytes) else item.blob for item in items])
+    if isinstance(first, bytes):
+        size = len(first)
+        if all(isinstance(item, bytes) and len(item) == size for item in items):
+            return blob, range(size, len(blob) + 1, size)
     ends: list[int] = []
     offset = 0
-    for command in commands:
-        ends += [offset + end for end in command.ends] if offset else command.ends
-        offset += len(command.blob)
+    for item in items:
+        if isinstance(item, bytes):
+            offset += len(item)
+            ends.append(offset)
+        else:
+            ends += [offset + end for end in item.ends]
+            offset += len(item.blob)
     return blob, ends

@@ -152,6 +152,13 @@ class Session(asyncio.Protocol):
             return
         try:
             if self._output.codec is None:
+                if self._auth is None and len(data) <= MAX_SMALL_BYTES:
+                    message = self._decoder.repeated_pub(data)
+                    if message is not None:
+                        self._pulse.last_heard_ns = self._now_ns()
+                        self._unanswered = True
+                        self._intake.add_single(self, self._decoder.pub_topic, message)
+                        return
                 self._execute(self._decoder.receive(data))
                 if len(data) >= LARGE_PACKET_BYTES and self._now_ns() - self._pulse.last_heard_ns > MAX_TURN_NS:
                     self._give_way()
@@ -432,18 +439,19 @@ class Session(asyncio.Protocol):
                 self._intake.flush()
             self._intake.publish(self, command)
 
-    def accepted(self, command: Publish) -> None:
+    def accepted(self, topic: str, count: int, reply_count: int) -> None:
         """What was published is stored."""
         self._unanswered = False
-        self._count_published(command.topic, len(command.ends))
+        counts = self._pub_counts
+        counts[topic] = counts.get(topic, 0) + count
         if not self._closing:
-            self._output.reply(frame.OK if command.reply_count == 1 else frame.OK * command.reply_count)
+            self._output.reply(frame.OK if reply_count == 1 else frame.OK * reply_count)
 
-    def refused(self, command: Publish, refusal: Exception) -> None:
+    def refused(self, verb: bytes, refusal: Exception) -> None:
         """What was published could not be stored."""
         self._unanswered = False
         if not self._closing:
-            self._fail(_failed(_PUBLISH_CODES[command.verb], command.verb, refusal))
+            self._fail(_failed(_PUBLISH_CODES[verb], verb, refusal))
 
     def _publish_deferred(self, command: DeferredPublish) -> None:
         if not self._may(command, b"DPUB", command.topic):
@@ -456,12 +464,7 @@ class Session(asyncio.Protocol):
                 topic.publish(command.blob, [len(command.blob)])
         except _Refusal as refusal:
             raise _failed(error.DPUB_FAILED, b"DPUB", refusal) from refusal
-        self._count_published(command.topic, 1)
-        self._output.reply(frame.OK)
-
-    def _count_published(self, topic: str, count: int) -> None:
-        counts = self._pub_counts
-        counts[topic] = counts.get(topic, 0) + count
+        self.accepted(command.topic, 1, 1)
 
     def _ready(self, command: Rdy) -> None:
         channel, subscriber = self._subscription()

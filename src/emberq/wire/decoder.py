@@ -3,6 +3,7 @@
     feed(data)          give it what arrived
     next_command()      take commands, one at a time, until it returns None
     receive(data)       both at once
+    repeated_pub(data)  a short way for a packet that is one PUB like the last
     eof()               tell it that nothing more will come
 
 Each of these raises the `FatalError` that the bytes deserve, and as early as the bytes show it: a wrong line is refused
@@ -84,27 +85,29 @@ class CommandDecoder:
         self._waiting_bytes = 0
         self._wanted_bytes = 0
         self._pub_line = b""
-        self._pub_topic: str | None = None
+        self.pub_topic = ""
         """The line of the last PUB and the topic it named: the next is likely the same and need not be judged again."""
         self._mpub: MpubBody | None = None
         """An MPUB whose body has not arrived in whole."""
         self._eof_error: FatalError | None = None
         """What an end of the stream would mean here; None where it is a clean end."""
 
-    def receive(self, data: bytes) -> Command | None:
-        """`feed` and `next_command` in one, with a short way for the commonest packet: one PUB like the last."""
+    def repeated_pub(self, data: bytes) -> bytes | None:
+        """The message (int32 size and body), if this packet is just one PUB to `pub_topic`; then it is dealt with.
+
+        A short way for the commonest packet of all. None means that it takes the long way, `feed` and `next_command`.
+        """
         line = self._pub_line
-        if (
-            self._pub_topic is not None
-            and not self._buffer
-            and data.startswith(line)
-            and not self._waiting
-            and self._mpub is None
-        ):
-            start = len(line)
-            size = int.from_bytes(data[start : start + 4])  # a negative one reads as too big
-            if start + 4 + size == len(data) and 0 < size <= self._limits.max_msg_size:
-                return Publish(b"PUB", self._pub_topic, data[start:], (4 + size,), 1)
+        if not data.startswith(line) or self._buffer or self._waiting or self._mpub is not None or not line:
+            return None
+        start = len(line)
+        size = int.from_bytes(data[start : start + 4])  # a negative one reads as too big
+        if start + 4 + size != len(data) or not 0 < size <= self._limits.max_msg_size:
+            return None
+        return data[start:]
+
+    def receive(self, data: bytes) -> Command | None:
+        """`feed` and `next_command` in one."""
         self.feed(data)
         return self.next_command()
 
@@ -143,8 +146,8 @@ class CommandDecoder:
                 self._position = 0
             return None if self._mpub is None else self._finish_mpub(self._mpub)
         self._eof_error = None
-        if self._pub_topic is not None and buffer.startswith(self._pub_line, position):
-            return self._take_pub_run(self._pub_topic, self._pub_line)
+        if self._pub_line and buffer.startswith(self._pub_line, position):
+            return self._take_pub_run(self.pub_topic, self._pub_line)
         if buffer.startswith(FIN_PREFIX, position) and self.state is not State.INIT and not self.tls_required:
             run = self._take_fin_run()
             if run is not None:
@@ -318,7 +321,7 @@ class CommandDecoder:
             raise FatalError(error.INVALID, b"PUB insufficient number of parameters")
         topic = _parse_topic(b"PUB", params[0])
         line = self._buffer[self._position : after_line]
-        self._pub_topic, self._pub_line = topic, line
+        self.pub_topic, self._pub_line = topic, line
         return self._take_pub_run(topic, line)
 
     def _take_pub_run(self, topic: str, line: bytes) -> Publish | None:
