@@ -34,6 +34,10 @@ T = TypeVar("T")
 _METADATA_KEY = "emberq.setting"
 
 
+class OptionsError(Exception):
+    """Options that a program cannot start with; the text says which and why."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """One setting of a program."""

@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from emberq.base import process
-from emberq.cli.startup import Finished, read_options, version_line
-from emberq.nsqd.options import SETTINGS, Options, OptionsError
-
-logger = logging.getLogger("emberq.cli.nsqd")  # not __name__, which may be "__main__"
+from emberq.base.process import Daemon
+from emberq.cli.startup import run_daemon
+from emberq.nsqd.options import SETTINGS, Options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run nsqd until it is told to stop; the exit status."""
-    try:
-        options = read_options(SETTINGS, Options, sys.argv[1:] if argv is None else argv).validated()
-    except Finished as finished:
-        return finished.status
-    except OptionsError as error:
-        return _refuse(error)
-    return run(options)
+    return run_daemon(SETTINGS, Options, _load, argv)
 
 
-def run(options: Options) -> int:
-    """Run nsqd with validated options; the exit status."""
-    # Here and not above, so that --version, --help and mistakes are answered without loading the daemon.
+def _load() -> tuple[Callable[[Options], Daemon], type[Exception]]:
     from emberq.nsqd.daemon import Nsqd, StartError
 
-    logger.info("%s", version_line(SETTINGS.program))
-    logger.info("ID: %d", options.node_id)
-    process.prepare()
-    try:
-        stopped_by_signal = process.serve(lambda: Nsqd(options))
-    except StartError as error:
-        return _refuse(error)
-    return 0 if stopped_by_signal else 1
-
-
-def _refuse(error: Exception) -> int:
-    logger.critical("failed to instantiate nsqd - %s", error)
-    return 1
+    return Nsqd, StartError
 
 
 if __name__ == "__main__":

@@ -11,14 +11,14 @@ import logging
 import platform
 import shutil
 import sys
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Protocol, Self, TypeVar
 
 from emberq import NSQ_VERSION
-from emberq.base import goflag, log
+from emberq.base import goflag, log, process
 from emberq.base.kinds import SettingError
 from emberq.base.reference import render_help
-from emberq.base.settings import SettingTable
+from emberq.base.settings import OptionsError, SettingTable
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,16 @@ class DaemonOptions(Protocol):
     def log_format(self) -> log.LogFormat: ...
 
 
+class ValidatedOptions(DaemonOptions, Protocol):
+    """Options that can tell whether they can work."""
+
+    def validated(self) -> Self:
+        """The options to run with; OptionsError for what cannot work."""
+        ...
+
+
 OptionsT = TypeVar("OptionsT", bound=DaemonOptions)
+ValidatedT = TypeVar("ValidatedT", bound=ValidatedOptions)
 
 
 class Finished(Exception):
@@ -80,6 +89,38 @@ def read_options(table: SettingTable, options_class: type[OptionsT], argv: Seque
     for key in given.unknown_keys:
         logger.warning("config file: %s is not a setting of %s, ignored", key, table.program)
     return options
+
+
+def run_daemon(
+    table: SettingTable,
+    options_class: type[ValidatedT],
+    load: Callable[[], tuple[Callable[[ValidatedT], process.Daemon], type[Exception]]],
+    argv: Sequence[str] | None,
+) -> int:
+    """Run a daemon until it is told to stop; the exit status.
+
+    `load` imports it and gives its class and what that raises if it cannot start. It is called late, because --version,
+    --help and mistakes should be answered without it.
+    """
+    try:
+        options = read_options(table, options_class, sys.argv[1:] if argv is None else argv).validated()
+    except Finished as finished:
+        return finished.status
+    except OptionsError as error:
+        return _refuse(table.program, error)
+    logger.info("%s", version_line(table.program))
+    make_daemon, start_error = load()
+    process.prepare()
+    try:
+        stopped_by_signal = process.serve(lambda: make_daemon(options))
+    except start_error as error:
+        return _refuse(table.program, error)
+    return 0 if stopped_by_signal else 1
+
+
+def _refuse(program: str, error: Exception) -> int:
+    logger.critical("failed to instantiate %s - %s", program, error)
+    return 1
 
 
 def _print_usage(table: SettingTable) -> None:

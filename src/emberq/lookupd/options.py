@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from emberq.base.address import AddressError, parse_tcp_address
 from emberq.base.kinds import BOOLEAN, LOG_FORMAT, LOG_LEVEL, SettingError
 from emberq.base.log import LogFormat, LogLevel
-from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, Setting, SettingTable
+from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, Setting, SettingTable
 
-
-class OptionsError(Exception):
-    """Options that nsqlookupd cannot start with; the text says which and why."""
-
+__all__ = ["SETTINGS", "Options", "OptionsError"]
 
 _GENERAL = Group(GENERAL)
 _NETWORK = Group("Network")

@@ -112,6 +112,7 @@ class Nsqd:
 
     async def start(self) -> None:
         """Open the data folder and serve clients; StartError, with nothing left behind, if that cannot be."""
+        _log.info("ID: %d", self.options.node_id)
         self._loop = asyncio.get_running_loop()
         try:
             self._lock.acquire()

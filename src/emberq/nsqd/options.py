@@ -16,15 +16,13 @@ from emberq.base.address import MAX_PORT, AddressError, parse_address
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.kinds import BOOLEAN, LOG_FORMAT, LOG_LEVEL, SettingError
 from emberq.base.log import LogFormat, LogLevel
-from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, Setting, SettingTable
+from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, Setting, SettingTable
 from emberq.nsqd.tls_setting import TLS_MIN_VERSION, TLS_REQUIRED, TlsRequired, TlsVersion
+
+__all__ = ["SETTINGS", "Options", "OptionsError", "node_id_of"]
 
 NODE_ID_LIMIT = 1024
 """A message id has ten bits for the node that made it."""
-
-
-class OptionsError(Exception):
-    """Options that nsqd cannot start with; the text says which and why."""
 
 
 def node_id_of(hostname: str) -> int:
