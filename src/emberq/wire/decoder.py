@@ -114,7 +114,8 @@ class CommandDecoder:
     def feed(self, data: bytes) -> None:
         """Take in what arrived."""
         if self._mpub is not None:
-            self._mpub.extend(data)
+            self._buffer = self._buffer[self._position :] + data if self._position < len(self._buffer) else data
+            self._position = 0
             return
         if self._waiting:
             self._waiting.append(data)
@@ -138,13 +139,15 @@ class CommandDecoder:
 
     def next_command(self) -> Command | None:
         """The next command, or None when more bytes are needed for one."""
+        if self._mpub is not None:
+            return self._continue_mpub(self._mpub)
         buffer = self._buffer
         position = self._position
         if position == len(buffer):
             if buffer:
                 self._buffer = b""  # a connection with nothing to say holds nothing
                 self._position = 0
-            return None if self._mpub is None else self._finish_mpub(self._mpub)
+            return None
         self._eof_error = None
         if self._pub_line and buffer.startswith(self._pub_line, position):
             return self._take_pub_run(self.pub_topic, self._pub_line)
@@ -409,11 +412,22 @@ class CommandDecoder:
         self._mpub = body
         return None
 
-    def _finish_mpub(self, body: MpubBody) -> Command | None:
+    def _continue_mpub(self, body: MpubBody) -> Command | None:
+        """Give the body what has arrived: to its declared end first, so that what lies behind need not be copied."""
+        self._position += body.extend_to_declared(self._buffer[self._position :] if self._position else self._buffer)
         command = body.take()
-        if command is not None:
-            self._mpub = None
-            self._buffer = body.rest()
+        if command is None and self._position < len(self._buffer):
+            body.extend(self._buffer[self._position :])  # it declared too little: the counts in it are what holds
+            self._position = len(self._buffer)
+            command = body.take()
+        if command is None:
+            self._buffer = b""
+            self._position = 0
+            return None
+        self._mpub = None
+        rest = body.rest()
+        if rest:
+            self._buffer = rest + self._buffer[self._position :]
             self._position = 0
         return command
 

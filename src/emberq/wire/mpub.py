@@ -68,21 +68,37 @@ class MpubBody:
             command = self.take()
             if command is not None:
                 return command, start + _SIZE_AND_COUNT_BYTES + self._walked
-            start = min(declared_end, len(buffer))
+            if declared_end >= len(buffer):
+                return None, len(buffer)
+            start = declared_end
         self.extend(buffer[start:])
-        return self.take(), len(buffer) - len(self.rest())
+        command = self.take()
+        return command, len(buffer) if command is None else len(buffer) - len(self.rest())
 
     def _take_uniform(self, buffer: bytes, start: int) -> Publish | None:
         count = self._check_counts(buffer, start)
         start += _SIZE_AND_COUNT_BYTES
         size = self._first_size(buffer, start)
-        if size is None or uniform_count(buffer, start=start, count=count, size=size) < count:
+        if size is None:
             return None
-        length = count * (4 + size)
-        if 4 + length > self._max_body_size:
+        stride = 4 + size
+        end = start + count * stride
+        if end > len(buffer) or 4 + end - start > self._max_body_size:
             return None
-        ends = range(4 + size, length + 1, 4 + size)
-        return Publish(b"MPUB", self._topic, buffer[start : start + length], ends, 1)
+        for byte in range(start, start + 4):
+            if buffer[byte:end:stride] != buffer[byte : byte + 1] * count:
+                return None
+        return Publish(b"MPUB", self._topic, buffer[start:end], range(stride, end - start + 1, stride), 1)
+
+    def extend_to_declared(self, data: bytes) -> int:
+        """Take in more, up to the end that the body size declares; how many bytes that was."""
+        buffer = self._buffer
+        if len(buffer) < 4:
+            buffer += data
+            return len(data)
+        missing_bytes = max(0, 4 + int.from_bytes(buffer[:4]) - len(buffer))
+        buffer += data[:missing_bytes] if missing_bytes < len(data) else data
+        return min(missing_bytes, len(data))
 
     def extend(self, data: bytes) -> None:
         """Take in more of the body."""

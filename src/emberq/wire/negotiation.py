@@ -7,12 +7,11 @@ settings of the connection and the answer out. A field that is 0 or absent keeps
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 from emberq.wire import error
 from emberq.wire.error import FatalError
+from emberq.wire.json_object import UndecodableError, parse_object
 
 MIN_HEARTBEAT_INTERVAL_MS = 1000
 MIN_MSG_TIMEOUT_MS = 1000
@@ -94,36 +93,12 @@ class Outcome:
 _FIELD_TYPES: dict[str, type] = {field.name: type(field.default) for field in fields(Request)}
 
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
 def parse_request(body: bytes) -> Request:
     """The request in the body of an IDENTIFY. Keys match whatever their case; unknown keys are ignored."""
     try:
-        document = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Members, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        raise _undecodable() from None
-    if document is None:
-        return Request()
-    if not isinstance(document, _Members):
-        raise _undecodable()
-    known: dict[str, Any] = {}
-    for key, value in document:
-        expected = _FIELD_TYPES.get(key.lower())
-        if expected is None or value is None:
-            continue
-        if type(value) is not expected or (isinstance(value, int) and not -(1 << 63) <= value < 1 << 63):
-            raise _undecodable()
-        known[key.lower()] = _LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
-    return Request(**known)
-
-
-class _Members(list[tuple[str, Any]]):
-    """A JSON object as it was written: a key may occur twice, and both values are judged."""
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+        return Request(**parse_object(body, _FIELD_TYPES))
+    except UndecodableError:
+        raise FatalError(error.BAD_BODY, b"IDENTIFY failed to decode JSON body") from None
 
 
 def negotiate(request: Request, current: ConnectionSettings, limits: ServerLimits) -> Outcome:
@@ -221,10 +196,6 @@ def _msg_timeout_ms(request: Request, current: ConnectionSettings, limits: Serve
     if not MIN_MSG_TIMEOUT_MS <= asked <= limits.max_msg_timeout_ms:
         raise _invalid("msg timeout", asked)
     return asked
-
-
-def _undecodable() -> FatalError:
-    return FatalError(error.BAD_BODY, b"IDENTIFY failed to decode JSON body")
 
 
 def _invalid(what: str, asked: int) -> FatalError:
