@@ -25,10 +25,21 @@ def lookupd() -> Iterator[LookupdHarness]:
         ("POST", "/TOPIC/CREATE", 307),
         ("GET", "/nope", 404),
         ("OPTIONS", "/nodes", 200),
+        ("GET", "/debug/pprof", 301),
+        ("POST", "/debug/pprof/heap", 405),
     ],
 )
 def test_routes_are_those_of_the_reference(lookupd: LookupdHarness, method: str, path: str, status: int) -> None:
     assert lookupd.http.request(method, path).status == status
+
+
+def test_a_running_nsqlookupd_can_be_looked_into(lookupd: LookupdHarness) -> None:
+    assert "goroutine" in lookupd.get("/debug/pprof/").text
+    assert lookupd.get("/debug/pprof/cmdline").status == 200
+    assert "data_received" in lookupd.get("/debug/pprof/goroutine").text
+    assert lookupd.get("/debug/pprof/profile?seconds=0.05").status == 200
+    assert lookupd.get("/debug/pprof/profile?seconds=0").status == 400
+    assert "still in use" in lookupd.get("/debug/pprof/heap?seconds=0.05").text
 
 
 def test_info_tells_both_versions(lookupd: LookupdHarness) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emberq.nsqd import memory
+from emberq.base import resident
 from emberq.nsqd.memory import Memory, MemoryStats, pause_usec
 
 MIB = 1024 * 1024
@@ -85,7 +85,7 @@ def test_percentiles_of_pauses_follow_the_rule_of_the_reference(
 
 
 def test_without_proc_the_peak_stands_for_what_is_in_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(memory, "_STATUS", tmp_path / "missing")
+    monkeypatch.setattr(resident, "_STATUS", tmp_path / "missing")
     stats = Memory().stats()
     assert stats.heap_in_use_bytes > MIB
     assert stats.heap_released_bytes == 0
@@ -93,6 +93,6 @@ def test_without_proc_the_peak_stands_for_what_is_in_use(monkeypatch: pytest.Mon
 
 def test_a_kernel_that_does_not_tell_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "status").write_bytes(b"Name:\tnsqd\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n")
-    monkeypatch.setattr(memory, "_STATUS", tmp_path / "status")
+    monkeypatch.setattr(resident, "_STATUS", tmp_path / "status")
     stats = Memory().stats()
     assert (stats.heap_in_use_bytes, stats.heap_released_bytes) == (0, MIB)

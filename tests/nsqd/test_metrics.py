@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import emberq
 from emberq.base.clock import NS_PER_MS
+from emberq.base.daemon_metrics import ProcessStats
 from emberq.base.loop_lag import Lag
 from emberq.broker.latency import LatencySummary, Percentile
 from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
-from emberq.nsqd import metrics
 from emberq.nsqd.disk_space import DiskUsage
 from emberq.nsqd.memory import MemoryStats
-from emberq.nsqd.metrics import FAMILIES, ProcessStats, Scrape, expose, read_process, render
+from emberq.nsqd.metrics import FAMILIES, Scrape, expose, render
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "contrib/grafana/emberq-nsqd.json"
@@ -269,20 +269,6 @@ def test_exposing_does_without_a_folder_that_is_gone(tmp_path: Path) -> None:
     samples = parse(expose(SCRAPE, data_path=tmp_path / "gone"))
     assert ("nsqd_data_bytes", labels()) not in samples
     assert samples["nsqd_topic_depth", labels(topic="orders")] == 11
-
-
-def test_the_process_is_described_by_what_the_system_says() -> None:
-    before = read_process()
-    with Path(__file__).open():
-        during = read_process()
-    assert before.open_file_count is not None
-    assert during.open_file_count == before.open_file_count + 1 <= during.max_open_file_count
-    assert during.cpu_seconds >= before.cpu_seconds > 0
-
-
-def test_without_proc_open_files_are_not_counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(metrics, "_OPEN_FILES", tmp_path / "missing")
-    assert read_process().open_file_count is None
 
 
 # What is built on these names.

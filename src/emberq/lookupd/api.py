@@ -15,6 +15,8 @@ from collections.abc import Iterable
 
 import emberq
 from emberq.base.clock import Clock
+from emberq.http.argument import required
+from emberq.http.debug.profiler import profiler_routes
 from emberq.http.message import JSON, V1_HEADERS, HttpError, Query, Request, Response, empty, json, plain
 from emberq.http.router import Route
 from emberq.lookupd.debug import DebugApi
@@ -40,6 +42,7 @@ def routes(registry: Registry, *, clock: Clock) -> list[Route]:
         Route("POST", "/topic/tombstone", change.tombstone),
         Route("POST", "/channel/create", change.create_channel),
         Route("POST", "/channel/delete", change.delete_channel),
+        *profiler_routes(),
     ]
 
 
@@ -110,7 +113,7 @@ class ChangeApi:
     def tombstone(self, request: Request) -> Response:
         """Hide a topic of one node for a while. Neither has to be known."""
         query = request.query()
-        topic, node = _required_topic(query), _required(query, "node")
+        topic, node = _required_topic(query), required(query, "node")
         _log.info("DB: setting tombstone for %s of topic(%s)", node, topic)
         self._registry.tombstone(topic=topic, node=node)
         return empty()
@@ -129,21 +132,13 @@ class ChangeApi:
         return empty()
 
 
-def _required(query: Query, name: str) -> str:
-    """A parameter that must be there, whatever it says."""
-    value = query.get(name)
-    if value is None:
-        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
-    return value
-
-
 def _required_topic(query: Query) -> str:
-    return _required(query, "topic")
+    return required(query, "topic")
 
 
 def _valid(query: Query, name: str) -> str:
     """A parameter that must be a name which a topic or channel can have."""
-    value = _required(query, name)
+    value = required(query, name)
     if not is_valid_name(value):
         raise HttpError(400, f"INVALID_ARG_{name.upper()}")
     return value

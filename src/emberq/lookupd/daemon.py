@@ -8,10 +8,12 @@ from typing import cast
 
 import emberq
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
+from emberq.base.daemon_metrics import DaemonScrape
 from emberq.base.garbage import Sweeper
 from emberq.base.listener import Listener, ListenError
 from emberq.base.loop_lag import LoopLag
 from emberq.base.loop_timers import LoopTimers
+from emberq.base.prometheus import CONTENT_TYPE
 from emberq.base.timers import Timers
 from emberq.http.message import Request, Response, encode_json, plain
 from emberq.http.router import Route, Router
@@ -120,13 +122,13 @@ class Nsqlookupd:
             self._loop_timers.stop()
 
     def _metrics(self, _request: Request) -> Response:
-        scrape = metrics.Scrape(
+        scrape = DaemonScrape(
             start_time_s=self._start_time_s,
             tcp_connection_count=len(self._service.sessions),
             http_connection_count=self._http.connection_count,
             lag=self._loop_lag.read(),
         )
-        return plain(metrics.render(self.registry, scrape), content_type=metrics.CONTENT_TYPE)
+        return plain(metrics.render(self.registry, scrape), content_type=CONTENT_TYPE)
 
 
 def _validated(options: Options) -> Options:

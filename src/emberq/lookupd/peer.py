@@ -1,14 +1,11 @@
 """What an nsqd says of itself when it registers.
 
-The body of IDENTIFY is a JSON object. Keys match whatever their case, unknown ones are ignored, null counts as absent,
-and a value of the wrong type makes the whole body undecodable. An nsqd that does not say where it can be reached, and
-in which version, is of no use to anybody and refused.
+The body of IDENTIFY is a JSON object, read as `json_object` says. An nsqd that does not say where it can be reached,
+and in which version, is of no use to anybody and refused.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -16,9 +13,7 @@ from emberq.base.address import TcpAddress
 from emberq.http.message import encode_json
 from emberq.wire import error
 from emberq.wire.error import FatalError
-
-_INT64_LIMIT = 1 << 63
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+from emberq.wire.json_object import UndecodableError, parse_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +59,9 @@ _FIELD_TYPES: dict[str, type] = {field.name: type(field.default) for field in fi
 def parse_identity(body: bytes) -> Identity:
     """The identity in the body of an IDENTIFY, or the `FatalError` that the body deserves."""
     try:
-        document = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Members, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        raise _undecodable() from None
-    if document is not None and not isinstance(document, _Members):
-        raise _undecodable()
-    known = {key.lower(): _checked(key.lower(), value) for key, value in document or () if _is_known(key, value)}
+        known = parse_object(body, _FIELD_TYPES)
+    except UndecodableError:
+        raise FatalError(error.BAD_BODY, b"IDENTIFY failed to decode JSON body") from None
     known.pop("remote_address", None)
     identity = Identity(**known)
     if not identity.is_complete:
@@ -80,27 +72,3 @@ def parse_identity(body: bytes) -> Identity:
 def format_remote_address(peername: Any) -> str:
     """The peer's end of a TCP connection, as `ip:port`."""
     return str(TcpAddress(*peername[:2]))
-
-
-class _Members(list[tuple[str, Any]]):
-    """A JSON object as it was written: a key may occur twice, and both values are judged."""
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _is_known(key: str, value: Any) -> bool:
-    return key.lower() in _FIELD_TYPES and value is not None
-
-
-def _checked(name: str, value: Any) -> Any:
-    if type(value) is not _FIELD_TYPES[name]:
-        raise _undecodable()
-    if isinstance(value, int) and not -_INT64_LIMIT <= value < _INT64_LIMIT:
-        raise _undecodable()
-    return _LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
-
-
-def _undecodable() -> FatalError:
-    return FatalError(error.BAD_BODY, b"IDENTIFY failed to decode JSON body")

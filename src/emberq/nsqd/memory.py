@@ -14,19 +14,16 @@ The names speak of Go's heap. Each is given the nearest thing that Python can sa
 from __future__ import annotations
 
 import gc
-import resource
 import sys
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+
+from emberq.base.resident import read_resident
 
 KEPT_PAUSES = 256
 """As many as the reference keeps."""
-
-_STATUS = Path("/proc/self/status")
-_KIB = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,39 +86,3 @@ def pause_usec(sorted_pauses_ns: Sequence[int], *, percentile: int) -> int:
         return 0
     index = int(percentile / 100 * count + 0.5)
     return sorted_pauses_ns[min(index, count - 1)] // 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Resident:
-    """Memory that is in RAM."""
-
-    all_bytes: int
-    own_bytes: int
-    """Without files and libraries mapped into memory, which may be shared."""
-    peak_bytes: int
-    """The most that ever was."""
-
-
-def read_resident() -> Resident:
-    """The process's memory now. Where there is no /proc, the peak has to stand for all three."""
-    try:
-        status = _STATUS.read_bytes()
-    except OSError:
-        peak_bytes = _peak_by_rusage()
-        return Resident(all_bytes=peak_bytes, own_bytes=peak_bytes, peak_bytes=peak_bytes)
-    return Resident(
-        all_bytes=_status_bytes(status, b"VmRSS:"),
-        own_bytes=_status_bytes(status, b"RssAnon:"),
-        peak_bytes=_status_bytes(status, b"VmHWM:"),
-    )
-
-
-def _status_bytes(status: bytes, name: bytes) -> int:
-    r"""The value of a line such as `VmRSS:\t   12345 kB`; 0 if this kernel has no such line."""
-    fields = status.partition(name)[2].split(maxsplit=1)
-    return int(fields[0]) * _KIB if fields else 0
-
-
-def _peak_by_rusage() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * _KIB

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from emberq.base.clock import Clock
 from emberq.base.listener import Listener
+from emberq.base.prometheus import CONTENT_TYPE
 from emberq.base.timers import Timers
 from emberq.http.message import JSON, V1_HEADERS, Request, Response, plain
 from emberq.http.router import Route, Router
@@ -103,4 +104,4 @@ class Web:
     async def _metrics(self, _request: Request) -> Response:
         scrape = self._scrape()
         exposed = await asyncio.to_thread(metrics.expose, scrape, data_path=self._data_path)
-        return plain(exposed, content_type=metrics.CONTENT_TYPE)
+        return plain(exposed, content_type=CONTENT_TYPE)

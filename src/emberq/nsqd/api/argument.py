@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from emberq.http.argument import required
 from emberq.http.message import HttpError, Query
 from emberq.wire.name import is_valid_name
 
@@ -28,10 +29,7 @@ class ChannelName(NamedTuple):
 
 def required_topic(query: Query) -> str:
     """The topic's name, whatever it looks like."""
-    topic = query.get("topic")
-    if topic is None:
-        raise HttpError(400, "MISSING_ARG_TOPIC")
-    return topic
+    return required(query, "topic")
 
 
 def valid_topic(query: Query) -> str:
@@ -47,9 +45,7 @@ def valid_channel(query: Query) -> ChannelName:
     topic = required_topic(query)
     if not is_valid_name(topic):
         raise HttpError(400, "INVALID_ARG_TOPIC")
-    channel = query.get("channel")
-    if channel is None:
-        raise HttpError(400, "MISSING_ARG_CHANNEL")
+    channel = required(query, "channel")
     if not is_valid_name(channel):
         raise HttpError(400, "INVALID_ARG_CHANNEL")
     return ChannelName(topic, channel)

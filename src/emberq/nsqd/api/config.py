@@ -13,10 +13,10 @@ from typing import Any
 
 from emberq.base import log
 from emberq.base.kinds import LOG_LEVEL
+from emberq.base.secret import masked
 from emberq.http.message import HttpError, Request, Response, json, text
 from emberq.nsqd.api.node import Node
 from emberq.nsqd.api.number import shortest
-from emberq.nsqd.api.secret import masked
 from emberq.nsqd.options import SETTINGS
 
 _LOG_LEVEL = "log_level"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from emberq.base.clock import NS_PER_MS
+from emberq.http.debug.profiler import profiler_routes
 from emberq.http.router import Route
 from emberq.nsqd.api.channel import ChannelApi
 from emberq.nsqd.api.config import ConfigApi
-from emberq.nsqd.api.debug import MAX_FORM_BYTES, DebugApi
+from emberq.nsqd.api.debug import MAX_FORM_BYTES, free_memory, set_block_rate
 from emberq.nsqd.api.info import InfoApi
 from emberq.nsqd.api.node import Node
 from emberq.nsqd.api.publish import PublishApi
@@ -18,7 +19,7 @@ def routes(node: Node) -> list[Route]:
     """The table of routes. What the largest body is, and what is said about a larger one, stands here too."""
     options = node.options
     max_msg_size, max_body_size = options.max_msg_size, options.max_body_size
-    info, stats, config, debug = InfoApi(node), StatsApi(node), ConfigApi(node), DebugApi()
+    info, stats, config = InfoApi(node), StatsApi(node), ConfigApi(node)
     topic = TopicApi(node.broker, node.persist_metadata)
     channel = ChannelApi(node.broker, node.persist_metadata)
     publish = PublishApi(
@@ -46,11 +47,7 @@ def routes(node: Node) -> list[Route]:
         Route("GET", "/channel/peek", channel.peek),
         Route("GET", "/config/{option}", config.get),
         Route("PUT", "/config/{option}", config.put, max_body_bytes=max_msg_size, too_big="INVALID_VALUE"),
-        Route("GET", "/debug/pprof/", debug.index),
-        Route("GET", "/debug/pprof/cmdline", debug.command_line),
-        Route("GET", "/debug/pprof/goroutine", debug.stacks),
-        Route("GET", "/debug/pprof/profile", debug.profile),
-        Route("GET", "/debug/pprof/heap", debug.heap),
-        Route("POST", "/debug/freememory", debug.free_memory),
-        Route("PUT", "/debug/setblockrate", debug.set_block_rate, max_body_bytes=MAX_FORM_BYTES),
+        *profiler_routes(),
+        Route("POST", "/debug/freememory", free_memory),
+        Route("PUT", "/debug/setblockrate", set_block_rate, max_body_bytes=MAX_FORM_BYTES),
     ]

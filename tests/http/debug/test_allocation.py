@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from emberq.nsqd.api import allocation
-from emberq.nsqd.api.allocation import record_allocations
+from emberq.http.debug import allocation
+from emberq.http.debug.allocation import record_allocations
 
 HERE = Path(__file__).name
 

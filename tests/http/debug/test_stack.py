@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from emberq.nsqd.api.stack import MAX_FRAMES, StackSampler, describe_all
+from emberq.http.debug.stack import MAX_FRAMES, StackSampler, describe_all
 from tests.waiting import wait_until
 
 

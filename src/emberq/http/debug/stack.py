@@ -24,7 +24,7 @@ SAMPLES_PER_SECOND = 100
 MAX_FRAMES = 128
 """Deeper stacks are cut at their outer end."""
 MAX_TASKS = 1000
-"""Tasks shown; nsqd has a handful, unless something is wrong."""
+"""Tasks shown; a daemon has a handful, unless something is wrong."""
 
 
 def describe_all() -> str:

@@ -12,7 +12,7 @@ import asyncio
 import tracemalloc
 from collections.abc import Iterator
 
-from emberq.nsqd.memory import read_resident
+from emberq.base.resident import read_resident
 
 MAX_RECORD_BYTES = 16 * 1024 * 1024
 """What the notes may take: some hundred thousand blocks, which take some tenths of a second to look through."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emberq.nsqd.api.secret import masked
+from emberq.base.secret import masked
 
 
 @pytest.mark.parametrize(
