@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 # Their failed assertions should explain themselves like those of tests; this works only ahead of the import.
-pytest.register_assert_rewrite("tests.harness", "tests.nsqd_process", "tests.raw_client")
+pytest.register_assert_rewrite("tests.harness", "tests.nsqd_process", "tests.nsqlookupd_process", "tests.raw_client")
 
 from emberq.nsqd.options import Options  # noqa: E402
 from tests.harness import NsqdHarness  # noqa: E402

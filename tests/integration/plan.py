@@ -9,8 +9,9 @@ have another fate:
     abandoned   the first attempt is never answered: it times out, and the second is finished
     touched     held for longer than the message timeout, kept alive by TOUCH, then finished
 
-The plan also says how to connect: over TLS, compressed, with a secret. The test makes the plan and hands it
-to the driver as one JSON argument; the drivers know nothing else.
+The plan also says how to connect: over TLS, compressed, with a secret. The producer is told where nsqd is;
+so is the consumer, unless it is to find out from nsqlookupd. The test makes the plan and hands it to the
+driver as one JSON argument; the drivers know nothing else.
 """
 
 import json
@@ -45,6 +46,9 @@ class Plan:
     key_path: str = ""
     compression: str = ""  # "snappy" or "deflate"
     auth_secret: str = ""
+    # If given, all that the consumer knows. It asks there every second, the shortest interval that pynsq takes.
+    lookupd_http_address: str = ""
+    lookup_interval_s: int = 1
     message_count: int = 10_000
     # The first messages go out as one PUB each, the others in MPUBs of this many.
     single_count: int = 1_000

@@ -26,10 +26,15 @@ from emberq.nsqd.daemon import Nsqd
 from emberq.nsqd.daemon import StartError as NsqdStartError
 from emberq.nsqd.options import Options as NsqdOptions
 
+START_SECONDS = 60.0
+MAX_LINE_BYTES = 1024 * 1024
+"""The longest line that a child may log."""
 STOP_SECONDS = 60.0
 """How long an nsqd may take to bring everything to disk before we stop waiting for it."""
 
+_LISTENERS = 2
 _LISTENING = re.compile(rb"(TCP|HTTP): listening on (\S+)")
+_FATAL = re.compile(rb" FATAL: (.*)")
 _LEVEL = re.compile(rb" (DEBUG|INFO|WARNING|ERROR|FATAL): ")
 _THRESHOLDS = {
     b"DEBUG": logging.DEBUG,
@@ -52,7 +57,11 @@ class _Child:
     process: asyncio.subprocess.Process
     name: str
     listening: dict[bytes, str] = field(default_factory=dict)
-    is_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    """Its addresses, by kind, as far as it has told them."""
+    complaint: str = "it ended without a word"
+    """Why it could not start."""
+    has_begun: asyncio.Event = field(default_factory=asyncio.Event)
+    """It serves, or has given up."""
 
 
 class Stack:
@@ -75,16 +84,22 @@ class Stack:
     async def start(self) -> None:
         """Return when everything serves; StackError, with nothing left running, if that cannot be."""
         try:
-            await self._start_lookupd()
-            if self._options.nsqd == 1:
-                await self._start_nsqd_here()
-            else:
-                for number in range(self._options.nsqd):
-                    await self._start_nsqd_process(number)
+            await self._start_all()
+            self._on_start(self)
         except (LookupdStartError, NsqdStartError, StackError, OSError) as failure:
             await self.stop()
             raise StackError(f"{failure}{_advice(failure)}") from failure
-        self._on_start(self)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start_all(self) -> None:
+        await self._start_lookupd()
+        if self._options.nsqd == 1:
+            await self._start_nsqd_here()
+            return
+        for number in range(self._options.nsqd):
+            await self._start_nsqd_process(number)
 
     async def stop(self) -> None:
         """Stop the nsqds, then nsqlookupd."""
@@ -98,6 +113,8 @@ class Stack:
             await self._nsqd.stop()
         if self._lookupd is not None:
             await self._lookupd.stop()
+        for watcher in self._watchers:
+            watcher.cancel()  # of a child that does not stop; the others have ended
         if self._watchers:
             await asyncio.wait(self._watchers)
 
@@ -108,9 +125,9 @@ class Stack:
         options = self._options
         lookupd = Nsqlookupd(
             LookupdOptions(
-                tcp_address=f"{options.host}:{options.lookupd_tcp_port}",
-                http_address=f"{options.host}:{options.lookupd_http_port}",
-                broadcast_address=options.host,
+                tcp_address=options.address(options.lookupd_tcp_port),
+                http_address=options.address(options.lookupd_http_port),
+                broadcast_address=options.broadcast_address,
             )
         )
         await lookupd.start()
@@ -122,9 +139,9 @@ class Stack:
         nsqd = Nsqd(
             NsqdOptions(
                 data_path=str(self._folder(0)),
-                tcp_address=f"{self._options.host}:{tcp_port}",
-                http_address=f"{self._options.host}:{http_port}",
-                broadcast_address=self._options.host,
+                tcp_address=self._options.address(tcp_port),
+                http_address=self._options.address(http_port),
+                broadcast_address=self._options.broadcast_address,
                 lookupd_tcp_address=(self.lookupd.tcp,),
             )
         )
@@ -134,31 +151,34 @@ class Stack:
 
     async def _start_nsqd_process(self, number: int) -> None:
         tcp_port, http_port = self._options.nsqd_ports(number)
-        host = self._options.host
         name = f"nsqd-{number}"
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "emberq.cli.nsqd",
             f"--data-path={self._folder(number)}",
-            f"--tcp-address={host}:{tcp_port}",
-            f"--http-address={host}:{http_port}",
-            f"--broadcast-address={host}",
+            f"--tcp-address={self._options.address(tcp_port)}",
+            f"--http-address={self._options.address(http_port)}",
+            f"--broadcast-address={self._options.broadcast_address}",
             f"--log-prefix=[{name}] ",
             f"--node-id={number}",
             f"--lookupd-tcp-address={self.lookupd.tcp}",
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
+            limit=MAX_LINE_BYTES,
         )
         child = _Child(process, name)
         self._children.append(child)
         watcher = asyncio.create_task(self._watch(child))
         self._watchers.add(watcher)
         watcher.add_done_callback(self._watchers.discard)
-        await child.is_ready.wait()
-        if process.returncode is not None:
-            raise StackError(f"{name} could not start")
+        try:
+            await asyncio.wait_for(child.has_begun.wait(), START_SECONDS)
+        except TimeoutError:
+            raise StackError(f"{name} does not start") from None
+        if len(child.listening) < _LISTENERS:
+            raise StackError(f"{name}: {child.complaint}")
         self.nsqds.append(Addresses(child.listening[b"TCP"], child.listening[b"HTTP"]))
 
     async def _watch(self, child: _Child) -> None:
@@ -168,16 +188,19 @@ class Stack:
             listening = _LISTENING.search(line)
             if listening is not None:
                 child.listening[listening[1]] = listening[2].decode()
-                if len(child.listening) == 2:
-                    child.is_ready.set()
-            if _is_grave_enough(line, self._options.log_level):
+                if len(child.listening) == _LISTENERS:
+                    child.has_begun.set()
+            fatal = _FATAL.search(line)
+            if fatal is not None and not child.has_begun.is_set():
+                child.complaint = fatal[1].decode("utf-8", "replace")
+            elif _is_grave_enough(line, self._options.log_level):
                 sys.stderr.buffer.write(line)
                 sys.stderr.buffer.flush()
         status = await child.process.wait()
-        child.is_ready.set()
-        if not self._stopping:
+        if child.has_begun.is_set() and not self._stopping:
             _log.error("%s ended with status %d", child.name, status)
             self.failed.set()
+        child.has_begun.set()
 
     async def _wait_for(self, child: _Child) -> None:
         try:
@@ -199,7 +222,7 @@ def _is_grave_enough(line: bytes, level: LogLevel) -> bool:
 
 
 def _advice(failure: Exception) -> str:
-    if "in use" in str(failure):
+    if "address already in use" in str(failure).lower():
         return "\nAnother nsqd or nsqlookupd may be running. Stop it, or choose other ports: emberq up --help"
     return ""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 
-from emberq.base.address import MAX_PORT
+from emberq.base.address import MAX_PORT, TcpAddress
 from emberq.base.kinds import LOG_LEVEL
 from emberq.base.log import LogFormat, LogLevel
 from emberq.base.settings import GENERAL, Group, SettingTable
@@ -14,6 +15,7 @@ SECOND_NSQD_SHIFT = 100
 NEXT_NSQD_SHIFT = 10
 """The first nsqd has 4150 and 4151, the second 4250 and 4251, the third 4260 and 4261: none has nsqlookupd's."""
 
+_EVERY_INTERFACE = ("", "0.0.0.0", "::")  # noqa: S104 - only if the user asks for it
 _GENERAL = Group(GENERAL)
 _STACK = Group("What to start")
 
@@ -48,6 +50,15 @@ class Options:
     def log_format(self) -> LogFormat:
         """What is shown on a terminal is for people."""
         return LogFormat.TEXT
+
+    def address(self, port: int) -> str:
+        """Where to listen, with this port."""
+        return str(TcpAddress(self.host, port))
+
+    @property
+    def broadcast_address(self) -> str:
+        """What others are told to connect to."""
+        return socket.gethostname() if self.host in _EVERY_INTERFACE else self.host
 
     def nsqd_ports(self, number: int) -> tuple[int, int]:
         """TCP and HTTP port of nsqd `number`, counted from 0."""

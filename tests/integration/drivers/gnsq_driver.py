@@ -56,7 +56,7 @@ class GnsqDriver:
         consumer = gnsq.Consumer(
             plan.topic,
             plan.channel,
-            nsqd_tcp_addresses=plan.address,
+            **_whereabouts(plan),
             message_handler=self._handle,
             max_in_flight=plan.max_in_flight,
             max_backoff_duration=_MAX_BACKOFF_S,
@@ -114,6 +114,14 @@ class GnsqDriver:
 
     def _on_error(self, _sender: object, error: Exception, **_details: object) -> None:
         self._ledger.error(repr(error))
+
+
+def _whereabouts(plan: Plan) -> dict[str, Any]:
+    """How the Consumer gets to know of nsqd."""
+    if plan.lookupd_http_address:
+        addresses = [f"http://{plan.lookupd_http_address}"]
+        return {"lookupd_http_addresses": addresses, "lookupd_poll_interval": plan.lookup_interval_s}
+    return {"nsqd_tcp_addresses": plan.address}
 
 
 def _connection_options(plan: Plan) -> dict[str, Any]:

@@ -141,6 +141,12 @@ function handle(message, plan, ledger) {
   }
 }
 
+/** How the Reader gets to know of nsqd. */
+function whereabouts(plan) {
+  if (!plan.lookupd_http_address) return {nsqdTCPAddresses: [plan.address]}
+  return {lookupdHTTPAddresses: [plan.lookupd_http_address], lookupdPollInterval: plan.lookup_interval_s}
+}
+
 /** What Writer and Reader have in common. */
 function connectionOptions(plan) {
   const options = {heartbeatInterval: plan.heartbeat_interval_ms / 1000}
@@ -157,7 +163,7 @@ async function run(plan, ledger, clients) {
   const [host, port] = plan.address.split(':')
   const writer = new Writer(host, Number(port), connectionOptions(plan))
   const reader = new Reader(plan.topic, plan.channel, {
-    nsqdTCPAddresses: [plan.address],
+    ...whereabouts(plan),
     maxInFlight: plan.max_in_flight,
     maxBackoffDuration: MAX_BACKOFF_S,
     messageTimeout: plan.msg_timeout_ms,
@@ -168,7 +174,9 @@ async function run(plan, ledger, clients) {
     client.on('error', (error) => ledger.errors.push(String(error)))
   }
   reader.on('message', (message) => handle(message, plan, ledger))
-  const ready = clients.map((client) => new Promise((resolve) => client.once('ready', resolve)))
+  // A reader that asks nsqlookupd finds nothing until something has been published.
+  const awaited = plan.lookupd_http_address ? [writer] : clients
+  const ready = awaited.map((client) => new Promise((resolve) => client.once('ready', resolve)))
   writer.connect()
   reader.connect()
   await Promise.all(ready)

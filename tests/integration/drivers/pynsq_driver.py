@@ -49,7 +49,7 @@ class PynsqDriver:
             plan.topic,
             plan.channel,
             message_handler=self._handle,
-            nsqd_tcp_addresses=[plan.address],
+            **_whereabouts(plan),
             max_in_flight=plan.max_in_flight,
             # pynsq's first backoff is a 35th of this: long enough to be one, short enough for a test.
             max_backoff_duration=1,
@@ -57,7 +57,8 @@ class PynsqDriver:
             requeue_delay=0,
             **_connection_options(plan),
         )
-        await _until(lambda: writer.conns and reader.conns)
+        # One that asks nsqlookupd finds nothing until something has been published.
+        await _until(lambda: writer.conns and (reader.conns or plan.lookupd_http_address))
         await self._publish(writer)
         await _until(lambda: self._ledger.complete)
         await asyncio.sleep(plan.linger_ms / 1000)
@@ -107,6 +108,14 @@ class PynsqDriver:
             self._ledger.touched()
         self._ledger.finished(message.body)
         message.finish()
+
+
+def _whereabouts(plan: Plan) -> dict[str, Any]:
+    """How the Reader gets to know of nsqd."""
+    if plan.lookupd_http_address:
+        addresses = [f"http://{plan.lookupd_http_address}"]
+        return {"lookupd_http_addresses": addresses, "lookupd_poll_interval": plan.lookup_interval_s}
+    return {"nsqd_tcp_addresses": [plan.address]}
 
 
 def _connection_options(plan: Plan) -> dict[str, Any]:

@@ -1,0 +1,89 @@
+"""The real nsqlookupd command as a child process: for tests in which it is killed, or serves other processes.
+
+Slower than `tests.lookupd_harness` and on real time, so only for tests that need a process.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+from tests.http_client import HttpClient
+from tests.waiting import wait_until
+
+COMMAND = (sys.executable, "-m", "emberq.cli.nsqlookupd")
+LISTENING = re.compile(r"\b(TCP|HTTP): listening on 127\.0\.0\.1:(\d+)")
+START_TIMEOUT_S = 20.0
+"""Generous, for a machine that is busy with other tests."""
+
+STOP_TIMEOUT_S = 20.0
+
+
+class NsqlookupdProcess:
+    """A running `nsqlookupd`; a context manager that stops it by SIGTERM unless the test already ended it.
+
+    Port 0 is any free one. One that takes another's place is given its ports, where the nsqds look for it.
+    """
+
+    def __init__(self, *flags: str, log_path: Path, tcp_port: int = 0, http_port: int = 0) -> None:
+        self.tcp_port = tcp_port  # both are known once it listens
+        self.http_port = http_port
+        self._log_path = log_path
+        listen = [f"--tcp-address=127.0.0.1:{tcp_port}", f"--http-address=127.0.0.1:{http_port}"]
+        arguments = [*COMMAND, *listen, "--broadcast-address=127.0.0.1", *flags]
+        with log_path.open("wb") as log:
+            self._process = subprocess.Popen(arguments, stdout=log, stderr=log)
+
+    def __enter__(self) -> Self:
+        wait_until(lambda: self._is_listening or self._process.poll() is not None, timeout_s=START_TIMEOUT_S)
+        assert self._is_listening, f"nsqlookupd did not start:\n{self.log}"
+        ports = dict(LISTENING.findall(self.log))
+        self.tcp_port, self.http_port = int(ports["TCP"]), int(ports["HTTP"])
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        if self._process.poll() is None:
+            assert self.terminate() == 0, self.log
+
+    @property
+    def _is_listening(self) -> bool:
+        return len(LISTENING.findall(self.log)) == 2
+
+    @property
+    def log(self) -> str:
+        """What it has logged so far."""
+        return self._log_path.read_text(errors="replace")
+
+    @property
+    def tcp_address(self) -> str:
+        """Where nsqds register."""
+        return f"127.0.0.1:{self.tcp_port}"
+
+    @property
+    def http_address(self) -> str:
+        """Where consumers ask."""
+        return f"127.0.0.1:{self.http_port}"
+
+    @property
+    def http(self) -> HttpClient:
+        return HttpClient(("127.0.0.1", self.http_port))
+
+    def producers(self, topic: str) -> list[dict[str, Any]]:
+        """The nsqds that a consumer of the topic would connect to; none if the topic is unknown."""
+        answer = self.http.get(f"/lookup?topic={topic}")
+        found: list[dict[str, Any]] = answer.json()["producers"] if answer.status == 200 else []
+        return found
+
+    def terminate(self) -> int:
+        """Ask it to shut down; returns its exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """End it as a crash would; what it knew is gone."""
+        self._process.kill()
+        self._process.wait(STOP_TIMEOUT_S)
