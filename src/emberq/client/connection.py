@@ -1,0 +1,329 @@
+"""One connection to one nsqd.
+
+Commands with an answer (SUB, PUB, MPUB, DPUB, CLS) go through `request` or `submit`. Any number may be under way: nsqd
+executes them in order and answers in order, so the oldest question owns the next answer. A question that times out or
+whose asker gives up keeps its place in the line, and its late answer is dropped there.
+
+Commands without one (RDY, FIN, REQ, TOUCH) go through `send`.
+
+What comes by itself is handled here or passed on:
+
+    heartbeat                         answered at once, whatever the handlers of messages are doing
+    messages                          `on_messages`, all that arrived together in one call
+    E_FIN/REQ/TOUCH_FAILED            `on_error`; the connection goes on
+    any other error                   raised by the oldest request, and nsqd closes; those behind it were not executed
+                                      and raise `ConnectionLost`
+    no byte for two heartbeats        the connection is dead; `on_close`
+
+The callbacks are called in the loop's thread and must not block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
+
+from emberq.client.config import ClientConfig
+from emberq.client.error import (
+    ClosedError,
+    ConnectionFailed,
+    ConnectionLost,
+    NsqError,
+    RequestTimeout,
+    ServerError,
+    server_error,
+)
+from emberq.client.handshake import Answer, Handshake
+from emberq.client.stream import Stream
+from emberq.wire.command import NOP
+from emberq.wire.compression import CompressionError
+from emberq.wire.frame import ERROR, MESSAGE, RESPONSE, Frame, FrameDecoder, FrameError
+from emberq.wire.message import Message, decode_message
+
+HEARTBEAT = b"_heartbeat_"
+SILENT_HEARTBEATS = 2
+"""After so many intervals without a byte a connection is dead: one heartbeat may be late, not two."""
+LATE_WAKE_S = 1.0
+"""An alarm that rings so much too late tells of our own loop having been held up, not of the peer."""
+
+OnMessages: TypeAlias = Callable[["Connection", list[Message]], None]
+OnError: TypeAlias = Callable[["Connection", bytes], None]
+OnClose: TypeAlias = Callable[["Connection", BaseException | None], None]
+
+
+class Connection:
+    """A connection that has been set up. Made by `open`; owned by a producer or consumer, in one event loop."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        *,
+        address: str,
+        config: ClientConfig,
+        answer: Answer,
+        on_messages: OnMessages | None = None,
+        on_error: OnError | None = None,
+        on_close: OnClose | None = None,
+    ) -> None:
+        self.address = address
+        self.answer = answer
+        self._config = config
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
+        self._decoder = FrameDecoder(max_frame_bytes=config.max_frame_bytes)
+        self._on_messages = on_messages
+        self._on_error = on_error
+        self._on_close = on_close
+        self._questions: deque[tuple[float, asyncio.Future[bytes]]] = deque()
+        """Oldest first: the loop's time at which the question times out, and who waits for the answer."""
+        self._question_alarm: asyncio.TimerHandle | None = None
+        self._silence_alarm: asyncio.TimerHandle | None = None
+        self._is_closed_by_us = False
+        self.is_open = True
+        """Whether commands can be sent; False from the first sign of the end on."""
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else "closed"
+        return f"<Connection {self.address} {state}, {len(self._questions)} requests under way>"
+
+    @classmethod
+    async def open(
+        cls,
+        address: str,
+        config: ClientConfig,
+        *,
+        on_messages: OnMessages | None = None,
+        on_error: OnError | None = None,
+        on_close: OnClose | None = None,
+    ) -> Connection:
+        """Connect, identify, encrypt, compress and authenticate as configured, within `connect_timeout_s`.
+
+        Raises `ConnectionFailed`, or a `ServerError` if nsqd refuses what was asked for. `on_close` is called once, if
+        and only if this returns: with None after `close`, else with what ended the connection.
+        """
+        try:
+            async with asyncio.timeout(config.connect_timeout_s):
+                stream, answer = await _set_up(address, config)
+        except TimeoutError as error:
+            raise ConnectionFailed(address, f"not set up within {config.connect_timeout_s} s") from error
+        connection = cls(
+            stream,
+            address=address,
+            config=config,
+            answer=answer,
+            on_messages=on_messages,
+            on_error=on_error,
+            on_close=on_close,
+        )
+        connection._start()
+        return connection
+
+    def _start(self) -> None:
+        self._watch_silence()
+        self._stream.deliver_to(self._receive, on_lost=self._ended)
+
+    # Commands
+
+    async def request(self, command: bytes) -> bytes:
+        """Send a command that nsqd answers, and return the answer.
+
+        Raises `ServerError`, `RequestTimeout`, `ConnectionLost`, or `ClosedError` after `close`.
+        """
+        return await self.submit(command)
+
+    def submit(self, command: bytes) -> asyncio.Future[bytes]:
+        """The same without waiting: the answer to come. Cancelling it takes nothing back."""
+        self._check_open()
+        future: asyncio.Future[bytes] = self._loop.create_future()
+        due_s = self._loop.time() + self._config.request_timeout_s
+        self._questions.append((due_s, future))
+        if self._question_alarm is None:
+            self._ring_for_questions_at(due_s)
+        self._stream.write(command)
+        return future
+
+    def send(self, data: bytes) -> None:
+        """Send commands that nsqd does not answer. They leave at the end of this turn of the loop, in one piece."""
+        self._check_open()
+        self._stream.write(data)
+
+    @property
+    def pending_count(self) -> int:
+        """How many requests nsqd has not answered yet."""
+        return len(self._questions)
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether nsqd takes less than is written, so that `drain` would wait."""
+        return self._stream.is_congested
+
+    async def drain(self) -> None:
+        """Wait until nsqd has taken enough of what was written; `ConnectionLost` if it never does."""
+        await self._stream.drain()
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._is_closed_by_us:
+            raise ClosedError(f"the connection to {self.address} has been closed")
+        if not self.is_open:
+            raise ConnectionLost(self.address, "not connected")
+
+    # Ending
+
+    async def close(self) -> None:
+        """Send what has been written and close. Requests under way raise `ClosedError`. Closing twice is harmless."""
+        if self.is_open:
+            self._is_closed_by_us = True
+            self.is_open = False
+            self._cancel_alarms()
+            self._fail_questions(None)
+        await self._stream.close()
+
+    def abort(self, failure: BaseException) -> None:
+        """Give the connection up at once, because of `failure`."""
+        if self.is_open:
+            self.is_open = False
+            self._cancel_alarms()
+            self._fail_questions(failure)
+            self._stream.abort(failure)
+
+    def _ended(self, failure: BaseException | None) -> None:
+        """The stream is gone, for whatever reason."""
+        if self.is_open:
+            self.is_open = False
+            self._cancel_alarms()
+            self._fail_questions(failure)
+        if self._on_close is not None:
+            self._on_close(self, None if self._is_closed_by_us else failure or self._lost(None))
+
+    def _fail_questions(self, failure: BaseException | None) -> None:
+        questions, self._questions = self._questions, deque()
+        for _, future in questions:
+            if not future.done():
+                future.set_exception(self._reason_for_asker(failure))
+
+    def _reason_for_asker(self, failure: BaseException | None) -> BaseException:
+        """Each asker gets an exception of its own: a traceback grows with every place that raises it."""
+        if self._is_closed_by_us:
+            return ClosedError(f"the connection to {self.address} was closed before the answer came")
+        lost = self._lost(failure)
+        lost.__cause__ = failure
+        return lost
+
+    def _lost(self, failure: BaseException | None) -> ConnectionLost:
+        return ConnectionLost(self.address, str(failure) if failure is not None else "nsqd closed the connection")
+
+    # Alarms
+
+    def _ring_for_questions_at(self, due_s: float) -> None:
+        self._question_alarm = self._loop.call_at(due_s, self._expire_questions, due_s)
+
+    def _expire_questions(self, alarm_s: float) -> None:
+        """All questions have the same time, so they fall due in the order in which they were asked."""
+        self._question_alarm = None
+        now_s = self._loop.time()
+        if now_s - alarm_s > LATE_WAKE_S:
+            self._ring_for_questions_at(now_s + LATE_WAKE_S)  # there may be answers that the loop has not come to read
+            return
+        for due_s, future in self._questions:
+            if due_s > now_s:
+                self._ring_for_questions_at(due_s)
+                return
+            if not future.done():
+                seconds = self._config.request_timeout_s
+                future.set_exception(RequestTimeout(f"{self.address}: no answer within {seconds} s"))
+
+    def _watch_silence(self) -> None:
+        if self._config.heartbeat_interval_ms > 0:
+            allowed_s = SILENT_HEARTBEATS * self._config.heartbeat_interval_ms / 1000
+            self._ring_for_silence_at(self._stream.last_read_s + allowed_s)
+
+    def _ring_for_silence_at(self, due_s: float) -> None:
+        self._silence_alarm = self._loop.call_at(due_s, self._check_silence, due_s)
+
+    def _check_silence(self, alarm_s: float) -> None:
+        now_s = self._loop.time()
+        silent_s = now_s - self._stream.last_read_s
+        if silent_s * 1000 < SILENT_HEARTBEATS * self._config.heartbeat_interval_ms:
+            self._watch_silence()
+        elif now_s - alarm_s > LATE_WAKE_S:
+            self._ring_for_silence_at(now_s + LATE_WAKE_S)  # likewise
+        else:
+            self.abort(ConnectionLost(self.address, f"not a byte from nsqd in {silent_s:.1f} s"))
+
+    def _cancel_alarms(self) -> None:
+        for alarm in (self._question_alarm, self._silence_alarm):
+            if alarm is not None:
+                alarm.cancel()
+
+    # What arrives
+
+    def _receive(self, data: bytes) -> None:
+        messages: list[Message] = []
+        try:
+            for frame in self._decoder.feed(data):
+                if frame.type == MESSAGE:
+                    messages.append(decode_message(frame.data))
+                else:
+                    self._take(frame)
+        except (FrameError, ValueError) as failure:
+            self.abort(failure)
+        if messages and self._on_messages is not None:
+            self._on_messages(self, messages)
+
+    def _take(self, frame: Frame) -> None:
+        if not self.is_open:
+            return  # nobody is left to whom it could matter
+        if frame.type == ERROR:
+            self._take_error(server_error(frame.data), frame.data)
+        elif frame.type != RESPONSE:
+            raise FrameError(f"a frame of unknown type {frame.type}")
+        elif frame.data == HEARTBEAT:
+            self._stream.write(NOP)
+        elif self._questions:
+            _, future = self._questions.popleft()
+            if not future.done():
+                future.set_result(frame.data)
+        else:
+            raise FrameError(f"{frame.data[:64]!r} answers no question")
+
+    def _take_error(self, error: ServerError, data: bytes) -> None:
+        if not error.is_fatal:
+            if self._on_error is not None:
+                self._on_error(self, data)
+            return
+        if self._questions:
+            _, future = self._questions.popleft()
+            if not future.done():
+                future.set_exception(error)
+        self.abort(error)
+
+
+async def _set_up(address: str, config: ClientConfig) -> tuple[Stream, Answer]:
+    """Connect and shake hands; leaves no socket behind when that fails or is cancelled."""
+    try:
+        stream = await Stream.connect(address)
+    except (OSError, ValueError) as error:  # ValueError: the address, or a host name that cannot be looked up
+        raise ConnectionFailed(address, _describe(error)) from error
+    try:
+        return stream, await _shake_hands(stream, address=address, config=config)
+    except BaseException:
+        stream.abort(None)
+        raise
+
+
+async def _shake_hands(stream: Stream, *, address: str, config: ClientConfig) -> Answer:
+    try:
+        return await Handshake(stream, address=address, config=config).run()
+    except NsqError:
+        raise  # says what it means already; some of these are OSErrors, too
+    except EOFError as error:
+        raise ConnectionFailed(address, "the peer closed while the connection was being set up") from error
+    except (OSError, CompressionError) as error:
+        raise ConnectionFailed(address, _describe(error)) from error
+
+
+def _describe(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,377 @@
+"""A consumer: the messages of one channel, from all nsqds that have its topic.
+
+With a handler, which may be a coroutine function or a plain one:
+
+    async def handle(message: Message) -> None:
+        await store(message.body)             # returns: finished; raises: requeued, with backoff
+
+    consumer = Consumer("orders", "billing", handle, lookupd_addresses=["127.0.0.1:4161"])
+    async with consumer:
+        await consumer.wait_stopped()
+
+Without one, the messages are taken, and answered by whoever takes them:
+
+    async with Consumer("orders", "billing", nsqd_addresses=["127.0.0.1:4150"]) as consumer:
+        async for message in consumer:
+            await store(message.body)
+            message.finish()
+
+or many at a time, which is the fastest way of all:
+
+        async for batch in consumer.batches(max_size=1000):
+            await store_all(batch.bodies)
+            batch.finish()
+
+What happens by itself: nsqds are discovered and lost ones are connected to again; `max_in_flight` is shared out among
+them (see `rdy`); failures slow the consumer down (see `backoff`); messages that came too often are given up. Delivery
+is at least once: after a lost connection or a timeout a message comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
+from emberq.base.http_query import HttpClient
+from emberq.client.backoff import Backoff, Outcome, Verdict
+from emberq.client.config import ClientConfig
+from emberq.client.connection import Connection
+from emberq.client.connector import Connector
+from emberq.client.consumer_config import ConsumerConfig
+from emberq.client.discovery import Discovery
+from emberq.client.error import ClosedError, ConnectionLost
+from emberq.client.giving_up import GivingUp, OnGivingUp
+from emberq.client.handler import Handler, HandlerPool, RetryDelay, default_concurrency
+from emberq.client.inbox import Inbox
+from emberq.client.message import Batch, Message
+from emberq.client.rdy import Change, RdyTable, Share
+from emberq.client.subscription import Subscription
+from emberq.wire import command
+from emberq.wire.message import Message as WireMessage
+from emberq.wire.name import is_valid_name
+
+STARVED_FRACTION = 0.85
+"""A connection with this much of its RDY in flight could use more."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStatistics:
+    """A snapshot."""
+
+    addresses: tuple[str, ...]
+    """The nsqds that are connected."""
+    in_flight: int
+    received: int
+    given_up: int
+    backoff_level: int
+
+
+class Consumer:
+    """Use it as `async with`, or `start` and `stop` it. It belongs to the event loop it was started in.
+
+    Give `nsqd_addresses`, `lookupd_addresses`, or both. `retry_delay_s(message, error)` decides how long a message
+    stays away after its handler raised. `on_giving_up(message)` hears of messages that came too often.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        channel: str,
+        handler: Handler | None = None,
+        *,
+        nsqd_addresses: Iterable[str] = (),
+        lookupd_addresses: Iterable[str] = (),
+        config: ConsumerConfig | None = None,
+        client_config: ClientConfig | None = None,
+        on_giving_up: OnGivingUp | None = None,
+        retry_delay_s: RetryDelay | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        for kind, name in (("topic", topic), ("channel", channel)):
+            if not is_valid_name(name):
+                raise ValueError(f"{name!r} is not a valid {kind} name")
+        self._topic = topic
+        self._channel = channel
+        self._config = config = config or ConsumerConfig()
+        self._client_config = client_config or ClientConfig()
+        self._giving_up = GivingUp(on_giving_up, dead_letter_topic=config.dead_letter_topic)
+        self._clock = clock = clock or SystemClock()
+        self._max_in_flight = config.max_in_flight
+        self._backoff = Backoff(
+            unit_s=config.backoff_unit_s, max_pause_s=config.max_backoff_s, strategy=config.backoff_strategy
+        )
+        self._table = RdyTable(
+            config.max_in_flight,
+            clock=clock,
+            idle_ns=round(config.low_rdy_idle_timeout_s * NS_PER_SECOND),
+            turn_ns=round(config.low_rdy_timeout_s * NS_PER_SECOND),
+        )
+        self._inbox = Inbox(clock)
+        self._pool = None if handler is None else self._make_pool(handler, retry_delay_s)
+        self._connector = Connector(
+            self._connect,
+            direct_addresses=nsqd_addresses,
+            discovery=self._make_discovery(lookupd_addresses),
+            max_delay_s=config.max_reconnect_delay_s,
+        )
+        self._subscriptions: dict[Connection, Subscription] = {}
+        self._by_share: dict[Share, Subscription] = {}
+        self._upkeep: list[asyncio.Task[None]] = []
+        """Connecting and redistributing, from `start` to `stop`."""
+        self._resume_timer: asyncio.TimerHandle | None = None
+        self._is_started = False
+        self._is_stopping = False
+        self._stopped = asyncio.Event()
+        self._received_count = 0
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self._topic}/{self._channel}, {len(self._subscriptions)} connections>"
+
+    # Starting and stopping
+
+    async def start(self) -> None:
+        """Connect to what can be reached now; the rest is tried again in the background."""
+        if self._is_started:
+            raise RuntimeError("a consumer is started once")
+        self._is_started = True
+        if self._pool is not None:
+            self._pool.start()
+        try:
+            await self._connector.connect_all()
+        except BaseException:
+            await self.stop(drain_timeout_s=0)
+            raise
+        if not self._is_stopping:
+            self._upkeep = [asyncio.create_task(self._connector.run()), asyncio.create_task(self._redistribute())]
+
+    async def stop(self, *, drain_timeout_s: float | None = None) -> None:
+        """Take no more messages, wait for those that are being handled, and disconnect.
+
+        What `async for` has not yielded yet goes back to nsqd at once. What is not answered after `drain_timeout_s`
+        goes back too, and handlers that still run are cancelled. A consumer cannot be started again.
+
+        A handler cannot wait for its own end: there it is `asyncio.create_task(consumer.stop())`.
+        """
+        if self._pool is not None and self._pool.is_running_this_task:
+            raise RuntimeError("a handler cannot wait for its own end; call stop in a task of its own")
+        if self._is_stopping:
+            await self._stopped.wait()
+            return
+        self._is_stopping = True
+        try:
+            await self._wind_up(self._config.drain_timeout_s if drain_timeout_s is None else drain_timeout_s)
+        finally:
+            self._stopped.set()
+
+    async def wait_stopped(self) -> None:
+        """Wait until somebody has called `stop` and it is done."""
+        await self._stopped.wait()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """After an error nobody is left to answer messages, so it does not wait for that."""
+        await self.stop(drain_timeout_s=0 if error is not None else None)
+
+    async def _wind_up(self, drain_timeout_s: float) -> None:
+        if self._resume_timer is not None:
+            self._resume_timer.cancel()
+        for task in self._upkeep:
+            task.cancel()
+        await asyncio.gather(*self._upkeep, return_exceptions=True)
+        if self._pool is None:
+            self._inbox.close()
+            _give_back(self._inbox.take_all())
+        try:
+            async with asyncio.timeout(drain_timeout_s):
+                finishing = [each.finish_up() for each in self._subscriptions.values()]
+                await asyncio.gather(*finishing, return_exceptions=True)
+        except TimeoutError:
+            if unanswered := self.statistics().in_flight:
+                log.warning("%r stopped with %d messages unanswered", self, unanswered)
+        finally:
+            self._inbox.close()
+            if self._pool is not None:
+                await self._pool.stop()
+            await self._giving_up.stop()
+            await asyncio.gather(*(connection.close() for connection in list(self._subscriptions)))
+
+    # Taking messages
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        self._check_no_handler()
+        return self
+
+    async def __anext__(self) -> Message:
+        message = await self._inbox.get()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def batches(self, *, max_size: int = 1000, max_wait_s: float = 0.0) -> AsyncIterator[Batch]:
+        """Whatever has arrived, up to `max_size`. `max_wait_s` is how long to wait for a batch to become full.
+
+        A batch is never larger than `max_in_flight`.
+        """
+        self._check_no_handler()
+        while batch := await self._inbox.get_batch(max_size=max_size, max_wait_s=max_wait_s):
+            yield batch
+
+    def _check_no_handler(self) -> None:
+        if self._pool is not None:
+            raise RuntimeError("the messages of this consumer go to its handler")
+
+    # Flow control
+
+    @property
+    def max_in_flight(self) -> int:
+        return self._max_in_flight
+
+    def set_max_in_flight(self, count: int) -> None:
+        """Ask for more or fewer messages from now on; 0 pauses."""
+        if count < 0:
+            raise ValueError(f"max_in_flight cannot be {count}")
+        self._max_in_flight = count
+        self._apply_allowance()
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether a connection has nearly as many messages in flight as it may: time to answer some."""
+        return any(
+            each.in_flight and len(each.in_flight) >= int(STARVED_FRACTION * each.share.rdy)
+            for each in self._subscriptions.values()
+        )
+
+    def statistics(self) -> ConsumerStatistics:
+        return ConsumerStatistics(
+            addresses=tuple(each.address for each in self._subscriptions.values()),
+            in_flight=sum(len(each.in_flight) for each in self._subscriptions.values()),
+            received=self._received_count,
+            given_up=self._giving_up.count,
+            backoff_level=self._backoff.level,
+        )
+
+    def _on_outcome(self, outcome: Outcome) -> None:
+        if self._is_stopping or (outcome is Outcome.SUCCESS and self._backoff.level == 0):
+            return
+        decision = self._backoff.record(outcome)
+        if decision.verdict is Verdict.NOTHING:
+            return
+        self._apply_allowance()
+        if decision.verdict is Verdict.PAUSE:
+            log.info("%r backs off for %.3f s, level %d", self, decision.pause_s, self._backoff.level)
+            self._resume_timer = asyncio.get_running_loop().call_later(decision.pause_s, self._resume)
+
+    def _resume(self) -> None:
+        self._backoff.resume()
+        self._apply_allowance()
+
+    def _apply_allowance(self) -> None:
+        self._send(self._table.set_limit(self._backoff.allowance(self._max_in_flight)))
+
+    def _send(self, changes: list[Change]) -> None:
+        if self._is_stopping:
+            return  # nsqd wants no RDY after CLS
+        for share, rdy in changes:
+            self._by_share[share].send_rdy(rdy)
+
+    async def _redistribute(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.rdy_redistribute_interval_s)
+            self._send(self._table.tick())
+
+    # Connections
+
+    async def _connect(self, address: str) -> None:
+        connection = await Connection.open(
+            address,
+            self._client_config,
+            on_messages=self._on_messages,
+            on_error=_log_error,
+            on_close=self._on_close,
+        )
+        try:
+            await connection.request(command.sub(topic=self._topic, channel=self._channel))
+        except BaseException:
+            await connection.close()
+            raise
+        if not connection.is_open:  # it may have ended between the answer and now
+            raise ConnectionLost(address, "lost while subscribing")
+        if self._is_stopping:  # by somebody who did not wait for `start`
+            await connection.close()
+            raise ClosedError("the consumer was stopped while it subscribed")
+        self._join(connection)
+
+    def _join(self, connection: Connection) -> None:
+        share, changes = self._table.join(cap=connection.answer.max_rdy_count)
+        subscription = Subscription(
+            connection, share, config=self._config, clock=self._clock, on_outcome=self._on_outcome
+        )
+        self._subscriptions[connection] = self._by_share[share] = subscription
+        self._send(changes)
+
+    def _on_close(self, connection: Connection, failure: BaseException | None) -> None:
+        subscription = self._subscriptions.pop(connection, None)
+        if subscription is None:
+            return
+        del self._by_share[subscription.share]
+        subscription.ended()
+        self._send(self._table.leave(subscription.share))
+        if not self._is_stopping:
+            log.warning("lost nsqd %s: %s", connection.address, failure)
+            self._connector.lost(connection.address)
+
+    def _on_messages(self, connection: Connection, received: list[WireMessage]) -> None:
+        subscription = self._subscriptions[connection]
+        messages = subscription.receive(received)
+        self._received_count += len(messages)
+        limit = self._config.max_attempts
+        if limit and max(message.attempts for message in messages) > limit:
+            self._giving_up.begin([message for message in messages if message.attempts > limit], connection)
+            messages = [message for message in messages if message.attempts <= limit]
+        if self._is_stopping and self._pool is None:
+            _give_back(messages)
+        else:
+            self._inbox.put(messages)
+
+    # Parts
+
+    def _make_pool(self, handler: Handler, retry_delay_s: RetryDelay | None) -> HandlerPool:
+        concurrency = self._config.concurrency or default_concurrency(handler, max_in_flight=self._max_in_flight)
+        return HandlerPool(
+            handler, self._inbox, concurrency=concurrency, clock=self._clock, retry_delay_s=retry_delay_s
+        )
+
+    def _make_discovery(self, addresses: Iterable[str]) -> Discovery | None:
+        addresses = list(addresses)
+        if not addresses:
+            return None
+        timeout_ns = round(self._config.lookupd_timeout_s * NS_PER_SECOND)
+        return Discovery(
+            addresses,
+            self._topic,
+            client=HttpClient(connect_timeout_ns=timeout_ns, request_timeout_ns=timeout_ns),
+            interval_s=self._config.lookupd_poll_interval_s,
+            jitter=self._config.lookupd_poll_jitter,
+            secret=self._client_config.auth_secret if self._config.authorize_lookupd else b"",
+        )
+
+
+def _give_back(messages: Iterable[Message]) -> None:
+    for message in messages:
+        message.requeue(0, backoff=False)
+
+
+def _log_error(connection: Connection, data: bytes) -> None:
+    log.info("nsqd %s: %s", connection.address, data.decode("utf-8", "backslashreplace"))

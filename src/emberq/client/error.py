@@ -1,0 +1,111 @@
+"""What can go wrong between a client and nsqd.
+
+    NsqError
+    ├── ConnectionFailed   no connection came about: refused, not reachable in time, not an nsqd, TLS not granted
+    ├── ConnectionLost     it was there and is gone; whether a command under way was executed is not known
+    ├── RequestTimeout     a command was not answered in time; whether it was executed is not known
+    ├── ClosedError        this producer, consumer or connection has been closed by its owner
+    └── ServerError        nsqd answered with an error: `code`, `text`, `is_fatal`
+        ├── BadRequest     it would refuse the same command again, and so would any other nsqd
+        ├── AuthRefused    the secret is missing, unknown, or not good for this topic
+        ├── PublishRefused it could not store the message just now; another nsqd may
+        └── NotInFlight    a FIN, REQ or TOUCH came too late; the only errors that leave the connection open
+
+The first two are also `ConnectionError`s and the third is a `TimeoutError`, so code that knows nothing of NSQ treats
+them rightly.
+"""
+
+from __future__ import annotations
+
+from emberq.wire import error as wire_error
+
+
+class NsqError(Exception):
+    """Whatever a client of NSQ raises on purpose, misuse of an argument (`ValueError`) aside."""
+
+
+class ConnectionFailed(NsqError, ConnectionError):
+    """No connection came about."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address}: {reason}")
+        self.address = address
+        self.reason = reason
+
+
+class ConnectionLost(NsqError, ConnectionError):
+    """The connection is gone. A command that was under way may or may not have been executed."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address}: {reason}")
+        self.address = address
+        self.reason = reason
+
+
+class RequestTimeout(NsqError, TimeoutError):
+    """nsqd did not answer in time. The command may or may not have been executed."""
+
+
+class ClosedError(NsqError):
+    """Used after `close`."""
+
+
+class ServerError(NsqError):
+    """nsqd answered with an error: `code` as the protocol spells it (`E_BAD_TOPIC`), and what it said about it."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code} {text}" if text else code)
+        self.code = code
+        self.text = text
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether nsqd closes the connection behind it, as it does behind all but late answers to a message."""
+        return True
+
+
+class BadRequest(ServerError):
+    """The command itself is wrong: a name, a size, a number, or the moment at which it was sent."""
+
+
+class AuthRefused(ServerError):
+    """nsqd does not let this client do what it asked for."""
+
+
+class PublishRefused(ServerError):
+    """nsqd could not take the message: it is exiting, or its disk fails."""
+
+
+class NotInFlight(ServerError):
+    """The message had already been answered, or had timed out and belongs to somebody else by now."""
+
+    @property
+    def is_fatal(self) -> bool:
+        return False
+
+
+_CLASSES: dict[bytes, type[ServerError]] = {
+    wire_error.INVALID: BadRequest,
+    wire_error.BAD_PROTOCOL: BadRequest,
+    wire_error.BAD_BODY: BadRequest,
+    wire_error.BAD_TOPIC: BadRequest,
+    wire_error.BAD_CHANNEL: BadRequest,
+    wire_error.BAD_MESSAGE: BadRequest,
+    wire_error.AUTH_DISABLED: AuthRefused,
+    wire_error.AUTH_FIRST: AuthRefused,
+    wire_error.AUTH_FAILED: AuthRefused,
+    wire_error.UNAUTHORIZED: AuthRefused,
+    wire_error.PUB_FAILED: PublishRefused,
+    wire_error.MPUB_FAILED: PublishRefused,
+    wire_error.DPUB_FAILED: PublishRefused,
+    wire_error.FIN_FAILED: NotInFlight,
+    wire_error.REQ_FAILED: NotInFlight,
+    wire_error.TOUCH_FAILED: NotInFlight,
+}
+
+
+def server_error(data: bytes) -> ServerError:
+    """The exception for the data of an error frame. Texts echo what clients sent, so they may hold any bytes."""
+    code, _, text = data.partition(b" ")
+    kind = _CLASSES.get(code, ServerError)
+    return kind(code.decode("utf-8", "backslashreplace"), text.decode("utf-8", "backslashreplace"))

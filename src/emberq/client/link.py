@@ -1,0 +1,136 @@
+"""Keeps a producer connected to one nsqd, and knows how far that nsqd is to be trusted.
+
+Whatever goes wrong ends the connection: nsqd closes it behind an error, and we close it behind an answer that did not
+come, because all later answers would have to come behind that one. So the health of an nsqd is that of its connection:
+
+    down       not connected; the next attempt is made after a delay that grows with the failures in a row
+    on trial   connected again after a failure; gets one message at a time until it confirms one
+    trusted    connected, and whatever it confirmed last came after its last failure
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from emberq.client.config import ClientConfig
+from emberq.client.connection import Connection
+from emberq.client.error import ConnectionLost, NsqError, RequestTimeout
+from emberq.client.retry import ReconnectDelay
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How things stand with one nsqd."""
+
+    address: str
+    is_connected: bool
+    failures: int
+    """In a row; 0 as soon as a message is confirmed."""
+    pending_count: int
+    """Messages sent to it and not confirmed yet; what was published together counts as one."""
+    last_failure: BaseException | None
+
+
+class Link:
+    """Owned by a producer, which calls `start` once and `stop` once."""
+
+    def __init__(
+        self,
+        address: str,
+        config: ClientConfig,
+        *,
+        reconnect_delay: ReconnectDelay,
+        random: Callable[[], float],
+        on_connected: Callable[[], None],
+    ) -> None:
+        self.address = address
+        self._config = config
+        self._reconnect_delay = reconnect_delay
+        self._random = random
+        self._on_connected = on_connected
+        self._connection: Connection | None = None
+        self._failures = 0
+        self._last_failure: BaseException | None = None
+        self._keeper: asyncio.Task[None] | None = None
+
+    @property
+    def health(self) -> Health:
+        connection = self._connection
+        return Health(
+            address=self.address,
+            is_connected=self.is_connected,
+            failures=self._failures,
+            pending_count=connection.pending_count if connection is not None else 0,
+            last_failure=self._last_failure,
+        )
+
+    @property
+    def is_connected(self) -> bool:
+        return self._connection is not None and self._connection.is_open
+
+    @property
+    def is_preferable(self) -> bool:
+        """Whether a message can go here at once: the link is trusted or nobody is trying it, and it is not jammed."""
+        connection = self._connection
+        return (
+            connection is not None
+            and connection.is_open
+            and not (self._failures and connection.pending_count)
+            and not connection.is_congested
+        )
+
+    # Life
+
+    def start(self) -> None:
+        self._keeper = asyncio.get_running_loop().create_task(self._stay_connected(), name=f"nsqd {self.address}")
+
+    async def stop(self) -> None:
+        """Send what has been written and disconnect; messages that are not confirmed by then raise `ClosedError`."""
+        connection = self._connection
+        if self._keeper is not None:
+            self._keeper.cancel()  # first, or it would connect again
+            await asyncio.wait([self._keeper])
+        if connection is not None:
+            await connection.close()
+
+    async def _stay_connected(self) -> None:
+        while True:
+            try:
+                self._last_failure = await self._connect_until_lost()
+            except NsqError as failure:
+                self._last_failure = failure
+            self._failures += 1
+            await asyncio.sleep(self._reconnect_delay.after(self._failures, random=self._random))
+
+    async def _connect_until_lost(self) -> BaseException | None:
+        """Why the connection ended; raises if none came about."""
+        lost: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+        def note_end(_: Connection, failure: BaseException | None) -> None:
+            if not lost.done():
+                lost.set_result(failure)
+
+        self._connection = await Connection.open(self.address, self._config, on_close=note_end)
+        self._on_connected()
+        try:
+            return await lost
+        finally:
+            self._connection = None
+
+    # Messages
+
+    async def publish(self, command: bytes) -> None:
+        """Send a PUB, MPUB or DPUB and wait until it is confirmed."""
+        connection = self._connection
+        if connection is None:
+            raise ConnectionLost(self.address, "not connected")
+        if connection.is_congested:
+            await connection.drain()
+        try:
+            await connection.submit(command)
+        except RequestTimeout as failure:
+            connection.abort(failure)
+            raise
+        self._failures = 0

@@ -1,0 +1,119 @@
+"""A message as a consumer gets it, and the batch of them that `Consumer.batches` yields.
+
+Each message is answered once: finished (done, forget it) or requeued (bring it again). A second answer is ignored, and
+so is one that comes when the connection is gone: nsqd then delivers the message again by itself. All answers may be
+given from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from emberq.base.clock import NS_PER_MS
+from emberq.wire.message import Message as WireMessage
+
+
+class Answering(Protocol):
+    """Where answers go: the subscription that a message came by."""
+
+    address: str
+    msg_timeout_ms: int
+
+    def finish(self, messages: list[Message]) -> None:
+        """Send FIN for messages that are marked as answered."""
+
+    def requeue(self, message: Message, *, delay_s: float | None, backoff: bool) -> None:
+        """Send REQ for a message that is marked as answered."""
+
+    def touch(self, message: Message) -> None:
+        """Send TOUCH."""
+
+    def abandon(self, message: Message) -> None:
+        """Forget a message that is marked as answered."""
+
+
+class Message:
+    """One message. `attempts` counts the deliveries, this one included."""
+
+    __slots__ = ("_source", "attempts", "body", "deadline_ns", "id", "is_answered", "timestamp_ns")
+
+    def __init__(self, received: WireMessage, source: Answering, *, deadline_ns: int) -> None:
+        self.timestamp_ns, self.attempts, self.id, self.body = received
+        self._source = source
+        self.is_answered = False
+        """An answer was given, or none is possible any more because the connection is gone."""
+        self.deadline_ns = deadline_ns
+        """When nsqd will give it to somebody else, in nanoseconds of the monotonic clock."""
+
+    def __repr__(self) -> str:
+        answered = " answered" if self.is_answered else ""
+        return f"<Message {self.id.decode()} attempts={self.attempts} {len(self.body)} bytes{answered}>"
+
+    @property
+    def address(self) -> str:
+        """The nsqd it came from."""
+        return self._source.address
+
+    def finish(self) -> None:
+        """It is done."""
+        if not self.is_answered:
+            self.is_answered = True
+            self._source.finish([self])
+
+    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
+        """Bring it again: after `delay_s`, or after a time that grows with its attempts.
+
+        `backoff=False` says that nothing is wrong (it came too early, say), so the consumer does not slow down.
+        """
+        if not self.is_answered:
+            self.is_answered = True
+            self._source.requeue(self, delay_s=delay_s, backoff=backoff)
+
+    def touch(self) -> None:
+        """It takes longer: let its time begin anew."""
+        if not self.is_answered:
+            self._source.touch(self)
+
+    def abandon(self) -> None:
+        """Leave it unanswered: nsqd brings it again when its time is over."""
+        if not self.is_answered:
+            self.is_answered = True
+            self._source.abandon(self)
+
+
+class Batch(list[Message]):
+    """Messages that came together, possibly from several nsqds. Those already answered one by one are left alone."""
+
+    __slots__ = ()
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [message.body for message in self]
+
+    def finish(self) -> None:
+        """They are done. Their FINs travel together."""
+        by_source: dict[Answering, list[Message]] = {}
+        for message in _unanswered(self):
+            message.is_answered = True
+            source = message._source
+            if source in by_source:
+                by_source[source].append(message)
+            else:
+                by_source[source] = [message]
+        for source, messages in by_source.items():
+            source.finish(messages)
+
+    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
+        """Bring them again."""
+        for message in _unanswered(self):
+            message.requeue(delay_s, backoff=backoff)
+
+
+def _unanswered(messages: Iterable[Message]) -> list[Message]:
+    return [message for message in messages if not message.is_answered]
+
+
+def deadline_ns(*, now_ns: int, msg_timeout_ms: int) -> int:
+    """When a message received or touched now times out."""
+    return now_ns + msg_timeout_ms * NS_PER_MS

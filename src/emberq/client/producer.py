@@ -1,0 +1,284 @@
+"""Publishing.
+
+    async with Producer(["10.0.0.1:4150", "10.0.0.2:4150"]) as producer:
+        await producer.publish("clicks", b"...")
+        await producer.publish_many("clicks", [b"...", b"..."])
+        await producer.publish_deferred("reminders", b"...", delay_s=60)
+
+Each call returns when an nsqd has confirmed the message, and raises if none did. A thousand calls may be under way at
+a time, from any number of tasks: they share a connection per nsqd, on which messages are sent one behind the other
+without waiting and are confirmed in the order in which they were sent.
+
+Several nsqds take turns. One that fails gets nothing until it is back (see `emberq.client.link`), and what it had not
+confirmed is sent to another: at once if one is connected, else as soon as one is. So every message is published at
+least once, and perhaps twice if nsqd stored it but could not say so. `RetryPolicy` says when to give up; the exception
+is then that of the last attempt.
+
+What raises at once, because no nsqd would judge otherwise: `BadRequest` and `AuthRefused`, and `ValueError` for what
+can be seen to be wrong before it is sent.
+
+Closing, which `async with` does, refuses new messages, waits for those under way, and disconnects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as random_numbers
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from emberq.client.config import ClientConfig
+from emberq.client.error import ClosedError, ConnectionFailed, ConnectionLost, NsqError, PublishRefused, RequestTimeout
+from emberq.client.link import Health, Link
+from emberq.client.retry import ReconnectDelay, RetryPolicy
+from emberq.wire import command
+from emberq.wire.name import is_valid_name
+
+DEFAULT_MAX_BATCH_BYTES = 4 * 1024 * 1024
+"""Below the 5 MiB that nsqd accepts in one command, unless it was told otherwise."""
+CLOSE_TIMEOUT_S = 10.0
+MESSAGE_SIZE_BYTES = 4
+"""What a message in a batch takes up besides its body."""
+
+_RETRYABLE = (ConnectionLost, RequestTimeout, PublishRefused)
+
+
+class Producer:
+    """Publishes to one or several nsqds. Belongs to one event loop; connects at the first use or in `start`.
+
+    `addresses` are those at which nsqds speak TCP: `host:port`, or paths of Unix sockets. `random` returns numbers
+    from 0 to 1.
+    """
+
+    def __init__(
+        self,
+        addresses: str | Sequence[str],
+        config: ClientConfig | None = None,
+        *,
+        retry: RetryPolicy | None = None,
+        reconnect_delay: ReconnectDelay | None = None,
+        max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        random: Callable[[], float] = random_numbers.random,
+    ) -> None:
+        addresses = [addresses] if isinstance(addresses, str) else list(dict.fromkeys(addresses))
+        if not addresses:
+            raise ValueError("a producer needs the address of at least one nsqd")
+        self._retry = retry or RetryPolicy()
+        self._max_batch_bytes = max_batch_bytes
+        self._links = [
+            Link(
+                address,
+                config or ClientConfig(),
+                reconnect_delay=reconnect_delay or ReconnectDelay(),
+                random=random,
+                on_connected=self._wake_waiting,
+            )
+            for address in addresses
+        ]
+        self._turn = 0
+        """Whose turn it is among the links."""
+        self._waiting: list[asyncio.Future[None]] = []
+        """Messages that wait for any nsqd to be connected."""
+        self._under_way_count = 0
+        self._flushed: asyncio.Future[None] | None = None
+        """Set while `close` waits for the messages under way."""
+        self._is_started = False
+        self._is_closing = False
+        """No more messages are taken."""
+        self._is_closed = False
+        """None are sent again either."""
+
+    def __repr__(self) -> str:
+        addresses = ", ".join(link.address for link in self._links)
+        return f"<Producer {addresses}, {self._under_way_count} messages under way>"
+
+    # Publishing
+
+    async def publish(self, topic: str, body: bytes) -> None:
+        """Publish one message."""
+        await self._publish(command.pub(_checked_topic(topic), _checked_body(body)))
+
+    async def publish_many(self, topic: str, bodies: Sequence[bytes]) -> None:
+        """Publish messages together, which is much faster than one by one.
+
+        nsqd takes either all or none of up to `max_batch_bytes`. More than that is split, and sent part by part; if a
+        part fails, those before it have been published and those behind it have not.
+        """
+        _checked_topic(topic)
+        for body in bodies:
+            _checked_body(body)
+        for batch in _batches(bodies, max_bytes=self._max_batch_bytes):
+            await self._publish(command.mpub(topic, batch))
+
+    async def publish_deferred(self, topic: str, body: bytes, *, delay_s: float) -> None:
+        """Publish a message that consumers get only after a delay, which nsqd limits (to an hour, by default)."""
+        if delay_s < 0:
+            raise ValueError(f"delay_s is {delay_s}; nothing can be delivered before it is published")
+        defer_ms = round(delay_s * 1000)
+        await self._publish(command.dpub(_checked_topic(topic), _checked_body(body), defer_ms=defer_ms))
+
+    async def _publish(self, publication: bytes) -> None:
+        if self._is_closing:
+            raise ClosedError("the producer has been closed")
+        self.start()
+        self._under_way_count += 1
+        try:
+            await self._publish_once_or_retry(publication)
+        finally:
+            self._under_way_count -= 1
+            if self._flushed is not None and not self._under_way_count and not self._flushed.done():
+                self._flushed.set_result(None)
+
+    async def _publish_once_or_retry(self, publication: bytes) -> None:
+        deadline_s = asyncio.get_running_loop().time() + self._retry.timeout_s
+        link = self._next_link()
+        if link is None or not link.is_preferable:
+            await self._publish_patiently(publication, attempts=0, failure=None, deadline_s=deadline_s)
+            return
+        # The usual case goes without an alarm of its own: the connection watches over the time of its requests.
+        try:
+            await link.publish(publication)
+        except _RETRYABLE as failure:
+            await self._publish_patiently(publication, attempts=1, failure=failure, deadline_s=deadline_s)
+
+    async def _publish_patiently(
+        self, publication: bytes, *, attempts: int, failure: NsqError | None, deadline_s: float
+    ) -> None:
+        """Try until it is confirmed, the attempts are used up, or time is."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                while attempts < self._retry.max_attempts:
+                    link = await self._wait_for_link()
+                    attempts += 1
+                    try:
+                        await link.publish(publication)
+                    except _RETRYABLE as error:
+                        failure = error
+                    else:
+                        return
+        except TimeoutError:
+            pass  # what the last attempt raised says more
+        raise self._given_up(failure, attempts=attempts)
+
+    def _given_up(self, failure: NsqError | None, *, attempts: int) -> NsqError:
+        """What to raise for a message that was not confirmed; `failure` is that of the last attempt."""
+        if failure is None:
+            return self._unreachable()
+        failure.add_note(f"given up after attempt {attempts}")
+        return failure
+
+    # Choosing an nsqd
+
+    def _next_link(self) -> Link | None:
+        """The next in turn that can take a message at once; failing that, any that is connected."""
+        links = self._links
+        fallback: Link | None = None
+        for _ in links:
+            self._turn = (self._turn + 1) % len(links)
+            link = links[self._turn]
+            if link.is_preferable:
+                return link
+            if fallback is None and link.is_connected:
+                fallback = link
+        return fallback
+
+    async def _wait_for_link(self) -> Link:
+        while True:
+            if self._is_closed:
+                raise ClosedError("the producer was closed before the message could be sent")
+            link = self._next_link()
+            if link is not None:
+                return link
+            connected = asyncio.get_running_loop().create_future()
+            self._waiting.append(connected)
+            await connected
+
+    def _wake_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for connected in waiting:
+            if not connected.done():
+                connected.set_result(None)
+
+    def _unreachable(self) -> NsqError:
+        """Why nothing could be sent in all the time there was."""
+        seconds = self._retry.timeout_s
+        if any(link.is_connected for link in self._links):
+            return RequestTimeout(f"no nsqd took the message within {seconds} s")
+        addresses = ", ".join(link.address for link in self._links)
+        failed = ConnectionFailed(addresses, f"no nsqd could be reached within {seconds} s")
+        failed.__cause__ = next((link.health.last_failure for link in self._links if link.health.last_failure), None)
+        return failed
+
+    # Life
+
+    def health(self) -> tuple[Health, ...]:
+        """How things stand with each nsqd, in the order of their addresses."""
+        return tuple(link.health for link in self._links)
+
+    async def wait_until_connected(self) -> None:
+        """Return as soon as any nsqd is connected; `ConnectionFailed` if none is within the time for a message."""
+        self.start()
+        try:
+            async with asyncio.timeout(self._retry.timeout_s):
+                await self._wait_for_link()
+        except TimeoutError:
+            failure = self._unreachable()
+        else:
+            return
+        raise failure  # here, where it keeps the cause that it has
+
+    def start(self) -> None:
+        """Begin to connect to all nsqds, in the background."""
+        if not self._is_started:
+            self._is_started = True
+            for link in self._links:
+                link.start()
+
+    async def close(self, *, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Take no more messages, wait until those under way are confirmed or have failed, and disconnect.
+
+        What is not confirmed within `timeout_s` raises `ClosedError` where it was published.
+        """
+        self._is_closing = True
+        if self._under_way_count and self._flushed is None:
+            self._flushed = asyncio.get_running_loop().create_future()
+        if self._flushed is not None:
+            await asyncio.wait([self._flushed], timeout=timeout_s)
+        self._is_closed = True
+        self._wake_waiting()
+        await asyncio.gather(*(link.stop() for link in self._links))
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _checked_topic(topic: str) -> str:
+    if not is_valid_name(topic):
+        raise ValueError(f"{topic!r} is not the name of a topic: 1 to 64 of . _ - a-z A-Z 0-9, perhaps with #ephemeral")
+    return topic
+
+
+def _checked_body(body: bytes) -> bytes:
+    if not body:
+        raise ValueError("a message must not be empty")
+    return body
+
+
+def _batches(bodies: Sequence[bytes], *, max_bytes: int) -> Iterator[Sequence[bytes]]:
+    """The bodies in as few parts as fit; one that does not fit by itself is left for nsqd to judge."""
+    start = size = 0
+    for index, body in enumerate(bodies):
+        body_bytes = MESSAGE_SIZE_BYTES + len(body)
+        if size and size + body_bytes > max_bytes:
+            yield bodies[start:index]
+            start, size = index, 0
+        size += body_bytes
+    if start < len(bodies):
+        yield bodies[start:]

@@ -1,0 +1,201 @@
+"""The bytes of one connection, in both directions, whatever lies between: plain TCP or a Unix socket, TLS, compression.
+
+A stream has two lives. While the connection is being set up, bytes are asked for (`read_exactly`), because what follows
+them may be of another kind: an answer in clear can share a packet with the first bytes of a compressed stream. From
+`deliver_to` on, bytes are passed on as they arrive.
+
+What is written within one turn of the event loop leaves in one piece: a thousand small commands cost one system call,
+and one flush of the compressor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from emberq.base.address import UnixAddress, parse_address
+from emberq.wire.compression import Codec, CompressionError
+
+if TYPE_CHECKING:
+    import ssl
+
+WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
+"""What may wait for a slow peer before writers are held back: enough to fill a fast link for some milliseconds."""
+CLOSE_TIMEOUT_S = 2.0
+"""How long a peer may take to accept the last bytes; one that is gone for good never does."""
+
+
+class Stream(asyncio.Protocol):
+    """Owned by a `Connection`. `last_read_s` is the loop's time at which the last bytes arrived."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._transport: asyncio.Transport
+        self._codec: Codec | None = None
+        self._arrived = bytearray()
+        """What nobody has asked for yet; unused from `deliver_to` on."""
+        self._receive: Callable[[bytes], None] = self._keep
+        self._on_lost: Callable[[BaseException | None], None] | None = None
+        self._reader: asyncio.Future[None] | None = None
+        """Waits for the next bytes in `read_exactly`."""
+        self._outgoing: list[bytes] = []
+        """Written in this turn of the loop."""
+        self._outgoing_bytes = 0
+        self._is_paused = False
+        self._drainers: list[asyncio.Future[None]] = []
+        self._failure: BaseException | None = None
+        """Why we gave the connection up, if it was us."""
+        self._lost: asyncio.Future[None] = loop.create_future()
+        self.last_read_s = loop.time()
+
+    @classmethod
+    async def connect(cls, address: str) -> Stream:
+        """A stream to `host:port` or to the path of a Unix socket."""
+        loop = asyncio.get_running_loop()
+        target = parse_address(address)
+        if isinstance(target, UnixAddress):
+            _, stream = await loop.create_unix_connection(lambda: cls(loop), target.path)
+        else:
+            _, stream = await loop.create_connection(lambda: cls(loop), target.host or "localhost", target.port)
+        return stream
+
+    # Upgrades
+
+    async def start_tls(self, context: ssl.SSLContext, *, server_hostname: str) -> None:
+        """Go on in TLS; returns when hands have been shaken."""
+        transport = await self._loop.start_tls(self._transport, self, context, server_hostname=server_hostname)
+        self._adopt(cast(asyncio.Transport, transport))
+
+    def start_codec(self, codec: Codec) -> None:
+        """Go on in a compressed stream, beginning with what has arrived but has not been asked for."""
+        ahead = bytes(self._arrived)
+        self._arrived.clear()
+        self._codec = codec
+        for piece in codec.decompress(ahead):
+            self._arrived += piece
+
+    # Reading
+
+    async def read_exactly(self, count: int) -> bytes:
+        """The next `count` bytes; EOFError if the peer closes before."""
+        while len(self._arrived) < count:
+            if self._lost.done():
+                raise EOFError
+            self._reader = self._loop.create_future()
+            await self._reader
+        data = bytes(self._arrived[:count])
+        del self._arrived[:count]
+        return data
+
+    def deliver_to(self, receive: Callable[[bytes], None], *, on_lost: Callable[[BaseException | None], None]) -> None:
+        """From now on pass on bytes as they arrive, beginning with those that have; at the end, say that it ended."""
+        self._receive = receive
+        self._on_lost = on_lost
+        ahead = bytes(self._arrived)
+        self._arrived.clear()
+        if ahead:
+            receive(ahead)
+        if self._lost.done():
+            self._loop.call_soon(on_lost, self._failure)  # not before the caller knows what was lost
+
+    def _keep(self, data: bytes) -> None:
+        self._arrived += data
+        self._wake_reader()
+
+    def _wake_reader(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    # Writing
+
+    def write(self, data: bytes) -> None:
+        """Send in order, at the end of this turn of the loop. What is written to a closing stream is dropped."""
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(data)
+        self._outgoing_bytes += len(data)
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether writers should wait in `drain`."""
+        return self._is_paused or self._outgoing_bytes >= WRITE_BUFFER_HIGH_BYTES
+
+    async def drain(self) -> None:
+        """Wait while the peer takes less than is written. Returns as well when the stream ends."""
+        if self._outgoing_bytes >= WRITE_BUFFER_HIGH_BYTES:
+            self._flush()
+        while self._is_paused and not self._lost.done():
+            drainer = self._loop.create_future()
+            self._drainers.append(drainer)
+            await drainer
+
+    def _flush(self) -> None:
+        if not self._outgoing:
+            return
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
+        self._outgoing_bytes = 0
+        if not self._transport.is_closing():
+            self._transport.write(self._codec.compress(data) if self._codec is not None else data)
+
+    # Ending
+
+    async def close(self) -> None:
+        """Send what has been written, then close; a peer that does not take it in time is cut off."""
+        self._flush()
+        self._transport.close()
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await asyncio.shield(self._lost)
+        except TimeoutError:
+            self._transport.abort()
+            await self._lost
+
+    def abort(self, failure: BaseException | None) -> None:
+        """Close at once; `failure` is what `on_lost` will be told."""
+        if self._failure is None:
+            self._failure = failure
+        self._transport.abort()
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._adopt(cast(asyncio.Transport, transport))
+
+    def _adopt(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_read_s = self._loop.time()
+        if self._codec is None:
+            self._receive(data)
+            return
+        try:
+            for piece in self._codec.decompress(data):
+                self._receive(piece)
+        except CompressionError as failure:
+            self.abort(failure)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._wake_drainers()
+
+    def _wake_drainers(self) -> None:
+        drainers, self._drainers = self._drainers, []
+        for drainer in drainers:
+            if not drainer.done():
+                drainer.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._failure = self._failure or exc
+        if not self._lost.done():
+            self._lost.set_result(None)
+        self._wake_reader()
+        self._wake_drainers()
+        if self._on_lost is not None:
+            self._on_lost(self._failure)

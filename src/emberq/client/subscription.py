@@ -1,0 +1,144 @@
+"""One connection of a consumer: the messages it brought that are not answered yet, and their answers.
+
+Before an answer is sent the consumer hears of its outcome, so that a change of RDY goes out ahead of it: nsqd may send
+the next message as soon as it reads the answer.
+
+When the connection ends, all its messages count as answered: nsqd brings them again, to somebody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+
+from emberq.base.clock import NS_PER_MS, Clock
+from emberq.client.backoff import Outcome
+from emberq.client.connection import Connection
+from emberq.client.consumer_config import ConsumerConfig
+from emberq.client.message import Message, deadline_ns
+from emberq.client.rdy import Share
+from emberq.wire import command
+from emberq.wire.message import Message as WireMessage
+
+TOUCHES_PER_TIMEOUT = 4
+"""How often messages are looked through for those that need a TOUCH; a message gets one in the second half of its
+time, so even when one look is missed there is another."""
+
+
+class Subscription:
+    """Owned by the consumer's event loop. `finish`, `requeue` and `touch` may be called from any thread."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        share: Share,
+        *,
+        config: ConsumerConfig,
+        clock: Clock,
+        on_outcome: Callable[[Outcome], None],
+    ) -> None:
+        self.connection = connection
+        self.share = share
+        self.address = connection.address
+        self.msg_timeout_ms = connection.answer.msg_timeout_ms
+        self.in_flight: set[Message] = set()
+        self._config = config
+        self._clock = clock
+        self._on_outcome = on_outcome
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+        self._is_empty: asyncio.Future[None] | None = None
+        """There while somebody waits for the last answer."""
+        self._touch_timer: asyncio.TimerHandle | None = None
+        if config.auto_touch:
+            self._schedule_touches()
+
+    def receive(self, received: list[WireMessage]) -> list[Message]:
+        """Messages as handlers get them."""
+        now_ns = self._clock.monotonic_ns()
+        due_ns = deadline_ns(now_ns=now_ns, msg_timeout_ms=self.msg_timeout_ms)
+        messages = [Message(each, self, deadline_ns=due_ns) for each in received]
+        self.in_flight.update(messages)
+        self.share.received(len(messages), now_ns=now_ns)
+        return messages
+
+    def send_rdy(self, count: int) -> None:
+        if self.connection.is_open:
+            self.connection.send(command.rdy(count))
+
+    # Answers
+
+    def finish(self, messages: list[Message]) -> None:
+        if threading.get_ident() == self._thread_id:  # not by way of _in_loop: this is done for every message
+            self._finish(messages)
+        else:
+            self._loop.call_soon_threadsafe(self._finish, messages)
+
+    def requeue(self, message: Message, *, delay_s: float | None, backoff: bool) -> None:
+        self._in_loop(lambda: self._requeue(message, delay_s=delay_s, backoff=backoff))
+
+    def touch(self, message: Message) -> None:
+        self._in_loop(lambda: self._touch([message]))
+
+    def abandon(self, message: Message) -> None:
+        self._in_loop(lambda: self._forget([message]))
+
+    def _in_loop(self, action: Callable[[], None]) -> None:
+        if threading.get_ident() == self._thread_id:
+            action()
+        else:
+            self._loop.call_soon_threadsafe(action)
+
+    def _finish(self, messages: list[Message]) -> None:
+        if self.connection.is_open:
+            self._on_outcome(Outcome.SUCCESS)
+            self.connection.send(command.fin([message.id for message in messages]))
+        self._forget(messages)
+
+    def _requeue(self, message: Message, *, delay_s: float | None, backoff: bool) -> None:
+        if self.connection.is_open:
+            self._on_outcome(Outcome.FAILURE if backoff else Outcome.CONTINUE)
+            if delay_s is None:
+                delay_s = self._config.default_requeue_delay_s * message.attempts
+            delay_s = min(max(delay_s, 0.0), self._config.max_requeue_delay_s)
+            self.connection.send(command.req(message.id, timeout_ms=int(delay_s * 1000)))
+        self._forget([message])
+
+    def _touch(self, messages: Iterable[Message]) -> None:
+        due_ns = deadline_ns(now_ns=self._clock.monotonic_ns(), msg_timeout_ms=self.msg_timeout_ms)
+        for message in messages:
+            if self.connection.is_open and not message.is_answered:
+                self.connection.send(command.touch(message.id))
+                message.deadline_ns = due_ns
+
+    def _schedule_touches(self) -> None:
+        delay_s = self.msg_timeout_ms / 1000 / TOUCHES_PER_TIMEOUT
+        self._touch_timer = self._loop.call_later(delay_s, self._touch_those_that_need_it)
+
+    def _touch_those_that_need_it(self) -> None:
+        soon_ns = self._clock.monotonic_ns() + self.msg_timeout_ms * NS_PER_MS // 2
+        self._touch([message for message in self.in_flight if message.deadline_ns < soon_ns])
+        self._schedule_touches()
+
+    # The end
+
+    def _forget(self, messages: list[Message]) -> None:
+        self.in_flight.difference_update(messages)
+        if self._is_empty is not None and not self.in_flight and not self._is_empty.done():
+            self._is_empty.set_result(None)
+
+    async def finish_up(self) -> None:
+        """Ask nsqd for nothing more, and wait until every message is answered."""
+        await self.connection.request(command.CLS)
+        if self.in_flight:
+            self._is_empty = self._loop.create_future()
+            await self._is_empty
+
+    def ended(self) -> None:
+        """The connection is gone."""
+        if self._touch_timer is not None:
+            self._touch_timer.cancel()
+        for message in self.in_flight:
+            message.is_answered = True
+        self._forget(list(self.in_flight))

@@ -1,0 +1,61 @@
+"""What tests of publishing share: peers that record what they are sent, and ways to send them much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from emberq.client.producer import Producer
+from emberq.client.retry import ReconnectDelay
+from tests.client.scenario import until
+from tests.client.scripted_peer import Peer
+
+AT_ONCE = ReconnectDelay(first_s=0.001, max_s=0.001)
+NEVER_AGAIN = ReconnectDelay(first_s=3600, max_s=3600)
+
+
+class Recorder:
+    """A script that confirms what it is sent, and remembers it; `limit` is how much it confirms before it dies."""
+
+    def __init__(self, *, limit: int | None = None) -> None:
+        self.limit = limit
+        self.bodies: list[bytes] = []
+        self.connection_count = 0
+
+    async def __call__(self, peer: Peer) -> None:
+        self.connection_count += 1
+        await peer.accept()
+        try:
+            while self.limit is None or len(self.bodies) < self.limit:
+                self.bodies.append(await peer.read_publication())
+                peer.respond(b"OK")
+        except asyncio.IncompleteReadError:
+            pass
+
+
+class Mute:
+    """A script that reads and never answers."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    async def __call__(self, peer: Peer) -> None:
+        await peer.accept()
+        try:
+            while True:
+                self.bodies.append(await peer.read_publication())
+        except asyncio.IncompleteReadError:
+            pass
+
+
+async def connect_all(producer: Producer) -> None:
+    producer.start()
+    await until(lambda: all(health.is_connected for health in producer.health()))
+
+
+def numbered(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+async def publish_all(producer: Producer, bodies: Sequence[bytes]) -> None:
+    await asyncio.gather(*(producer.publish("t", body) for body in bodies))

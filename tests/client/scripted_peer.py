@@ -1,0 +1,125 @@
+"""A peer that does what the test says, where a real nsqd would behave too well.
+
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        assert await peer.read_publication() == b"x"
+        peer.respond(b"OK")
+
+    async with scripted_peer(script) as address: ...
+
+The script runs for each connection; when it returns, the connection is closed. What it raises fails the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from emberq.wire import frame
+from emberq.wire.message import Message, encode_message
+
+ANSWER = {"max_rdy_count": 2500, "version": "1.3.0", "msg_timeout": 60_000, "max_msg_timeout": 900_000}
+MESSAGE = Message(timestamp_ns=1, attempts=1, id=b"0123456789abcdef", body=b"hello")
+
+
+class Peer:
+    """The server's end of one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def read_identify(self) -> dict[str, Any]:
+        """What the client says about itself in its first words."""
+        assert await self._reader.readexactly(4) == b"  V2"
+        assert await self.read_line() == b"IDENTIFY"
+        document: dict[str, Any] = json.loads(await self.read_body())
+        return document
+
+    async def accept(self, **answer: Any) -> None:
+        """Read an IDENTIFY and agree."""
+        await self.read_identify()
+        self.respond(json.dumps(ANSWER | answer).encode())
+
+    async def read_line(self) -> bytes:
+        return (await self._reader.readuntil(b"\n")).rstrip(b"\n")
+
+    async def read_body(self) -> bytes:
+        (size,) = struct.unpack(">i", await self._reader.readexactly(4))
+        return await self._reader.readexactly(size)
+
+    async def read_publication(self) -> bytes:
+        """The body of the next PUB, MPUB or DPUB."""
+        line = await self.read_line()
+        assert line.startswith((b"PUB ", b"MPUB ", b"DPUB ")), line
+        return await self.read_body()
+
+    async def confirm_forever(self) -> None:
+        """Say OK to every publication until the client closes."""
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                await self.read_publication()
+                self.respond(b"OK")
+
+    async def wait_until_closed(self) -> None:
+        """Read on, whatever it is, and answer nothing."""
+        with suppress(ConnectionError):
+            while await self._reader.read(65536):
+                pass
+
+    def send(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    def respond(self, data: bytes) -> None:
+        self.send(frame.response(data))
+
+    def refuse(self, data: bytes) -> None:
+        self.send(frame.error(data))
+
+
+@asynccontextmanager
+async def scripted_peer(
+    script: Callable[[Peer], Awaitable[None]], *, unix_path: str | None = None
+) -> AsyncIterator[str]:
+    """The address at which the script awaits connections: a free port of this machine, or the path given."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await script(Peer(reader, writer))
+        finally:
+            writer.close()
+
+    def start(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.get_running_loop().create_task(serve(reader, writer)))
+
+    if unix_path is not None:
+        server, address = await asyncio.start_unix_server(start, unix_path), unix_path
+    else:
+        server = await asyncio.start_server(start, "127.0.0.1", 0)
+        address = "{}:{}".format(*server.sockets[0].getsockname())
+    try:
+        yield address
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    if failures:
+        raise failures[0]
+
+
+async def keep_open(peer: Peer) -> None:
+    """A script: let the client in, and say nothing more."""
+    await peer.accept()
+    await peer.wait_until_closed()
+
+
+def message_frame(message: Message) -> bytes:
+    data = encode_message(message)
+    return frame.FRAME_HEADER.pack(4 + len(data), frame.MESSAGE) + data

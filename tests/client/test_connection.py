@@ -1,0 +1,346 @@
+"""One connection: against a real nsqd, and against peers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from emberq.client.config import ClientConfig
+from emberq.client.connection import Connection
+from emberq.client.error import BadRequest, ClosedError, ConnectionFailed, ConnectionLost, RequestTimeout
+from emberq.embedded import Embedded
+from emberq.wire import command, frame
+from emberq.wire.message import Message
+from tests.client.scenario import advance, run, until
+from tests.client.scripted_peer import MESSAGE, Peer, keep_open, message_frame, scripted_peer
+
+CONFIG = ClientConfig(heartbeat_interval_ms=1000)
+
+
+class Ends:
+    """Notes how connections end."""
+
+    def __init__(self) -> None:
+        self.reasons: list[BaseException | None] = []
+
+    def __call__(self, connection: Connection, reason: BaseException | None) -> None:
+        assert not connection.is_open
+        self.reasons.append(reason)
+
+
+# A real nsqd
+
+
+def test_a_fatal_error_is_raised_by_the_request_that_caused_it() -> None:
+    async def scenario() -> None:
+        ends = Ends()
+        async with Embedded(with_lookupd=False) as nsq:
+            connection = await Connection.open(nsq.nsqd_tcp_addresses[0], CONFIG, on_close=ends)
+            good, bad, late = (connection.submit(command.pub(topic, b"x")) for topic in ("t", "a$", "t"))
+            assert await good == b"OK"
+            with pytest.raises(BadRequest) as raised:
+                await bad
+            assert raised.value.code == "E_BAD_TOPIC"
+            with pytest.raises(ConnectionLost):
+                await late
+            await until(lambda: bool(ends.reasons))
+        assert ends.reasons == [raised.value]
+
+    run(scenario())
+
+
+def test_a_late_answer_to_a_message_is_reported_and_ends_nothing() -> None:
+    async def scenario() -> None:
+        errors: list[bytes] = []
+        async with Embedded(with_lookupd=False) as nsq:
+            connection = await Connection.open(
+                nsq.nsqd_tcp_addresses[0], CONFIG, on_error=lambda _, data: errors.append(data)
+            )
+            await connection.request(command.sub(topic="t", channel="c"))
+            connection.send(command.fin([MESSAGE.id]))
+            assert await connection.request(command.pub("t", b"x")) == b"OK"
+            assert errors == [b"E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight"]
+            await connection.close()
+
+    run(scenario())
+
+
+def test_nobody_at_the_address_is_a_failed_connection() -> None:
+    async def scenario() -> None:
+        async with scripted_peer(keep_open) as address:
+            pass
+        with pytest.raises(ConnectionFailed, match=address):
+            await Connection.open(address, CONFIG)
+
+    run(scenario())
+
+
+def test_an_address_that_cannot_be_is_a_failed_connection() -> None:
+    async def scenario() -> None:
+        with pytest.raises(ConnectionFailed, match="99999"):
+            await Connection.open("localhost:99999", CONFIG)
+
+    run(scenario())
+
+
+def test_a_peer_that_says_nothing_is_given_up_after_the_connect_timeout() -> None:
+    async def scenario() -> None:
+        asked = asyncio.Event()
+
+        async def script(peer: Peer) -> None:
+            await peer.read_identify()
+            asked.set()
+            await peer.wait_until_closed()
+
+        async with scripted_peer(script) as address:
+            opening = asyncio.create_task(Connection.open(address, ClientConfig(connect_timeout_s=60)))
+            await asked.wait()
+            advance(60)
+            with pytest.raises(ConnectionFailed, match="within 60 s"):
+                await opening
+
+    run(scenario())
+
+
+# Answers
+
+
+def test_answers_go_to_the_questions_in_order() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        bodies = [await peer.read_publication() for _ in range(100)]
+        for body in bodies:
+            peer.respond(body)
+        await peer.wait_until_closed()
+
+    async def scenario() -> None:
+        async with scripted_peer(script) as address:
+            connection = await Connection.open(address, CONFIG)
+            answers = [connection.submit(command.pub("t", b"%d" % number)) for number in range(100)]
+            assert await asyncio.gather(*answers) == [b"%d" % number for number in range(100)]
+            await connection.close()
+
+    run(scenario())
+
+
+def test_the_answer_to_a_question_that_was_given_up_goes_to_nobody_else() -> None:
+    async def scenario() -> None:
+        go_on = asyncio.Event()
+
+        async def script(peer: Peer) -> None:
+            await peer.accept()
+            bodies = [await peer.read_publication() for _ in range(3)]
+            await go_on.wait()
+            for body in bodies:
+                peer.respond(body)
+            await peer.wait_until_closed()
+
+        async with scripted_peer(script) as address:
+            connection = await Connection.open(address, ClientConfig(request_timeout_s=10))
+            timed_out = connection.submit(command.pub("t", b"timed out"))
+            advance(10)
+            with pytest.raises(RequestTimeout, match="within 10 s"):
+                await timed_out
+            cancelled, awaited = (connection.submit(command.pub("t", body)) for body in (b"cancelled", b"awaited"))
+            cancelled.cancel()
+            go_on.set()
+            assert await awaited == b"awaited"
+            assert connection.pending_count == 0
+            await connection.close()
+
+    run(scenario())
+
+
+def test_a_question_asked_later_times_out_later() -> None:
+    async def scenario() -> None:
+        async with scripted_peer(keep_open) as address:
+            connection = await Connection.open(address, ClientConfig(request_timeout_s=10))
+            first = connection.submit(command.pub("t", b"x"))
+            advance(5)
+            second = connection.submit(command.pub("t", b"x"))
+            advance(5)
+            with pytest.raises(RequestTimeout):
+                await first
+            assert not second.done()
+            advance(5)
+            with pytest.raises(RequestTimeout):
+                await second
+            await connection.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "data", [frame.OK, b"\x00\x00\x00\x01garbage", frame.FRAME_HEADER.pack(4, 9), frame.FRAME_HEADER.pack(4, 2)]
+)
+def test_a_peer_that_breaks_the_rules_is_cut_off(data: bytes) -> None:
+    """An answer to no question, a frame that cannot be, one of an unknown type, a message without a header."""
+
+    async def scenario() -> None:
+        ends = Ends()
+
+        async def script(peer: Peer) -> None:
+            await peer.accept()
+            peer.send(data)
+            await peer.wait_until_closed()
+
+        async with scripted_peer(script) as address:
+            await Connection.open(address, CONFIG, on_close=ends)
+            await until(lambda: len(ends.reasons) == 1)
+            assert ends.reasons[0] is not None
+
+    run(scenario())
+
+
+def test_messages_that_arrive_together_are_passed_on_together() -> None:
+    async def scenario() -> None:
+        batches: list[list[Message]] = []
+
+        async def script(peer: Peer) -> None:
+            await peer.accept()
+            await peer.read_line()
+            peer.send(message_frame(MESSAGE) * 10 + frame.CLOSE_WAIT)
+            await peer.wait_until_closed()
+
+        async with scripted_peer(script) as address:
+            connection = await Connection.open(address, CONFIG, on_messages=lambda _, batch: batches.append(batch))
+            assert await connection.request(command.CLS) == b"CLOSE_WAIT"
+            assert batches == [[MESSAGE] * 10]
+            await connection.close()
+
+    run(scenario())
+
+
+# Heartbeats and alarms
+
+
+def test_a_heartbeat_is_answered_at_once() -> None:
+    async def scenario() -> None:
+        answered = asyncio.Event()
+
+        async def script(peer: Peer) -> None:
+            await peer.accept()
+            peer.send(frame.HEARTBEAT)
+            assert await peer.read_line() == b"NOP"
+            answered.set()
+            await peer.wait_until_closed()
+
+        async with scripted_peer(script) as address:
+            connection = await Connection.open(address, CONFIG)
+            await answered.wait()
+            await connection.close()
+
+    run(scenario())
+
+
+def test_a_peer_that_is_silent_for_two_heartbeats_is_dead() -> None:
+    async def scenario() -> None:
+        ends = Ends()
+        async with scripted_peer(keep_open) as address:
+            connection = await Connection.open(address, ClientConfig(heartbeat_interval_ms=30_000), on_close=ends)
+            for _ in range(60):  # in steps, as time passes: an alarm that rings too late would be forgiven
+                assert connection.is_open
+                advance(1)
+                await asyncio.sleep(0)
+            await until(lambda: bool(ends.reasons))
+        assert isinstance(ends.reasons[0], ConnectionLost)
+        assert "not a byte" in str(ends.reasons[0])
+
+    run(scenario())
+
+
+def test_a_loop_that_was_held_up_does_not_blame_the_peer() -> None:
+    async def scenario() -> None:
+        sent = asyncio.Event()
+
+        async def script(peer: Peer) -> None:
+            await peer.accept()
+            await peer.read_line()
+            peer.send(frame.HEARTBEAT)
+            assert await peer.read_line() == b"NOP"
+            sent.set()
+            await peer.wait_until_closed()
+
+        async with scripted_peer(script) as address:
+            connection = await Connection.open(address, ClientConfig(heartbeat_interval_ms=30_000))
+            advance(90)
+            await asyncio.sleep(0)  # the alarm rings, half a minute late
+            connection.send(command.NOP)
+            await sent.wait()
+            advance(1)
+            await asyncio.sleep(0)
+            assert connection.is_open
+            await connection.close()
+
+    run(scenario())
+
+
+def test_a_loop_that_was_held_up_still_takes_the_answer_that_came_meanwhile() -> None:
+    async def scenario() -> None:
+        go_on = asyncio.Event()
+
+        async def script(peer: Peer) -> None:
+            await peer.accept()
+            await go_on.wait()
+            peer.respond(b"OK")
+            await peer.wait_until_closed()
+
+        async with scripted_peer(script) as address:
+            connection = await Connection.open(address, ClientConfig(request_timeout_s=10))
+            asked = connection.submit(command.pub("t", b"x"))
+            advance(50)
+            await asyncio.sleep(0)  # the alarm rings, 40 seconds late
+            go_on.set()
+            assert await asked == b"OK"
+            await connection.close()
+
+    run(scenario())
+
+
+# Ending
+
+
+def test_closing_sends_what_was_written_and_fails_what_was_asked() -> None:
+    async def scenario() -> None:
+        ends = Ends()
+        lines: list[bytes] = []
+
+        async def script(peer: Peer) -> None:
+            await peer.accept()
+            lines.append(await peer.read_line())
+
+        async with scripted_peer(script) as address:
+            connection = await Connection.open(address, CONFIG, on_close=ends)
+            connection.send(command.rdy(0))
+            pending = connection.submit(command.CLS)
+            await connection.close()
+            await connection.close()
+            with pytest.raises(ClosedError):
+                await pending
+            with pytest.raises(ClosedError):
+                connection.send(command.NOP)
+            await until(lambda: lines == [b"RDY 0"])
+        assert ends.reasons == [None]
+
+    run(scenario())
+
+
+def test_when_nsqd_closes_everybody_hears_of_it() -> None:
+    async def scenario() -> None:
+        ends = Ends()
+
+        async def script(peer: Peer) -> None:
+            await peer.accept()
+            await peer.read_publication()
+
+        async with scripted_peer(script) as address:
+            connection = await Connection.open(address, CONFIG, on_close=ends)
+            with pytest.raises(ConnectionLost, match="nsqd closed"):
+                await connection.request(command.pub("t", b"x"))
+            with pytest.raises(ConnectionLost, match="not connected"):
+                connection.send(command.NOP)
+            await until(lambda: len(ends.reasons) == 1)
+        assert isinstance(ends.reasons[0], ConnectionLost)
+
+    run(scenario())

@@ -1,0 +1,479 @@
+"""The consumer: its commands as an nsqd sees them, and its work against a real nsqd."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emberq.client.config import ClientConfig
+from emberq.client.connection import Connection
+from emberq.client.consumer import Consumer
+from emberq.client.consumer_config import ConsumerConfig
+from emberq.client.message import Message
+from emberq.embedded import Embedded
+from emberq.wire import command
+from tests.client.eventually import eventually
+from tests.client.scripted_nsqd import ERROR, ScriptedNsqd, frame, run
+
+CONFIG = ConsumerConfig(max_in_flight=5, concurrency=1, backoff_unit_s=0.01, default_requeue_delay_s=0)
+QUICK = ClientConfig(output_buffer_timeout_ms=25)
+
+
+class Script:
+    """A handler that does what its message says."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    async def __call__(self, message: Message) -> None:
+        self.bodies.append(message.body)
+        if message.body == b"bad":
+            raise ValueError("as told")
+        if message.body == b"later":
+            message.requeue(0, backoff=False)
+
+
+@asynccontextmanager
+async def scripted(
+    handler: Any = None, *, config: ConsumerConfig = CONFIG, nsqd: ScriptedNsqd | None = None, **options: Any
+) -> AsyncIterator[tuple[ScriptedNsqd, Consumer]]:
+    """A consumer that is connected to a scripted nsqd."""
+    async with (
+        nsqd or ScriptedNsqd() as server,
+        Consumer("t", "c", handler, nsqd_addresses=[server.address], config=config, **options) as consumer,
+    ):
+        yield server, consumer
+
+
+async def publish(address: str, *bodies: bytes, topic: str = "t") -> None:
+    connection = await Connection.open(address, ClientConfig())
+    await connection.request(command.mpub(topic, bodies))
+    await connection.close()
+
+
+async def feed(nsqd: ScriptedNsqd, bodies: list[bytes], *expected: list[str]) -> None:
+    """Send one message after the other, each when the commands before it have come."""
+    commands: list[str] = []
+    for body, new in zip([None, *bodies], expected, strict=True):
+        if body is not None:
+            nsqd.send(body)
+        commands += new
+        await nsqd.expect(*commands)
+
+
+@pytest.mark.conformance(265)
+def test_backoff_follows_the_reference_trace() -> None:
+    async def work() -> None:
+        async with scripted(Script()) as (nsqd, _):
+            await feed(
+                nsqd,
+                [b"good", b"good", b"good", b"bad", b"bad", b"good", b"good"],
+                ["RDY 5"],
+                ["FIN"],
+                ["FIN"],
+                ["FIN"],
+                ["RDY 0", "REQ", "RDY 1"],
+                ["RDY 0", "REQ", "RDY 1"],
+                ["RDY 0", "FIN", "RDY 1"],
+                ["RDY 5", "FIN"],
+            )
+
+    run(work)
+
+
+@pytest.mark.conformance(266)
+def test_requeueing_without_backoff_keeps_the_level() -> None:
+    async def work() -> None:
+        async with scripted(Script(), config=replace(CONFIG, max_in_flight=1)) as (nsqd, _):
+            await feed(
+                nsqd,
+                [b"bad", b"later", b"good"],
+                ["RDY 1"],
+                ["RDY 0", "REQ", "RDY 1"],
+                ["RDY 0", "REQ", "RDY 1"],
+                ["FIN"],
+            )
+
+    run(work)
+
+
+@pytest.mark.conformance(267)
+def test_a_consumer_in_backoff_that_reconnects_asks_for_one_message() -> None:
+    async def work() -> None:
+        async with scripted(Script()) as (nsqd, _):
+            await feed(nsqd, [b"bad"], ["RDY 5"], ["RDY 0", "REQ", "RDY 1"])
+            nsqd.commands.clear()
+            nsqd.drop_connections()
+            await eventually(lambda: "RDY 1" in nsqd.commands)
+            nsqd.send(b"good")
+            await eventually(lambda: "FIN" in nsqd.commands)
+            nsqd.send(b"good")
+            await eventually(lambda: nsqd.commands.count("FIN") == 2)
+            assert nsqd.commands == ["IDENTIFY", "SUB", "RDY 1", "RDY 5", "FIN", "FIN"]
+
+    run(work)
+
+
+@pytest.mark.conformance(268)
+def test_max_in_flight_can_be_changed_and_zero_pauses() -> None:
+    async def work() -> None:
+        async with scripted(Script()) as (nsqd, consumer):
+            await feed(nsqd, [b"good"], ["RDY 5"], ["FIN"])
+            consumer.set_max_in_flight(0)
+            consumer.set_max_in_flight(5)
+            await nsqd.expect("RDY 5", "FIN", "RDY 0", "RDY 5")
+
+    run(work)
+
+
+def test_rdy_stays_within_what_the_server_allows() -> None:
+    async def work() -> None:
+        async with scripted(Script(), nsqd=ScriptedNsqd(max_rdy_count=3)) as (nsqd, _):
+            await nsqd.expect("RDY 3")
+
+    run(work)
+
+
+def test_the_retry_policy_decides_when_a_message_comes_back() -> None:
+    async def work() -> None:
+        asked: list[tuple[bytes, type[BaseException]]] = []
+
+        def policy(message: Message, error: BaseException) -> float:
+            asked.append((message.body, type(error)))
+            return 0
+
+        async with scripted(Script(), retry_delay_s=policy) as (nsqd, _):
+            await feed(nsqd, [b"bad"], ["RDY 5"], ["RDY 0", "REQ", "RDY 1"])
+            assert asked == [(b"bad", ValueError)]
+
+    run(work)
+
+
+def test_a_handler_that_meets_a_cancelled_task_has_failed_and_the_next_message_is_handled() -> None:
+    async def work() -> None:
+        async def handle(message: Message) -> None:
+            if message.body == b"bad":
+                cancelled = asyncio.get_running_loop().create_future()
+                cancelled.cancel()
+                await cancelled
+
+        async with scripted(handle) as (nsqd, _):
+            await feed(nsqd, [b"bad", b"good"], ["RDY 5"], ["RDY 0", "REQ", "RDY 1"], ["RDY 5", "FIN"])
+
+    run(work)
+
+
+def test_messages_that_take_long_are_touched_if_asked_for() -> None:
+    async def work() -> None:
+        release = asyncio.Event()
+
+        async def handle(message: Message) -> None:
+            await release.wait()
+
+        nsqd = ScriptedNsqd(msg_timeout_ms=40)
+        async with scripted(handle, nsqd=nsqd, config=replace(CONFIG, auto_touch=True)):
+            nsqd.send()
+            await eventually(lambda: nsqd.commands.count("TOUCH") >= 3)
+            release.set()
+            await eventually(lambda: "FIN" in nsqd.commands)
+
+    run(work)
+
+
+def test_an_error_that_is_not_fatal_leaves_the_connection_open() -> None:
+    async def work() -> None:
+        async with scripted(Script()) as (nsqd, consumer):
+            nsqd.replies["FIN"] = frame(ERROR, b"E_FIN_FAILED FIN 01 failed ID not in flight")
+            await feed(nsqd, [b"good", b"good"], ["RDY 5"], ["FIN"], ["FIN"])
+            assert consumer.statistics().addresses == (nsqd.address,)
+
+    run(work)
+
+
+def test_stopping_lets_running_handlers_finish() -> None:
+    async def work() -> None:
+        began, release = asyncio.Event(), asyncio.Event()
+
+        async def handle(message: Message) -> None:
+            began.set()
+            await release.wait()
+
+        async with scripted(handle) as (nsqd, consumer):
+            nsqd.send()
+            await began.wait()
+            stopping = asyncio.create_task(consumer.stop())
+            await eventually(lambda: "CLS" in nsqd.commands)
+            release.set()
+            await stopping
+            await nsqd.expect("RDY 5", "CLS", "FIN")
+
+    run(work)
+
+
+def test_stopping_gives_up_on_handlers_that_hang() -> None:
+    async def work() -> None:
+        cancelled = False
+        began = asyncio.Event()
+
+        async def handle(message: Message) -> None:
+            nonlocal cancelled
+            began.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled = True
+                raise
+
+        async with scripted(handle) as (nsqd, consumer):
+            nsqd.send()
+            await began.wait()
+            await consumer.stop(drain_timeout_s=0.01)
+            assert cancelled
+            assert "FIN" not in nsqd.commands
+
+    run(work)
+
+
+def test_a_handler_that_would_wait_for_its_own_end_is_told_so() -> None:
+    async def work() -> None:
+        async def handle(message: Message) -> None:
+            with pytest.raises(RuntimeError, match="its own end"):
+                await consumer.stop()
+            stopping.append(asyncio.create_task(consumer.stop()))
+
+        stopping: list[asyncio.Task[None]] = []
+        async with scripted(handle) as (nsqd, consumer):
+            nsqd.send()
+            await consumer.wait_stopped()
+            assert nsqd.commands[2:] == ["RDY 5", "FIN", "CLS"]
+
+    run(work)
+
+
+def test_a_consumer_can_be_stopped_while_it_starts() -> None:
+    async def work() -> None:
+        async with ScriptedNsqd() as nsqd:
+            nsqd.replies["SUB"] = b""
+            consumer = Consumer("t", "c", Script(), nsqd_addresses=[nsqd.address], config=CONFIG)
+            starting = asyncio.create_task(consumer.start())
+            await eventually(lambda: "SUB" in nsqd.commands)
+            await consumer.stop()
+            nsqd.respond(b"OK")
+            await starting
+            assert consumer.statistics().addresses == ()
+            assert "RDY 5" not in nsqd.commands
+
+    run(work)
+
+
+def test_what_was_not_yielded_yet_goes_back_when_the_consumer_stops() -> None:
+    async def work() -> None:
+        async with scripted() as (nsqd, consumer):
+            for _ in range(3):
+                nsqd.send()
+            await eventually(lambda: consumer.statistics().received == 3)
+            (await anext(consumer)).finish()
+            await consumer.stop()
+            assert sorted(nsqd.commands[2:]) == ["CLS", "FIN", "RDY 5", "REQ", "REQ"]
+            assert [message async for message in consumer] == []
+
+    run(work)
+
+
+def test_a_consumer_with_a_handler_cannot_be_iterated() -> None:
+    consumer = Consumer("t", "c", Script(), nsqd_addresses=["127.0.0.1:1"])
+    with pytest.raises(RuntimeError, match="handler"):
+        aiter(consumer)
+
+
+@pytest.mark.parametrize(("topic", "channel", "addresses"), [("a b", "c", ["h:1"]), ("t", "", ["h:1"]), ("t", "c", [])])
+def test_mistakes_show_when_a_consumer_is_made(topic: str, channel: str, addresses: list[str]) -> None:
+    with pytest.raises(ValueError, match=r"not a valid|neither"):
+        Consumer(topic, channel, nsqd_addresses=addresses)
+
+
+def test_every_message_is_handled_by_a_coroutine_function() -> None:
+    async def work() -> None:
+        async with Embedded() as nsq:
+            await publish(nsq.nsqd_tcp_addresses[0], *(b"%d" % number for number in range(500)))
+            script = Script()
+            async with Consumer("t", "c", script, nsqd_addresses=nsq.nsqd_tcp_addresses, client_config=QUICK):
+                await eventually(lambda: len(script.bodies) == 500)
+            assert sorted(map(int, script.bodies)) == list(range(500))
+
+    run(work)
+
+
+def test_a_plain_function_runs_in_a_thread_and_does_not_hold_up_the_loop() -> None:
+    async def work() -> None:
+        release, threads = threading.Event(), set[int]()
+
+        def handle(message: Message) -> None:
+            threads.add(threading.get_ident())
+            assert release.wait(10)
+            message.finish()
+
+        async with Embedded() as nsq:
+            await publish(nsq.nsqd_tcp_addresses[0], *[b"x"] * 8)
+            consumer = Consumer("t", "c", handle, nsqd_addresses=nsq.nsqd_tcp_addresses, client_config=QUICK)
+            async with consumer:
+                await eventually(lambda: len(threads) == 8)
+                assert threading.get_ident() not in threads
+                assert consumer.statistics().in_flight == 8
+                release.set()
+                await eventually(lambda: consumer.statistics().in_flight == 0)
+
+    run(work)
+
+
+def test_messages_can_be_taken_one_by_one() -> None:
+    async def work() -> None:
+        async with Embedded() as nsq:
+            await publish(nsq.nsqd_tcp_addresses[0], b"a", b"b", b"c")
+            taken = []
+            async with Consumer("t", "c", nsqd_addresses=nsq.nsqd_tcp_addresses, client_config=QUICK) as consumer:
+                async for message in consumer:
+                    taken.append(message.body)
+                    message.finish()
+                    if len(taken) == 3:
+                        break
+            assert sorted(taken) == [b"a", b"b", b"c"]
+
+    run(work)
+
+
+def test_batches_are_never_larger_than_asked_for() -> None:
+    async def work() -> None:
+        async with Embedded() as nsq:
+            await publish(nsq.nsqd_tcp_addresses[0], *(b"%d" % number for number in range(100)))
+            sizes = []
+            async with Consumer("t", "c", nsqd_addresses=nsq.nsqd_tcp_addresses, client_config=QUICK) as consumer:
+                async for batch in consumer.batches(max_size=30, max_wait_s=0.2):
+                    sizes.append(len(batch))
+                    batch.finish()
+                    if sum(sizes) == 100:
+                        break
+            assert sizes == [30, 30, 30, 10]
+
+    run(work)
+
+
+def test_nsqds_are_found_through_nsqlookupd_and_all_of_them_are_consumed() -> None:
+    async def work() -> None:
+        async with Embedded(nsqd_count=3) as nsq:
+            for address in nsq.nsqd_tcp_addresses:
+                await publish(address, address.encode())
+            script = Script()
+            config = ConsumerConfig(lookupd_poll_interval_s=0.05)
+            consumer = Consumer(
+                "t", "c", script, lookupd_addresses=nsq.lookupd_http_addresses, config=config, client_config=QUICK
+            )
+            async with consumer:
+                await eventually(lambda: len(script.bodies) == 3)
+            assert {body.decode() for body in script.bodies} == set(nsq.nsqd_tcp_addresses)
+
+    run(work)
+
+
+def test_with_more_nsqds_than_max_in_flight_all_are_served() -> None:
+    async def work() -> None:
+        async with Embedded(nsqd_count=3, with_lookupd=False) as nsq:
+            for address in nsq.nsqd_tcp_addresses:
+                await publish(address, address.encode())
+            script = Script()
+            config = ConsumerConfig(
+                max_in_flight=1, low_rdy_idle_timeout_s=0.03, low_rdy_timeout_s=0.1, rdy_redistribute_interval_s=0.01
+            )
+            consumer = Consumer(
+                "t", "c", script, nsqd_addresses=nsq.nsqd_tcp_addresses, config=config, client_config=QUICK
+            )
+            async with consumer:
+                await eventually(lambda: len(script.bodies) == 3)
+
+    run(work)
+
+
+def test_an_nsqd_that_comes_later_or_comes_back_is_connected_to() -> None:
+    async def work() -> None:
+        nsqd = ScriptedNsqd()
+        async with nsqd:
+            pass  # now it has a port on which nobody listens
+        async with Consumer("t", "c", Script(), nsqd_addresses=[nsqd.address], config=CONFIG) as consumer:
+            assert consumer.statistics().addresses == ()
+            for _ in range(2):
+                nsqd.commands.clear()
+                async with nsqd:
+                    await nsqd.expect("RDY 5")
+                    nsqd.send(b"good")
+                    await nsqd.expect("RDY 5", "FIN")
+
+    run(work)
+
+
+def test_a_handler_that_blocks_its_thread_does_not_hold_up_heartbeats() -> None:
+    async def work() -> None:
+        began, release = threading.Event(), threading.Event()
+
+        def handle(message: Message) -> None:
+            began.set()
+            assert release.wait(10)
+
+        async with scripted(handle) as (nsqd, _):
+            nsqd.send()
+            await eventually(began.is_set)
+            nsqd.respond(b"_heartbeat_")
+            await nsqd.expect("RDY 5", "NOP")
+            release.set()
+            await nsqd.expect("RDY 5", "NOP", "FIN")
+
+    run(work)
+
+
+@pytest.mark.parametrize("reply", [b"", frame(ERROR, b"E_UNAUTHORIZED not now"), b"\xff" * 16])
+def test_an_nsqd_that_does_not_let_us_subscribe_is_asked_again(reply: bytes) -> None:
+    async def work() -> None:
+        async with ScriptedNsqd() as nsqd:
+            nsqd.replies["SUB"] = reply
+            client_config = ClientConfig(request_timeout_s=0.05)
+            consumer = Consumer(
+                "t", "c", Script(), nsqd_addresses=[nsqd.address], config=CONFIG, client_config=client_config
+            )
+            async with consumer:
+                await eventually(lambda: nsqd.commands.count("SUB") == 2)
+                del nsqd.replies["SUB"]
+                await eventually(lambda: nsqd.commands[-1] == "RDY 5")
+
+    run(work)
+
+
+def test_without_any_nsqlookupd_the_known_nsqds_are_consumed() -> None:
+    async def work() -> None:
+        async with scripted(Script(), lookupd_addresses=["127.0.0.1:1"]) as (nsqd, _):
+            await feed(nsqd, [b"good"], ["RDY 5"], ["FIN"])
+
+    run(work)
+
+
+def test_no_message_is_lost_when_nsqd_is_restarted_under_load(tmp_path: Path) -> None:
+    async def work() -> None:
+        script = Script()
+        async with AsyncExitStack() as stack:
+            async with Embedded(data_path=tmp_path, with_lookupd=False) as nsq:
+                address = nsq.nsqd_tcp_addresses[0]
+                await publish(address, *(b"%d" % number for number in range(1000)))
+                consumer = Consumer("t", "c", script, nsqd_addresses=[address], client_config=QUICK)
+                await stack.enter_async_context(consumer)
+                await eventually(lambda: len(script.bodies) > 100)
+            async with Embedded(data_path=tmp_path, with_lookupd=False, tcp_address=address):
+                await publish(address, *(b"%d" % number for number in range(1000, 2000)))
+                await eventually(lambda: set(map(int, script.bodies)) == set(range(2000)))
+                await consumer.stop()
+
+    run(work)

@@ -1,0 +1,130 @@
+"""Asking nsqlookupd, right and wrong answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from typing import Any
+
+import pytest
+
+from emberq.base.clock import NS_PER_SECOND
+from emberq.base.http_query import HttpClient, HttpQueryError
+from emberq.client.discovery import Discovery, lookup_url, producer_addresses
+from emberq.embedded import EmbeddedThread
+from tests.base.scripted_server import ScriptedServer, answer
+from tests.waiting import wait_until
+
+CLIENT = HttpClient(connect_timeout_ns=5 * NS_PER_SECOND, request_timeout_ns=5 * NS_PER_SECOND)
+
+
+def producer(host: str, port: int) -> dict[str, Any]:
+    return {"broadcast_address": host, "tcp_port": port}
+
+
+def listing(*ports: int) -> bytes:
+    return answer(json.dumps({"producers": [producer("10.0.0.1", port) for port in ports]}).encode())
+
+
+def poll(*servers: ScriptedServer, times: int = 1, secret: bytes = b"") -> list[list[str]]:
+    """What so many polls of these nsqlookupds find."""
+    discovery = Discovery([server.url for server in servers], "orders", client=CLIENT, secret=secret)
+
+    async def polls() -> list[list[str]]:
+        return [await discovery.poll() for _ in range(times)]
+
+    return asyncio.run(polls())
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("127.0.0.1:4161", "http://127.0.0.1:4161/lookup?topic=orders"),
+        ("https://lookup:443", "https://lookup:443/lookup?topic=orders"),
+        ("http://proxy:80/nsq/lookup?zone=a", "http://proxy:80/nsq/lookup?zone=a&topic=orders"),
+        ("[::1]:4161", "http://[::1]:4161/lookup?topic=orders"),
+    ],
+)
+def test_an_address_becomes_the_url_of_a_lookup(address: str, url: str) -> None:
+    assert lookup_url(address, "orders") == url
+
+
+def test_the_topic_is_escaped() -> None:
+    assert lookup_url("a:1", "orders#ephemeral").endswith("topic=orders%23ephemeral")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "http://lookup", ":4161", ""])
+def test_an_address_without_port_or_host_is_refused(address: str) -> None:
+    with pytest.raises(ValueError, match="missing port"):
+        lookup_url(address, "orders")
+
+
+def test_no_address_at_all_is_refused() -> None:
+    with pytest.raises(ValueError, match="no nsqlookupd"):
+        Discovery([], "orders", client=CLIENT)
+
+
+def test_answers_of_old_servers_are_understood() -> None:
+    assert producer_addresses({"status_code": 200, "data": {"producers": [producer("a", 1)]}}) == ["a:1"]
+
+
+def test_an_ipv6_host_is_put_in_brackets_and_twins_are_one() -> None:
+    assert producer_addresses({"producers": [producer("::1", 4150), producer("::1", 4150)]}) == ["[::1]:4150"]
+
+
+def test_producers_that_make_no_sense_are_left_out() -> None:
+    wrong = [None, 7, {}, producer("", 1), producer("a", 0), producer("a", 70_000), {"broadcast_address": "a"}]
+    assert producer_addresses({"producers": [*wrong, producer("b", 2)]}) == ["b:2"]
+
+
+@pytest.mark.parametrize("document", [None, [], {}, {"producers": 1}, {"data": []}])
+def test_an_answer_without_producers_is_an_error(document: Any) -> None:
+    with pytest.raises(HttpQueryError):
+        producer_addresses(document)
+
+
+def test_each_poll_asks_the_next_server() -> None:
+    with ScriptedServer(listing(1), listing(3)) as first, ScriptedServer(listing(2)) as second:
+        assert poll(first, second, times=3) == [["10.0.0.1:1"], ["10.0.0.1:2"], ["10.0.0.1:3"]]
+
+
+def test_when_a_server_fails_the_next_is_asked() -> None:
+    missing = answer(b'{"message":"TOPIC_NOT_FOUND"}', status="404 Not Found")
+    with (
+        ScriptedServer(missing) as first,
+        ScriptedServer(answer(b"<html>")) as second,
+        ScriptedServer(listing(7)) as third,
+    ):
+        assert poll(first, second, third) == [["10.0.0.1:7"]]
+
+
+def test_when_all_fail_nothing_is_found_and_nothing_raised() -> None:
+    with ScriptedServer(b"garbage") as only:
+        assert poll(only) == [[]]
+
+
+@pytest.mark.conformance(272)
+def test_the_secret_is_sent_as_a_bearer_token() -> None:
+    with ScriptedServer(listing(1), listing(1)) as server:
+        poll(server, secret=b"s3cret")
+        poll(server)
+        assert b"Authorization: Bearer s3cret\r\n" in server.requests[0]
+        assert b"Authorization" not in server.requests[1]
+
+
+def test_only_the_second_poll_is_delayed_by_jitter() -> None:
+    with ScriptedServer(listing(), listing()) as server:
+        discovery = Discovery(
+            [server.url], "orders", client=CLIENT, interval_s=60, jitter=0.5, random_fraction=lambda: 0.5
+        )
+        asyncio.run(discovery.poll())
+        assert discovery.delay_s == 75
+        asyncio.run(discovery.poll())
+        assert discovery.delay_s == 60
+
+
+def test_a_real_nsqlookupd_names_the_nsqd_that_has_the_topic(nsq: EmbeddedThread) -> None:
+    urllib.request.urlopen(f"http://{nsq.nsqd_http_addresses[0]}/topic/create?topic=orders", data=b"").close()
+    discovery = Discovery(nsq.lookupd_http_addresses, "orders", client=CLIENT)
+    wait_until(lambda: asyncio.run(discovery.poll()) == nsq.nsqd_tcp_addresses)

@@ -1,0 +1,66 @@
+"""The exceptions of the client, and which of them an error of nsqd becomes."""
+
+from __future__ import annotations
+
+import pytest
+
+from emberq.client.error import (
+    AuthRefused,
+    BadRequest,
+    ConnectionFailed,
+    ConnectionLost,
+    NotInFlight,
+    NsqError,
+    PublishRefused,
+    RequestTimeout,
+    ServerError,
+    server_error,
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b'E_BAD_TOPIC PUB topic name "a b" is not valid', BadRequest),
+        (b"E_INVALID RDY count 3000 out of range 0-2500", BadRequest),
+        (b"E_BAD_MESSAGE PUB message too big 2 > 1", BadRequest),
+        (b"E_UNAUTHORIZED AUTH no authorizations found", AuthRefused),
+        (b"E_AUTH_FIRST AUTH required before PUB", AuthRefused),
+        (b"E_PUB_FAILED PUB failed exiting", PublishRefused),
+        (b"E_MPUB_FAILED MPUB failed exiting", PublishRefused),
+        (b"E_SUB_FAILED SUB failed exiting", ServerError),
+        (b"E_OF_THE_FUTURE whatever", ServerError),
+    ],
+)
+def test_an_error_frame_becomes_the_exception_that_says_what_to_do(data: bytes, kind: type[ServerError]) -> None:
+    error = server_error(data)
+    assert type(error) is kind
+    assert str(error) == data.decode()
+    assert error.is_fatal
+
+
+@pytest.mark.parametrize("command", ["FIN", "REQ", "TOUCH"])
+def test_only_late_answers_to_a_message_leave_the_connection_open(command: str) -> None:
+    error = server_error(f"E_{command}_FAILED {command} 0123456789abcdef failed ID not in flight".encode())
+    assert isinstance(error, NotInFlight)
+    assert not error.is_fatal
+    assert error.code == f"E_{command}_FAILED"
+    assert error.text.endswith("ID not in flight")
+
+
+def test_an_error_may_echo_bytes_that_are_no_text() -> None:
+    assert str(server_error(b"E_INVALID invalid command \xff")) == "E_INVALID invalid command \\xff"
+
+
+def test_an_error_may_be_a_bare_code() -> None:
+    error = server_error(b"E_BAD_PROTOCOL")
+    assert (error.code, error.text, str(error)) == ("E_BAD_PROTOCOL", "", "E_BAD_PROTOCOL")
+
+
+def test_code_that_knows_nothing_of_nsq_can_catch_them() -> None:
+    assert isinstance(ConnectionFailed("h:1", "refused"), ConnectionError)
+    assert isinstance(ConnectionLost("h:1", "gone"), ConnectionError)
+    assert isinstance(RequestTimeout("late"), TimeoutError)
+    for error in (ConnectionFailed("h:1", "refused"), ConnectionLost("h:1", "gone"), RequestTimeout("late")):
+        assert isinstance(error, NsqError)
+    assert str(ConnectionFailed("h:1", "refused")) == "h:1: refused"

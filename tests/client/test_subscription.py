@@ -1,0 +1,94 @@
+"""Answers as nsqd gets them, from whatever thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from emberq.client.consumer import Consumer
+from emberq.client.consumer_config import ConsumerConfig
+from emberq.client.message import Message
+from tests.client.eventually import eventually
+from tests.client.scripted_nsqd import ScriptedNsqd, run
+
+CONFIG = ConsumerConfig(default_requeue_delay_s=1.0015, max_requeue_delay_s=3, max_backoff_s=0)
+
+
+@asynccontextmanager
+async def one_message(*, attempts: int = 1) -> AsyncIterator[tuple[ScriptedNsqd, Consumer, Message]]:
+    """A consumer that has taken one message."""
+    async with (
+        ScriptedNsqd() as nsqd,
+        Consumer("t", "c", nsqd_addresses=[nsqd.address], config=CONFIG) as consumer,
+    ):
+        nsqd.send(attempts=attempts)
+        yield nsqd, consumer, await anext(consumer)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "delay_s", "sent_ms"),
+    [(1, None, 1001), (2, None, 2003), (5, None, 3000), (1, 0.5, 500), (1, 99, 3000), (1, -1, 0)],
+)
+def test_a_requeue_delay_grows_with_the_attempts_within_its_limits(
+    attempts: int, delay_s: float | None, sent_ms: int
+) -> None:
+    async def work() -> None:
+        async with one_message(attempts=attempts) as (nsqd, _, message):
+            message.requeue(delay_s)
+            await eventually(lambda: nsqd.lines[-1] == f"REQ {message.id.decode()} {sent_ms}", show=lambda: nsqd.lines)
+
+    run(work)
+
+
+@pytest.mark.parametrize("answer", ["finish", "requeue", "touch", "abandon"])
+def test_answers_may_be_given_in_another_thread(answer: str) -> None:
+    async def work() -> None:
+        async with one_message() as (nsqd, consumer, message):
+            await asyncio.to_thread(getattr(message, answer))
+            if answer != "abandon":
+                sent = {"finish": "FIN", "requeue": "REQ", "touch": "TOUCH"}[answer]
+                await nsqd.expect("RDY 100", sent)
+            message.finish()
+            await eventually(lambda: consumer.statistics().in_flight == 0)
+
+    run(work)
+
+
+def test_a_touch_moves_the_deadline() -> None:
+    async def work() -> None:
+        async with one_message() as (_, _, message):
+            before_ns = message.deadline_ns
+            message.touch()
+            assert message.deadline_ns > before_ns
+            message.finish()
+
+    run(work)
+
+
+def test_messages_of_a_lost_connection_cannot_be_answered_any_more() -> None:
+    async def work() -> None:
+        async with one_message() as (nsqd, consumer, message):
+            nsqd.drop_connections()
+            await eventually(lambda: message.is_answered)
+            message.finish()
+            message.requeue()
+            await eventually(lambda: nsqd.commands.count("SUB") == 2)
+            assert not {"FIN", "REQ"} & set(nsqd.commands)
+            assert consumer.statistics().in_flight == 0
+
+    run(work)
+
+
+def test_a_consumer_with_all_its_rdy_in_flight_is_starved() -> None:
+    async def work() -> None:
+        async with one_message() as (_, consumer, message):
+            assert not consumer.is_starved
+            consumer.set_max_in_flight(1)
+            assert consumer.is_starved
+            message.finish()
+            assert not consumer.is_starved
+
+    run(work)
