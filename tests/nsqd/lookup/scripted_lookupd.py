@@ -17,6 +17,7 @@ from emberq.nsqd.lookup.link import LookupLink
 from emberq.nsqd.lookup.protocol import Identity, TopicAndChannels
 from tests.base.scripted_server import answer
 
+POLL_S = 0.001  # a loop that spins would keep the scripted servers' threads from running
 TIMEOUT_S = 10.0
 """Nothing waits this long unless a test is about to fail."""
 SETTLING_TURNS = 20
@@ -230,7 +231,7 @@ async def until(condition: Callable[[], bool]) -> None:
     """Wait for what is not announced to the test."""
     async with asyncio.timeout(TIMEOUT_S):
         while not condition():
-            await asyncio.sleep(0)
+            await asyncio.sleep(POLL_S)
 
 
 async def all_up(link: LookupLink) -> None:
