@@ -18,6 +18,10 @@ from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, req
 from emberq.nsqd.api.batch_body import batch_of_lines, batch_of_records
 from emberq.storage.errors import StorageError
 
+MAX_PLAIN_TARGETS = 1024
+MAX_PLAIN_TARGET_CHARS = 256
+"""How many targets of requests are remembered, and up to which length."""
+
 _INT32 = struct.Struct(">i")
 _OK = text("OK")
 _REFUSALS = (BrokerError, StorageError)
@@ -33,25 +37,42 @@ class PublishApi:
         self._max_msg_size = max_msg_size
         self._max_body_size = max_body_size
         self._max_req_timeout_ms = max_req_timeout_ms
+        self._plain_targets: dict[str, str] = {}
+        """Request targets that ask for nothing but one topic, by which publishers repeat themselves, and that topic."""
 
     def publish_one(self, request: Request) -> Response:
         """POST /pub: the body is the message. The server has seen to it that it is not too big."""
         body = request.body
         if not body:
             raise HttpError(400, "MSG_EMPTY")
-        query = request.query()
+        blob = _INT32.pack(len(body)) + body
         try:
-            topic = self._topic(query)
-            blob = _INT32.pack(len(body)) + body
-            defer = query.get("defer")
-            defer_ms = 0 if defer is None else self._parse_defer(defer)
-            if defer_ms:
-                topic.publish_deferred(blob, delay_ns=defer_ms * NS_PER_MS)
-            else:
+            topic = self._broker.find_topic(self._plain_targets.get(request.target, ""))
+            if topic is not None:
                 topic.publish(blob, (len(blob),))
+            else:
+                self._publish_as_asked(request, blob)
         except _REFUSALS as refusal:
             raise _refusal(refusal) from refusal
         return _OK
+
+    def _publish_as_asked(self, request: Request, blob: bytes) -> None:
+        query = request.query()
+        topic = self._topic(query)
+        defer = query.get("defer")
+        defer_ms = 0 if defer is None else self._parse_defer(defer)
+        if defer_ms:
+            topic.publish_deferred(blob, delay_ns=defer_ms * NS_PER_MS)
+            return
+        topic.publish(blob, (len(blob),))
+        self._remember(request.target, topic.name)
+
+    def _remember(self, target: str, topic_name: str) -> None:
+        if len(target) > MAX_PLAIN_TARGET_CHARS:
+            return
+        if len(self._plain_targets) >= MAX_PLAIN_TARGETS:
+            self._plain_targets.clear()  # those in use are back at once
+        self._plain_targets[target] = topic_name
 
     def publish_many(self, request: Request) -> Response:
         """POST /mpub: the body holds messages, as lines or as records."""
