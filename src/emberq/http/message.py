@@ -91,12 +91,16 @@ class Request:
         remote_address: str = "@",
         is_tls: bool = False,
         params: Mapping[str, str] = NO_PARAMS,
+        parts: tuple[str, str] | None = None,
     ) -> None:
-        """`headers` have lower-case names. Raises HttpError if the target's path is malformed."""
+        """`headers` have lower-case names; `parts` are the target's path and query, if they are known already.
+
+        Raises HttpError if they are not and the path is malformed.
+        """
         self.method = method
         self.target = target
         """What stood between method and version, untouched."""
-        self.path, self.query_text = split_target(target)
+        self.path, self.query_text = split_target(target) if parts is None else parts
         """The path is unescaped; the query is what follows the `?`, as it stands."""
         self.body = body
         self.remote_address = remote_address
@@ -111,17 +115,16 @@ class Request:
 
     def repeated(self, body: bytes, *, remote_address: str, is_tls: bool) -> Request:
         """The same request with another body, from another client."""
-        other = object.__new__(Request)
-        other.method = self.method
-        other.target = self.target
-        other.path = self.path
-        other.query_text = self.query_text
-        other.params = self.params
-        other._headers = self._headers
-        other.body = body
-        other.remote_address = remote_address
-        other.is_tls = is_tls
-        return other
+        return Request(
+            self.method,
+            self.target,
+            headers=self._headers,
+            body=body,
+            remote_address=remote_address,
+            is_tls=is_tls,
+            params=self.params,
+            parts=(self.path, self.query_text),
+        )
 
     def header(self, name: str) -> str | None:
         """A header's value; several of the same name are joined by commas. Case of the name makes no difference."""

@@ -39,6 +39,9 @@ from emberq.http.upgrade import head_without_upgrade
 UNKNOWN_NS = -1
 """The value of `RequestReader.since_ns` that nobody has set yet."""
 
+_NO_PARSER = HttpRequestParser(None)
+"""For readers that are done."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -152,7 +155,7 @@ class RequestReader:
     def close(self) -> None:
         """Let go of the parser, which refers back to this object."""
         self.is_finished = True
-        del self._parser
+        self._parser = _NO_PARSER
 
     # Heads seen before.
 

@@ -7,6 +7,7 @@ TLS) may have a server each over the same router, with different guards.
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from emberq.base.clock import Clock
 from emberq.base.timers import Timers
@@ -33,7 +34,7 @@ class HttpServer:
 
     def make_protocol(self) -> asyncio.Protocol:
         """For `loop.create_server` and its like."""
-        return Connection(self._environment)
+        return cast(asyncio.Protocol, Connection(self._environment))
 
     @property
     def connection_count(self) -> int:

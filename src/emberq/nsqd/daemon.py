@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import emberq
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
@@ -93,7 +94,7 @@ class Nsqd:
             authorizer=authorizer,
             tls=self._tls,
         )
-        self._listener = Listener(options.tcp_address, lambda: Session(self._service), label="TCP")
+        self._listener = Listener(options.tcp_address, self._new_session, label="TCP")
         self._web = Web(
             self,
             self.options,
@@ -107,6 +108,9 @@ class Nsqd:
         self._loop_lag = LoopLag(timers=self._timers, clock=self.clock)
         self._statsd: StatsdPusher | None = None
         self._discovery: Discovery | None = None
+
+    def _new_session(self) -> asyncio.Protocol:
+        return cast(asyncio.Protocol, Session(self._service))
 
     # Starting and stopping.
 

@@ -5,6 +5,9 @@ something; what they sent is put together here and published at the end of the t
 the broker's work is done once per turn and topic instead of once per message, and messages that came alone lie in
 memory, on disk and on the wire as batches like all others. A publish is answered only when its batch is accepted.
 
+Gathering costs a turn of the loop. While turns bring one publish each, as with a single client that waits for each OK,
+there is nothing to gather: then publishes are passed on at once, and now and then it is tried whether this still holds.
+
 A single message is gathered as its bytes alone (int32 size and body), anything else as the command it came in.
 """
 
@@ -21,6 +24,8 @@ from emberq.wire.command import Publish
 
 MAX_GATHERED_BYTES = MAX_BATCH_BYTES
 """A turn that brings more is flushed in between: a larger batch would be cut again."""
+ALONE_COUNT = 63
+"""How many publishes are passed on at once, after a turn that brought only one, before it is tried to gather again."""
 
 
 class Publisher(Protocol):
@@ -36,16 +41,22 @@ class Publisher(Protocol):
 
 
 class Intake:
-    """Owned by the daemon; `flush` is called by the loop at the end of each turn that brought something."""
+    """Owned by the daemon. The loop ends a turn that brought something by having it published."""
 
     def __init__(self, broker: Broker, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._broker = broker
         self._call_soon = call_soon
         self._gathered: dict[str, list[tuple[Publisher, bytes | Publish]]] = {}
         self._gathered_bytes = 0
+        self._alone_left = 0
+        """How many publishes will still be passed on at once."""
 
     def add_single(self, publisher: Publisher, topic: str, message: bytes) -> None:
         """Publish one message, which came by a PUB, with the others of this turn."""
+        if self._alone_left and not self._gathered:
+            self._alone_left -= 1
+            self._publish_one(publisher, topic, message)
+            return
         waiting = self._gathered.get(topic)
         if waiting is None:
             waiting = self._begin(topic)
@@ -56,6 +67,10 @@ class Intake:
 
     def add(self, publisher: Publisher, command: Publish) -> None:
         """Publish with the others of this turn."""
+        if self._alone_left and not self._gathered:
+            self._alone_left -= 1
+            self.publish(publisher, command)
+            return
         waiting = self._gathered.get(command.topic)
         if waiting is None:
             waiting = self._begin(command.topic)
@@ -66,9 +81,17 @@ class Intake:
 
     def _begin(self, topic: str) -> list[tuple[Publisher, bytes | Publish]]:
         if not self._gathered:
-            self._call_soon(self.flush)
+            self._call_soon(self._end_turn)
         waiting = self._gathered[topic] = []
         return waiting
+
+    def _end_turn(self) -> None:
+        """All sockets that had something to say have been heard."""
+        if len(self._gathered) == 1:
+            (waiting,) = self._gathered.values()
+            if len(waiting) == 1:
+                self._alone_left = ALONE_COUNT
+        self.flush()
 
     def flush(self) -> None:
         """Publish what was gathered and let everyone know."""
@@ -79,6 +102,14 @@ class Intake:
     def publish(self, publisher: Publisher, command: Publish) -> None:
         """Publish at once, alone: for what is a batch already."""
         self._publish(command.topic, [(publisher, command)])
+
+    def _publish_one(self, publisher: Publisher, topic: str, message: bytes) -> None:
+        try:
+            self._broker.topic(topic).publish(message, (len(message),))
+        except (BrokerError, StorageError) as refusal:
+            publisher.refused(b"PUB", refusal)
+        else:
+            publisher.accepted(topic, 1, 1)
 
     def _publish(self, topic: str, waiting: Sequence[tuple[Publisher, bytes | Publish]]) -> None:
         try:

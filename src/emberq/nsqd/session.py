@@ -69,8 +69,11 @@ _log = logging.getLogger(__name__)
 _Refusal = (BrokerError, StorageError)
 
 
-class Session(asyncio.Protocol):
-    """One connection. Owned by the event loop; registered with the service while it is open."""
+class Session:
+    """One connection. Owned by the event loop; registered with the service while it is open.
+
+    An `asyncio.Protocol` in all but name: a compiled class cannot have an interpreted base.
+    """
 
     __slots__ = (
         "_auth",
@@ -361,7 +364,7 @@ class Session(asyncio.Protocol):
         """Shake hands on this connection; the client is told inside TLS."""
         self._is_shaking_hands = True
         try:
-            transport = await self._service.start_tls(self._output.transport, self)
+            transport = await self._service.start_tls(self._output.transport, cast(asyncio.Protocol, self))
         except (OSError, TimeoutError) as failure:  # ssl.SSLError is an OSError
             _log.error("[%s] - TLS handshake failed - %s", self._remote_address, failure)
             self.connection_lost(failure)  # the loop does not always say so of a connection that TLS never became

@@ -87,6 +87,9 @@ class CommandDecoder:
         self._pub_line = b""
         self.pub_topic = ""
         """The line of the last PUB and the topic it named: the next is likely the same and need not be judged again."""
+        self._mpub_line = b""
+        self._mpub_topic = ""
+        """The same of the last MPUB."""
         self._mpub: MpubBody | None = None
         """An MPUB whose body has not arrived in whole."""
         self._eof_error: FatalError | None = None
@@ -151,6 +154,8 @@ class CommandDecoder:
         self._eof_error = None
         if self._pub_line and buffer.startswith(self._pub_line, position):
             return self._take_pub_run(self.pub_topic, self._pub_line)
+        if self._mpub_line and buffer.startswith(self._mpub_line, position):
+            return self._take_mpub(self._mpub_topic, position + len(self._mpub_line))
         if buffer.startswith(FIN_PREFIX, position) and self.state is not State.INIT and not self.tls_required:
             run = self._take_fin_run()
             if run is not None:
@@ -398,6 +403,10 @@ class CommandDecoder:
             # The code stands twice in the reference's answer, so it does in ours.
             text = b"E_BAD_TOPIC MPUB topic name %b is not valid" % quote(params[0])
             raise FatalError(error.BAD_TOPIC, text)
+        self._mpub_topic, self._mpub_line = topic, self._buffer[self._position : after_line]
+        return self._take_mpub(topic, after_line)
+
+    def _take_mpub(self, topic: str, after_line: int) -> Command | None:
         body = MpubBody(
             topic,
             max_msg_size=self._limits.max_msg_size,

@@ -85,9 +85,10 @@ class MpubBody:
         end = start + count * stride
         if end > len(buffer) or 4 + end - start > self._max_body_size:
             return None
-        for byte in range(start, start + 4):
-            if buffer[byte:end:stride] != buffer[byte : byte + 1] * count:
-                return None
+        if count > 1:
+            for byte in range(start, start + 4):
+                if buffer[byte:end:stride] != buffer[byte : byte + 1] * count:
+                    return None
         return Publish(b"MPUB", self._topic, buffer[start:end], range(stride, end - start + 1, stride), 1)
 
     def extend_to_declared(self, data: bytes) -> int:
