@@ -104,6 +104,9 @@ def test_a_node_can_be_looked_into_while_it_works(http: HttpClient) -> None:
     assert "goroutine" in http.get("/debug/pprof/").text
     assert http.get("/debug/pprof/cmdline").status == 200
     assert "thread nsqd\n" in http.get("/debug/pprof/goroutine").text
+    assert "thread nsqd\n" in http.get("/debug/pprof/threadcreate").text
+    assert " tasks\n" in http.get("/debug/pprof/block").text
+    assert http.get("/debug/pprof/symbol").text == http.post("/debug/pprof/symbol").text == "num_symbols: 0\n"
     assert "data_received" not in http.get("/debug/pprof/profile?seconds=0.05").text
     assert "still in use" in http.get("/debug/pprof/heap?seconds=0.05").text
     assert http.post("/debug/freememory").status == 200

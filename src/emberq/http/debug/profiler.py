@@ -2,11 +2,16 @@
 
 The paths are those of the reference, where they belong to Go's profiler; behind them is what Python has of the kind.
 
-    GET  /debug/pprof/            what there is
-    GET  /debug/pprof/cmdline     the command line, arguments separated by NUL, secrets masked
-    GET  /debug/pprof/goroutine   the stacks of all threads and tasks
-    GET  /debug/pprof/profile     where the time goes:  ?seconds=30, stacks as flame graph programs read them
-    GET  /debug/pprof/heap        where memory goes:    ?seconds=5, lines of code by what they allocated
+    GET  /debug/pprof/             what there is
+    GET  /debug/pprof/cmdline      the command line, arguments separated by NUL, secrets masked
+    GET  /debug/pprof/goroutine    the stacks of all threads and tasks
+    GET  /debug/pprof/threadcreate of the threads alone
+    GET  /debug/pprof/block        of the tasks alone: what each waits for
+    GET  /debug/pprof/symbol       that there are no addresses to look up: stacks have names here; POST too
+    GET  /debug/pprof/profile      where the time goes:  ?seconds=30, stacks as flame graph programs read them
+    GET  /debug/pprof/heap         where memory goes:    ?seconds=5, lines of code by what they allocated
+
+Compiled modules (see `emberq.base.build`) leave no frames: their time shows as their caller's.
 
 The two that take time take it one at a time, and not for long: they slow down everything else.
 """
@@ -19,7 +24,7 @@ from collections.abc import Awaitable, Callable
 
 from emberq.base.secret import masked
 from emberq.http.debug.allocation import record_allocations
-from emberq.http.debug.stack import StackSampler, describe_all
+from emberq.http.debug.stack import StackSampler, describe_all, describe_tasks, describe_threads
 from emberq.http.message import Query, Request, Response, plain
 from emberq.http.router import Route
 
@@ -32,9 +37,13 @@ _INDEX = """\
 
 cmdline      the command line
 goroutine    stacks of all threads and tasks
+threadcreate stacks of all threads
+block        what each task waits for
+symbol       none: stacks have names here, not addresses
 profile      where the time goes: ?seconds=30
 heap         where memory goes: ?seconds=5
 """
+_SYMBOLS = "num_symbols: 0\n"
 
 
 def profiler_routes() -> list[Route]:
@@ -44,6 +53,10 @@ def profiler_routes() -> list[Route]:
         Route("GET", "/debug/pprof/", profiler.index),
         Route("GET", "/debug/pprof/cmdline", profiler.command_line),
         Route("GET", "/debug/pprof/goroutine", profiler.stacks),
+        Route("GET", "/debug/pprof/threadcreate", lambda _request: plain(describe_threads())),
+        Route("GET", "/debug/pprof/block", lambda _request: plain(describe_tasks())),
+        Route("GET", "/debug/pprof/symbol", lambda _request: plain(_SYMBOLS)),
+        Route("POST", "/debug/pprof/symbol", lambda _request: plain(_SYMBOLS)),
         Route("GET", "/debug/pprof/profile", profiler.profile),
         Route("GET", "/debug/pprof/heap", profiler.heap),
     ]

@@ -29,6 +29,11 @@ MAX_TASKS = 1000
 
 def describe_all() -> str:
     """Every thread and every task of the running loop, with their stacks."""
+    return f"{describe_threads()}\n{describe_tasks()}"
+
+
+def describe_threads() -> str:
+    """Every thread with its stack."""
     out = io.StringIO()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     frames = sys._current_frames()
@@ -36,8 +41,14 @@ def describe_all() -> str:
     for ident, frame in frames.items():
         out.write(f"\nthread {names.get(ident, ident)}\n")
         out.writelines(traceback.format_stack(frame, limit=MAX_FRAMES))
+    return out.getvalue()
+
+
+def describe_tasks() -> str:
+    """Every task of the running loop, with what it waits for."""
+    out = io.StringIO()
     tasks = asyncio.all_tasks()
-    out.write(f"\n{len(tasks)} tasks\n")
+    out.write(f"{len(tasks)} tasks\n")
     for task in list(tasks)[:MAX_TASKS]:
         out.write("\n")
         task.print_stack(limit=MAX_FRAMES, file=out)
