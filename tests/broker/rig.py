@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
-from emberq.broker.channel import NO_LATENCY_KEPT, Channel
+from emberq.broker.channel import NO_LATENCY_KEPT, Channel, ChannelLimits
 from emberq.broker.latency import LatencyConfig
 from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
 from emberq.broker.store import DiskStore, Store
@@ -185,10 +185,12 @@ class Rig:
         self._folder = folder
         self._limits = DiskLimits(max_bytes_per_file=max_bytes_per_file)
         self._config = TopicConfig(
-            mem_queue_size=mem_queue_size,
-            max_msg_timeout_ns=max_msg_timeout_ms * NS_PER_MS,
-            max_channel_consumers=max_channel_consumers,
-            latency=latency,
+            channel=ChannelLimits(
+                mem_queue_size=mem_queue_size,
+                max_msg_timeout_ns=max_msg_timeout_ms * NS_PER_MS,
+                max_consumers=max_channel_consumers,
+                latency=latency,
+            )
         )
         self._start()
 

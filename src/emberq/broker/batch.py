@@ -187,7 +187,8 @@ class PublishedBatch(Batch):
         def header(body_bytes: int) -> bytes:
             return FRAMED_HEADER.pack(4 + BODY_OFFSET + body_bytes, MESSAGE, timestamp_ns, 1, first_id)
 
-        data, ends = convert(self._data, self._ends, start=0, stop=self.count, cut=4, header=header)
+        cut_bytes = self._header_bytes
+        data, ends = convert(self._data, self._ends, start=0, stop=self.count, cut=cut_bytes, header=header)
         self._number(data, ends, start=0, offset=_FRAME_ID)
         return bytes(data), ends
 
@@ -197,7 +198,8 @@ class PublishedBatch(Batch):
         def header(body_bytes: int) -> bytes:
             return STORED_HEADER.pack(BODY_OFFSET + body_bytes, timestamp_ns, attempts & MAX_ATTEMPTS, first_id)
 
-        data, ends = convert(self._data, self._ends, start=start, stop=stop, cut=4, header=header)
+        cut_bytes = self._header_bytes
+        data, ends = convert(self._data, self._ends, start=start, stop=stop, cut=cut_bytes, header=header)
         self._number(data, ends, start=start, offset=_STORED_ID)
         return Records(bytes(data), ends)
 
@@ -306,11 +308,15 @@ def spans_of_records(records: Records) -> list[Span]:
     return spans
 
 
-def cut(blob: bytes, ends: Sequence[int]) -> Iterator[tuple[bytes, Sequence[int]]]:
-    """What one publish brought, in pieces that are not too big for a batch (or hold one message)."""
+def cut(blob: bytes, ends: Sequence[int], *, first_id: int = 0) -> Iterator[tuple[bytes, Sequence[int]]]:
+    """What one publish brought, in pieces that are not too big for a batch (or hold one message).
+
+    If the ids are given already, counting from `first_id`, those of a piece differ in their last digits alone.
+    """
     start = 0
     while start < len(ends):
-        stop = _fitting_stop(ends, start, max_count=MAX_BATCH_COUNT, max_bytes=MAX_BATCH_BYTES)
+        max_count = MAX_BATCH_COUNT - (first_id + start) % MAX_BATCH_COUNT
+        stop = _fitting_stop(ends, start, max_count=max_count, max_bytes=MAX_BATCH_BYTES)
         yield blob[start_of(ends, start) : ends[stop - 1]], _sub_ends(ends, start, stop)
         start = stop
 

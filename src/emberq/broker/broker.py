@@ -9,11 +9,12 @@ from typing import NamedTuple
 from emberq.base.clock import Clock
 from emberq.base.timers import Timers
 from emberq.broker.channel import Channel
+from emberq.broker.classic_topic import ClassicTopic
 from emberq.broker.error import ExitingError
 from emberq.broker.gate import PublishGate
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import Store
-from emberq.broker.topic import Topic, TopicConfig
+from emberq.broker.topic import Surroundings, Topic, TopicConfig
 from emberq.storage.metadata import ChannelMeta, Metadata, TopicMeta
 from emberq.wire.name import is_valid_name
 
@@ -32,15 +33,20 @@ class Broker:
     """Owns the topics. Everything it does is done when the call returns; it is used from one thread."""
 
     def __init__(self, *, config: TopicConfig, store: Store, clock: Clock, timers: Timers) -> None:
-        self._config = config
-        self._store = store
-        self._clock = clock
-        self._timers = timers
         self._topics: dict[str, Topic] = {}
         self._listeners: list[Callable[[Change], None]] = []
         self._loading = False
         self._exiting = False
         self.gate = PublishGate()
+        self._around = Surroundings(
+            config=config,
+            store=store,
+            clock=clock,
+            timers=timers,
+            gate=self.gate,
+            report_health=self._report_health,
+            on_channel=self._on_channel,
+        )
         self.health: str | None = None
         """What went wrong with the last write to disk; None when nothing did."""
         self.on_health: Callable[[str | None], None] | None = None
@@ -67,16 +73,7 @@ class Broker:
     def _create_topic(self, name: str) -> Topic:
         if self._exiting:
             raise ExitingError
-        topic = Topic(
-            name,
-            config=self._config,
-            store=self._store,
-            clock=self._clock,
-            timers=self._timers,
-            gate=self.gate,
-            report_health=self._report_health,
-            on_channel=self._on_channel,
-        )
+        topic = ClassicTopic(name, self._around)
         self._topics[name] = topic
         _log.info("TOPIC(%s): created", name)
         self._announce(Change(name, None, exists=True))

@@ -9,22 +9,23 @@ goes to the end, so with many consumers a burst is spread over them and with one
 
 from __future__ import annotations
 
-import logging
 import random
+from abc import ABC, abstractmethod
 from collections import deque
+from dataclasses import dataclass
 
-from emberq.base.clock import Clock
+from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
 from emberq.broker.batch import Span
 from emberq.broker.deferred import Deferred
 from emberq.broker.error import ExitingError, NotInFlightError, NotOwnerError, StoreError, TooManyConsumersError
+from emberq.broker.finish import FinishListener, LatencyListener
 from emberq.broker.in_flight import InFlight, Run
 from emberq.broker.latency import LatencyConfig
-from emberq.broker.queue import UNREADABLE_RETRY_NS, HealthReport, MessageQueue
+from emberq.broker.queue import UNREADABLE_RETRY_NS, Queue
 from emberq.broker.stats import ChannelStats
-from emberq.broker.store import Store
 from emberq.broker.subscriber import Locality, Subscriber
-from emberq.storage.errors import DiskWriteError, StorageError
+from emberq.storage.errors import DiskWriteError
 from emberq.wire.command import FIN_LINE_BYTES
 from emberq.wire.message import Message
 from emberq.wire.name import is_ephemeral
@@ -34,10 +35,21 @@ MAX_HAND_OVER_BYTES = 256 * 1024
 
 NO_LATENCY_KEPT = LatencyConfig()
 
-_log = logging.getLogger(__name__)
+
+@dataclass(frozen=True)
+class ChannelLimits:
+    """What is the same for every channel of a broker."""
+
+    mem_queue_size: int = 10_000
+    max_msg_timeout_ns: int = 900 * NS_PER_SECOND
+    max_consumers: int = 0
+    latency: LatencyConfig = NO_LATENCY_KEPT
 
 
-class Channel:
+DEFAULT_LIMITS = ChannelLimits()
+
+
+class Channel(ABC):
     """Owns its queue, what is in flight and what is deferred. Created by its topic."""
 
     def __init__(
@@ -45,14 +57,10 @@ class Channel:
         name: str,
         *,
         topic_name: str,
-        store: Store,
+        queue: Queue,
         clock: Clock,
         timers: Timers,
-        report_health: HealthReport,
-        mem_queue_size: int,
-        max_msg_timeout_ns: int,
-        max_consumers: int = 0,
-        latency: LatencyConfig = NO_LATENCY_KEPT,
+        limits: ChannelLimits,
     ) -> None:
         self.name = name
         self.topic_name = topic_name
@@ -60,24 +68,15 @@ class Channel:
         self.message_count = 0
         self.requeue_count = 0
         self.timeout_count = 0
+        self.latency = limits.latency.new_window(clock)
+        """How long messages took to be finished; None when nobody wants to know."""
         self._exiting = False
         self._clock = clock
-        self._store = store
-        self._max_msg_timeout_ns = max_msg_timeout_ns
-        self._max_consumers = max_consumers
-        self._storage_name = f"{topic_name}:{name}"
-        self._keeps_at_most = mem_queue_size if self.is_ephemeral else NEVER
+        self._limits = limits
+        self._queue = queue
+        self._keeps_at_most = limits.mem_queue_size if is_ephemeral(name) else NEVER
         """What is neither taken by a subscriber at once nor fits into memory is dropped, if there is no disk."""
-        self._queue = MessageQueue(
-            capacity=NEVER if self.is_ephemeral else mem_queue_size,
-            backend=store.backend(self._storage_name),
-            report_health=report_health,
-        )
-        self._restored_due_ns = store.load_times(self._storage_name, "due")
-        """Wall-clock due times of messages that lie in the backend but are not to be delivered yet, by id."""
-        self._latency_config = latency
-        self.latency = latency.new_window(clock)
-        """How long messages took to be finished; None when nobody wants to know."""
+        self._finish_listener: FinishListener | None = None if self.latency is None else LatencyListener(self.latency)
         self._deferred = Deferred()
         self._subscribers: dict[Subscriber, None] = {}
         """An ordered set."""
@@ -89,7 +88,7 @@ class Channel:
         self._alarm = timers.alarm(self._on_time)
 
     def __repr__(self) -> str:
-        return f"<Channel {self._storage_name} depth={self.depth} in_flight={self.in_flight_count}>"
+        return f"<Channel {self.topic_name}:{self.name} depth={self.depth} in_flight={self.in_flight_count}>"
 
     @property
     def is_ephemeral(self) -> bool:
@@ -191,25 +190,21 @@ class Channel:
         return taken > 0
 
     def _deliverable(self, span: Span, subscriber: Subscriber) -> list[Span]:
-        """What of a span goes to this subscriber now: not what is due later, nor what its sample leaves out."""
-        if not self._restored_due_ns and not subscriber.sample_rate:
+        """What of a span goes to this subscriber: not what its sample leaves out."""
+        if not subscriber.sample_rate:
             return [span]
-        parts = [Span(span.batch, index, index + 1, span.attempts) for index in range(span.start, span.stop)]
-        if self._restored_due_ns:
-            parts = [part for part in parts if not self._defer_restored(part)]
-        if subscriber.sample_rate:
+        kept: list[Span] = []
+        left_out: list[Span] = []
+        for index in range(span.start, span.stop):
             # The reference keeps draws of 0..rate, so that 0..rate of 0..99: one percent more than asked.
-            parts = [part for part in parts if random.randrange(100) <= subscriber.sample_rate]  # noqa: S311
-        return parts
+            is_kept = random.randrange(100) <= subscriber.sample_rate  # noqa: S311
+            (kept if is_kept else left_out).append(Span(span.batch, index, index + 1, span.attempts))
+        self._left_out(left_out)
+        return kept
 
-    def _defer_restored(self, part: Span) -> bool:
-        """Whether this message, from before a restart, still has to wait; then it does."""
-        due_wall_ns = self._restored_due_ns.pop(part.ids()[0], 0)
-        remaining_ns = due_wall_ns - self._clock.wall_ns()
-        if remaining_ns <= 0:
-            return False
-        self._defer(part.compact(), self._clock.monotonic_ns() + remaining_ns)
-        return True
+    @abstractmethod
+    def _left_out(self, spans: list[Span]) -> None:
+        """These messages were left out of a consumer's sample, and are done with."""
 
     def peek(self, count: int) -> list[Message]:
         """The next `count` messages, or as many as there are; they stay where they are."""
@@ -223,8 +218,9 @@ class Channel:
             raise ExitingError
         if subscriber in self._subscribers:
             return
-        if 0 < self._max_consumers <= len(self._subscribers):
-            raise TooManyConsumersError(self.topic_name, self.name, limit=self._max_consumers)
+        limit = self._limits.max_consumers
+        if 0 < limit <= len(self._subscribers):
+            raise TooManyConsumersError(self.topic_name, self.name, limit=limit)
         self._subscribers[subscriber] = None
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
@@ -267,7 +263,7 @@ class Channel:
 
     def finish(self, subscriber: Subscriber, lines: bytes) -> list[bytes]:
         """FIN, many at once; the ids that this subscriber did not hold."""
-        unknown = subscriber.in_flight.finish(lines, self.latency)
+        unknown = subscriber.in_flight.finish(lines, self._finish_listener)
         subscriber.finish_count += len(lines) // FIN_LINE_BYTES - len(unknown)
         self._join_line(subscriber)
         return unknown
@@ -296,7 +292,7 @@ class Channel:
         """TOUCH."""
         now_ns = self._clock.monotonic_ns()
         touched = subscriber.in_flight.touch(
-            message_id, deadline_ns=now_ns + msg_timeout_ns, max_held_ns=self._max_msg_timeout_ns
+            message_id, deadline_ns=now_ns + msg_timeout_ns, max_held_ns=self._limits.max_msg_timeout_ns
         )
         if not touched:
             raise self.why_not(message_id)
@@ -346,8 +342,6 @@ class Channel:
         """Drop every message, wherever it is."""
         self._queue.empty()
         self._deferred.take_all()
-        self._restored_due_ns.clear()
-        self._store.save_times(self._storage_name, "due", {})
         self._abandoned.clear()
         for subscriber in self._subscribers:
             subscriber.in_flight.clear()
@@ -359,33 +353,24 @@ class Channel:
         self._exiting = True
         self._close_consumers()
         self.empty()
-        self._queue.delete()
+        self._remove_files()
 
     def close(self) -> None:
-        """Write every message to disk for the next run, due times included."""
+        """Bring to disk what the next run must know."""
         self._exiting = True
         self._alarm.cancel()
         self._close_consumers()
         in_flight = [span for held in self._abandoned for span in held.take_all()]
         self._abandoned.clear()
-        deferred = self._deferred.take_all()
-        counts = (self._queue.memory_count, sum(span.count for span in in_flight), len(deferred))
-        if any(counts):
-            _log.info(
-                "CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend", self.name, *counts
-            )
-        wall_ns = self._clock.wall_ns()
-        offset_ns = wall_ns - self._clock.monotonic_ns()
-        due_times = {message_id: due_ns for message_id, due_ns in self._restored_due_ns.items() if due_ns > wall_ns}
-        due_times.update((span.ids()[0], due_ns + offset_ns) for due_ns, span in deferred)
-        try:
-            self._queue.close([*in_flight, *(span for _, span in deferred)])
-        except StorageError as failure:
-            _log.error("CHANNEL(%s): failed to write messages to disk - %s", self.name, failure)
-        try:
-            self._store.save_times(self._storage_name, "due", due_times)
-        except StorageError as failure:
-            _log.error("CHANNEL(%s): failed to write due times to disk - %s", self.name, failure)
+        self._save(in_flight, self._deferred.take_all())
+
+    @abstractmethod
+    def _save(self, in_flight: list[Span], deferred: list[tuple[int, Span]]) -> None:
+        """Keep what was in flight, deferred (with the due times) and queued."""
+
+    @abstractmethod
+    def _remove_files(self) -> None:
+        """Nothing is left of it."""
 
     def _close_consumers(self) -> None:
         for subscriber in list(self._subscribers):
@@ -410,5 +395,5 @@ class Channel:
             region_local_msg_count=self._local_counts[Locality.REGION],
             global_msg_count=self._local_counts[Locality.GLOBAL],
             clients=tuple(subscriber.sink.stats() for subscriber in self._subscribers),
-            e2e=self._latency_config.summarize([self.latency]),
+            e2e=self._limits.latency.summarize([self.latency]),
         )

@@ -14,7 +14,7 @@ from collections import deque
 
 from emberq.base.timers import NEVER
 from emberq.broker.batch import Batch, Span
-from emberq.broker.latency import LatencyWindow
+from emberq.broker.finish import FinishListener
 from emberq.wire.command import FIN_LINE_BYTES, FIN_PREFIX
 
 _ID_START, _ID_END = len(FIN_PREFIX), FIN_LINE_BYTES - 1
@@ -74,12 +74,12 @@ class InFlight:
         else:
             self._add_singly(run)
 
-    def finish(self, lines: bytes, latency: LatencyWindow | None = None) -> list[bytes]:
+    def finish(self, lines: bytes, listener: FinishListener | None = None) -> list[bytes]:
         """Forget the messages that these FIN lines name; the ids that are not in flight here.
 
-        If there is a `latency` window, it is told when those messages were published.
+        If there is a listener, it is told of those that are.
         """
-        position = self._finish_in_order(lines, latency)
+        position = self._finish_in_order(lines, listener)
         if position == len(lines):
             self.count -= position // FIN_LINE_BYTES
             return []
@@ -92,13 +92,13 @@ class InFlight:
                 run = singles.pop(message_id, None)
             if run is None:
                 unknown.append(message_id)
-            elif latency is not None:
+            elif listener is not None:
                 index = run.batch.index_of(message_id)
-                run.batch.report_finished(index, index + 1, latency)
+                listener.finished(run.batch, index, index + 1)
         self.count -= len(lines) // FIN_LINE_BYTES - len(unknown)
         return unknown
 
-    def _finish_in_order(self, lines: bytes, latency: LatencyWindow | None) -> int:
+    def _finish_in_order(self, lines: bytes, listener: FinishListener | None) -> int:
         """Finish from the oldest run on as long as the lines come in its order; how far that went."""
         runs = self._runs
         position, end = 0, len(lines)
@@ -110,8 +110,8 @@ class InFlight:
                 break
             position += length
             stop = run.start + length // FIN_LINE_BYTES
-            if latency is not None:
-                run.batch.report_finished(run.start, stop, latency)
+            if listener is not None:
+                listener.finished(run.batch, run.start, stop)
             run.start = stop
             if stop == run.stop:
                 runs.popleft()

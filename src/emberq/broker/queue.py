@@ -7,6 +7,7 @@ are served in turn, because the ones on disk may be older or younger than the on
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
@@ -25,8 +26,51 @@ HealthReport = Callable[[str | None], None]
 _log = logging.getLogger(__name__)
 
 
-class MessageQueue:
-    """Spans in order. Owned by its topic or channel."""
+class Queue(ABC):
+    """What a channel delivers from: spans, roughly in order."""
+
+    @property
+    @abstractmethod
+    def depth(self) -> int:
+        """How many messages wait."""
+
+    @property
+    @abstractmethod
+    def memory_count(self) -> int:
+        """How many of them are in memory."""
+
+    @property
+    @abstractmethod
+    def backend_depth(self) -> int:
+        """How many of them are on disk alone."""
+
+    @abstractmethod
+    def put(self, span: Span) -> None:
+        """Append the messages of `span`, which is the queue's from here on; DiskWriteError when the disk refuses."""
+
+    @abstractmethod
+    def put_again(self, span: Span) -> None:
+        """Append messages that were taken before."""
+
+    @abstractmethod
+    def take(self, *, max_count: int, max_bytes: int) -> Span | None:
+        """Remove some of the next messages: at least one, at most `max_count`; None when none can be had."""
+
+    @abstractmethod
+    def peek(self, count: int) -> list[Message]:
+        """The next messages, without taking them."""
+
+    @abstractmethod
+    def trim(self, max_count: int) -> None:
+        """Drop the youngest messages in memory beyond `max_count`."""
+
+    @abstractmethod
+    def empty(self) -> None:
+        """Drop everything."""
+
+
+class MessageQueue(Queue):
+    """Memory and a disk queue. Owned by its topic or channel."""
 
     def __init__(self, *, capacity: int, backend: Backend, report_health: HealthReport) -> None:
         self._capacity = capacity

@@ -17,6 +17,7 @@ from emberq.base.loop_lag import LoopLag
 from emberq.base.loop_timers import LoopTimers
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker, Change
+from emberq.broker.channel import ChannelLimits
 from emberq.broker.latency import LatencyConfig
 from emberq.broker.stats import ClientStats
 from emberq.broker.store import DiskStore
@@ -323,12 +324,14 @@ def _validated(options: Options) -> Options:
 def _topic_config(options: Options) -> TopicConfig:
     return TopicConfig(
         node_id=options.node_id,
-        mem_queue_size=options.mem_queue_size,
-        max_msg_timeout_ns=options.max_msg_timeout_ns,
-        max_channel_consumers=options.max_channel_consumers,
-        latency=LatencyConfig(
-            quantiles=options.e2e_processing_latency_percentile,
-            window_ns=options.e2e_processing_latency_window_time_ns,
+        channel=ChannelLimits(
+            mem_queue_size=options.mem_queue_size,
+            max_msg_timeout_ns=options.max_msg_timeout_ns,
+            max_consumers=options.max_channel_consumers,
+            latency=LatencyConfig(
+                quantiles=options.e2e_processing_latency_percentile,
+                window_ns=options.e2e_processing_latency_window_time_ns,
+            ),
         ),
     )
 
