@@ -84,7 +84,17 @@ def load(tmp_path: Path, toml: str, *flags: str) -> Options:
     return Options(**SETTINGS.load([f"--config={config}", *flags]).options)
 
 
-BEYOND_NSQ = {"auth-http-api", "log-format", "min-free-bytes"}
+BEYOND_NSQ = {
+    "auth-http-api",
+    "journal",
+    "journal-retention-bytes",
+    "journal-retention-time",
+    "journal-segment-bytes",
+    "journal-sync",
+    "journal-topic",
+    "log-format",
+    "min-free-bytes",
+}
 """Flags that are ours alone."""
 
 

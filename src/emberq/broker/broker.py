@@ -10,11 +10,14 @@ from emberq.base.clock import Clock
 from emberq.base.timers import Timers
 from emberq.broker.channel import Channel
 from emberq.broker.classic_topic import ClassicTopic
-from emberq.broker.error import ExitingError
+from emberq.broker.error import ExitingError, StoreError
 from emberq.broker.gate import PublishGate
+from emberq.broker.journal_store import JournalStore
+from emberq.broker.journaled_topic import JournaledTopic
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import Store
 from emberq.broker.topic import Surroundings, Topic, TopicConfig
+from emberq.storage.errors import StorageError
 from emberq.storage.metadata import ChannelMeta, Metadata, TopicMeta
 from emberq.wire.name import is_valid_name
 
@@ -32,7 +35,17 @@ class Change(NamedTuple):
 class Broker:
     """Owns the topics. Everything it does is done when the call returns; it is used from one thread."""
 
-    def __init__(self, *, config: TopicConfig, store: Store, clock: Clock, timers: Timers) -> None:
+    def __init__(
+        self,
+        *,
+        config: TopicConfig,
+        store: Store,
+        clock: Clock,
+        timers: Timers,
+        journals: JournalStore | None = None,
+    ) -> None:
+        self._journals = journals
+        """None: no topic is journaled."""
         self._topics: dict[str, Topic] = {}
         self._listeners: list[Callable[[Change], None]] = []
         self._loading = False
@@ -73,11 +86,22 @@ class Broker:
     def _create_topic(self, name: str) -> Topic:
         if self._exiting:
             raise ExitingError
-        topic = ClassicTopic(name, self._around)
+        topic = self._make_topic(name)
         self._topics[name] = topic
         _log.info("TOPIC(%s): created", name)
         self._announce(Change(name, None, exists=True))
         return topic
+
+    def _make_topic(self, name: str) -> Topic:
+        journals = self._journals
+        if journals is None or not journals.has(name):
+            return ClassicTopic(name, self._around)
+        try:
+            return JournaledTopic(name, self._around, journals)
+        except StorageError as failure:
+            if self._loading:
+                raise
+            raise StoreError(str(failure)) from failure
 
     def _remove(self, topic: Topic) -> None:
         del self._topics[topic.name]
@@ -121,6 +145,10 @@ class Broker:
                     self._load_topic(topic_meta)
                 else:
                     _log.warning("skipping creation of invalid topic %s", topic_meta.name)
+            # A crash may come between a publish that was confirmed and the next write of the metadata.
+            for name in self._journals.topic_names() if self._journals is not None else ():
+                if name not in self._topics:
+                    self._load_topic(TopicMeta(name=name, paused=False, channels=()))
         finally:
             self._loading = False
 
@@ -134,6 +162,9 @@ class Broker:
             channel = topic.channel(channel_meta.name)
             if channel_meta.paused:
                 channel.pause()
+        if isinstance(topic, JournaledTopic):
+            for name in topic.saved_channel_names():
+                topic.channel(name)
         if not topic_meta.paused:
             topic.unpause()
 

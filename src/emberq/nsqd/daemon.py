@@ -18,6 +18,7 @@ from emberq.base.loop_timers import LoopTimers
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker, Change
 from emberq.broker.channel import ChannelLimits
+from emberq.broker.journal_store import JournalStore
 from emberq.broker.latency import LatencyConfig
 from emberq.broker.stats import ClientStats
 from emberq.broker.store import DiskStore
@@ -25,6 +26,8 @@ from emberq.broker.topic import TopicConfig
 from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
 from emberq.nsqd.health import Health
 from emberq.nsqd.intake import Intake
+from emberq.nsqd.journal_setting import journal_settings
+from emberq.nsqd.journal_threads import JournalThreads
 from emberq.nsqd.lookup.discovery import Discovery
 from emberq.nsqd.memory import Memory
 from emberq.nsqd.metadata_file import MetadataFile
@@ -68,9 +71,11 @@ class Nsqd:
         self._data_path = Path(options.data_path)
         self._lock = DataPathLock(self._data_path)
         self._metadata_file = MetadataFile(self._data_path / "nsqd.dat", run=self._syncer.run)
+        self._journal_threads = JournalThreads()
         self.broker = Broker(
             config=_topic_config(self.options),
             store=DiskStore(self._data_path, limits=_disk_limits(options), syncer=self._syncer),
+            journals=self._journal_store(),
             clock=self.clock,
             timers=self._timers,
         )
@@ -110,6 +115,16 @@ class Nsqd:
         self._statsd: StatsdPusher | None = None
         self._discovery: Discovery | None = None
 
+    def _journal_store(self) -> JournalStore:
+        try:
+            settings = journal_settings(self.options)
+        except OptionsError as wrong:
+            raise StartError(str(wrong)) from wrong
+        threads = self._journal_threads
+        return JournalStore(
+            self._data_path, settings, clock=self.clock, start=threads.start, hand_back=threads.hand_back
+        )
+
     def _new_session(self) -> asyncio.Protocol:
         return cast(asyncio.Protocol, Session(self._service))
 
@@ -119,6 +134,7 @@ class Nsqd:
         """Open the data folder and serve clients; StartError, with nothing left behind, if that cannot be."""
         _log.info("ID: %d", self.options.node_id)
         self._loop = asyncio.get_running_loop()
+        self._journal_threads.use(self._loop)
         try:
             self._lock.acquire()
         except StorageError as failure:
@@ -134,6 +150,7 @@ class Nsqd:
             await self._web.close()
             await self._listener.close()
             await self._stop_watches()
+            self._journal_threads.close()
             self._syncer.close()
             self._lock.release()
             raise StartError(str(failure)) from failure
@@ -185,6 +202,7 @@ class Nsqd:
             self.persist_metadata()
         except StorageError as failure:
             _log.error("failed to persist metadata - %s", failure)
+        self._journal_threads.close()
         self.broker.close()
         await self._stop_watches()
         self._syncer.close()

@@ -19,6 +19,7 @@ from typing import Protocol
 from emberq.broker.batch import MAX_BATCH_BYTES
 from emberq.broker.broker import Broker
 from emberq.broker.error import BrokerError
+from emberq.broker.pending import Pending
 from emberq.storage.errors import StorageError
 from emberq.wire.command import Publish
 
@@ -26,6 +27,18 @@ MAX_GATHERED_BYTES = MAX_BATCH_BYTES
 """A turn that brings more is flushed in between: a larger batch would be cut again."""
 ALONE_COUNT = 63
 """How many publishes are passed on at once, after a turn that brought only one, before it is tried to gather again."""
+
+
+class Promise(Protocol):
+    """The place of an answer that is still to come; told one of these, once."""
+
+    def accepted(self, topic: str, count: int, reply_count: int) -> None:
+        """As `Publisher.accepted`."""
+        ...
+
+    def refused(self, verb: bytes, refusal: Exception) -> None:
+        """As `Publisher.refused`."""
+        ...
 
 
 class Publisher(Protocol):
@@ -37,6 +50,10 @@ class Publisher(Protocol):
 
     def refused(self, verb: bytes, refusal: Exception) -> None:
         """What came by this command could not be stored."""
+        ...
+
+    def promised(self) -> Promise:
+        """What becomes of it will be known later, and is to be told to the promise."""
         ...
 
 
@@ -105,25 +122,51 @@ class Intake:
 
     def _publish_one(self, publisher: Publisher, topic: str, message: bytes) -> None:
         try:
-            self._broker.topic(topic).publish(message, (len(message),))
+            pending = self._broker.topic(topic).publish(message, (len(message),))
         except (BrokerError, StorageError) as refusal:
             publisher.refused(b"PUB", refusal)
         else:
-            publisher.accepted(topic, 1, 1)
+            if pending is None:
+                publisher.accepted(topic, 1, 1)
+            else:
+                _tell_later(pending, topic, [(publisher, message)])
 
     def _publish(self, topic: str, waiting: Sequence[tuple[Publisher, bytes | Publish]]) -> None:
         try:
             blob, ends = _join([item for _, item in waiting])
-            self._broker.topic(topic).publish(blob, ends)
+            pending = self._broker.topic(topic).publish(blob, ends)
         except (BrokerError, StorageError) as refusal:
             for publisher, item in waiting:
-                publisher.refused(b"PUB" if isinstance(item, bytes) else item.verb, refusal)
+                publisher.refused(_verb(item), refusal)
         else:
+            if pending is not None:
+                _tell_later(pending, topic, waiting)
+                return
             for publisher, item in waiting:
                 if isinstance(item, bytes):
                     publisher.accepted(topic, 1, 1)
                 else:
                     publisher.accepted(topic, len(item.ends), item.reply_count)
+
+
+def _verb(item: bytes | Publish) -> bytes:
+    return b"PUB" if isinstance(item, bytes) else item.verb
+
+
+def _tell_later(pending: Pending, topic: str, waiting: Sequence[tuple[Publisher, bytes | Publish]]) -> None:
+    """Let everyone know as soon as it is known what became of the batch."""
+    promises = [(publisher.promised(), item) for publisher, item in waiting]
+
+    def settled(failure: Exception | None) -> None:
+        for promise, item in promises:
+            if failure is not None:
+                promise.refused(_verb(item), failure)
+            elif isinstance(item, bytes):
+                promise.accepted(topic, 1, 1)
+            else:
+                promise.accepted(topic, len(item.ends), item.reply_count)
+
+    pending.when_settled(settled)
 
 
 def _join(items: Sequence[bytes | Publish]) -> tuple[bytes, Sequence[int]]:

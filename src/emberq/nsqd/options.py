@@ -17,6 +17,8 @@ from emberq.base.clock import NS_PER_SECOND
 from emberq.base.kinds import BOOLEAN, LOG_FORMAT, LOG_LEVEL, SettingError
 from emberq.base.log import LogFormat, LogLevel
 from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, Setting, SettingTable
+from emberq.broker.journal_store import SyncMode
+from emberq.nsqd.journal_setting import SYNC_MODE
 from emberq.nsqd.tls_setting import TLS_MIN_VERSION, TLS_REQUIRED, TlsRequired, TlsVersion
 
 __all__ = ["SETTINGS", "Options", "OptionsError", "node_id_of"]
@@ -39,6 +41,7 @@ _GENERAL = Group(GENERAL)
 _NETWORK = Group("Network")
 _DISCOVERY = Group("Discovery and authorization")
 _STORAGE = Group("Storage")
+_JOURNAL = Group("Journaled topics")
 _QUEUES = Group("Timeouts and deferred messages")
 _LIMITS = Group("Limits on clients and messages")
 _STATISTICS = Group("Statistics")
@@ -138,6 +141,32 @@ class Options:
         2_500, "disk reads and writes between syncs; 0 syncs on each, negative only by time"
     )
     sync_timeout_ns: int = _STORAGE.duration("2s", "longest time between a write and its sync", at_least="1ms")
+
+    journal: bool = _JOURNAL.boolean(
+        "keep every new topic as a journal: durable, replayable, with offsets (ephemeral ones excepted)", default=False
+    )
+    journal_topic: tuple[str, ...] = _JOURNAL.strings(
+        "journal new topics whose name has a part that this regular expression matches",
+        placeholder="regex",
+        key="journal_topics",
+    )
+    journal_sync: SyncMode = _JOURNAL.declare(  # noqa: RUF009 - it makes a field
+        SYNC_MODE,
+        SyncMode.ALWAYS,
+        "when to confirm a publish: always waits for the disk; interval syncs every --sync-timeout; never leaves that"
+        " to the operating system",
+    )
+    journal_segment_bytes: int = _JOURNAL.integer(
+        128 * 1024 * 1024, "size at which a journal starts its next file", at_least=1024 * 1024
+    )
+    journal_retention_bytes: int = _JOURNAL.integer(
+        0,
+        "size above which a journal's oldest files go, once every channel has passed them; 0 means no limit",
+        at_least=0,
+    )
+    journal_retention_time_ns: int = _JOURNAL.duration(
+        "24h", "age at which a journal's files go, once every channel has passed them; 0 means never"
+    )
 
     msg_timeout_ns: int = _QUEUES.duration(
         "1m", "time a consumer has to answer a message before it is queued again", at_least="1ms"

@@ -29,6 +29,7 @@ from emberq.nsqd.auth.authorizer import Peer
 from emberq.nsqd.auth.connection import ConnectionAuth
 from emberq.nsqd.output import Output
 from emberq.nsqd.pulse import Due, Pulse
+from emberq.nsqd.reply_line import Reply, ReplyLine
 from emberq.nsqd.tls_connection import TlsConnection
 from emberq.storage.errors import StorageError
 from emberq.wire import error, frame
@@ -62,11 +63,31 @@ MAX_TURN_NS = 2 * NS_PER_MS
 """What one client may have executed before others have their turn, and how long that may take."""
 LARGE_PACKET_BYTES = 64 * 1024
 """The loop reads on at once from a socket that gave as much as this, so that its turn would not end."""
+MAX_WAITING_REPLIES = 1024
+"""Answers that wait for the disk before a client is not read from any more."""
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last frame may take to leave before the connection is cut off."""
 
 _log = logging.getLogger(__name__)
 _Refusal = (BrokerError, StorageError)
+
+
+class _Promised:
+    """The place of a publish in the line of answers."""
+
+    __slots__ = ("_reply", "_session")
+
+    def __init__(self, session: Session, reply: Reply) -> None:
+        self._session = session
+        self._reply = reply
+
+    def accepted(self, topic: str, count: int, reply_count: int) -> None:
+        session = self._session
+        session.replies.settle(self._reply, lambda: session.accepted_now(topic, count, reply_count))
+
+    def refused(self, verb: bytes, refusal: Exception) -> None:
+        session = self._session
+        session.replies.settle(self._reply, lambda: session.refused(verb, refusal))
 
 
 class Session:
@@ -97,6 +118,7 @@ class Session:
         "_suspension",
         "_tls",
         "_unanswered",
+        "replies",
     )
 
     def __init__(self, service: Service) -> None:
@@ -126,6 +148,8 @@ class Session:
         self._connected_ns = 0
         self._unanswered = False
         """Something it published waits in the intake."""
+        self.replies = ReplyLine()
+        """Answers that wait for the disk, and those behind them."""
         self._closing = False
         self._channel: Channel | None = None
         self._subscriber: Subscriber | None = None
@@ -192,9 +216,15 @@ class Session:
             self._pulse.last_heard_ns = self._now_ns()
         turns_left = MAX_TURN_COMMANDS
         while command is not None:
-            if self._unanswered and type(command) is not Publish:
+            kind = type(command)
+            if self._unanswered and kind is not Publish:
                 self._intake.flush()  # answers leave in the order of the commands
-            _HANDLERS[type(command)](self, command)
+            if len(self.replies) and kind in _ANSWERED:
+                self._suspend(self.replies.drained(), waiting=command)
+                return
+            _HANDLERS[kind](self, command)
+            if len(self.replies) > MAX_WAITING_REPLIES and self._suspension is None and not self._closing:
+                self._suspend(self.replies.drained())
             turns_left -= 1
             if not turns_left:
                 self._give_way()
@@ -247,11 +277,18 @@ class Session:
     def eof_received(self) -> bool:
         if self._unanswered:
             self._intake.flush()
+        if len(self.replies) and self._suspension is None:
+            self._suspend(self._close_when_answered())
+            return True
         try:
             self._decoder.eof()
         except FatalError as wrong:
             self._fail(wrong)
         return False  # the loop closes the connection, after what was written has left
+
+    async def _close_when_answered(self) -> None:
+        await self.replies.drained()
+        self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
         if self not in self._service.sessions:
@@ -329,6 +366,9 @@ class Session:
         """Tell the client what is wrong, and close."""
         if self._unanswered:
             self._intake.flush()
+        if len(self.replies) and self._suspension is None:
+            self._suspend(self._fail_when_answered(wrong))
+            return
         if self._auth is not None:
             wrong = self._auth.judge(wrong)
         if wrong.topic is not None:
@@ -338,6 +378,10 @@ class Session:
         if not isinstance(wrong, SilentClose) and not self._closing:
             self._output.reply(frame.error(wrong.data))
         self.close()
+
+    async def _fail_when_answered(self, wrong: FatalError) -> None:
+        await self.replies.drained()
+        raise wrong
 
     # Commands.
 
@@ -445,6 +489,18 @@ class Session:
     def accepted(self, topic: str, count: int, reply_count: int) -> None:
         """What was published is stored."""
         self._unanswered = False
+        if len(self.replies):
+            self.promised().accepted(topic, count, reply_count)
+        else:
+            self.accepted_now(topic, count, reply_count)
+
+    def promised(self) -> _Promised:
+        """What becomes of what was published will be known later."""
+        self._unanswered = False
+        return _Promised(self, self.replies.reserve())
+
+    def accepted_now(self, topic: str, count: int, reply_count: int) -> None:
+        """Answer, for it is its turn."""
         counts = self._pub_counts
         counts[topic] = counts.get(topic, 0) + count
         if not self._closing:
@@ -462,12 +518,20 @@ class Session:
         try:
             topic = self._service.broker.topic(command.topic)
             if command.defer_ms:
-                topic.publish_deferred(command.blob, delay_ns=command.defer_ms * NS_PER_MS)
+                pending = topic.publish_deferred(command.blob, delay_ns=command.defer_ms * NS_PER_MS)
             else:
-                topic.publish(command.blob, [len(command.blob)])
+                pending = topic.publish(command.blob, [len(command.blob)])
         except _Refusal as refusal:
             raise _failed(error.DPUB_FAILED, b"DPUB", refusal) from refusal
-        self.accepted(command.topic, 1, 1)
+        if pending is None:
+            self.accepted(command.topic, 1, 1)
+            return
+        promise = self.promised()
+        pending.when_settled(
+            lambda failure: (
+                promise.accepted(command.topic, 1, 1) if failure is None else promise.refused(b"DPUB", failure)
+            )
+        )
 
     def _ready(self, command: Rdy) -> None:
         channel, subscriber = self._subscription()
@@ -569,7 +633,10 @@ def _failed(code: bytes, verb: bytes, refusal: Exception) -> FatalError:
     return FatalError(code, b"%b failed %b" % (verb, str(refusal).encode()))
 
 
-_PUBLISH_CODES = {b"PUB": error.PUB_FAILED, b"MPUB": error.MPUB_FAILED}
+_PUBLISH_CODES = {b"PUB": error.PUB_FAILED, b"MPUB": error.MPUB_FAILED, b"DPUB": error.DPUB_FAILED}
+
+_ANSWERED: frozenset[type[Command]] = frozenset({Sub, Cls, Identify, Auth})
+"""Commands that are answered at once, and so have to wait for the answers before."""
 
 _HANDLERS: dict[type[Command], Any] = {
     Publish: Session._publish,

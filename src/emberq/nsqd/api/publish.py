@@ -6,12 +6,15 @@ look-up, without looking at its name again: a name that is in the broker was che
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
+from collections.abc import Awaitable
 
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.broker import Broker
 from emberq.broker.error import BrokerError, GateClosedError
+from emberq.broker.pending import Pending
 from emberq.broker.topic import Topic
 from emberq.http.message import HttpError, Query, Request, Response, text
 from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, required_topic, valid_topic
@@ -40,7 +43,7 @@ class PublishApi:
         self._plain_targets: dict[str, str] = {}
         """Request targets that ask for nothing but one topic, by which publishers repeat themselves, and that topic."""
 
-    def publish_one(self, request: Request) -> Response:
+    def publish_one(self, request: Request) -> Response | Awaitable[Response]:
         """POST /pub: the body is the message. The server has seen to it that it is not too big."""
         body = request.body
         if not body:
@@ -48,24 +51,21 @@ class PublishApi:
         blob = _INT32.pack(len(body)) + body
         try:
             topic = self._broker.find_topic(self._plain_targets.get(request.target, ""))
-            if topic is not None:
-                topic.publish(blob, (len(blob),))
-            else:
-                self._publish_as_asked(request, blob)
+            pending = self._publish_as_asked(request, blob) if topic is None else topic.publish(blob, (len(blob),))
         except _REFUSALS as refusal:
             raise _refusal(refusal) from refusal
-        return _OK
+        return _OK if pending is None else _when_stored(pending)
 
-    def _publish_as_asked(self, request: Request, blob: bytes) -> None:
+    def _publish_as_asked(self, request: Request, blob: bytes) -> Pending | None:
         query = request.query()
         topic = self._topic(query)
         defer = query.get("defer")
         defer_ms = 0 if defer is None else self._parse_defer(defer)
         if defer_ms:
-            topic.publish_deferred(blob, delay_ns=defer_ms * NS_PER_MS)
-            return
-        topic.publish(blob, (len(blob),))
+            return topic.publish_deferred(blob, delay_ns=defer_ms * NS_PER_MS)
+        pending = topic.publish(blob, (len(blob),))
         self._remember(request.target, topic.name)
+        return pending
 
     def _remember(self, target: str, topic_name: str) -> None:
         if len(target) > MAX_PLAIN_TARGET_CHARS:
@@ -74,7 +74,7 @@ class PublishApi:
             self._plain_targets.clear()  # those in use are back at once
         self._plain_targets[target] = topic_name
 
-    def publish_many(self, request: Request) -> Response:
+    def publish_many(self, request: Request) -> Response | Awaitable[Response]:
         """POST /mpub: the body holds messages, as lines or as records."""
         query = request.query()
         try:
@@ -85,11 +85,10 @@ class PublishApi:
                 )
             else:
                 blob, ends = batch_of_lines(request.body, max_msg_size=self._max_msg_size)
-            if ends:
-                topic.publish(blob, ends)
+            pending = topic.publish(blob, ends) if ends else None
         except _REFUSALS as refusal:
             raise _refusal(refusal) from refusal
-        return _OK
+        return _OK if pending is None else _when_stored(pending)
 
     def _topic(self, query: Query) -> Topic:
         topic = self._broker.find_topic(required_topic(query))
@@ -100,6 +99,16 @@ class PublishApi:
         if defer_ms is None or not 0 <= defer_ms <= self._max_req_timeout_ms:
             raise HttpError(400, "INVALID_DEFER")
         return defer_ms
+
+
+async def _when_stored(pending: Pending) -> Response:
+    """The answer to a publish that is on its way to the disk."""
+    settled: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+    pending.when_settled(settled.set_result)
+    failure = await settled
+    if failure is not None:
+        raise _refusal(failure)
+    return _OK
 
 
 def _is_binary(query: Query) -> bool:

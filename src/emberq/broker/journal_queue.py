@@ -1,0 +1,245 @@
+"""The queue of a channel that is a cursor over a journal.
+
+                  position            end
+    ..............|===================|.........      the journal
+         |                 |
+         v                 v
+      fresh, again       ahead: counted, not held
+
+Messages behind `position` have been taken from the journal. Those not delivered yet are here: `fresh` ones in order,
+and those that are to be tried `again`. What lies between `position` and `end` is in the journal alone; `end` is as far
+as the topic lets its channels see. A channel that keeps up gets its messages straight from the publisher; one that lags
+reads the journal, a block at a time, when it has run out. So it never holds more than the memory queue or one block.
+
+When both `fresh` and `again` have messages they are served in turn, because neither may starve.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from emberq.broker.batch import Span
+from emberq.broker.journaled_batch import JournalSource, UnloadedMessage, offsets_of, replayed_batches
+from emberq.broker.queue import Queue
+from emberq.storage.journal.batch import JournalBatch
+from emberq.storage.journal.cursor import Cursor
+from emberq.storage.journal.error import JournalError
+from emberq.wire.message import Message
+
+READ_AHEAD_BYTES = 256 * 1024
+"""How much is read from the journal at a time: enough for it to cost little per message."""
+
+_log = logging.getLogger(__name__)
+
+
+class JournalQueue(Queue):
+    """Owned by its channel, as is the cursor.
+
+    `defer` takes a message that is due later, and the wall time when; `noted` is told when the cursor got a note.
+    """
+
+    def __init__(
+        self,
+        source: JournalSource,
+        cursor: Cursor,
+        *,
+        capacity: int,
+        end_offset: int,
+        wall_ns: Callable[[], int],
+        defer: Callable[[Span, int], None],
+        noted: Callable[[], None],
+    ) -> None:
+        self._source = source
+        self._cursor = cursor
+        self._capacity = capacity
+        self._wall_ns = wall_ns
+        self._defer = defer
+        self._noted = noted
+        self._fresh: deque[Span] = deque()
+        self._fresh_count = 0
+        self._again: deque[Span] = deque()
+        self._again_count = 0
+        self._again_is_next = False
+        self._position = cursor.low_water
+        self._end = cursor.low_water
+        self._ahead_count = 0
+        """Messages between position and end that are not acknowledged."""
+        self.extend_to(end_offset)
+
+    @property
+    def depth(self) -> int:
+        return self._fresh_count + self._again_count + self._ahead_count
+
+    @property
+    def memory_count(self) -> int:
+        return self._fresh_count + self._again_count
+
+    @property
+    def backend_depth(self) -> int:
+        return self._ahead_count
+
+    @property
+    def end(self) -> int:
+        """As far as the topic lets its channels see."""
+        return self._end
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether nothing is left in the journal that it has not seen."""
+        return self._ahead_count == 0
+
+    # In.
+
+    def put(self, span: Span) -> None:
+        """These messages follow those before; they are in the journal, so they need not be kept here."""
+        count = span.stop - span.start
+        self._end = offsets_of(span)[1]
+        if self._ahead_count or self._fresh_count + count > self._capacity:
+            self._ahead_count += count
+        else:
+            self._fresh.append(span)
+            self._fresh_count += count
+            self._position = self._end
+
+    def pass_over(self, span: Span) -> None:
+        """The next message goes another way; only for a queue that keeps up."""
+        self._position = self._end = offsets_of(span)[1]
+
+    def extend_to(self, end_offset: int) -> None:
+        """The topic lets its channels see more."""
+        for start, stop in self._cursor.unacknowledged(max(self._end, self._position), end_offset):
+            self._ahead_count += stop - start
+        self._end = max(self._end, end_offset)
+        if not self._ahead_count:
+            self._position = self._end
+
+    def put_again(self, span: Span) -> None:
+        start, stop = offsets_of(span)
+        for offset in range(start, stop):
+            self._cursor.note_attempts(offset, span.attempts)
+            self._cursor.note_due(offset, 0)
+        self._again.append(span)
+        self._again_count += stop - start
+        self._noted()
+
+    # Out.
+
+    def take(self, *, max_count: int, max_bytes: int) -> Span | None:
+        while self._again or self._fresh or self._ahead_count:
+            if self._again and (self._again_is_next or not (self._fresh or self._ahead_count)):
+                self._again_is_next = False
+                span = self._take_again(max_count, max_bytes)
+                if span is not None:
+                    return span
+                continue
+            self._again_is_next = True
+            if not self._fresh and not self._read_ahead() and not self._again:
+                return None
+            if self._fresh:
+                span = _split(self._fresh, max_count, max_bytes)
+                self._fresh_count -= span.stop - span.start
+                return span
+        return None
+
+    def _take_again(self, max_count: int, max_bytes: int) -> Span | None:
+        """The next of those to be tried again; None if it turns out to be lost."""
+        span = _split(self._again, max_count, max_bytes)
+        self._again_count -= span.stop - span.start
+        if not isinstance(span.batch, UnloadedMessage):
+            return span
+        offset = span.batch.first_offset
+        batch = self._source.load(offset)
+        if batch is None:
+            self._cursor.acknowledge(offset, offset + 1)
+            return None
+        return Span(batch, 0, 1, span.attempts)
+
+    def _read_ahead(self) -> bool:
+        """Take a block from the journal; False if it cannot be read now."""
+        try:
+            chunk = self._source.read(self._position, max_bytes=READ_AHEAD_BYTES)
+        except JournalError as failure:
+            _log.error("a journal cannot be read at offset %d - %s", self._position, failure)
+            return False
+        for gap in chunk.gaps:
+            self._ahead_count -= self._cursor.acknowledge(gap.first_offset, min(gap.next_offset, self._end))
+        for batch in chunk.batches:
+            start, stop = max(batch.base_offset, self._position), min(batch.next_offset, self._end)
+            for run_start, run_stop in list(self._cursor.unacknowledged(start, stop)):
+                self._ahead_count -= run_stop - run_start
+                self._take_in(batch, run_start, run_stop)
+        self._position = min(chunk.next_offset, self._end)
+        return True
+
+    def _take_in(self, batch: JournalBatch, start: int, stop: int) -> None:
+        cursor = self._cursor
+        has_notes = bool(cursor.attempts) or bool(cursor.due_ns)
+        if not has_notes and batch.due_ns is None:
+            for piece in replayed_batches(batch, start, stop):
+                self._fresh.append(Span(piece, 0, piece.count))
+                self._fresh_count += piece.count
+            return
+        now_ns = self._wall_ns()
+        for offset in range(start, stop):
+            attempts = cursor.attempts.get(offset, 0)
+            (message,) = replayed_batches(batch, offset, offset + 1)
+            span = Span(message, 0, 1, attempts)
+            due_ns = cursor.due_ns.get(offset, 0)
+            if not due_ns and not attempts and batch.due_ns is not None:
+                due_ns = batch.due_ns[offset - batch.base_offset]
+            if due_ns > now_ns:
+                self._defer(Span(message.alone(0), 0, 1, attempts), due_ns)
+            else:
+                self._fresh.append(span)
+                self._fresh_count += 1
+
+    def peek(self, count: int) -> list[Message]:
+        messages: list[Message] = []
+        for span in self._fresh:
+            messages += span.messages(count - len(messages))
+        for span in self._again:
+            if len(messages) < count:
+                batch = self._source.load(offsets_of(span)[0]) if isinstance(span.batch, UnloadedMessage) else None
+                shown = span if batch is None else Span(batch, 0, 1, span.attempts)
+                messages += shown.messages(count - len(messages))
+        return messages + self._peek_ahead(count - len(messages))
+
+    def _peek_ahead(self, count: int) -> list[Message]:
+        messages: list[Message] = []
+        position = self._position
+        while len(messages) < count and position < self._end:
+            chunk = self._source.read(position, max_bytes=READ_AHEAD_BYTES)
+            for batch in chunk.batches:
+                start, stop = max(batch.base_offset, position), min(batch.next_offset, self._end)
+                for run_start, run_stop in self._cursor.unacknowledged(start, stop):
+                    for piece in replayed_batches(batch, run_start, run_stop):
+                        messages += Span(piece, 0, piece.count).messages(count - len(messages))
+            position = chunk.next_offset
+        return messages
+
+    # As a whole.
+
+    def trim(self, max_count: int) -> None:
+        """Nothing is dropped: what is not in memory is in the journal."""
+
+    def empty(self) -> None:
+        self.seek(self._end)
+
+    def seek(self, offset: int) -> None:
+        """Go on at `offset`, where the cursor is or will be put."""
+        self._fresh.clear()
+        self._again.clear()
+        self._fresh_count = self._again_count = 0
+        self._position = min(offset, self._end)
+        self._ahead_count = self._end - self._position
+
+
+def _split(spans: deque[Span], max_count: int, max_bytes: int) -> Span:
+    """Take from the first span what stays within both limits, at least one message."""
+    span = spans[0]
+    count = span.batch.fitting(span.start, max_count=min(max_count, span.stop - span.start), max_bytes=max_bytes)
+    if count < span.stop - span.start:
+        return span.split(count)
+    return spans.popleft()

@@ -1,0 +1,169 @@
+"""A channel of a journaled topic: a cursor over its journal.
+
+It delivers, times out, requeues and defers like any other. What differs is what it keeps: which offsets are done with,
+how often the others were tried and until when they were put off, and no message. The cursor is written to its file at
+least every second; after a crash the channel goes on where the file says, so some messages come again and none is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from emberq.base.clock import Clock
+from emberq.base.timers import Timers
+from emberq.broker.batch import Batch, Span
+from emberq.broker.channel import Channel, ChannelLimits
+from emberq.broker.finish import FinishListener
+from emberq.broker.journal_queue import JournalQueue
+from emberq.broker.journaled_batch import JournaledBatch, JournalSource, offsets_of
+from emberq.broker.latency import LatencyWindow
+from emberq.storage.errors import StorageError
+from emberq.storage.journal.cursor import Cursor
+from emberq.storage.journal.folder import JournalFolder
+
+_log = logging.getLogger(__name__)
+
+
+class Acknowledger(FinishListener):
+    """Moves the cursor. `on_change` is called for the first change after each save."""
+
+    def __init__(self, cursor: Cursor, latency: LatencyWindow | None, on_change: Callable[[], None]) -> None:
+        self._cursor = cursor
+        self._latency = latency
+        self._on_change = on_change
+        self.is_dirty = False
+        """Whether the cursor has changed since it was last saved."""
+
+    def finished(self, batch: Batch, start: int, stop: int) -> None:
+        assert isinstance(batch, JournaledBatch)  # noqa: S101 - there are no others in a journaled channel
+        first = batch.first_offset
+        self._cursor.acknowledge(first + start, first + stop)
+        if self._latency is not None:
+            batch.report_finished(start, stop, self._latency)
+        self.changed()
+
+    def changed(self) -> None:
+        """The cursor is not what its file says."""
+        if not self.is_dirty:
+            self.is_dirty = True
+            self._on_change()
+
+
+class JournaledChannel(Channel):
+    """Created by its topic, which also sees to it that `save_soon` is called."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        topic_name: str,
+        folder: JournalFolder,
+        source: JournalSource,
+        cursor: Cursor,
+        end_offset: int,
+        on_change: Callable[[], None],
+        clock: Clock,
+        timers: Timers,
+        limits: ChannelLimits,
+    ) -> None:
+        self._folder = folder
+        self._cursor = cursor
+        self._is_saving = False
+        self._messages = JournalQueue(
+            source,
+            cursor,
+            capacity=limits.mem_queue_size,
+            end_offset=end_offset,
+            wall_ns=clock.wall_ns,
+            defer=self._defer_until,
+            noted=self._cursor_changed,
+        )
+        super().__init__(name, topic_name=topic_name, queue=self._messages, clock=clock, timers=timers, limits=limits)
+        self._acknowledger = Acknowledger(cursor, self.latency, on_change)
+        self._finish_listener = self._acknowledger
+
+    def _cursor_changed(self) -> None:
+        self._acknowledger.changed()
+
+    @property
+    def low_water(self) -> int:
+        """Everything before this offset is done with."""
+        return self._cursor.low_water
+
+    # Messages.
+
+    def extend_to(self, end_offset: int) -> None:
+        """The topic lets its channels see more of the journal."""
+        before = self._messages.depth
+        self._messages.extend_to(end_offset)
+        self.message_count += self._messages.depth - before
+        self.pump()
+
+    def put_deferred(self, span: Span, *, delay_ns: int) -> None:
+        if not self._messages.keeps_up:
+            self._messages.put(span)  # the journal has the due time too
+            self.message_count += 1
+            return
+        self._messages.pass_over(span)
+        super().put_deferred(span.compact(), delay_ns=delay_ns)
+
+    def _defer(self, span: Span, due_ns: int) -> None:
+        """Held back by its offset alone; the cursor knows until when."""
+        lone = Span(span.batch.alone(span.start), 0, 1, span.attempts)
+        offset = offsets_of(lone)[0]
+        self._cursor.note_attempts(offset, span.attempts)
+        self._cursor.note_due(offset, self._clock.wall_ns() + due_ns - self._clock.monotonic_ns())
+        self._acknowledger.changed()
+        super()._defer(lone, due_ns)
+
+    def _defer_until(self, span: Span, due_wall_ns: int) -> None:
+        self._defer(span, self._clock.monotonic_ns() + due_wall_ns - self._clock.wall_ns())
+
+    def _left_out(self, spans: list[Span]) -> None:
+        for span in spans:
+            self._acknowledger.finished(span.batch, span.start, span.stop)
+
+    # The channel as a whole.
+
+    def empty(self) -> None:
+        super().empty()
+        self._cursor.seek(max(self._messages.end, self._cursor.low_water))
+        self._acknowledger.changed()
+
+    def skip(self, start: int, stop: int) -> None:
+        """These messages, which the topic has not let through yet, are not to be delivered."""
+        self._cursor.acknowledge(start, stop)
+        self._acknowledger.changed()
+
+    def seek(self, offset: int) -> None:
+        """Deliver from `offset` on, whatever was delivered before; what is in flight is forgotten."""
+        self.empty()
+        self._cursor.seek(offset)
+        self._messages.seek(offset)
+        self.pump()
+
+    def _save(self, in_flight: list[Span], deferred: list[tuple[int, Span]]) -> None:  # noqa: ARG002 - noted already
+        for span in in_flight:
+            for offset in range(*offsets_of(span)):
+                self._cursor.note_attempts(offset, span.attempts)
+        try:
+            self._folder.save_cursor(self.name, self._cursor)
+        except StorageError as failure:
+            _log.error("CHANNEL(%s): failed to save its cursor - %s", self.name, failure)
+
+    def save_soon(self) -> None:
+        """Write the cursor to its file, in another thread, if it has changed."""
+        if self._acknowledger.is_dirty and not self._is_saving:
+            self._is_saving = True
+            self._acknowledger.is_dirty = False
+            self._folder.save_cursor_soon(self.name, self._cursor, self._saved)
+
+    def _saved(self, failure: StorageError | None) -> None:
+        self._is_saving = False
+        if failure is not None:
+            _log.error("CHANNEL(%s): failed to save its cursor - %s", self.name, failure)
+            self._acknowledger.changed()
+
+    def _remove_files(self) -> None:
+        self._folder.remove_cursor(self.name)

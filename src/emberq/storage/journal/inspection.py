@@ -1,0 +1,226 @@
+"""Looking at a journal's folder from outside: is it sound, and what is in it.
+
+Both only read, and neither needs the journal to be closed. In a folder that is being written to, the end of the last
+segment may be a batch of which only a part is there yet; `verify` calls that what it is, a torn tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from emberq.storage.errors import os_error_text
+from emberq.storage.journal import identity as identity_file
+from emberq.storage.journal.batch import JournalBatch, seed_of
+from emberq.storage.journal.error import JournalOpenError
+from emberq.storage.journal.scan import BLOCK_BYTES, END_OF_OFFSETS, Damage, Scan
+from emberq.storage.journal.segment import Segment, base_offsets, log_path, read_header
+from emberq.storage.journal.summary import load_summary
+
+_ANY_INTERVAL = 1
+"""Index entries are only compared here, never added."""
+
+
+class Severity(Enum):
+    """How bad a finding is."""
+
+    NOTE = "note"
+    """It mends itself when the journal is opened or read."""
+    LOSS = "loss"
+    """Messages are gone."""
+
+
+class Finding(NamedTuple):
+    """Something that is not as it should be."""
+
+    severity: Severity
+    path: Path
+    position: int
+    text: str
+
+
+class Progress(NamedTuple):
+    """How far `verify` has come."""
+
+    done_bytes: int
+    total_bytes: int
+    batches: int
+    messages: int
+
+
+class Row(NamedTuple):
+    """One message, as `dump` shows it."""
+
+    offset: int
+    timestamp_ns: int
+    due_ns: int
+    body: bytes
+
+
+@dataclass(slots=True)
+class _Count:
+    done_bytes: int = 0
+    batches: int = 0
+    messages: int = 0
+
+
+def verify(directory: Path) -> Iterator[Finding | Progress]:
+    """Read everything and check it. Findings as they come up, `Progress` about once per megabyte and at the end.
+
+    JournalOpenError if the folder is no journal, or cannot be read.
+    """
+    try:
+        yield from _verify(directory)
+    except OSError as error:
+        raise JournalOpenError(os_error_text("read", directory, error)) from error
+
+
+def dump(directory: Path, *, offset: int = 0) -> Iterator[Row | Damage]:
+    """All messages from `offset` on, and what stands in the place of those that cannot be read.
+
+    JournalOpenError if the folder is no journal, or cannot be read.
+    """
+    try:
+        for found in _found_from(directory, offset):
+            if isinstance(found, Damage):
+                yield found
+            else:
+                yield from _rows(found, first=max(0, offset - found.base_offset))
+    except OSError as error:
+        raise JournalOpenError(os_error_text("read", directory, error)) from error
+
+
+def _verify(directory: Path) -> Iterator[Finding | Progress]:
+    journal, bases = _journal_of(directory)
+    if identity_file.load(directory) is None:
+        yield Finding(Severity.NOTE, directory / identity_file.FILE_NAME, 0, "missing or damaged")
+    segments = [_segment(directory, base) for base in bases]
+    total_bytes = sum(segment.size_bytes for segment in segments)
+    count = _Count()
+    for segment, following in pairwise([*segments, None]):
+        if segment is not None:
+            for found in _verify_segment(segment, following, journal=journal, count=count):
+                yield found or Progress(count.done_bytes, total_bytes, count.batches, count.messages)
+    yield Progress(total_bytes, total_bytes, count.batches, count.messages)
+
+
+def _verify_segment(
+    segment: Segment, following: Segment | None, *, journal: UUID, count: _Count
+) -> Iterator[Finding | None]:
+    """The findings in one segment; None where it is time to show progress."""
+    header = read_header(segment.path)
+    if header is None or (header.journal, header.base_offset) != (journal, segment.base_offset):
+        yield Finding(Severity.NOTE, segment.path, 0, "the header is damaged or of another journal")
+    end_offset = following.base_offset if following is not None else END_OF_OFFSETS
+    entries, fault = _index_entries(segment, is_sealed=following is not None, journal=journal)
+    yield from _verify_batches(segment, entries, journal=journal, end_offset=end_offset, count=count)
+    if fault is None and entries:
+        position, offset = next(iter(entries.items()))
+        fault = f"no batch with offset {offset} begins at position {position}"
+    if fault is not None:
+        yield Finding(Severity.NOTE, segment.summary_path, 0, fault)
+
+
+def _verify_batches(
+    segment: Segment, entries: dict[int, int], *, journal: UUID, end_offset: int, count: _Count
+) -> Iterator[Finding | None]:
+    """The same for its batches alone; takes the index entries out that are right, or that damage hides."""
+    scan = _scan(segment, journal=journal, end_offset=end_offset)
+    done_before, shown = count.done_bytes, count.done_bytes
+    is_last = end_offset == END_OF_OFFSETS
+    try:
+        for found in scan:
+            count.done_bytes = done_before + scan.position
+            if isinstance(found, Damage):
+                for position in [position for position in entries if found.position <= position < found.end]:
+                    del entries[position]
+                yield _finding(segment, found, is_tail=is_last and found.end == segment.size_bytes)
+            else:
+                count.batches += 1
+                count.messages += found.count
+                if entries.get(scan.position - found.length) == found.base_offset:
+                    del entries[scan.position - found.length]
+            if count.done_bytes - shown >= BLOCK_BYTES:
+                shown = count.done_bytes
+                yield None
+    finally:
+        segment.close()
+    count.done_bytes = done_before + segment.size_bytes
+    if not is_last and scan.offset < end_offset:
+        text = f"offsets {scan.offset} to {end_offset - 1} are in no batch"
+        yield Finding(Severity.LOSS, segment.path, segment.size_bytes, text)
+
+
+def _index_entries(segment: Segment, *, is_sealed: bool, journal: UUID) -> tuple[dict[int, int], str | None]:
+    """The entries of the .idx file, by position, and what is wrong with it: a sealed segment should have one."""
+    summary = load_summary(segment, journal=journal, interval_bytes=_ANY_INTERVAL)
+    if summary is None:
+        return {}, "missing or damaged" if is_sealed or segment.summary_path.exists() else None
+    index = summary.sparse_index
+    return dict(zip(index.positions, index.offsets, strict=True)), None
+
+
+def _finding(segment: Segment, damage: Damage, *, is_tail: bool) -> Finding:
+    if is_tail:
+        text = f"a torn tail of {damage.end - damage.position} bytes: {damage.reason}"
+        return Finding(Severity.NOTE, segment.path, damage.position, text)
+    lost = f"offsets {damage.first_offset} to {damage.next_offset - 1} are lost"
+    return Finding(Severity.LOSS, segment.path, damage.position, f"{damage.reason}: {lost}")
+
+
+def _found_from(directory: Path, offset: int) -> Iterator[JournalBatch | Damage]:
+    journal, bases = _journal_of(directory)
+    for base, following in pairwise([*bases, END_OF_OFFSETS]):
+        if following <= offset:
+            continue
+        segment = _segment(directory, base)
+        scan = _scan(segment, journal=journal, end_offset=following)
+        scan.pass_before(offset)
+        try:
+            for found in scan:
+                if isinstance(found, Damage) or found.next_offset > offset:
+                    yield found
+        finally:
+            segment.close()
+
+
+def _rows(batch: JournalBatch, *, first: int) -> Iterator[Row]:
+    for index in range(first, batch.count):
+        timestamp_ns = batch.timestamp_ns if batch.times_ns is None else batch.times_ns[index]
+        due_ns = 0 if batch.due_ns is None else batch.due_ns[index]
+        yield Row(batch.base_offset + index, timestamp_ns, due_ns, batch.body(index))
+
+
+def _journal_of(directory: Path) -> tuple[UUID, list[int]]:
+    """Which journal is in the folder, and the base offsets of its segments."""
+    if not directory.is_dir():
+        raise JournalOpenError(f"{directory} is no folder")
+    bases = base_offsets(directory)
+    found = identity_file.load(directory)
+    if found is not None:
+        return found.uuid, bases
+    for base in bases:
+        header = read_header(log_path(directory, base))
+        if header is not None:
+            return header.journal, bases
+    raise JournalOpenError(f"{directory} is no journal")
+
+
+def _segment(directory: Path, base_offset: int) -> Segment:
+    path = log_path(directory, base_offset)
+    return Segment(path, base_offset=base_offset, size_bytes=path.stat().st_size, read_only=True)
+
+
+def _scan(segment: Segment, *, journal: UUID, end_offset: int) -> Scan:
+    return Scan(
+        segment.descriptor(),
+        seed=seed_of(journal),
+        start=segment.start,
+        end_position=segment.size_bytes,
+        end_offset=end_offset,
+    )

@@ -1,0 +1,364 @@
+"""The journal of one topic: a log of messages, each with an offset that stays its own for ever.
+
+    00000000000000000000.log   00000000000000183250.log   00000000000000366500.log
+    BBBBBBBBBBBBBBBBBBBBBBBB   BBBBBBBBBBBBBBBBBBBBBBBB   BBBBBBBBBBB             B: a batch
+    ^ first_offset             sealed, never changes      active    ^ synced_offset
+                                                                      ^ next_offset
+
+Appending. Messages that arrive together are one batch, one system call, all or nothing: an append that fails leaves no
+trace, and the next one may succeed. Offsets are consecutive and never given twice.
+
+Syncing. `begin_sync` makes a job for a thread, `finish_sync` takes note of its end (see `commit`, which does both). A
+failed sync ends all appending until the journal is opened again; reading goes on.
+
+Reading. Whole batches, checked, in blocks; what cannot be read is reported and passed over (see `reader`).
+
+Retention. Segments go as a whole, the oldest first, and never one that somebody has still to read.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from emberq.base.clock import Clock
+from emberq.storage.atomic import sync_directory
+from emberq.storage.errors import os_error_text
+from emberq.storage.journal.batch import Bodies, encode
+from emberq.storage.journal.commit import SyncJob
+from emberq.storage.journal.config import JournalConfig
+from emberq.storage.journal.durability import Durability
+from emberq.storage.journal.error import JournalError, JournalSyncError, JournalWriteError
+from emberq.storage.journal.producer import LastBatch, ProducerSequence
+from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader
+from emberq.storage.journal.recovery import Recovered, RecoveryReport, recover
+from emberq.storage.journal.retention import is_too_old, removable, remove
+from emberq.storage.journal.segment import SegmentHeader, create_segment
+from emberq.storage.journal.segments import Segments
+from emberq.storage.journal.summary import Summary, save_summary
+
+log = logging.getLogger("emberq.storage")
+
+
+class Stored(NamedTuple):
+    """Where a batch is.
+
+    Of a batch that its producer sent again, this is the last one stored of that producer: the same batch, or one behind
+    it. When that is synced, so is the batch in question.
+    """
+
+    base_offset: int
+    next_offset: int
+    is_repeated: bool
+
+
+class SegmentInfo(NamedTuple):
+    """One segment, for people."""
+
+    path: Path
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+
+
+class Journal:
+    """One topic's folder. Owned by one thread; only sync jobs run in others, and they share nothing with it.
+
+    Invariants between calls: first_offset <= synced_offset <= next_offset; the active segment ends with a whole batch.
+    """
+
+    def __init__(self, directory: Path, config: JournalConfig, recovered: Recovered, *, clock: Clock) -> None:
+        self.report: RecoveryReport = recovered.report
+        """What opening it found and did."""
+        self._directory = directory
+        self._config = config
+        self._clock = clock
+        self._identity = recovered.identity
+        self._segments = Segments(
+            recovered.segments,
+            journal=recovered.identity.uuid,
+            next_offset=recovered.next_offset,
+            interval_bytes=config.index_interval_bytes,
+        )
+        self._reader = JournalReader(self._segments)
+        self._producers = recovered.producers
+        self._durability = Durability(directory, synced_offset=recovered.next_offset)
+        self._closed = False
+
+    @classmethod
+    def open(cls, directory: Path, config: JournalConfig, *, clock: Clock) -> Journal:
+        """Open the journal in `directory`, or make one there. JournalOpenError if that cannot be done."""
+        recovered = recover(directory, config, clock=clock)
+        _log_report(directory, recovered.report)
+        return cls(directory, config, recovered, clock=clock)
+
+    def __repr__(self) -> str:
+        return f"<Journal {self._directory.name!r} {self.first_offset}..{self.next_offset} synced={self.synced_offset}>"
+
+    # -- what it is --------------------------------------------------------------------------------------------
+
+    @property
+    def uuid(self) -> UUID:
+        """Which journal this is; offsets mean nothing in another one."""
+        return self._identity.uuid
+
+    @property
+    def created(self) -> str:
+        """When it was made, as RFC 3339."""
+        return self._identity.created
+
+    @property
+    def first_offset(self) -> int:
+        """The oldest offset that has not been removed."""
+        return self._segments.first.base_offset
+
+    @property
+    def next_offset(self) -> int:
+        """The offset that the next message will get."""
+        return self._segments.next_offset
+
+    @property
+    def synced_offset(self) -> int:
+        """Everything before this offset survives a power failure, as far as anybody can tell."""
+        return self._durability.synced_offset if self._config.fsync else self._segments.next_offset
+
+    @property
+    def failure(self) -> JournalSyncError | None:
+        """Why it takes no more messages; None as long as it does."""
+        return self._durability.failure
+
+    @property
+    def total_bytes(self) -> int:
+        """The size of all segments."""
+        return self._segments.total_bytes
+
+    @property
+    def segments(self) -> list[SegmentInfo]:
+        """All segments, the oldest first."""
+        return [
+            SegmentInfo(segment.path, segment.base_offset, self._segments.end_offset(segment), segment.size_bytes)
+            for segment in self._segments
+        ]
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """The damage that reads have come across."""
+        return list(self._reader.gaps.values())
+
+    # -- appending ---------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        bodies: Bodies,
+        *,
+        timestamp_ns: int,
+        times_ns: Sequence[int] | None = None,
+        due_ns: Sequence[int] | None = None,
+        producer: ProducerSequence | None = None,
+    ) -> Stored:
+        """Store the messages as one batch. JournalWriteError: none of them is stored, and a later append may be.
+
+        `times_ns` and `due_ns` have one value for each message: when it was published, if that differs from message to
+        message, and when it is due (0: at once).
+        """
+        self._refuse_unless_writable()
+        if producer is not None:
+            last = self._producers.stored_already(producer)
+            if last is not None:
+                return Stored(last.base_offset, last.next_offset, is_repeated=True)
+        segments = self._segments
+        base_offset = segments.next_offset
+        batch = encode(
+            bodies,
+            base_offset=base_offset,
+            timestamp_ns=timestamp_ns,
+            seed=segments.seed,
+            times_ns=times_ns,
+            due_ns=due_ns,
+            producer=producer,
+        )
+        active = segments.active
+        if active.size_bytes + batch.length > self._config.segment_bytes and not active.is_empty:
+            self._roll(base_offset)
+            active = segments.active
+        position = active.append(batch)
+        segments.next_offset = next_offset = base_offset + bodies.message_count
+        latest_ns = timestamp_ns if times_ns is None else max(times_ns)
+        segments.index(active).add(offset=base_offset, position=position, timestamp_ns=latest_ns)
+        if producer is not None:
+            self._producers.record(
+                producer.producer_id, LastBatch(producer.sequence, base_offset, bodies.message_count)
+            )
+        return Stored(base_offset, next_offset, is_repeated=False)
+
+    def skip_to(self, offset: int) -> None:
+        """Give no message an offset before this one.
+
+        For a journal that lost its end to a power failure, when somebody is known to have seen more of it: offsets that
+        meant one message must not come to mean another.
+        """
+        if offset <= self.next_offset:
+            return
+        self._refuse_unless_writable()
+        self._roll(offset)
+
+    def producer_state(self, producer_id: bytes) -> LastBatch | None:
+        """The last batch that this producer has stored, if it is remembered."""
+        return self._producers.last(producer_id)
+
+    def _refuse_unless_writable(self) -> None:
+        if self.failure is not None:
+            raise JournalWriteError(f"nothing is stored after a failed sync: {self.failure}") from self.failure
+        if self._closed:
+            raise JournalWriteError("the journal is closed")
+
+    def _roll(self, base_offset: int) -> None:
+        """Seal the active segment and go on with a new one, which begins with `base_offset`."""
+        sealed = self._segments.active
+        if self._config.fsync:
+            self._durability.make_room()
+            self._refuse_unless_writable()
+        header = SegmentHeader(self.uuid, base_offset, self._clock.wall_ns())
+        created = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes)
+        if self._config.fsync:
+            try:
+                self._durability.sealed(sealed)
+            except OSError as error:
+                created.path.unlink(missing_ok=True)
+                raise JournalWriteError(os_error_text("open", sealed.path, error)) from error
+        self._save_summary()
+        self._segments.add(created)
+        self._segments.next_offset = base_offset
+        self._save_summary()  # who the producers are must be known without the sealed segments, which may go
+
+    def _save_summary(self) -> None:
+        """Write the .idx file of the active segment."""
+        active, segments = self._segments.active, self._segments
+        summary = Summary(
+            active.base_offset,
+            segments.next_offset,
+            active.size_bytes,
+            segments.index(active),
+            list(self._producers.items()),
+        )
+        save_summary(active, summary, journal=self.uuid)
+
+    # -- syncing -----------------------------------------------------------------------------------------------
+
+    def begin_sync(self) -> SyncJob | None:
+        """A job that brings everything appended so far to the disk; None if nothing is to be done (any more).
+
+        One job at a time: the next begins when this one's end has been told to `finish_sync`.
+        """
+        if not self._config.fsync:
+            return None
+        return self._durability.begin(self._segments.active, next_offset=self.next_offset)
+
+    def finish_sync(self, job: SyncJob) -> None:
+        """A job has run: what it covered is on the disk, or `failure` is set for good. To say so twice does no harm."""
+        self._durability.finish(job)
+
+    def sync(self) -> None:
+        """Return when everything is on the disk. JournalSyncError if it may not be."""
+        self._durability.end_running_job()
+        job = self.begin_sync()
+        if job is not None:
+            job.run()
+            self.finish_sync(job)
+        if self.failure is not None:
+            raise self.failure
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, *, max_bytes: int) -> Chunk:
+        """The batches from the one that holds `offset` on: at least one, then as many as fit into `max_bytes`.
+
+        Also what is not synced yet. JournalError if a file cannot be read at all.
+        """
+        with _as_journal_error("read", self._directory):
+            return self._reader.read(offset, max_bytes=max_bytes)
+
+    def locate(self, offset: int, *, max_bytes: int) -> Extent | None:
+        """Where the batches from the one that holds `offset` on lie in a file, for those who send it as it is.
+
+        Only what is synced, and from one segment; at least one batch, then as many as fit into `max_bytes`. None if
+        there is none yet. JournalError if a file cannot be read at all.
+        """
+        with _as_journal_error("read", self._directory):
+            return self._reader.locate(offset, max_bytes=max_bytes, end_offset=self.synced_offset)
+
+    def offset_at(self, time_ns: int) -> int:
+        """The first offset that was published at or after `time_ns`; `next_offset` if none was."""
+        with _as_journal_error("read", self._directory):
+            return self._reader.offset_at(time_ns)
+
+    # -- retention ---------------------------------------------------------------------------------------------
+
+    def trim(self, *, before_offset: int, now_ns: int) -> int:
+        """Remove segments that are too old or too many; return how many bytes that freed.
+
+        Never one that holds `before_offset` or anything behind it, which is the lowest offset somebody has still to
+        read. An active segment in which everything is too old is sealed first, so that it can go too.
+        """
+        segments, config = self._segments, self._config
+        before_offset = min(before_offset, self.synced_offset)
+        is_read = before_offset >= self.next_offset and self.failure is None and not self._closed
+        if is_read and is_too_old(segments.active, segments, config=config, now_ns=now_ns):
+            self._roll(self.next_offset)
+        with _as_journal_error("read", self._directory):
+            oldest = removable(segments, config=config, before_offset=before_offset, now_ns=now_ns)
+        return remove(oldest, segments, directory=self._directory)
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def release_files(self) -> None:
+        """Let go of descriptors and indexes; they are opened again when needed. For topics that are quiet."""
+        self._segments.close_sealed()
+        if self.synced_offset == self.next_offset:
+            self._segments.active.close()
+
+    def close(self) -> None:
+        """Bring everything to the disk and let go of the files. JournalSyncError if that fails."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self.sync()
+            self._save_summary()
+        finally:
+            self._let_go()
+
+    def delete(self) -> None:
+        """Let go of the files and remove the folder with everything in it. OSError if that fails."""
+        self._closed = True
+        self._durability.end_running_job()
+        self._let_go()
+        shutil.rmtree(self._directory)
+        sync_directory(self._directory.parent)
+
+    def _let_go(self) -> None:
+        self._segments.close_sealed()
+        self._segments.active.close()
+        self._durability.let_go()
+
+
+@contextmanager
+def _as_journal_error(operation: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise JournalError(os_error_text(operation, path, error)) from error
+
+
+def _log_report(directory: Path, report: RecoveryReport) -> None:
+    for repair in report.repairs:
+        log.warning("journal %s: %s", directory, repair)
+    if report.cut_bytes:
+        log.warning("journal %s: cut off a torn tail of %d bytes", directory, report.cut_bytes)
+    for damage in report.damage:
+        log.error("journal %s: %s", directory, damage)

@@ -1,0 +1,212 @@
+"""Reading a journal: batches for channels, stretches of file for those who want the bytes as they lie, moments.
+
+Readers come back for what follows the batch they had last, so the places where reads ended are remembered for a while
+and a sequential reader costs no search. Anybody else goes by the index of the segment and from there by batch headers.
+
+What is damaged is never passed over silently: it is logged once, counted, and handed to the caller as a `Gap`. A file
+that cannot be read at all is something else, and an OSError.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+from emberq.storage.journal.batch import JournalBatch
+from emberq.storage.journal.index import Place
+from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan
+from emberq.storage.journal.segment import Segment
+from emberq.storage.journal.segments import Segments
+
+log = logging.getLogger("emberq.storage")
+
+MAX_REMEMBERED_PLACES = 256
+"""More channels than that on one topic, each far behind the others, search for their place at each read."""
+MAX_REMEMBERED_GAPS = 1024
+"""A disk that is damaged in more places than that says so again in the log."""
+
+
+class Gap(NamedTuple):
+    """Offsets from `first_offset` up to, not including, `next_offset` that cannot be read."""
+
+    first_offset: int
+    next_offset: int
+    reason: str
+
+
+class Chunk(NamedTuple):
+    """What one read gave. Ask for `next_offset` next."""
+
+    batches: list[JournalBatch]
+    """In order. The first one holds the offset asked for and may begin before it."""
+    next_offset: int
+    """Larger than the offset asked for, except at the end of the journal."""
+    gaps: list[Gap]
+    """What is missing between the offset asked for and `next_offset`."""
+
+
+class Extent(NamedTuple):
+    """A stretch of a segment's file that holds whole batches and nothing else."""
+
+    path: Path
+    position: int
+    length: int
+    base_offset: int
+    """The first batch begins with this offset; if it is behind the one asked for, what lies between is lost."""
+    next_offset: int
+
+
+class JournalReader:
+    """Reads from the segments of one journal, which stay the journal's."""
+
+    def __init__(self, segments: Segments) -> None:
+        self.gaps: dict[int, Gap] = {}
+        """The damage that reads came across, by first offset."""
+        self._segments = segments
+        self._places: dict[int, tuple[Segment, Place]] = {}  # where reads ended, by offset; the oldest first
+
+    def read(self, offset: int, *, max_bytes: int) -> Chunk:
+        """The batches from the one that holds `offset` on: at least one, then as many as fit into `max_bytes`."""
+        segments = self._segments
+        if offset >= segments.next_offset:
+            return Chunk([], offset, [])
+        gaps: list[Gap] = []
+        first_offset = segments.first.base_offset
+        if offset < first_offset:
+            gaps.append(Gap(offset, first_offset, "removed by retention"))
+            offset = first_offset
+        segment = segments.holding(offset)
+        scan = self._scan_from(segment, offset, block_bytes=max_bytes)
+        batches: list[JournalBatch] = []
+        while not batches or scan.next_is_loaded():
+            found = scan.next()
+            if found is None:
+                break
+            if isinstance(found, Damage):
+                self._note(found, gaps, offset=offset)
+            elif found.next_offset > offset:
+                batches.append(found)
+        next_offset = self._end_of_read(scan, segment, gaps, offset=offset)
+        return Chunk(batches, next_offset, gaps)
+
+    def locate(self, offset: int, *, max_bytes: int, end_offset: int) -> Extent | None:
+        """Where in which file the batches from the one that holds `offset` on lie: whole batches of one segment that
+        end at or before `end_offset`; at least one, then as many as fit into `max_bytes`. None: there are none.
+
+        Only the first batch is checked. Whoever finds damage behind it asks again for the offset where it began.
+        """
+        offset = max(offset, self._segments.first.base_offset)
+        while offset < end_offset:
+            segment = self._segments.holding(offset)
+            scan = self._scan_from(segment, offset, block_bytes=BLOCK_BYTES)
+            first = self._first_good(scan, offset=offset)
+            if first is not None:
+                start = scan.position - first.length
+                if first.next_offset > end_offset:
+                    return None
+                self._pass_within(scan, segment, end_position=start + max_bytes, end_offset=end_offset)
+                self._remember(segment, Place(scan.offset, scan.position))
+                return Extent(segment.path, start, scan.position - start, first.base_offset, scan.offset)
+            offset = self._segments.end_offset(segment)
+        return None
+
+    def offset_at(self, time_ns: int) -> int:
+        """The first offset that was published at or after `time_ns`; the end of the journal if none was."""
+        segments = self._segments
+        for segment in segments:
+            if segments.latest_ns(segment) >= time_ns:
+                found = self._offset_within(segment, time_ns)
+                if found is not None:
+                    return found
+        return segments.next_offset
+
+    # -- scanning ----------------------------------------------------------------------------------------------
+
+    def _scan_from(self, segment: Segment, offset: int, *, block_bytes: int) -> Scan:
+        """A scan that stands at the batch that holds `offset`, or before damage that hides it."""
+        remembered = self._places.get(offset)
+        if remembered is not None and remembered[0] is segment:
+            return self._scan(segment, remembered[1], block_bytes=block_bytes)
+        place = self._segments.index(segment).before_offset(offset)
+        scan = self._scan(segment, place, block_bytes=block_bytes)
+        scan.pass_before(offset)
+        return scan
+
+    def _scan(self, segment: Segment, place: Place | None, *, block_bytes: int) -> Scan:
+        segments = self._segments
+        return Scan(
+            segments.opened(segment).descriptor(),
+            seed=segments.seed,
+            start=place or segment.start,
+            end_position=segment.size_bytes,
+            end_offset=segments.end_offset(segment),
+            block_bytes=block_bytes,
+        )
+
+    def _first_good(self, scan: Scan, *, offset: int) -> JournalBatch | None:
+        """The first batch of the scan that reaches beyond `offset`."""
+        gaps: list[Gap] = []
+        while (found := scan.next()) is not None:
+            if isinstance(found, Damage):
+                self._note(found, gaps, offset=offset)
+            elif found.next_offset > offset:
+                return found
+        return None
+
+    def _pass_within(self, scan: Scan, segment: Segment, *, end_position: int, end_offset: int) -> None:
+        """Move the scan on by whole batches, up to both ends; most of the way by the index."""
+        place = self._segments.index(segment).before_position(end_position)
+        if place is not None and place.position > scan.position and place.offset <= end_offset:
+            scan.position, scan.offset = place.position, place.offset
+        while (header := scan.next_header()) is not None:
+            if scan.position + header.length > end_position or header.next_offset > end_offset:
+                break
+            scan.pass_header(header)
+
+    def _offset_within(self, segment: Segment, time_ns: int) -> int | None:
+        place = self._segments.index(segment).before_time(time_ns)
+        scan = self._scan(segment, place, block_bytes=BLOCK_BYTES)
+        while (found := scan.next()) is not None:
+            if not isinstance(found, Damage) and found.timestamp_ns >= time_ns:
+                return found.base_offset + _first_index_at(found, time_ns)
+        return None
+
+    # -- bookkeeping -------------------------------------------------------------------------------------------
+
+    def _end_of_read(self, scan: Scan, segment: Segment, gaps: list[Gap], *, offset: int) -> int:
+        """Where the caller goes on: behind the last batch, or with the next segment if this one is at its end."""
+        if scan.position < segment.size_bytes:
+            self._remember(segment, Place(scan.offset, scan.position))
+            return scan.offset
+        end_offset = self._segments.end_offset(segment)
+        if scan.offset < end_offset:
+            rest = Damage(scan.position, scan.position, scan.offset, end_offset, "no batch holds these offsets")
+            self._note(rest, gaps, offset=offset)
+        elif segment is self._segments.active:
+            self._remember(segment, Place(scan.offset, scan.position))
+        return end_offset
+
+    def _note(self, damage: Damage, gaps: list[Gap], *, offset: int) -> None:
+        """Make the damage known: to the caller as far as it concerns what was asked for, and once to everybody."""
+        if damage.first_offset == damage.next_offset:
+            return
+        if damage.next_offset > offset:
+            gaps.append(Gap(max(damage.first_offset, offset), damage.next_offset, damage.reason))
+        if damage.first_offset in self.gaps:
+            return
+        if len(self.gaps) < MAX_REMEMBERED_GAPS:
+            self.gaps[damage.first_offset] = Gap(damage.first_offset, damage.next_offset, damage.reason)
+        log.error("journal %s: %s", self._segments.journal, damage)
+
+    def _remember(self, segment: Segment, place: Place) -> None:
+        self._places.pop(place.offset, None)
+        self._places[place.offset] = (segment, place)
+        if len(self._places) > MAX_REMEMBERED_PLACES:
+            del self._places[next(iter(self._places))]
+
+
+def _first_index_at(batch: JournalBatch, time_ns: int) -> int:
+    """Which message of the batch is the first that was published at or after `time_ns`."""
+    times_ns = batch.times_ns if batch.times_ns is not None else ()
+    return next((index for index, published_ns in enumerate(times_ns) if published_ns >= time_ns), 0)

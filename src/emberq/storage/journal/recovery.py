@@ -1,0 +1,244 @@
+"""Opening a journal: which one it is, what is in it, and what a crash left undone.
+
+Only the last segment can have been written to when the process or the machine died, so only that one is read, and of it
+only what its .idx file does not cover. What lies behind its last good batch is a batch that was being written: nobody
+was told that it is stored, and it is cut off. Damage with a good batch behind it is no torn write; it stays where it is
+and is reported, and readers find the gap.
+
+A last file that is no segment of this journal is set aside as `.bad`, never deleted. Leftovers of files that were being
+replaced are removed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from emberq.base.clock import Clock
+from emberq.storage.atomic import sync_directory
+from emberq.storage.errors import os_error_text
+from emberq.storage.journal import identity as identity_file
+from emberq.storage.journal.batch import seed_of
+from emberq.storage.journal.config import JournalConfig
+from emberq.storage.journal.error import JournalError, JournalOpenError
+from emberq.storage.journal.identity import Identity, identity_now
+from emberq.storage.journal.index import Place, SparseIndex
+from emberq.storage.journal.producer import ProducerTable
+from emberq.storage.journal.scan import Damage, Scan
+from emberq.storage.journal.segment import (
+    MAX_AT_RISK_SEGMENTS,
+    SEGMENT_HEADER_BYTES,
+    Segment,
+    SegmentHeader,
+    base_offsets,
+    create_segment,
+    log_path,
+    read_header,
+)
+from emberq.storage.journal.summary import Summary, load_summary, note_batch, save_summary, summarize
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a journal found and did. All is well when it is empty."""
+
+    cut_bytes: int = 0
+    """The size of the torn tail that was cut off the last segment."""
+    damage: list[Damage] = field(default_factory=list)
+    """Damage in the middle of the part of the last segment that was read."""
+    repairs: list[str] = field(default_factory=list)
+    """Everything else, in words for the log."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What a journal starts with."""
+
+    identity: Identity
+    segments: list[Segment]
+    next_offset: int
+    producers: ProducerTable
+    report: RecoveryReport
+
+
+def recover(directory: Path, config: JournalConfig, *, clock: Clock) -> Recovered:
+    """Open or make the journal in `directory`. JournalOpenError if that cannot be done."""
+    if sys.byteorder != "little":
+        raise JournalOpenError("journals are little-endian and used in place; this machine is not")
+    try:
+        return _Recovery(directory, config, clock=clock).run()
+    except OSError as error:
+        raise JournalOpenError(os_error_text("open", directory, error)) from error
+    except JournalOpenError:
+        raise
+    except JournalError as error:
+        raise JournalOpenError(str(error)) from error
+
+
+class _Recovery:
+    """The steps of opening one journal."""
+
+    def __init__(self, directory: Path, config: JournalConfig, *, clock: Clock) -> None:
+        self._directory = directory
+        self._config = config
+        self._clock = clock
+        self._report = RecoveryReport()
+
+    def run(self) -> Recovered:
+        self._make_directory()
+        bases = base_offsets(self._directory)
+        identity = self._identity(bases)
+        segments = [self._segment(base) for base in bases]
+        if not segments:
+            segments.append(self._new_segment(identity.uuid, base_offset=0))
+        producers = ProducerTable(max_producers=self._config.max_producers)
+        active, next_offset = self._open_last(segments[:-1], segments[-1], producers, journal=identity.uuid)
+        return Recovered(identity, [*segments[:-1], active], next_offset, producers, self._report)
+
+    # -- the folder --------------------------------------------------------------------------------------------
+
+    def _make_directory(self) -> None:
+        if not self._directory.is_dir():
+            self._directory.mkdir()
+            sync_directory(self._directory.parent)
+        for leftover in self._directory.glob("*.tmp"):
+            leftover.unlink()
+
+    def _identity(self, bases: list[int]) -> Identity:
+        """What journal.json says; a new file if there is none, with the uuid of the segments if there are any."""
+        found = identity_file.load(self._directory)
+        if found is not None:
+            return found
+        headers = (read_header(log_path(self._directory, base)) for base in bases)
+        known = next((header for header in headers if header is not None), None)
+        if bases and known is None:
+            raise JournalOpenError(f"{self._directory} holds segments, but nothing in it tells of which journal")
+        if known is not None:
+            self._report.repairs.append(f"{identity_file.FILE_NAME} was missing or damaged and is made anew")
+        made = identity_now(known.journal if known else uuid4(), now_ns=self._clock.wall_ns())
+        identity_file.save(self._directory, made)
+        sync_directory(self._directory)
+        return made
+
+    def _segment(self, base_offset: int) -> Segment:
+        path = log_path(self._directory, base_offset)
+        return Segment(path, base_offset=base_offset, size_bytes=path.stat().st_size)
+
+    def _new_segment(self, journal: UUID, *, base_offset: int) -> Segment:
+        header = SegmentHeader(journal, base_offset, self._clock.wall_ns())
+        segment = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes)
+        os.fsync(segment.descriptor())
+        sync_directory(self._directory)
+        return segment
+
+    # -- the last segment --------------------------------------------------------------------------------------
+
+    def _open_last(
+        self, sealed: list[Segment], last: Segment, producers: ProducerTable, *, journal: UUID
+    ) -> tuple[Segment, int]:
+        """The active segment, cut to whole batches, and the offset behind it."""
+        header = read_header(last.path)
+        known = load_summary(last, journal=journal, interval_bytes=self._config.index_interval_bytes)
+        if known is not None and known.producers is not None:
+            start = Place(known.next_offset, known.covered_bytes)
+            last.index = known.sparse_index
+            _load(producers, known)
+        else:
+            last.summary_path.unlink(missing_ok=True)  # else it might seem right again when the segment has grown
+            start = last.start
+            last.index = SparseIndex(interval_bytes=self._config.index_interval_bytes)
+            self._producers_behind(sealed, producers, journal=journal)
+        found_bytes = last.size_bytes
+        next_offset = self._walk(last, last.index, producers, start=start, seed=seed_of(journal))
+        if header is None or (header.journal, header.base_offset) != (journal, last.base_offset):
+            if last.is_empty:
+                return self._replace(last, journal=journal, found_bytes=found_bytes), last.base_offset
+            self._rewrite_header(last, journal=journal)
+        self._cut(last, found_bytes=found_bytes)
+        if self._config.fsync and found_bytes != start.position:
+            self._sync([*sealed[-MAX_AT_RISK_SEGMENTS:], last])
+        return last, next_offset
+
+    def _sync(self, segments: list[Segment]) -> None:
+        """After a crash of the process alone, the operating system may still hold what was not synced."""
+        for segment in segments:
+            os.fdatasync(segment.descriptor())
+            segment.close()
+        sync_directory(self._directory)
+
+    def _walk(self, last: Segment, index: SparseIndex, producers: ProducerTable, *, start: Place, seed: int) -> int:
+        """Take note of all batches; end the segment behind the last one and return the offset behind it."""
+        scan = Scan(last.descriptor(), seed=seed, start=start, end_position=last.size_bytes)
+        damage: list[Damage] = []
+        last.size_bytes = start.position
+        next_offset = start.offset
+        for found in scan:
+            if isinstance(found, Damage):
+                damage.append(found)
+                continue
+            note_batch(found, position=scan.position - found.length, index=index, producers=producers)
+            last.size_bytes, next_offset = scan.position, scan.offset
+        self._report.damage = [part for part in damage if part.end <= last.size_bytes]
+        return next_offset
+
+    def _cut(self, last: Segment, *, found_bytes: int) -> None:
+        if last.size_bytes == found_bytes:
+            return
+        self._report.cut_bytes = found_bytes - last.size_bytes
+        os.ftruncate(last.descriptor(), last.size_bytes)
+
+    def _rewrite_header(self, last: Segment, *, journal: UUID) -> None:
+        """The name and the batches say whose segment it is; so its header can be mended."""
+        content = SegmentHeader(journal, last.base_offset, self._clock.wall_ns()).to_bytes()
+        os.pwrite(last.descriptor(), content, 0)
+        os.fdatasync(last.descriptor())
+        self._report.repairs.append(f"the header of {last.path.name} was damaged and is written anew")
+
+    def _replace(self, last: Segment, *, journal: UUID, found_bytes: int) -> Segment:
+        """A file in the last segment's place that holds nothing of this journal makes way for a new one."""
+        last.close()
+        if found_bytes <= SEGMENT_HEADER_BYTES:
+            last.path.unlink()
+            self._report.repairs.append(f"{last.path.name} had just been begun and is made anew")
+        else:
+            last.path.rename(_free_name(last.path.with_suffix(".bad")))
+            self._report.repairs.append(f"{last.path.name} is no segment of this journal and is set aside")
+        last.summary_path.unlink(missing_ok=True)
+        return self._new_segment(journal, base_offset=last.base_offset)
+
+    # -- producers ---------------------------------------------------------------------------------------------
+
+    def _producers_behind(self, sealed: list[Segment], producers: ProducerTable, *, journal: UUID) -> None:
+        """Fill the table with what it was at the end of the sealed segments: from the newest .idx file that knows the
+        producers, and from the segments behind it, whose own files are then made anew."""
+        interval_bytes = self._config.index_interval_bytes
+        unknown: list[Segment] = []
+        for segment in reversed(sealed):
+            known = load_summary(segment, journal=journal, interval_bytes=interval_bytes)
+            if known is not None and known.producers is not None and known.covered_bytes == segment.size_bytes:
+                _load(producers, known)
+                break
+            unknown.append(segment)
+        for segment in reversed(unknown):
+            made = summarize(segment, seed=seed_of(journal), interval_bytes=interval_bytes, producers=producers)
+            save_summary(segment, made, journal=journal)
+            segment.close()
+            self._report.repairs.append(f"{segment.summary_path.name} was missing or damaged and is made anew")
+
+
+def _load(producers: ProducerTable, summary: Summary) -> None:
+    for producer_id, last in summary.producers or ():
+        producers.record(producer_id, last)
+
+
+def _free_name(path: Path) -> Path:
+    """The path, or if a file has that name already, one with a number behind it."""
+    number = 0
+    free = path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}.{number}")
+    return free

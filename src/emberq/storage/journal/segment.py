@@ -1,0 +1,198 @@
+"""One file of a journal: a header, then batches back to back.
+
+    <base offset, 20 digits>.log    the batches from that offset on
+    <base offset, 20 digits>.idx    what is worth knowing about them (see summary)
+    <base offset, 20 digits>.bad    a file with that name which was not a segment of this journal, set aside
+
+    0   magic "EMBERQJL"       8   crc32 of all that follows in the header, not seeded      12  version: uint32
+    16  uuid of the journal    32  base offset: int64   40  when the file was made: int64, nanoseconds
+    48  zeros, 16 bytes        64  the first batch
+
+The last segment of a journal is the active one, to which batches are appended; all others are sealed and never change.
+A batch is written by one system call at a known position. When that fails half-way the file is cut back, and as long as
+it cannot be cut back nothing more is written to it: there is never a torn batch with a good one behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+from zlib import crc32
+
+from emberq.storage.atomic import FILE_MODE, write_fully
+from emberq.storage.errors import os_error_text
+from emberq.storage.journal.batch import EncodedBatch
+from emberq.storage.journal.error import JournalOpenError, JournalWriteError
+from emberq.storage.journal.index import Place, SparseIndex
+
+MAGIC = b"EMBERQJL"
+VERSION = 1
+SEGMENT_HEADER_BYTES = 64
+MAX_UNSYNCED_SEGMENTS = 4
+"""A writer that seals segments faster than the disk syncs them waits for the disk when so many are not synced yet."""
+MAX_AT_RISK_SEGMENTS = 2 * MAX_UNSYNCED_SEGMENTS + 1
+"""Sealed segments that a crash may leave unsynced: those that wait, and those of the sync that runs."""
+
+_PREFIX = struct.Struct("<8sI")
+_REST = struct.Struct("<I16sqq16x")
+_NAME = re.compile(r"(\d{20})\.log")
+
+
+class SegmentHeader(NamedTuple):
+    """Whose segment a file is."""
+
+    journal: UUID
+    base_offset: int
+    created_ns: int
+
+    def to_bytes(self) -> bytes:
+        """The first 64 bytes of the file."""
+        rest = _REST.pack(VERSION, self.journal.bytes, self.base_offset, self.created_ns)
+        return _PREFIX.pack(MAGIC, crc32(rest)) + rest
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> SegmentHeader | None:
+        """What the header says; None if it is damaged. JournalOpenError for a version of the future."""
+        if len(content) < SEGMENT_HEADER_BYTES:
+            return None
+        magic, crc = _PREFIX.unpack_from(content)
+        if magic != MAGIC or crc != crc32(content[_PREFIX.size : SEGMENT_HEADER_BYTES]):
+            return None
+        version, journal, base_offset, created_ns = _REST.unpack_from(content, _PREFIX.size)
+        if version != VERSION:
+            raise JournalOpenError(f"a segment of version {version}, this version reads {VERSION}")
+        return cls(UUID(bytes=journal), base_offset, created_ns)
+
+
+def log_path(directory: Path, base_offset: int) -> Path:
+    """The file of the segment with this base offset."""
+    return directory / f"{base_offset:020d}.log"
+
+
+def base_offsets(directory: Path) -> list[int]:
+    """The base offsets of all segments in a folder, in order."""
+    with os.scandir(directory) as entries:
+        matches = [_NAME.fullmatch(entry.name) for entry in entries]
+    return sorted(int(match[1]) for match in matches if match is not None)
+
+
+def read_header(path: Path) -> SegmentHeader | None:
+    """The header of the file at `path`; None if it is damaged or missing."""
+    try:
+        with path.open("rb") as file:
+            return SegmentHeader.from_bytes(file.read(SEGMENT_HEADER_BYTES))
+    except FileNotFoundError:
+        return None
+
+
+class Segment:
+    """One segment. Owned by its journal, which says when to open and when to close it."""
+
+    __slots__ = (
+        "_fd",
+        "_needs_cut",
+        "_open_flags",
+        "base_offset",
+        "index",
+        "latest_ns",
+        "path",
+        "size_bytes",
+        "summary_path",
+    )
+
+    def __init__(self, path: Path, *, base_offset: int, size_bytes: int, read_only: bool = False) -> None:
+        self.path = path
+        self.summary_path = path.with_suffix(".idx")
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes
+        """How much of the file holds the header and whole batches."""
+        self.index: SparseIndex | None = None
+        """None: not loaded."""
+        self.latest_ns: int | None = None
+        """The latest publish time in it; None: not known yet, or still changing."""
+        self._open_flags = os.O_RDONLY if read_only else os.O_RDWR
+        self._fd: int | None = None
+        self._needs_cut = False  # whether a failed write may have left something behind `size_bytes`
+
+    def __repr__(self) -> str:
+        return f"<Segment {self.path.name}, {self.size_bytes} bytes>"
+
+    @property
+    def start(self) -> Place:
+        """Where its first batch begins."""
+        return Place(self.base_offset, SEGMENT_HEADER_BYTES)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds no batch."""
+        return self.size_bytes <= SEGMENT_HEADER_BYTES
+
+    def descriptor(self) -> int:
+        """The file, opened when needed; for reading by anyone, for writing by `append` alone."""
+        if self._fd is None:
+            self._fd = os.open(self.path, self._open_flags)
+        return self._fd
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def append(self, batch: EncodedBatch) -> int:
+        """Write the batch at the end; return where it begins. JournalWriteError: nothing of it is there."""
+        position = self.size_bytes
+        try:
+            fd = self.descriptor()
+            if self._needs_cut:
+                os.ftruncate(fd, position)
+                self._needs_cut = False
+            written = os.pwritev(fd, batch.parts, position)
+            if written != batch.length:
+                self._write_rest(fd, batch, written=written)
+        except OSError as error:
+            self.cut_back()
+            raise JournalWriteError(os_error_text("write", self.path, error)) from error
+        self.size_bytes = position + batch.length
+        return position
+
+    def cut_back(self) -> None:
+        """Remove whatever a failed write left; if even that fails, the next append tries again first."""
+        self._needs_cut = True
+        try:
+            os.ftruncate(self.descriptor(), self.size_bytes)
+        except OSError:
+            return
+        self._needs_cut = False
+
+    def _write_rest(self, fd: int, batch: EncodedBatch, *, written: int) -> None:
+        """The system took only a part; usually the disk is full, and this attempt says so."""
+        rest = memoryview(b"".join(batch.parts))[written:]
+        _, error = write_fully(fd, rest, position=self.size_bytes + written)
+        if error is not None:
+            raise error
+
+
+def create_segment(directory: Path, header: SegmentHeader, *, interval_bytes: int) -> Segment:
+    """A new, empty segment; the folder is the caller's to sync. JournalWriteError: there is no such file."""
+    path = log_path(directory, header.base_offset)
+    segment = Segment(path, base_offset=header.base_offset, size_bytes=SEGMENT_HEADER_BYTES)
+    segment.index = SparseIndex(interval_bytes=interval_bytes)
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        try:
+            _, error = write_fully(fd, header.to_bytes(), position=0)
+            if error is not None:
+                raise error
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise JournalWriteError(os_error_text("create", path, error)) from error
+    return segment

@@ -1,0 +1,171 @@
+"""The .idx file of a segment: what one would otherwise have to read the whole segment for.
+
+    0   magic "EMBERQIX"       8   crc32 of all that follows, seeded as those of batches    12  version: uint32
+    16  uuid of the journal    32  base offset: int64   40  next offset: int64
+    48  bytes of the segment that this file speaks of: int64
+    56  latest publish time in them: int64
+    64  count of index entries: uint32                  68  count of producers: int32, -1 = not known
+    72  offsets, then positions, then times of the entries: int64 each (see index)
+    ..  ids of the producers: 16 bytes each, the one that was silent longest first
+    ..  sequences, then base offsets, then counts of their last batches: int64 each
+
+It is written when the segment begins, when it is sealed, and when the journal is closed. A segment only grows, so what
+the file says of its beginning stays true: after a clean stop nothing is left to read. It is not fsynced, because it can
+be made anew: when it is missing, or damaged, or says more than the segment holds.
+
+A file that was made anew just to find an offset does not know the producers, for whom earlier segments matter too.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from array import array
+from contextlib import suppress
+from typing import NamedTuple
+from uuid import UUID
+from zlib import crc32
+
+from emberq.storage.atomic import FILE_MODE
+from emberq.storage.journal.batch import JournalBatch, seed_of
+from emberq.storage.journal.error import DamagedSummaryError
+from emberq.storage.journal.index import SparseIndex
+from emberq.storage.journal.producer import PRODUCER_ID_BYTES, LastBatch, ProducerTable
+from emberq.storage.journal.scan import END_OF_OFFSETS, Damage, Scan
+from emberq.storage.journal.segment import Segment
+
+log = logging.getLogger("emberq.storage")
+
+MAGIC = b"EMBERQIX"
+VERSION = 1
+
+_PREFIX = struct.Struct("<8sI")
+_HEADER = struct.Struct("<I16sqqqqIi")
+_ENTRY_BYTES = 3 * 8
+_PRODUCER_BYTES = PRODUCER_ID_BYTES + 3 * 8
+_UNKNOWN = -1
+
+Producers = list[tuple[bytes, LastBatch]]
+
+
+class Summary(NamedTuple):
+    """What the file says."""
+
+    base_offset: int
+    next_offset: int
+    covered_bytes: int
+    sparse_index: SparseIndex
+    producers: Producers | None
+
+
+def encode(summary: Summary, *, journal: UUID) -> bytes:
+    """The bytes of the file."""
+    index, producers = summary.sparse_index, summary.producers
+    rows = producers or []
+    content = b"".join(
+        (
+            _HEADER.pack(
+                VERSION,
+                journal.bytes,
+                summary.base_offset,
+                summary.next_offset,
+                summary.covered_bytes,
+                index.latest_ns,
+                len(index.offsets),
+                _UNKNOWN if producers is None else len(producers),
+            ),
+            index.offsets.tobytes(),
+            index.positions.tobytes(),
+            index.times.tobytes(),
+            *(producer_id for producer_id, _ in rows),
+            *(array("q", [last[field] for _, last in rows]).tobytes() for field in range(3)),
+        )
+    )
+    return _PREFIX.pack(MAGIC, crc32(content, seed_of(journal))) + content
+
+
+def decode(content: bytes, *, journal: UUID, interval_bytes: int) -> Summary:
+    """The summary in these bytes. DamagedSummaryError if they are not the summary of a segment of this journal."""
+    if len(content) < _PREFIX.size + _HEADER.size:
+        raise DamagedSummaryError("too short")
+    magic, crc = _PREFIX.unpack_from(content)
+    if magic != MAGIC or crc != crc32(memoryview(content)[_PREFIX.size :], seed_of(journal)):
+        raise DamagedSummaryError("the crc does not fit the contents")
+    version, _, base_offset, next_offset, covered_bytes, latest_ns, entries, producers = _HEADER.unpack_from(
+        content, _PREFIX.size
+    )
+    if version != VERSION:
+        raise DamagedSummaryError(f"version {version}")
+    at = _PREFIX.size + _HEADER.size
+    if len(content) != at + entries * _ENTRY_BYTES + max(producers, 0) * _PRODUCER_BYTES:
+        raise DamagedSummaryError("the length does not fit the contents")
+    index = SparseIndex(interval_bytes=interval_bytes)
+    for column in (index.offsets, index.positions, index.times):
+        column.frombytes(content[at : at + 8 * entries])
+        at += 8 * entries
+    index.latest_ns = latest_ns
+    rows = None if producers == _UNKNOWN else _decode_producers(content[at:], count=producers)
+    return Summary(base_offset, next_offset, covered_bytes, index, rows)
+
+
+def summarize(
+    segment: Segment,
+    *,
+    seed: int,
+    interval_bytes: int,
+    end_offset: int = END_OF_OFFSETS,
+    producers: ProducerTable | None = None,
+) -> Summary:
+    """Read a whole segment for its summary; `producers` as they were before it come out as they are behind it."""
+    index = SparseIndex(interval_bytes=interval_bytes)
+    scan = Scan(
+        segment.descriptor(), seed=seed, start=segment.start, end_position=segment.size_bytes, end_offset=end_offset
+    )
+    for found in scan:
+        if not isinstance(found, Damage):
+            note_batch(found, position=scan.position - found.length, index=index, producers=producers)
+    known = None if producers is None else list(producers.items())
+    return Summary(segment.base_offset, scan.offset, segment.size_bytes, index, known)
+
+
+def note_batch(
+    batch: JournalBatch, *, position: int, index: SparseIndex, producers: ProducerTable | None = None
+) -> None:
+    """Remember of a batch that was found in a segment what its summary will say."""
+    index.add(offset=batch.base_offset, position=position, timestamp_ns=batch.timestamp_ns)
+    if producers is not None and batch.producer is not None:
+        producer_id, sequence = batch.producer
+        producers.record(producer_id, LastBatch(sequence, batch.base_offset, batch.count))
+
+
+def save_summary(segment: Segment, summary: Summary, *, journal: UUID) -> None:
+    """Replace the file; a crash leaves the old one, the new one or a damaged one. A failure is no more than logged."""
+    path = segment.summary_path
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        temporary.touch(FILE_MODE)
+        temporary.write_bytes(encode(summary, journal=journal))
+        temporary.rename(path)
+    except OSError as error:
+        log.warning("%s was not written - %s", path, error)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def load_summary(segment: Segment, *, journal: UUID, interval_bytes: int) -> Summary | None:
+    """The summary of a segment; None if there is none to be trusted."""
+    try:
+        summary = decode(segment.summary_path.read_bytes(), journal=journal, interval_bytes=interval_bytes)
+    except (OSError, DamagedSummaryError):
+        return None
+    if summary.base_offset != segment.base_offset or summary.covered_bytes > segment.size_bytes:
+        return None
+    return summary
+
+
+def _decode_producers(content: bytes, *, count: int) -> Producers:
+    ids = [content[at : at + PRODUCER_ID_BYTES] for at in range(0, count * PRODUCER_ID_BYTES, PRODUCER_ID_BYTES)]
+    numbers = array("q")
+    numbers.frombytes(content[count * PRODUCER_ID_BYTES :])
+    columns = (numbers[field * count : (field + 1) * count] for field in range(3))
+    return list(zip(ids, map(LastBatch, *columns), strict=True))

@@ -1,0 +1,18 @@
+"""Fixtures for the tests of the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.storage.journal.rig import JournalRig
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> Iterator[JournalRig]:
+    """A place for a journal that does not exist yet."""
+    made = JournalRig(tmp_path / "topic")
+    yield made
+    made.close()

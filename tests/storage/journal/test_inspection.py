@@ -1,0 +1,143 @@
+"""Verifying and dumping a journal from outside."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from emberq.storage.journal.batch import Bodies
+from emberq.storage.journal.error import JournalOpenError
+from emberq.storage.journal.inspection import Finding, Progress, Row, Severity, dump, verify
+from emberq.storage.journal.scan import Damage
+from emberq.storage.journal.segment import Segment
+from emberq.storage.journal.summary import load_summary, save_summary
+from tests.storage.journal.rig import START_NS, JournalRig, flip
+
+
+def findings(folder: Path) -> list[Finding]:
+    return [found for found in verify(folder) if isinstance(found, Finding)]
+
+
+def test_a_sound_journal_has_no_findings(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=1000)
+    journals.fill(journal, batches=30)
+    assert findings(journals.folder) == []
+    journal.close()
+    assert list(verify(journals.folder)) == [Progress(journal.total_bytes, journal.total_bytes, 30, 90)]
+
+
+def test_progress_is_shown_on_the_way(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=2 << 20)
+    for _ in range(40):
+        journals.append(journal, b"x" * 100_000)
+    shown = [found for found in verify(journals.folder) if isinstance(found, Progress)]
+    assert len(shown) >= 3
+    assert [step.done_bytes for step in shown] == sorted(step.done_bytes for step in shown)
+    assert shown[-1] == Progress(journal.total_bytes, journal.total_bytes, 40, 40)
+
+
+def test_damage_is_found_with_its_place_and_its_loss(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=1000)
+    journals.fill(journal, batches=30)
+    batch_bytes = journals.segment().stat().st_size // 5
+    flip(journals.segment(), 64 + batch_bytes + 20)
+    flip(journals.index(journal.segments[1].base_offset), 50)
+    (journals.folder / "journal.json").unlink()
+    loss = [found for found in findings(journals.folder) if found.severity is Severity.LOSS]
+    notes = [found for found in findings(journals.folder) if found.severity is Severity.NOTE]
+    assert [(found.path, found.text) for found in loss] == [
+        (journals.segment(), f"{loss[0].text.split(':')[0]}: offsets 3 to 5 are lost")
+    ]
+    assert 64 < loss[0].position <= 64 + batch_bytes
+    assert [found.path.name for found in notes] == ["journal.json", f"{journal.segments[1].base_offset:020d}.idx"]
+
+
+def test_a_torn_tail_is_no_loss(journals: JournalRig) -> None:
+    journal = journals.open()
+    journals.fill(journal, batches=3)
+    with journals.segment().open("ab") as file:
+        file.write(b"EqB1 and no more")
+    (found,) = findings(journals.folder)
+    assert (found.severity, found.position) == (Severity.NOTE, journal.total_bytes)
+    assert found.text.startswith("a torn tail of 16 bytes")
+
+
+def test_what_is_missing_at_the_end_of_a_sealed_segment_is_a_loss(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500)
+    journals.fill(journal, batches=8)
+    second = journal.segments[1].base_offset
+    with journals.segment().open("r+b") as file:
+        file.truncate(journal.segments[0].size_bytes - (journal.segments[0].size_bytes - 64) // (second // 3))
+    found = [found for found in findings(journals.folder) if found.severity is Severity.LOSS]
+    assert [item.text for item in found] == [f"offsets {second - 3} to {second - 1} are in no batch"]
+
+
+def test_a_damaged_header_is_found(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500)
+    journals.fill(journal, batches=8)
+    flip(journals.segment(), 20)
+    assert [found.text for found in findings(journals.folder)] == ["the header is damaged or of another journal"]
+
+
+def test_an_index_that_lies_is_found(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=1000)
+    journals.fill(journal, batches=10)
+    segment = Segment(journals.segment(), base_offset=0, size_bytes=journal.segments[0].size_bytes)
+    sound = load_summary(segment, journal=journal.uuid, interval_bytes=256)
+    assert sound is not None
+    sound.sparse_index.offsets[0] += 1
+    save_summary(segment, sound, journal=journal.uuid)
+    assert [found.text for found in findings(journals.folder)] == ["no batch with offset 1 begins at position 64"]
+
+
+def test_a_folder_without_a_journal_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(JournalOpenError, match="no journal"):
+        list(verify(tmp_path))
+    with pytest.raises(JournalOpenError, match="no folder"):
+        list(dump(tmp_path / "missing"))
+
+
+def test_a_dump_shows_every_message_from_an_offset_on(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=300)
+    journal.append(Bodies.of([b"a", b"b"]), timestamp_ns=START_NS)
+    journal.append(Bodies.of([b"c", b"d"]), timestamp_ns=0, times_ns=[1, 2], due_ns=[0, 9])
+    published = journals.fill(journal, batches=5, count=1)
+    rows = list(dump(journals.folder))
+    assert rows[:4] == [Row(0, START_NS, 0, b"a"), Row(1, START_NS, 0, b"b"), Row(2, 1, 0, b"c"), Row(3, 2, 9, b"d")]
+    assert [row.body for row in rows[4:] if isinstance(row, Row)] == published
+    assert list(dump(journals.folder, offset=3)) == rows[3:]
+    assert list(dump(journals.folder, offset=99)) == []
+
+
+def test_a_dump_shows_damage_in_its_place(journals: JournalRig) -> None:
+    journal = journals.open()
+    for body in (b"a", b"b", b"c"):
+        journals.append(journal, body)
+    flip(journals.segment(), 64 + (journal.total_bytes - 64) // 3)
+    first, second, third = dump(journals.folder)
+    assert isinstance(first, Row)
+    assert isinstance(second, Damage)
+    assert (second.first_offset, second.next_offset) == (1, 2)
+    assert third == Row(2, START_NS, 0, b"c")
+
+
+def test_looking_at_a_journal_changes_nothing_and_needs_no_right_to(
+    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journals.open(segment_bytes=500)
+    journals.fill(journal, batches=10)
+    before = {path: path.read_bytes() for path in journals.folder.iterdir()}
+    opened: list[int] = []
+    os_open = os.open
+
+    def watched(path: Path, flags: int) -> int:
+        opened.append(flags)
+        return os_open(path, flags)
+
+    monkeypatch.setattr(os, "open", watched)
+    assert findings(journals.folder) == []
+    assert len(list(dump(journals.folder))) == 30
+    assert set(opened) == {os.O_RDONLY}
+    assert {path: path.read_bytes() for path in journals.folder.iterdir()} == before

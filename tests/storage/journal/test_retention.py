@@ -1,0 +1,106 @@
+"""Which segments go, and which never do."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from emberq.base.clock import NS_PER_SECOND
+from tests.storage.journal.rig import MANY, START_NS, JournalRig, producer, read_all
+
+
+def test_nothing_goes_that_somebody_has_still_to_read(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=0)
+    published = journals.fill(journal, batches=20)
+    journal.sync()
+    second = journal.segments[1].base_offset
+    assert journal.trim(before_offset=second - 1, now_ns=START_NS) == 0
+    freed = journal.trim(before_offset=second, now_ns=START_NS)
+    assert freed > 0
+    assert journal.first_offset == second
+    assert read_all(journal, offset=second) == (published[second:], [])
+
+
+def test_nothing_goes_that_is_not_synced(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=0)
+    journals.fill(journal, batches=20)
+    assert journal.trim(before_offset=60, now_ns=START_NS) == 0
+
+
+def test_the_oldest_segments_go_until_the_size_is_right(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=1500)
+    journals.fill(journal, batches=30)
+    journal.sync()
+    before = journal.total_bytes
+    freed = journal.trim(before_offset=90, now_ns=START_NS)
+    assert before - freed == journal.total_bytes <= 1500
+    assert journal.total_bytes + 500 > 1500
+    assert journals.segments() == [info.path for info in journal.segments]
+    assert {path.stem for path in journals.folder.glob("*.idx")} <= {path.stem for path in journals.segments()}
+
+
+def test_segments_go_when_their_newest_message_is_too_old(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500, retention_ns=10 * NS_PER_SECOND)
+    journals.fill(journal, batches=20)
+    journal.sync()
+    assert journal.trim(before_offset=60, now_ns=START_NS + 5 * NS_PER_SECOND) == 0
+    again = journals.open(segment_bytes=500, retention_ns=10 * NS_PER_SECOND)
+    again.trim(before_offset=60, now_ns=START_NS + 20 * NS_PER_SECOND)
+    # The message with offset 30 was published after 10 seconds: it is kept, and whatever shares its segment.
+    assert again.segments[0].base_offset <= 30 < again.segments[0].next_offset
+
+
+def test_a_journal_in_which_everything_is_too_old_becomes_empty_and_goes_on(journals: JournalRig) -> None:
+    journal = journals.open(retention_ns=10 * NS_PER_SECOND)
+    journals.fill(journal, batches=3)
+    journal.sync()
+    assert journal.trim(before_offset=8, now_ns=START_NS + 100 * NS_PER_SECOND) == 0
+    assert journal.trim(before_offset=9, now_ns=START_NS + 100 * NS_PER_SECOND) > 0
+    assert journal.first_offset == journal.next_offset == 9
+    assert journal.trim(before_offset=9, now_ns=START_NS + 900 * NS_PER_SECOND) == 0
+    for opened in (journal, journals.open()):
+        assert opened.read(9, max_bytes=MANY) == ([], 9, [])
+        assert opened.next_offset == 9
+    assert journals.append(opened, b"x").base_offset == 9
+
+
+def test_without_limits_everything_stays(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500)
+    journals.fill(journal, batches=20)
+    journal.sync()
+    assert journal.trim(before_offset=60, now_ns=1 << 62) == 0
+
+
+def test_the_producers_of_removed_segments_are_remembered(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=0)
+    journals.append(journal, b"a", by=producer(b"p", 4))
+    journals.fill(journal, batches=20)
+    journal.sync()
+    journal.trim(before_offset=61, now_ns=START_NS)
+    assert journal.first_offset > 0
+    assert journals.append(journals.open(segment_bytes=500), b"a", by=producer(b"p", 4)).is_repeated
+
+
+def test_files_that_cannot_be_removed_stay_part_of_the_journal(
+    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=0)
+    published = journals.fill(journal, batches=20)
+    journal.sync()
+
+    def refuses(path: object, **options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as stubborn:
+        stubborn.setattr(os, "unlink", refuses)
+        assert journal.trim(before_offset=60, now_ns=START_NS) == 0
+    assert read_all(journal) == (published, [])
+
+
+def test_a_journal_that_takes_nothing_more_is_not_rolled(journals: JournalRig) -> None:
+    journal = journals.open(retention_ns=1)
+    journals.append(journal, b"a")
+    journal.close()
+    assert journal.trim(before_offset=1, now_ns=1 << 62) == 0
+    assert journals.segments() == [journals.segment(0)]

@@ -1,0 +1,64 @@
+"""A segment's header and name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from emberq.storage.journal.batch import EncodedBatch
+from emberq.storage.journal.error import JournalWriteError
+from emberq.storage.journal.segment import (
+    Segment,
+    SegmentHeader,
+    base_offsets,
+    create_segment,
+    log_path,
+    read_header,
+)
+
+HEADER = SegmentHeader(UUID(int=3), 500, 1234)
+
+
+def test_a_header_is_what_was_written() -> None:
+    content = HEADER.to_bytes()
+    assert len(content) == 64
+    assert SegmentHeader.from_bytes(content) == HEADER
+
+
+def test_every_flipped_bit_and_every_truncation_of_a_header_is_detected() -> None:
+    content = HEADER.to_bytes()
+    for position in range(64):
+        for bit in range(8):
+            flipped = bytearray(content)
+            flipped[position] ^= 1 << bit
+            assert SegmentHeader.from_bytes(bytes(flipped)) is None
+        assert SegmentHeader.from_bytes(content[:position]) is None
+
+
+def test_segments_are_found_by_their_names(tmp_path: Path) -> None:
+    assert log_path(tmp_path, 500).name == "00000000000000000500.log"
+    for name in ("00000000000000000500.log", "00000000000000000007.log", "7.log", "x.log", "00000000000000000009.idx"):
+        (tmp_path / name).touch()
+    assert base_offsets(tmp_path) == [7, 500]
+
+
+def test_a_new_segment_does_not_replace_an_old_one(tmp_path: Path) -> None:
+    segment = create_segment(tmp_path, HEADER, interval_bytes=100)
+    assert segment.is_empty
+    assert read_header(segment.path) == HEADER
+    assert segment.path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(JournalWriteError, match="file exists"):
+        create_segment(tmp_path, HEADER, interval_bytes=100)
+    assert read_header(segment.path) == HEADER
+
+
+def test_a_missing_file_has_no_header(tmp_path: Path) -> None:
+    assert read_header(tmp_path / "missing.log") is None
+
+
+def test_a_segment_whose_file_is_gone_refuses_batches(tmp_path: Path) -> None:
+    segment = Segment(tmp_path / "gone.log", base_offset=0, size_bytes=64)
+    with pytest.raises(JournalWriteError, match="no such file"):
+        segment.append(EncodedBatch([b"x"], 1))
