@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from emberq.base.log import LogLevel
-from emberq.cli.startup import Finished, read_options, version_line
+from emberq.base.usage import version_line
+from emberq.cli.startup import Finished, read_options
 from emberq.nsqd.options import SETTINGS, Options
 
 TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}"

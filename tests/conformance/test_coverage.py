@@ -26,6 +26,9 @@ ROWS_DUE = {
     *range(153, 166),  # J: AUTH
     *range(166, 205),  # K: HTTP
     *range(205, 230),  # L: nsqlookupd
+    252,  # M: addresses of producers
+    255,  # N: nsq_to_http's headers
+    *range(259, 264),  # N: the tools
     *range(264, 269),  # N: the client's backoff and RDY
     272,  # N: asking nsqlookupd with a secret
     *range(273, 281),  # O: statsd, topology, stats

@@ -12,7 +12,7 @@ import asyncio
 import gc
 import resource
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import uvloop
@@ -72,9 +72,22 @@ async def _serve(make_daemon: Callable[[], Daemon]) -> bool:
     await daemon.start()
     await _first_of(asked_to_stop, daemon.failed)
     await daemon.stop()
-    # From here to the end of the process a late signal would find Python's own handlers, and a traceback.
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    ignore_to_the_end(STOP_SIGNALS)
     return not daemon.failed.is_set()
+
+
+def ignore_to_the_end(numbers: Sequence[signal.Signals]) -> None:
+    """From here to the end of the process a late signal would find Python's own handlers, and a traceback.
+
+    To block them would not do: a thread that still runs would get them. They are blocked only while the loop, which
+    would put Python's handlers back when it is closed, gives its own up.
+    """
+    loop = asyncio.get_running_loop()
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    for number in numbers:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
 async def _first_of(*events: asyncio.Event) -> None:

@@ -65,18 +65,20 @@ def _unbroken(note: str) -> str:
 def render_markdown(table: SettingTable, *, introduction: str) -> str:
     """The reference page of a program."""
     parts = [f"# {table.program}: settings\n\n{introduction.strip()}\n"]
+    columns = ["Flag", "Config key", "Type", "Default", "Meaning"]
+    if not table.takes_config:
+        columns.remove("Config key")
     for heading, settings in _by_heading(table):
-        parts.append(f"\n## {heading}\n\n")
-        parts.append("| Flag | Config key | Type | Default | Meaning |\n|---|---|---|---|---|\n")
-        parts.extend(_markdown_row(setting) for setting in settings)
+        parts.append(f"\n## {heading}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n")
+        parts.extend(_markdown_row(setting, with_key=table.takes_config) for setting in settings)
     return "".join(parts)
 
 
-def _markdown_row(setting: Setting) -> str:
+def _markdown_row(setting: Setting, *, with_key: bool) -> str:
     kind = setting.kind.placeholder + (", repeatable" if setting.kind.repeatable else "")
     cells = (
         _code("--" + setting.flag),
-        _code(setting.key),
+        *((_code(setting.key),) if with_key else ()),
         kind,
         setting.default_text or _code(setting.shown_default),
         setting.meaning + _bounds(setting),

@@ -203,6 +203,11 @@ class SettingTable:
     def __iter__(self) -> Iterator[Setting]:
         return iter(self.command + self.options)
 
+    @property
+    def takes_config(self) -> bool:
+        """Whether settings may come from a file too."""
+        return CONFIG in self.command
+
     def load(self, argv: Sequence[str]) -> Given:
         """Read the flags and the config file they name.
 

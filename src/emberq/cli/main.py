@@ -34,6 +34,17 @@ SUBCOMMANDS = (
     Subcommand("up", "emberq.cli.up", "a whole NSQ on this machine: nsqlookupd and nsqd, in one command"),
     Subcommand("nsqd", "emberq.cli.nsqd", "the daemon that receives, queues and delivers messages"),
     Subcommand("nsqlookupd", "emberq.cli.nsqlookupd", "the daemon that knows which nsqd has which topic"),
+    Subcommand("pub", "emberq.cli.pub", "publish messages: words, lines or a file"),
+    Subcommand("tail", "emberq.cli.tail", "show the messages of a topic as they come"),
+    Subcommand("top", "emberq.cli.top", "a live table of topics, channels, rates and clients"),
+    Subcommand("peek", "emberq.cli.peek", "look at the next messages of a channel without taking them"),
+    Subcommand("requeue-dead", "emberq.cli.requeue_dead", "publish the messages of a dead-letter topic again"),
+    Subcommand("nsq_tail", "emberq.cli.nsq_tail", "NSQ's tool: print the messages of topics"),
+    Subcommand("nsq_stat", "emberq.cli.nsq_stat", "NSQ's tool: print the statistics of a channel"),
+    Subcommand("nsq_to_file", "emberq.cli.nsq_to_file", "NSQ's tool: write messages to files"),
+    Subcommand("nsq_to_http", "emberq.cli.nsq_to_http", "NSQ's tool: send messages to HTTP servers"),
+    Subcommand("nsq_to_nsq", "emberq.cli.nsq_to_nsq", "NSQ's tool: copy messages to other topics and nsqds"),
+    Subcommand("to_nsq", "emberq.cli.to_nsq", "NSQ's tool: publish the lines of standard input"),
 )
 
 

@@ -8,17 +8,14 @@
 from __future__ import annotations
 
 import logging
-import platform
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol, Self, TypeVar
 
-from emberq import NSQ_VERSION
 from emberq.base import goflag, log, process
 from emberq.base.kinds import SettingError
-from emberq.base.reference import render_help
 from emberq.base.settings import OptionsError, SettingTable
+from emberq.base.usage import print_usage, version_line
 
 logger = logging.getLogger(__name__)
 
@@ -56,21 +53,16 @@ class Finished(Exception):
         self.status = status
 
 
-def version_line(program: str) -> str:
-    """What `--version` prints and a daemon logs first."""
-    return f"{program} v{NSQ_VERSION} (built w/python{platform.python_version()})"
-
-
 def read_options(table: SettingTable, options_class: type[OptionsT], argv: Sequence[str]) -> OptionsT:
     """The options that flags and config file ask for, with logging set up as they say; or `Finished`."""
     try:
         given = table.load(argv)
     except goflag.HelpRequested:
-        _print_usage(table)
+        print_usage(table)
         raise Finished(0) from None
     except goflag.FlagError as error:
         print(error, file=sys.stderr)
-        _print_usage(table)
+        print_usage(table)
         raise Finished(2) from error
     except SettingError as error:
         log.configure(prefix=f"[{table.program}] ", level=log.LogLevel.INFO)
@@ -121,8 +113,3 @@ def run_daemon(
 def _refuse(program: str, error: Exception) -> int:
     logger.critical("failed to instantiate %s - %s", program, error)
     return 1
-
-
-def _print_usage(table: SettingTable) -> None:
-    columns = shutil.get_terminal_size(fallback=(100, 24)).columns
-    sys.stderr.write(render_help(table, width=min(max(columns, 72), 110)))

@@ -1,0 +1,18 @@
+"""The `nsq_to_http` command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from emberq.tools.program import run_tool
+from emberq.tools.to_http import SETTINGS, Options, run
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Send messages until it is told to stop; the exit status."""
+    return run_tool(SETTINGS, Options, run, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

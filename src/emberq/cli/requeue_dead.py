@@ -1,0 +1,177 @@
+"""The `emberq requeue-dead` command: give messages of a dead-letter topic another chance."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from emberq.base.clock import SystemClock
+from emberq.cli.argument import channel_name, duration_s, positive_count, topic_name
+from emberq.cli.connection_flags import (
+    add_lookupd_flag,
+    add_nsqd_tcp_flag,
+    add_security_flags,
+    client_config,
+    nsqd_tcp_addresses,
+)
+from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_parser, counted, run_command
+
+if TYPE_CHECKING:
+    from emberq.client import ClientConfig, Consumer
+    from emberq.tools.redrive import Limits
+
+EXAMPLES = """\
+examples:
+  emberq requeue-dead orders.dead --to orders --dry-run     look, and leave everything where it is
+  emberq requeue-dead orders.dead --to orders --count 10    try with ten
+  emberq requeue-dead orders.dead --to orders --rate 100    all of them, a hundred a second
+
+Each message is published to the nsqd that it came from, and leaves the dead-letter topic when that is confirmed.
+The command ends when the channel is empty. What dies again meanwhile is left for the next time.
+
+A channel holds what was published since it was made, or everything so far if it is the first of its topic: if
+somebody made another channel for the dead letters, that one has to be named.
+"""
+DEFAULT_CHANNEL = "requeue-dead"
+MAX_IN_FLIGHT = 200
+SECONDS_IN_FLIGHT = 10
+"""With a rate, no more messages are taken than can be published in this time."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Move messages; the exit status."""
+    return run_command(_parser(), argv, requeue_dead)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("emberq requeue-dead", "Give dead letters another chance.", epilog=EXAMPLES)
+    parser.add_argument("dead_topic", type=topic_name, metavar="DEAD_TOPIC")
+    parser.add_argument("--to", type=topic_name, required=True, metavar="TOPIC", help="where to publish them")
+    parser.add_argument(
+        "--channel",
+        type=channel_name,
+        default=DEFAULT_CHANNEL,
+        metavar="NAME",
+        help=f"the channel of DEAD_TOPIC to take them from (default {DEFAULT_CHANNEL})",
+    )
+    parser.add_argument("--count", type=positive_count, metavar="N", help="move at most N messages")
+    parser.add_argument("--rate", type=positive_count, metavar="N", help="move at most N messages a second")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be moved; their attempts rise by one")
+    parser.add_argument("--include-new", action="store_true", help="also move what dies while the command runs")
+    parser.add_argument(
+        "--idle", type=duration_s, default=2.0, metavar="TIME", help="how long nothing must come (default 2s)"
+    )
+    add_nsqd_tcp_flag(parser)
+    add_lookupd_flag(parser)
+    add_security_flags(parser)
+    return parser
+
+
+async def requeue_dead(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Move the messages, or show them."""
+    if arguments.to == arguments.dead_topic:
+        terminal.fail("messages cannot be moved from a topic to itself", hint="--to names the topic to try again in.")
+        return MISUSED
+    limits, config = _limits(arguments), client_config(arguments)
+    async with _consumer(arguments, config) as consumer:
+        if not consumer.statistics().addresses:
+            raise CommandError(
+                f"no nsqd with the topic {arguments.dead_topic} can be reached",
+                hint="--nsqd-tcp-address or --lookupd-http-address says where to look.",
+            )
+        try:
+            if arguments.dry_run:
+                await _show(arguments, terminal, consumer, limits)
+            else:
+                await _move(arguments, terminal, consumer, limits, config)
+        finally:
+            await consumer.stop()  # in peace; after a failure `async with` would not take the time
+    return DONE
+
+
+def _limits(arguments: argparse.Namespace) -> Limits:
+    from emberq.tools.redrive import Limits
+
+    return Limits(
+        count=arguments.count,
+        idle_s=arguments.idle,
+        before_ns=None if arguments.include_new else SystemClock.wall_ns(),
+    )
+
+
+def _consumer(arguments: argparse.Namespace, config: ClientConfig) -> Consumer:
+    from emberq.client import Consumer, ConsumerConfig
+
+    bounds = [MAX_IN_FLIGHT, arguments.count, arguments.rate and arguments.rate * SECONDS_IN_FLIGHT]
+    return Consumer(
+        arguments.dead_topic,
+        arguments.channel,
+        nsqd_addresses=nsqd_tcp_addresses(arguments),
+        lookupd_addresses=arguments.lookupd_http_address,
+        config=ConsumerConfig(
+            max_in_flight=min(bound for bound in bounds if bound),
+            max_attempts=0,  # a dead letter must not die a second time
+            auto_touch=True,  # a slow rate may keep it waiting
+        ),
+        client_config=config,
+    )
+
+
+async def _move(
+    arguments: argparse.Namespace, terminal: Terminal, consumer: Consumer, limits: Limits, config: ClientConfig
+) -> None:
+    from emberq.client import Producer
+    from emberq.tools.redrive import Redrive
+    from emberq.tools.throttle import Throttle
+
+    producers: dict[str, Producer] = {}
+    async with AsyncExitStack() as open_producers:
+
+        async def publish(address: str, bodies: list[bytes]) -> None:
+            if address not in producers:
+                producers[address] = await open_producers.enter_async_context(Producer(address, config))
+            await producers[address].publish_many(arguments.to, bodies)
+
+        progress = terminal.progress(f"{arguments.dead_topic} → {arguments.to}", total=arguments.count)
+        redrive = Redrive(
+            consumer,
+            publish,
+            limits=limits,
+            throttle=Throttle(arguments.rate, clock=SystemClock()) if arguments.rate else None,
+            on_moved=progress.advance,
+        )
+        try:
+            with progress:
+                await redrive.run()
+        finally:
+            _report(arguments, terminal, moved=redrive.moved_count, left=redrive.left_count)
+
+
+async def _show(arguments: argparse.Namespace, terminal: Terminal, consumer: Consumer, limits: Limits) -> None:
+    from emberq.cli.tail import show
+    from emberq.tools.redrive import look
+
+    messages = await look(consumer, limits=limits, max_count=MAX_IN_FLIGHT)
+    for message in messages:
+        show(message, topic=arguments.dead_topic, terminal=terminal)
+    more = " at least" if len(messages) == MAX_IN_FLIGHT else ""
+    terminal.note(f"would move{more} {counted(len(messages), 'message')} to {arguments.to}; nothing was changed")
+
+
+def _report(arguments: argparse.Namespace, terminal: Terminal, *, moved: int, left: int) -> None:
+    if terminal.as_json:
+        result: dict[str, Any] = {"from": arguments.dead_topic, "to": arguments.to, "moved": moved, "left": left}
+        terminal.write_json(result)
+        return
+    terminal.write(f"moved {counted(moved, 'message')} from {arguments.dead_topic} to {arguments.to}")
+    if left:
+        terminal.note(f"{counted(left, 'message')} came after the start and stayed: run it again, or --include-new")
+    elif not moved:
+        terminal.note(f"nothing was waiting in the channel {arguments.channel}; --channel names another")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""The `emberq tail` command: show the messages of a topic as they are published."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from emberq.cli.argument import channel_name, positive_count, topic_name
+from emberq.cli.connection_flags import (
+    add_lookupd_flag,
+    add_nsqd_tcp_flag,
+    add_security_flags,
+    client_config,
+    nsqd_tcp_addresses,
+)
+from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
+
+if TYPE_CHECKING:
+    from emberq.client import Consumer, Message
+
+EXAMPLES = """\
+examples:
+  emberq tail orders                     until Ctrl-C
+  emberq tail orders -n 10 | jq .        ten bodies, as they are
+  emberq tail orders --json              id, time, attempts and nsqd too, a line each
+
+Unless --channel names one, a channel is made for this and goes with it, so nobody else's messages are touched.
+A terminal shows JSON bodies laid out; a pipe gets every body as it is, with a newline behind.
+"""
+MAX_IN_FLIGHT = 200
+"""As many as can be shown in a moment."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Show messages; the exit status."""
+    return run_command(_parser(), argv, tail, interrupted_status=DONE)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("emberq tail", "Show messages of a topic as they come.", epilog=EXAMPLES)
+    parser.add_argument("topic", type=topic_name, metavar="TOPIC")
+    parser.add_argument(
+        "--channel",
+        type=channel_name,
+        metavar="NAME",
+        help="take the messages from this channel: its other consumers will not get them",
+    )
+    parser.add_argument("-n", type=positive_count, dest="count", metavar="N", help="end after N messages")
+    add_nsqd_tcp_flag(parser)
+    add_lookupd_flag(parser)
+    add_security_flags(parser)
+    return parser
+
+
+async def tail(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    """Show messages until there were enough of them."""
+    async with _consumer(arguments) as consumer:
+        _check_connected(consumer, arguments, terminal)
+        try:
+            await _show_messages(consumer, arguments, terminal)
+        finally:
+            consumer.set_max_in_flight(0)  # what was not shown goes back, and must not come again
+            await consumer.stop()  # in peace; after Ctrl-C `async with` would not take the time
+    return DONE
+
+
+async def _show_messages(consumer: Consumer, arguments: argparse.Namespace, terminal: Terminal) -> None:
+    shown_count = 0
+    async for message in consumer:
+        try:
+            show(message, topic=arguments.topic, terminal=terminal)
+        except BrokenPipeError:
+            message.requeue(0, backoff=False)
+            raise
+        message.finish()
+        shown_count += 1
+        if shown_count == arguments.count:
+            return
+
+
+def _consumer(arguments: argparse.Namespace) -> Consumer:
+    from emberq.client import Consumer, ConsumerConfig
+
+    return Consumer(
+        arguments.topic,
+        arguments.channel or f"tail{random.randrange(10**6):06}#ephemeral",  # noqa: S311 - only to be unlike others
+        nsqd_addresses=nsqd_tcp_addresses(arguments),
+        lookupd_addresses=arguments.lookupd_http_address,
+        config=ConsumerConfig(
+            max_in_flight=min(MAX_IN_FLIGHT, arguments.count or MAX_IN_FLIGHT),
+            max_attempts=0,  # looking at a message must not end it
+        ),
+        client_config=client_config(arguments),
+    )
+
+
+def _check_connected(consumer: Consumer, arguments: argparse.Namespace, terminal: Terminal) -> None:
+    """Nobody should stare at a screen that stays empty for lack of an nsqd."""
+    if consumer.statistics().addresses:
+        return
+    if not arguments.lookupd_http_address:
+        raise CommandError(
+            f"no nsqd can be reached at {', '.join(nsqd_tcp_addresses(arguments))}",
+            hint="`emberq up` starts one; --nsqd-tcp-address or --lookupd-http-address says where to look.",
+        )
+    terminal.note(f"no nsqd has the topic {arguments.topic} yet; waiting for one")
+
+
+def show(message: Message, *, topic: str, terminal: Terminal) -> None:
+    """Write one message in the form that fits the reader."""
+    from emberq.cli.message_view import message_document, renderable
+
+    if terminal.as_json:
+        terminal.write_json(message_document(message, topic=topic))
+    elif terminal.is_rich:
+        terminal.console.print(renderable(message))
+    else:
+        terminal.write_bytes(message.body)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

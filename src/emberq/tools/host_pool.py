@@ -1,0 +1,209 @@
+"""Which of several hosts gets the next message.
+
+    round-robin      each in turn, whatever happened before
+    hostpool         each in turn, except those that failed lately
+    epsilon-greedy   mostly the fast ones among those that did not fail lately
+
+A host that fails is dead for DEAD_FOR_NS. Then it gets one message; it is alive again if that succeeds, and left alone
+for twice as long as before if not, up to MAX_DEAD_FOR_NS. When all are dead all are taken to be alive: better to try
+than to stand still.
+
+Epsilon-greedy explores with probability ε, which shrinks with every exploration: then it takes hosts in turn. Otherwise
+a host is drawn with a chance inverse to its response time: the mean of the last WINDOW_NS, in which recent answers
+weigh more than old ones.
+"""
+
+from __future__ import annotations
+
+import random as random_numbers
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock, SystemClock
+
+DEAD_FOR_NS = 30 * NS_PER_SECOND
+MAX_DEAD_FOR_NS = 900 * NS_PER_SECOND
+
+FIRST_EPSILON = 0.3
+EPSILON_DECAY = 0.9
+MIN_EPSILON = 0.01
+WINDOW_NS = 300 * NS_PER_SECOND
+BUCKET_COUNT = 120
+BUCKET_NS = WINDOW_NS // BUCKET_COUNT
+REFRESH_NS = 100 * NS_PER_MS
+"""Chances are worked out anew this often, not for every message."""
+
+
+class HostPool(Protocol):
+    """Asked for a host for each message, and told how it went."""
+
+    def pick(self) -> str:
+        """The host for the next message."""
+        ...
+
+    def succeeded(self, host: str, *, elapsed_ns: int) -> None:
+        """It took the message."""
+        ...
+
+    def failed(self, host: str) -> None:
+        """It did not."""
+        ...
+
+
+def make_pool(
+    mode: str,
+    hosts: Sequence[str],
+    *,
+    clock: Clock | None = None,
+    random: Callable[[], float] = random_numbers.random,
+) -> HostPool:
+    """The pool for a `--mode`; one that is unknown is round-robin."""
+    clock = clock or SystemClock()
+    if mode == "epsilon-greedy":
+        return EpsilonGreedy(hosts, clock=clock, random=random)
+    if mode == "hostpool":
+        return LiveHosts(hosts, clock=clock)
+    return RoundRobin(hosts)
+
+
+class RoundRobin:
+    """Each in turn."""
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        self._turns = deque(hosts)
+
+    def pick(self) -> str:
+        host = self._turns[0]
+        self._turns.rotate(-1)
+        return host
+
+    def succeeded(self, host: str, *, elapsed_ns: int) -> None:
+        """Makes no difference."""
+
+    def failed(self, host: str) -> None:
+        """Makes no difference."""
+
+
+@dataclass(slots=True)
+class _Death:
+    """Why a host is left alone, and until when."""
+
+    pause_ns: int
+    retry_at_ns: int
+
+
+class LiveHosts:
+    """Each in turn, except the dead."""
+
+    def __init__(self, hosts: Sequence[str], *, clock: Clock) -> None:
+        self._hosts = tuple(hosts)
+        self._turns = RoundRobin(hosts)
+        self._clock = clock
+        self._dead: dict[str, _Death] = {}
+
+    def pick(self) -> str:
+        for _ in self._hosts:
+            host = self._turns.pick()
+            if host not in self._dead or self._is_due(self._dead[host]):
+                return host
+        self._dead.clear()
+        return self._turns.pick()
+
+    def succeeded(self, host: str, *, elapsed_ns: int) -> None:  # noqa: ARG002 - fast or slow, it lives
+        self._dead.pop(host, None)
+
+    def failed(self, host: str) -> None:
+        if host not in self._dead:
+            self._dead[host] = _Death(DEAD_FOR_NS, self._clock.monotonic_ns() + DEAD_FOR_NS)
+
+    def living(self) -> list[str]:
+        """Those that have not failed lately."""
+        return [host for host in self._hosts if host not in self._dead]
+
+    def _is_due(self, death: _Death) -> bool:
+        """Whether a dead host may have one message; the next would come twice as late."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns < death.retry_at_ns:
+            return False
+        death.pause_ns = min(2 * death.pause_ns, MAX_DEAD_FOR_NS)
+        death.retry_at_ns = now_ns + death.pause_ns
+        return True
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The answers of BUCKET_NS."""
+
+    number: int
+    """Counted from the beginning of monotonic time."""
+    total_ns: int = 0
+    count: int = 0
+
+
+@dataclass(slots=True)
+class ResponseTimes:
+    """The response times of one host over the last WINDOW_NS."""
+
+    _buckets: deque[_Bucket] = field(default_factory=lambda: deque(maxlen=BUCKET_COUNT))
+
+    def add(self, elapsed_ns: int, *, now_ns: int) -> None:
+        number = now_ns // BUCKET_NS
+        if not self._buckets or self._buckets[-1].number != number:
+            self._buckets.append(_Bucket(number))
+        self._buckets[-1].total_ns += elapsed_ns
+        self._buckets[-1].count += 1
+
+    def weighted_mean_ns(self, *, now_ns: int) -> float | None:
+        """None if there was no answer in the window."""
+        newest = now_ns // BUCKET_NS
+        weighted = [(BUCKET_COUNT - (newest - bucket.number), bucket) for bucket in self._buckets]
+        recent = [(weight, bucket) for weight, bucket in weighted if weight > 0]
+        if not recent:
+            return None
+        total = sum(weight * bucket.total_ns for weight, bucket in recent)
+        return total / sum(weight * bucket.count for weight, bucket in recent)
+
+
+class EpsilonGreedy:
+    """Mostly the fast ones among the living."""
+
+    def __init__(self, hosts: Sequence[str], *, clock: Clock, random: Callable[[], float]) -> None:
+        self._live = LiveHosts(hosts, clock=clock)
+        self._clock = clock
+        self._random = random
+        self._times = {host: ResponseTimes() for host in hosts}
+        self._epsilon = FIRST_EPSILON
+        self._chances: list[tuple[str, float]] = []
+        """Hosts with their chances, which add up to 1."""
+        self._chances_until_ns = 0
+
+    def pick(self) -> str:
+        if self._random() < self._epsilon:
+            self._epsilon = max(self._epsilon * EPSILON_DECAY, MIN_EPSILON)
+            return self._live.pick()
+        if self._clock.monotonic_ns() >= self._chances_until_ns:
+            self._work_out_chances()
+        drawn = self._random()
+        for host, chance in self._chances:
+            drawn -= chance
+            if drawn < 0:
+                return host
+        return self._live.pick()  # nothing is known of anybody yet
+
+    def succeeded(self, host: str, *, elapsed_ns: int) -> None:
+        self._live.succeeded(host, elapsed_ns=elapsed_ns)
+        self._times[host].add(elapsed_ns, now_ns=self._clock.monotonic_ns())
+
+    def failed(self, host: str) -> None:
+        self._live.failed(host)
+        self._chances_until_ns = 0  # it must not be drawn again
+
+    def _work_out_chances(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        means = {host: self._times[host].weighted_mean_ns(now_ns=now_ns) for host in self._live.living()}
+        speeds = {host: 1 / max(mean_ns, 1.0) for host, mean_ns in means.items() if mean_ns is not None}
+        total = sum(speeds.values())
+        self._chances = [(host, speed / total) for host, speed in speeds.items()]
+        self._chances_until_ns = now_ns + REFRESH_NS

@@ -1,0 +1,176 @@
+"""How the subcommands for people speak and end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+from collections.abc import Sequence
+
+import pytest
+
+from emberq.base.http_query import HttpQueryError
+from emberq.cli.terminal import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    MISUSED,
+    PIPE_CLOSED,
+    Command,
+    CommandError,
+    Terminal,
+    command_parser,
+    counted,
+    run_command,
+)
+from emberq.client import AuthRefused, ConnectionFailed, NsqError, PublishRefused
+from tests.cli.screen import Screen
+
+
+def run(command: Command, *words: str, interrupted_status: int = INTERRUPTED) -> int:
+    parser = command_parser("emberq try", "Try it.")
+    return run_command(parser, words, command, interrupted_status=interrupted_status)
+
+
+def failing(failure: BaseException) -> Command:
+    async def command(_arguments: argparse.Namespace, _terminal: Terminal) -> int:
+        raise failure
+
+    return command
+
+
+# Ending
+
+
+def test_the_status_is_the_commands_own() -> None:
+    async def command(_arguments: argparse.Namespace, _terminal: Terminal) -> int:
+        return 7
+
+    assert run(command) == 7
+
+
+@pytest.mark.parametrize(("words", "status"), [(["--help"], DONE), (["--wrong"], MISUSED), (["--jso"], MISUSED)])
+def test_help_and_mistakes_are_answered_without_running(
+    words: Sequence[str], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(failing(AssertionError()), *words) == status
+    captured = capsys.readouterr()
+    assert "emberq try" in captured.out + captured.err
+
+
+def test_a_failure_says_what_happened_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(failing(CommandError("no tea", hint="Boil water."))) == FAILED
+    assert capsys.readouterr().err == "emberq try: no tea\n  Boil water.\n"
+
+
+def test_with_json_a_failure_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(failing(CommandError("no tea", hint="Boil water.")), "--json") == FAILED
+    assert json.loads(capsys.readouterr().err) == {"error": "no tea", "hint": "Boil water."}
+
+
+@pytest.mark.parametrize(
+    ("failure", "hint"),
+    [
+        (ConnectionFailed("h:1", "refused"), "`emberq up` starts one"),
+        (AuthRefused("E_AUTH_FAILED", "no"), "--auth-secret-file"),
+        (PublishRefused("E_PUB_FAILED", "full"), "its log and /ping tell why"),
+        (HttpQueryError("refused"), "its HTTP address"),
+        (NsqError("odd"), "odd"),
+        (PermissionError("not yours"), "not yours"),
+    ],
+)
+def test_what_can_go_wrong_is_explained(failure: Exception, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(failing(failure)) == FAILED
+    assert hint in capsys.readouterr().err
+
+
+def test_a_bug_is_not_explained_away() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run(failing(ZeroDivisionError()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_cancels_the_command_which_cleans_up(number: signal.Signals) -> None:
+    cleaned = []
+
+    async def command(_arguments: argparse.Namespace, _terminal: Terminal) -> int:
+        try:
+            os.kill(os.getpid(), number)
+            await asyncio.Event().wait()
+        finally:
+            cleaned.append(True)
+        return DONE
+
+    assert run(command) == INTERRUPTED
+    assert run(command, interrupted_status=DONE) == DONE
+    assert cleaned == [True, True]
+
+
+def test_a_reader_that_went_away_is_no_error_to_speak_of(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(failing(BrokenPipeError())) == PIPE_CLOSED
+    assert capfd.readouterr().err == ""
+
+
+def test_what_libraries_log_is_noted_while_the_command_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    async def command(_arguments: argparse.Namespace, _terminal: Terminal) -> int:
+        logging.getLogger("emberq.client.x").warning("lost %s", "nsqd\n")
+        logging.getLogger("emberq.client.x").info("details")
+        return DONE
+
+    run(command)
+    assert capsys.readouterr().err == "emberq try: lost nsqd\\n\n"
+    run(command, "--verbose")
+    assert "details" in capsys.readouterr().err
+    assert not logging.getLogger("emberq").handlers
+
+
+# Speaking
+
+
+def test_results_are_lines_on_standard_output() -> None:
+    out = Screen(is_terminal=False)
+    terminal = Terminal("emberq try", out=out)
+    terminal.write("text")
+    terminal.write_json({"who": "Ünal", "n": 1})
+    terminal.write_bytes(b"\xc3\xbc")
+    assert out.text == 'text\n{"who":"Ünal","n":1}\nü\n'
+
+
+def test_only_a_terminal_without_json_is_drawn_on() -> None:
+    assert Terminal("x", out=Screen(), err=Screen()).is_rich
+    assert not Terminal("x", as_json=True, out=Screen(), err=Screen()).is_rich
+    assert not Terminal("x", out=Screen(is_terminal=False)).is_rich
+
+
+def test_progress_is_shown_to_whoever_watches() -> None:
+    err = Screen()
+    terminal = Terminal("x", err=err)
+    with terminal.progress("moving [1]", total=4) as progress:
+        progress.advance(3)
+        terminal.note("by the way")
+        progress.advance()
+    assert "moving [1]" in err.text
+    assert "4/4" in err.text
+    assert "x: by the way" in err.text
+
+
+def test_progress_without_a_known_end_counts() -> None:
+    err = Screen()
+    with Terminal("x", err=err).progress("moving") as progress:
+        progress.advance(1200)
+    assert "1,200" in err.text
+
+
+@pytest.mark.parametrize(("as_json", "is_terminal"), [(True, True), (False, False)])
+def test_progress_that_nobody_watches_is_silent(as_json: bool, is_terminal: bool) -> None:
+    err = Screen(is_terminal=is_terminal)
+    with Terminal("x", as_json=as_json, err=err).progress("moving", total=4) as progress:
+        progress.advance(4)
+    assert err.text == ""
+
+
+def test_counts_read_well() -> None:
+    assert [counted(count, "message") for count in (0, 1, 1200)] == ["0 messages", "1 message", "1,200 messages"]

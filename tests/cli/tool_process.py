@@ -1,0 +1,57 @@
+"""The tools as real commands: for what concerns exit codes, signals, standard input and output."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from types import TracebackType
+from typing import Self
+
+LIMIT_S = 30.0
+"""Generous, for a machine that is busy with other tests."""
+
+
+def _command(tool: str, flags: tuple[str, ...]) -> list[str]:
+    return [sys.executable, "-m", f"emberq.cli.{tool}", *flags]
+
+
+def run_tool(tool: str, *flags: str, typed: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """Run a tool to its end; `typed` is its standard input."""
+    return subprocess.run(_command(tool, flags), input=typed, capture_output=True, timeout=LIMIT_S, check=False)
+
+
+class ToolProcess:
+    """A tool that runs until it is told to stop. Its standard input stays open."""
+
+    def __init__(self, tool: str, *flags: str) -> None:
+        self.process = subprocess.Popen(
+            _command(tool, flags), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=LIMIT_S)
+
+    def write(self, data: bytes) -> None:
+        """To its standard input, at once."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def read_line(self) -> bytes:
+        """The next line of its standard output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def stop(self, number: signal.Signals) -> int:
+        """Send the signal twice, as impatient people do; the exit code."""
+        self.process.send_signal(number)
+        self.process.send_signal(number)
+        return self.process.wait(LIMIT_S)

@@ -1,0 +1,124 @@
+"""What tests of the cluster package share: someone who asks, real daemons to ask, and entries of nsqd's statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
+from emberq.base.http_query import HttpClient
+from emberq.cluster.action import Actions
+from emberq.cluster.observer import Observer
+from emberq.cluster.producer import Producer
+from emberq.cluster.topology import Addresses, Topology
+from emberq.cluster.upstream import Upstreams
+from emberq.embedded import EmbeddedThread
+from tests.http_client import Answer
+from tests.http_client import HttpClient as TestClient
+from tests.waiting import wait_until
+
+DEAD = "127.0.0.1:1"
+"""Nobody listens there."""
+REFUSED = f'Get "http://{DEAD}/{{}}": cannot connect: Connection refused'
+
+NODE = Producer(
+    broadcast_address="nsqd.example",
+    hostname="host",
+    tcp_port=4150,
+    http_port=4151,
+    version="1.3.0",
+    topology_region="eu",
+    topology_zone="eu-1",
+)
+
+
+def make_upstreams(*, request_timeout_ms: int = 5_000, secret: bytes = b"") -> Upstreams:
+    http = HttpClient(connect_timeout_ns=2 * NS_PER_SECOND, request_timeout_ns=request_timeout_ms * NS_PER_MS)
+    return Upstreams(http, secret=secret)
+
+
+class View:
+    """All that can be asked about, and done to, the cluster at these addresses."""
+
+    def __init__(self, *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = ()) -> None:
+        self.upstreams = make_upstreams()
+        self.topology = Topology(self.upstreams, Addresses(lookupds=lookupds, nsqds=nsqds))
+        self.observer = Observer(self.upstreams, self.topology)
+        self.actions = Actions(self.upstreams, self.topology)
+
+
+def through_lookupd(nsq: EmbeddedThread, *more: str) -> View:
+    """The cluster as its nsqlookupd knows it."""
+    return View(lookupds=(*nsq.lookupd_http_addresses, *more))
+
+
+def through_nsqds(nsq: EmbeddedThread, *more: str) -> View:
+    """The cluster as its nsqds know it."""
+    return View(nsqds=(*nsq.nsqd_http_addresses, *more))
+
+
+def http(address: str) -> TestClient:
+    host, _, port = address.rpartition(":")
+    return TestClient((host, int(port)))
+
+
+def post(address: str, target: str, body: bytes = b"") -> None:
+    """What must succeed."""
+    answer: Answer = http(address).post(target, body)
+    assert answer.status == 200, answer
+
+
+def create(nsq: EmbeddedThread, topic: str, *channels: str, node: int = 0) -> None:
+    """Make a topic with channels on one nsqd, and wait until nsqlookupd knows them."""
+    nsqd = nsq.nsqd_http_addresses[node]
+    post(nsqd, f"/topic/create?topic={quote(topic)}")
+    for channel in channels:
+        post(nsqd, f"/channel/create?topic={quote(topic)}&channel={quote(channel)}")
+    for lookupd in nsq.lookupd_http_addresses:
+        wait_until(lambda lookupd=lookupd: _is_registered(lookupd, topic, channels, nsqd))  # type: ignore[misc]
+
+
+def _is_registered(lookupd: str, topic: str, channels: tuple[str, ...], nsqd: str) -> bool:
+    answer = http(lookupd).get(f"/lookup?topic={quote(topic)}")
+    if answer.status != 200:
+        return False
+    found = answer.json()
+    nodes = {f"{producer['broadcast_address']}:{producer['http_port']}" for producer in found["producers"]}
+    return nsqd in nodes and set(channels) <= set(found["channels"])
+
+
+def publish(nsq: EmbeddedThread, topic: str, *bodies: bytes, node: int = 0) -> None:
+    for body in bodies:
+        post(nsq.nsqd_http_addresses[node], f"/pub?topic={quote(topic)}", body)
+
+
+def channel_entry(name: str = "c", **fields: Any) -> dict[str, Any]:
+    """A channel as /stats shows it."""
+    return {
+        "channel_name": name,
+        "depth": 0,
+        "backend_depth": 0,
+        "in_flight_count": 0,
+        "deferred_count": 0,
+        "message_count": 0,
+        "requeue_count": 0,
+        "timeout_count": 0,
+        "client_count": 0,
+        "clients": None,
+        "paused": False,
+        "e2e_processing_latency": {"count": 0, "percentiles": None},
+    } | fields
+
+
+def topic_entry(name: str = "t", *channels: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """A topic as /stats shows it."""
+    return {
+        "topic_name": name,
+        "channels": list(channels),
+        "depth": 0,
+        "backend_depth": 0,
+        "message_count": 0,
+        "message_bytes": 0,
+        "paused": False,
+        "e2e_processing_latency": {"count": 0, "percentiles": None},
+    } | fields

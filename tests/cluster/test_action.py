@@ -1,0 +1,163 @@
+"""Changes to the cluster: their order by daemons that take notes, their effect by real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from emberq.cluster.action import Verb
+from emberq.cluster.stats import ChannelStats
+from emberq.cluster.upstream import NodeNotFound, UpstreamsFailed
+from emberq.embedded import EmbeddedThread
+from tests.base.running import run
+from tests.cluster.recording_daemon import RecordingDaemon
+from tests.cluster.rig import DEAD, View, create, publish, through_lookupd, through_nsqds
+
+POSTED: dict[str, dict[str, object]] = {
+    f"/{kind}/{verb}": {}
+    for kind in ("topic", "channel")
+    for verb in ("create", "delete", "pause", "unpause", "empty", "tombstone")
+}
+
+
+class Ensemble:
+    """Two nsqlookupds, both knowing the same two nsqds of topic `t`."""
+
+    def __init__(self, running: ExitStack) -> None:
+        self.calls: list[str] = []
+
+        def start(name: str) -> RecordingDaemon:
+            return running.enter_context(RecordingDaemon(name, dict(POSTED), self.calls))
+
+        self.nsqds = [start("nsqd1"), start("nsqd2")]
+        for nsqd in self.nsqds:
+            nsqd.answers["/info"] = self._identity(nsqd)
+            nsqd.answers["/stats"] = {"topics": [{"topic_name": "t"}]}
+        self.lookupds = [start("lookupd1"), start("lookupd2")]
+        for lookupd in self.lookupds:
+            lookupd.answers["/lookup"] = {"channels": [], "producers": [self._identity(each) for each in self.nsqds]}
+        self.view = View(lookupds=tuple(lookupd.address for lookupd in self.lookupds))
+
+    def _identity(self, nsqd: RecordingDaemon) -> dict[str, object]:
+        return {"broadcast_address": "127.0.0.1", "http_port": nsqd.port, "tcp_port": nsqd.port, "hostname": "h"}
+
+    @property
+    def posts(self) -> list[str]:
+        return [call.removeprefix("POST ") for call in self.calls if call.startswith("POST")]
+
+
+@pytest.fixture
+def ensemble() -> Iterator[Ensemble]:
+    with ExitStack() as running:
+        yield Ensemble(running)
+
+
+def test_a_topic_is_created_at_every_nsqlookupd(ensemble: Ensemble) -> None:
+    assert run(ensemble.view.actions.create_topic("t")).message == ""
+    assert ensemble.calls == ["POST lookupd1/topic/create?topic=t", "POST lookupd2/topic/create?topic=t"]
+
+
+def test_a_channel_is_created_at_every_nsqlookupd_and_then_on_every_nsqd(ensemble: Ensemble) -> None:
+    assert run(ensemble.view.actions.create_channel("t", "c")).message == ""
+    assert ensemble.posts == [
+        "lookupd1/topic/create?topic=t",
+        "lookupd2/topic/create?topic=t",
+        "lookupd1/channel/create?topic=t&channel=c",
+        "lookupd2/channel/create?topic=t&channel=c",
+        "nsqd1/channel/create?topic=t&channel=c",
+        "nsqd2/channel/create?topic=t&channel=c",
+    ]
+
+
+def test_deleting_finds_the_nsqds_first_then_tells_the_nsqlookupds_then_the_nsqds(ensemble: Ensemble) -> None:
+    assert run(ensemble.view.actions.delete_topic("t")).message == ""
+    assert all(call.startswith("GET lookupd") for call in ensemble.calls[:2])
+    assert ensemble.posts == [f"{name}/topic/delete?topic=t" for name in ("lookupd1", "lookupd2", "nsqd1", "nsqd2")]
+
+
+def test_deleting_a_channel_goes_the_same_way(ensemble: Ensemble) -> None:
+    assert run(ensemble.view.actions.delete_channel("t", "c#ephemeral")).message == ""
+    assert ensemble.posts == [
+        f"{name}/channel/delete?topic=t&channel=c%23ephemeral" for name in ("lookupd1", "lookupd2", "nsqd1", "nsqd2")
+    ]
+
+
+@pytest.mark.parametrize("verb", list(Verb))
+def test_pausing_and_emptying_concern_the_nsqds_alone(ensemble: Ensemble, verb: Verb) -> None:
+    assert run(ensemble.view.actions.act_on_topic(verb, "t")).message == ""
+    assert run(ensemble.view.actions.act_on_channel(verb, "t", "c")).message == ""
+    assert ensemble.posts == [
+        f"nsqd1/topic/{verb}?topic=t",
+        f"nsqd2/topic/{verb}?topic=t",
+        f"nsqd1/channel/{verb}?topic=t&channel=c",
+        f"nsqd2/channel/{verb}?topic=t&channel=c",
+    ]
+
+
+def test_a_tombstone_is_set_before_the_topic_is_deleted_on_that_node(ensemble: Ensemble) -> None:
+    node = ensemble.nsqds[1].address
+    assert run(ensemble.view.actions.tombstone("t", node=node)).message == ""
+    query = f"topic=t&node={node.replace(':', '%3A')}"
+    assert ensemble.calls == [
+        f"POST lookupd1/topic/tombstone?{query}",
+        f"POST lookupd2/topic/tombstone?{query}",
+        "GET nsqd2/info",
+        "POST nsqd2/topic/delete?topic=t",
+    ]
+
+
+def test_what_fails_is_a_warning_and_the_rest_is_done(ensemble: Ensemble) -> None:
+    del ensemble.lookupds[0].answers["/topic/delete"]
+    del ensemble.nsqds[0].answers["/topic/delete"]
+    refusal = 'got response 404 Not Found "{\\"message\\": \\"NOT_FOUND\\"}"'
+    assert run(ensemble.view.actions.delete_topic("t")).message == f"WARNING: {refusal}; {refusal}"
+    assert len(ensemble.posts) == 4
+
+
+def test_an_action_whose_nsqds_cannot_be_found_does_nothing() -> None:
+    calls: list[str] = []
+    with (
+        RecordingDaemon("lookupd", dict(POSTED), calls) as lookupd,
+        pytest.raises(UpstreamsFailed, match=r"^failed to query any nsqlookupd: "),
+    ):
+        run(View(lookupds=(lookupd.address,)).actions.delete_topic("t"))
+    assert calls == ["GET lookupd/lookup?topic=t"]
+
+
+def test_without_nsqlookupds_there_is_nowhere_to_create_anything(nsq: EmbeddedThread) -> None:
+    view = through_nsqds(nsq)
+    assert run(view.actions.create_topic("t")).message == ""
+    assert run(view.topology.topics()).value == ()
+    with pytest.raises(UpstreamsFailed, match=r"^failed to query any nsqlookupd: $"):
+        run(view.actions.create_channel("t", "c"))
+
+
+def test_a_node_that_is_down_cannot_be_tombstoned_silently(nsq: EmbeddedThread) -> None:
+    with pytest.raises(UpstreamsFailed, match=r"^failed to query any nsqd: "):
+        run(through_lookupd(nsq).actions.tombstone("t", node=DEAD))
+    with pytest.raises(NodeNotFound):
+        run(through_nsqds(nsq).actions.tombstone("t", node=DEAD))
+
+
+@pytest.mark.nsq(nsqd_count=2)
+def test_actions_reach_every_node_of_a_real_cluster(nsq: EmbeddedThread) -> None:
+    for node in (0, 1):
+        create(nsq, "t", "c", node=node)
+        publish(nsq, "t", b"message", node=node)
+    for view in (through_lookupd(nsq), through_nsqds(nsq)):
+        assert run(view.actions.act_on_channel(Verb.PAUSE, "t", "c")).message == ""
+        assert [part.paused for part in run(_channel(view)).nodes or ()] == [True, True]
+        assert run(view.actions.act_on_channel(Verb.UNPAUSE, "t", "c")).message == ""
+        assert not run(_channel(view)).paused
+    view = through_lookupd(nsq)
+    assert run(_channel(view)).depth == 2
+    assert run(view.actions.act_on_channel(Verb.EMPTY, "t", "c")).message == ""
+    assert run(_channel(view)).depth == 0
+    assert run(view.actions.delete_topic("t")).message == ""
+    assert run(through_nsqds(nsq).topology.topics()).value == ()
+
+
+async def _channel(view: View) -> ChannelStats:
+    return (await view.observer.channel("t", "c", include_clients=False)).value

@@ -1,0 +1,127 @@
+"""Dead-letter redrive against a real nsqd: what is moved, what stays, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from emberq.client import Consumer, Message, PublishRefused
+from emberq.embedded import EmbeddedThread
+from emberq.sync import Consumer as SyncConsumer
+from emberq.sync import Producer
+from emberq.tools.redrive import Limits, Publish, Redrive, look
+
+IDLE_S = 0.4
+"""Longer than nsqd keeps a message back to send it with others."""
+
+
+class Target:
+    """Where messages are moved to."""
+
+    def __init__(self, *, capacity: int = 1000) -> None:
+        self.bodies: list[bytes] = []
+        self.addresses: set[str] = set()
+        self._capacity = capacity
+
+    async def publish(self, address: str, bodies: list[bytes]) -> None:
+        if len(self.bodies) + len(bodies) > self._capacity:
+            raise PublishRefused("E_MPUB_FAILED", "full")
+        self.addresses.add(address)
+        self.bodies += bodies
+
+
+def publish(nsq: EmbeddedThread, *bodies: bytes) -> None:
+    for address in nsq.nsqd_tcp_addresses:
+        with Producer(address) as producer:
+            producer.publish_many("dead", bodies)
+
+
+def remaining(nsq: EmbeddedThread) -> list[Message]:
+    with SyncConsumer("dead", "c", nsqd_addresses=nsq.nsqd_tcp_addresses) as consumer:
+        messages = list(consumer.messages(idle_timeout_s=IDLE_S))
+        for message in messages:
+            message.finish()
+        return messages
+
+
+def with_consumer(nsq: EmbeddedThread, act: Callable[[Consumer], Awaitable[None]]) -> None:
+    async def scenario() -> None:
+        consumer = Consumer("dead", "c", nsqd_addresses=nsq.nsqd_tcp_addresses)
+        await consumer.start()
+        try:
+            await act(consumer)
+        finally:
+            await consumer.stop()
+
+    asyncio.run(scenario())
+
+
+def redrive(nsq: EmbeddedThread, to: Publish, limits: Limits) -> Redrive:
+    runs: list[Redrive] = []
+    steps: list[int] = []
+
+    async def act(consumer: Consumer) -> None:
+        runs.append(Redrive(consumer, to, limits=limits, on_moved=steps.append))
+        await runs[0].run()
+
+    with_consumer(nsq, act)
+    assert sum(steps) == runs[0].moved_count
+    return runs[0]
+
+
+def test_everything_is_moved_and_it_ends_by_itself(nsq: EmbeddedThread) -> None:
+    publish(nsq, b"1", b"2", b"3")
+    target = Target()
+    assert redrive(nsq, target.publish, Limits(idle_s=IDLE_S)).moved_count == 3
+    assert target.bodies == [b"1", b"2", b"3"]
+    assert remaining(nsq) == []
+
+
+@pytest.mark.nsq(nsqd_count=2)
+def test_each_message_goes_to_the_nsqd_that_it_came_from(nsq: EmbeddedThread) -> None:
+    publish(nsq, b"1", b"2")
+    target = Target()
+    redrive(nsq, target.publish, Limits(idle_s=IDLE_S))
+    assert target.addresses == set(nsq.nsqd_tcp_addresses)
+    assert sorted(target.bodies) == [b"1", b"1", b"2", b"2"]
+
+
+def test_no_more_are_moved_than_asked_for(nsq: EmbeddedThread) -> None:
+    publish(nsq, b"1", b"2", b"3", b"4")
+    target = Target()
+    assert redrive(nsq, target.publish, Limits(idle_s=IDLE_S, count=3)).moved_count == 3
+    assert len(remaining(nsq)) == 1
+
+
+def test_what_came_after_the_start_stays_and_does_not_come_again_and_again(nsq: EmbeddedThread) -> None:
+    publish(nsq, b"old")
+    start_ns = time.time_ns()
+    publish(nsq, b"new")
+    target = Target()
+    run = redrive(nsq, target.publish, Limits(idle_s=IDLE_S, before_ns=start_ns))
+    assert (run.moved_count, run.left_count) == (1, 1)
+    assert target.bodies == [b"old"]
+    assert [(message.body, message.attempts) for message in remaining(nsq)] == [(b"new", 2)]
+
+
+def test_a_message_that_could_not_be_published_is_not_lost(nsq: EmbeddedThread) -> None:
+    publish(nsq, b"1", b"2", b"3")
+    target = Target(capacity=2)
+    with pytest.raises(PublishRefused):
+        redrive(nsq, target.publish, Limits(idle_s=IDLE_S, batch_size=1))
+    assert sorted([*target.bodies, *(message.body for message in remaining(nsq))]) == [b"1", b"2", b"3"]
+
+
+def test_looking_changes_nothing_but_the_attempts(nsq: EmbeddedThread) -> None:
+    publish(nsq, b"1", b"2", b"3")
+    seen: list[bytes] = []
+
+    async def act(consumer: Consumer) -> None:
+        seen.extend(message.body for message in await look(consumer, limits=Limits(idle_s=IDLE_S), max_count=2))
+
+    with_consumer(nsq, act)
+    assert len(seen) == 2
+    assert sorted(message.body for message in remaining(nsq)) == [b"1", b"2", b"3"]

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from emberq.tools.top.rate import Rates
+from emberq.tools.top.row import Row, SortKey, arranged, rows_of
+from tests.cluster.rig import channel_entry, topic_entry
+from tests.tools.top.cluster_look import row, seen
+
+
+def names(rows: list[Row]) -> list[str]:
+    return [f"{each.topic}/{each.channel}" for each in rows]
+
+
+def test_every_channel_has_a_row_with_its_figures_and_rates() -> None:
+    channel = channel_entry("c", depth=4, backend_depth=1, in_flight_count=2, deferred_count=3, client_count=5)
+    topics = seen(a=[topic_entry("t", channel)], b=[topic_entry("t", channel)])
+    (found,) = rows_of(topics, {("t", "c"): Rates(1.5, 2.5)})
+    assert (found.topic, found.channel, found.node_count) == ("t", "c", 2)
+    assert (found.depth, found.in_flight_count, found.deferred_count, found.client_count) == (8, 4, 6, 10)
+    assert (found.came_per_s, found.left_per_s) == (1.5, 2.5)
+
+
+@pytest.mark.parametrize("figures", [{"depth": 1}, {"paused": True}])
+def test_a_topic_with_channels_has_a_row_only_if_it_has_something_to_say(figures: dict[str, object]) -> None:
+    assert names(list(rows_of(seen(a=[topic_entry("t", channel_entry("c"))]), {}))) == ["t/c"]
+    assert names(list(rows_of(seen(a=[topic_entry("t", channel_entry("c"), **figures)]), {}))) == ["t/", "t/c"]
+
+
+def test_a_topic_without_channels_has_a_row() -> None:
+    (found,) = rows_of(seen(a=[topic_entry("t", message_count=3)]), {})
+    assert (found.channel, found.message_count, found.came_per_s) == ("", 3, None)
+
+
+@pytest.mark.parametrize(
+    ("sort", "figure"),
+    [
+        (SortKey.DEPTH, "depth"),
+        (SortKey.IN_FLIGHT, "in_flight_count"),
+        (SortKey.DEFERRED, "deferred_count"),
+        (SortKey.CAME, "came_per_s"),
+        (SortKey.LEFT, "left_per_s"),
+        (SortKey.CLIENTS, "client_count"),
+    ],
+)
+def test_the_largest_figure_comes_first_and_equals_by_name(sort: SortKey, figure: str) -> None:
+    rows = [row("b"), row("a"), replace(row("c"), **{figure: 2}), replace(row("d"), **{figure: 3})]  # type: ignore[arg-type]
+    assert names(arranged(rows, sort=sort, is_reversed=False, pattern="")) == ["d/c", "c/c", "a/c", "b/c"]
+    assert names(arranged(rows, sort=sort, is_reversed=True, pattern="")) == ["a/c", "b/c", "c/c", "d/c"]
+
+
+def test_names_are_sorted_by_topic_and_channel() -> None:
+    rows = [row("b", "x"), row("a", "z"), row("a", "y")]
+    assert names(arranged(rows, sort=SortKey.NAME, is_reversed=False, pattern="")) == ["a/y", "a/z", "b/x"]
+    assert names(arranged(rows, sort=SortKey.NAME, is_reversed=True, pattern="")) == ["b/x", "a/z", "a/y"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching"),
+    [
+        ("", ["clicks/archive", "orders/mail"]),
+        ("CLICK", ["clicks/archive"]),
+        ("mail", ["orders/mail"]),
+        ("c*", ["clicks/archive"]),
+        ("order?", ["orders/mail"]),
+        ("order", ["orders/mail"]),
+        ("rder*", []),
+    ],
+)
+def test_a_filter_is_a_part_of_a_name_or_a_pattern_for_all_of_it(pattern: str, matching: list[str]) -> None:
+    rows = [row("orders", "mail"), row("clicks", "archive")]
+    assert names(arranged(rows, sort=SortKey.NAME, is_reversed=False, pattern=pattern)) == matching
+
+
+def test_every_way_to_sort_has_a_word_and_a_key_that_is_in_it() -> None:
+    assert len({sort.key for sort in SortKey}) == len({sort.word for sort in SortKey}) == len(SortKey)
+    assert all(sort.key in sort.word for sort in SortKey)
