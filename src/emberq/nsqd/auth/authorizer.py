@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 
 from emberq.base.clock import Clock
 from emberq.base.http_query import HttpClient, HttpQueryError, UnexpectedStatus, public_url
+from emberq.nsqd.auth import pattern
 from emberq.nsqd.auth.permission import Authorization, InvalidAnswer, parse_answer
 from emberq.nsqd.options import Options
 from emberq.nsqd.tls_setting import TlsVersion
@@ -64,6 +65,8 @@ class Authorizer:
     def __init__(
         self, options: Options, *, clock: Clock, choose_index: Callable[[int], int] = random.randrange
     ) -> None:
+        if not pattern.IS_AVAILABLE:
+            raise AuthOptionsError("--auth-http-address needs google-re2: pip install 'emberq[auth]'")
         self._clock = clock
         self._choose_index = choose_index
         """Picks one of so many servers to be asked first."""

@@ -10,14 +10,25 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import re2
+try:
+    import re2
+except ImportError:  # the extra `auth` is not installed, and whoever needs it is told so at the start
+    re2 = None
 
 MAX_COMPILED = 1024
 """Distinct expressions kept compiled: a kilobyte or so each. If there are more, some are compiled again."""
 
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False  # RE2 would write them to standard error
-_OPTIONS.never_capture = True  # only whether it matches matters, and that is found faster so
+IS_AVAILABLE = re2 is not None
+
+
+def _options() -> Any:
+    options = re2.Options()
+    options.log_errors = False  # RE2 would write them to standard error
+    options.never_capture = True  # only whether it matches matters, and that is found faster so
+    return options
+
+
+_OPTIONS = _options() if IS_AVAILABLE else None
 
 
 class PatternError(ValueError):
