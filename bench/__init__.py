@@ -1,10 +1,12 @@
 """A load generator for nsqd, and side-by-side measurements with it: `python -m bench`.
 
-It speaks the wire protocol by itself and imports nothing of emberq, so that it can judge any nsqd:
+It speaks the wire protocol by itself and imports nothing of emberq, so that it can judge any nsqd. Only when client
+libraries are measured does it use one, ours among them:
 
     python -m bench                                  measure the nsqd beside this interpreter
     python -m bench --peer /path/to/another/nsqd     run both by turns and compare
     python -m bench --nsqd 127.0.0.1:4150            measure one that is already running
+    python -m bench --clients                        measure emberq's client beside pynsq, gnsq and ansq
 
 The parts, from the bytes upwards:
 
@@ -23,7 +25,8 @@ The parts, from the bytes upwards:
     scenario     the table of works
     stage        what a work has at hand: the server, its sizes, the means to measure
     comparison   rounds by turns
-    report       progress, table, Markdown, JSON
+    clients      client libraries side by side, on one nsqd
+    report       progress, tables, Markdown, JSON
 
 Rates on a shared machine wander; the CPU that nsqd spends per message wanders far less, so every work
 reports both. The generator's own CPU is measured too: where it comes near nsqd's, a rate says less.

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import NoReturn
 
 from bench import report
+from bench.clients.contest import Contest, hold
 from bench.comparison import Outcome, compare
 from bench.options import Options, parse
 
@@ -22,10 +23,11 @@ def main(arguments: Sequence[str]) -> int:
     progress = report.Progress(sys.stderr, rounds=options.rounds)
     try:
         outcome = compare(options, progress)
+        contest = hold(options, progress)
     finally:
         progress.close()
-    _show(outcome, options)
-    return 1 if outcome.failures else 0
+    _show(outcome, contest, options)
+    return 1 if outcome.failures or contest.failures else 0
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
@@ -36,18 +38,18 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _show(outcome: Outcome, options: Options) -> None:
-    print(report.table(outcome, has_peer=options.peer is not None))
+def _show(outcome: Outcome, contest: Contest, options: Options) -> None:
+    print("\n\n".join(report.tables(outcome, contest, options)))
     for side, version in outcome.servers.items():
         print(f"{side}: {version}")
     for caution in report.cautions(outcome):
         print(f"caution: {caution}")
-    for failure in outcome.failures:
+    for failure in (*outcome.failures, *contest.failures):
         print(f"FAILED {failure}", file=sys.stderr)
     if options.json_file is not None:
-        options.json_file.write_text(report.document(outcome, options))
+        options.json_file.write_text(report.document(outcome, contest, options))
     if options.markdown_file is not None:
-        options.markdown_file.write_text(report.section(outcome, options))
+        options.markdown_file.write_text(report.section(outcome, contest, options))
 
 
 if __name__ == "__main__":

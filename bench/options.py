@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.clients.work import WORKS, Work
 from bench.scenario import SCENARIOS, Scenario
 from bench.server import Binary, Running, Server, Source
 from bench.stage import Size
@@ -28,6 +29,7 @@ class Options:
     ours: Source
     peer: Source | None
     scenarios: tuple[Scenario, ...]
+    client_works: tuple[Work, ...]
     rounds: int
     consumers: int
     shuffled: bool
@@ -39,9 +41,9 @@ class Options:
     connections: int | None
     is_quick: bool
 
-    def size(self, scenario: Scenario) -> Size:
+    def size(self, work: Scenario | Work) -> Size:
         """What was asked for, else the work's own size, else a fraction of it for a quick look."""
-        usual = scenario.size
+        usual = work.size
         if self.is_quick:
             usual = Size(
                 messages=usual.messages // _QUICK_DIVISOR,
@@ -62,11 +64,12 @@ def parse(arguments: Sequence[str]) -> Options:
         given.binary = _NSQD_BESIDE_PYTHON
         if not given.binary.is_file():
             parser.error(f"there is no {given.binary}: name an nsqd with --binary or --nsqd")
-    chosen = given.only or [scenario.name for scenario in SCENARIOS]
+    chosen = given.only or [work.name for work in (WORKS if given.clients else SCENARIOS)]
     return Options(
         ours=_ours(given),
         peer=_peer(given),
         scenarios=tuple(scenario for scenario in SCENARIOS if scenario.name in chosen),
+        client_works=tuple(work for work in WORKS if work.name in chosen),
         rounds=given.rounds or (3 if given.peer and not given.quick else 1),
         consumers=given.consumers,
         shuffled=given.shuffle_fin,
@@ -99,10 +102,10 @@ def _peer(given: argparse.Namespace) -> Source | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    works = "\n".join(f"  {scenario.name:<20}{scenario.summary}" for scenario in SCENARIOS)
+    works = "\n".join(f"  {work.name:<24}{work.summary}" for work in (*SCENARIOS, *WORKS))
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure an nsqd, or two of them side by side.",
+        description="Measure an nsqd, two of them side by side, or client libraries side by side.",
         epilog=f"works:\n{works}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -126,9 +129,10 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_amounts(parser: argparse.ArgumentParser) -> None:
-    names = [scenario.name for scenario in SCENARIOS]
+    names = [work.name for work in (*SCENARIOS, *WORKS)]
     group = parser.add_argument_group("works")
     group.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="these works only")
+    group.add_argument("--clients", action="store_true", help="the works for clients, in place of those for servers")
     group.add_argument("--quick", action="store_true", help="a short run that proves that all works")
     group.add_argument("--rounds", type=_count, help="runs of each work (default: 3 with a peer, else 1)")
     group.add_argument("--messages", type=_count, help="messages to publish, where a work counts messages")

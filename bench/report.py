@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from bench import machine
+from bench.clients.contest import Contest, times_best_other
+from bench.clients.plan import LIBRARIES
 from bench.comparison import OURS, PEER, Outcome, Row
 from bench.metric import Metric
 from bench.options import Options
@@ -32,7 +34,7 @@ class Progress:
         self._line = ""
 
     def began(self, *, work: str, side: str, round_number: int) -> None:
-        self._line = f"{work:<20}{side:<6}round {round_number}/{self._rounds}"
+        self._line = f"{work:<24}{side:<8}round {round_number}/{self._rounds}"
         if self._is_terminal:
             self._write(f"{_CLEAR_LINE}{self._line}  ...")
 
@@ -64,20 +66,38 @@ def _three_digits(value: float) -> str:
 
 
 def table(outcome: Outcome, *, has_peer: bool) -> str:
-    """Aligned Markdown, which reads well here and in a document."""
+    """The servers side by side."""
     head = ["work", "measure", OURS, *([PEER, "ratio"] if has_peer else [])]
-    lines = [head, *(_cells(row, has_peer=has_peer) for row in outcome.rows)]
+    return _table([head, *(_cells(row, has_peer=has_peer) for row in outcome.rows)])
+
+
+def contest_table(contest: Contest) -> str:
+    """The client libraries side by side."""
+    head = ["work", "measure", *LIBRARIES, "x best other"]
+    return _table([head, *(_contest_cells(row) for row in contest.rows)])
+
+
+def _table(lines: list[list[str]]) -> str:
+    """Aligned Markdown, which reads well here and in a document. The first line is the head."""
+    head, *others = lines
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     rule = ["-" * width for width in widths]
-    return "\n".join(_aligned(line, widths) for line in [head, rule, *lines[1:]])
+    return "\n".join(_aligned(line, widths) for line in [head, rule, *others])
 
 
 def _cells(row: Row, *, has_peer: bool) -> list[str]:
     cells = [row.work, row.measure, _median(row, OURS)]
     if has_peer:
-        ratio = row.ratio
-        cells += [_median(row, PEER), "" if ratio is None else f"{ratio:.2f} x"]
+        cells += [_median(row, PEER), _times(row.ratio)]
     return cells
+
+
+def _contest_cells(row: Row) -> list[str]:
+    return [row.work, row.measure, *(_median(row, library) for library in LIBRARIES), _times(times_best_other(row))]
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f} x"
 
 
 def _median(row: Row, side: str) -> str:
@@ -112,21 +132,28 @@ def cautions(outcome: Outcome) -> list[str]:
     return found
 
 
-def section(outcome: Outcome, options: Options) -> str:
-    """The table under a heading that names the command, and with all that a reader elsewhere needs to know."""
+def section(outcome: Outcome, contest: Contest, options: Options) -> str:
+    """The tables under a heading that names the command, and with all that a reader elsewhere needs to know."""
     rounds = "1 round" if options.rounds == 1 else f"the median of {options.rounds} rounds by turns"
     facts = [
         f"Measured on {datetime.now(UTC):%Y-%m-%d}, {rounds}; above 1 x, ours is better.",
         f"Machine: {machine.description()}; the generator runs on Python {platform.python_version()}.",
         *(f"{side.capitalize()}: {version}." for side, version in outcome.servers.items()),
         *(f"Caution: {caution}." for caution in cautions(outcome)),
-        *(f"Failed: {failure}." for failure in outcome.failures),
+        *(f"Failed: {failure}." for failure in (*outcome.failures, *contest.failures)),
     ]
     listed = "\n".join(f"- {fact}" for fact in facts)
-    return f"## `{options.command}`\n\n{listed}\n\n{table(outcome, has_peer=options.peer is not None)}\n"
+    return "\n\n".join([f"## `{options.command}`", listed, *tables(outcome, contest, options)]) + "\n"
 
 
-def document(outcome: Outcome, options: Options) -> str:
+def tables(outcome: Outcome, contest: Contest, options: Options) -> list[str]:
+    """One of servers, one of clients, whichever has anything in it."""
+    servers = [table(outcome, has_peer=options.peer is not None)] if outcome.rows else []
+    clients = [contest_table(contest)] if contest.rows else []
+    return servers + clients
+
+
+def document(outcome: Outcome, contest: Contest, options: Options) -> str:
     """All numbers, round by round, with what is needed to read them later."""
     content = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -140,13 +167,14 @@ def document(outcome: Outcome, options: Options) -> str:
         "servers": outcome.servers,
         "rounds": options.rounds,
         "shuffled_fin": options.shuffled,
-        "results": [_result(row) for row in outcome.rows],
-        "failures": outcome.failures,
+        "results": [_result(row, ratio=row.ratio) for row in outcome.rows],
+        "clients": [_result(row, ratio=times_best_other(row)) for row in contest.rows],
+        "failures": [*outcome.failures, *contest.failures],
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-def _result(row: Row) -> dict[str, object]:
+def _result(row: Row, *, ratio: float | None) -> dict[str, object]:
     sides = {side: {"median": row.median(side), "rounds": values} for side, values in row.values.items()}
     return {
         "work": row.work,
@@ -154,5 +182,5 @@ def _result(row: Row) -> dict[str, object]:
         "unit": row.unit,
         "better": row.better,
         **sides,
-        "ratio": row.ratio,
+        "ratio": ratio,
     }

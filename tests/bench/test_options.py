@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from bench.clients.work import WORKS
 from bench.options import Options, parse
 from bench.scenario import SCENARIOS
 from bench.server import Binary, Running
@@ -38,6 +39,15 @@ def test_a_quick_run_is_smaller_but_never_than_what_was_asked_for() -> None:
 
 def test_works_are_chosen_by_name() -> None:
     assert [scenario.name for scenario in parsed("--only", "drain", "mpub").scenarios] == ["mpub", "drain"]
+
+
+def test_works_for_clients_are_done_when_they_are_asked_for() -> None:
+    assert parsed().client_works == ()
+    clients = parsed("--clients")
+    assert (clients.scenarios, clients.client_works) == ((), WORKS)
+    some = parsed("--only", "client-batches", "mpub")
+    assert [scenario.name for scenario in some.scenarios] == ["mpub"]
+    assert [work.name for work in some.client_works] == ["client-batches"]
 
 
 def test_flags_reach_the_server_that_they_are_for() -> None:

@@ -9,10 +9,11 @@ import sys
 import pytest
 
 from bench import machine
+from bench.clients.contest import Contest
 from bench.comparison import Outcome, Row
 from bench.metric import Better, Metric
 from bench.options import parse
-from bench.report import Progress, cautions, document, quantity, section, table
+from bench.report import Progress, cautions, contest_table, document, quantity, section, table, tables
 
 
 def row(measure: str, unit: str, better: Better, *, ours: list[float], peer: list[float]) -> Row:
@@ -24,6 +25,7 @@ def outcome(*rows: Row, load_average: float = 0.0) -> Outcome:
     return Outcome(servers=servers, load_average=load_average, rows=list(rows))
 
 
+NO_CONTEST = Contest()
 RATE = row("rate", "msg/s", "higher", ours=[2e6, 1e6, 3e6], peer=[1e6, 1e6, 1e6])
 
 
@@ -74,7 +76,7 @@ def test_a_busy_machine_is_pointed_out() -> None:
 
 def test_the_document_keeps_every_round() -> None:
     options = parse(["--binary", sys.executable])
-    (result,) = json.loads(document(outcome(RATE), options))["results"]
+    (result,) = json.loads(document(outcome(RATE), NO_CONTEST, options))["results"]
     assert result["ours"] == {"median": 2e6, "rounds": [2e6, 1e6, 3e6]}
     assert result["ratio"] == 2.0
 
@@ -82,7 +84,7 @@ def test_the_document_keeps_every_round() -> None:
 def test_the_section_names_command_machine_and_servers_above_the_table() -> None:
     options = parse(["--binary", sys.executable, "--peer", sys.executable, "--rounds", "3"])
     found = outcome(RATE)
-    heading, blank, *facts_and_table = section(found, options).splitlines()
+    heading, blank, *facts_and_table = section(found, NO_CONTEST, options).splitlines()
     assert heading == f"## `{options.command}`"
     assert blank == ""
     facts = "\n".join(facts_and_table[: facts_and_table.index("")])
@@ -95,9 +97,31 @@ def test_the_section_names_command_machine_and_servers_above_the_table() -> None
 def test_the_section_hides_neither_cautions_nor_failures() -> None:
     found = outcome(RATE, load_average=1.5)
     found.failures.append("drain: ours, round 1: nsqd closed the connection")
-    kept = section(found, parse(["--binary", sys.executable]))
+    kept = section(found, NO_CONTEST, parse(["--binary", sys.executable]))
     assert "- Caution: the machine was busy before we began: load average 1.50." in kept
     assert "- Failed: drain: ours, round 1: nsqd closed the connection." in kept
+
+
+def client_rate() -> Row:
+    rates = {"emberq": [6e5], "pynsq": [1e4], "gnsq": [2e4], "ansq": [5e4]}
+    return Row(work="client-batches", measure="rate", unit="msg/s", better="higher", values=rates)
+
+
+def test_the_table_of_clients_ends_with_how_many_times_the_best_other_ours_is() -> None:
+    *_, line = contest_table(Contest(rows=[client_rate()])).splitlines()
+    assert [cell.strip() for cell in line.strip("|").split("|")] == [
+        *("client-batches", "rate", "600 k msg/s", "10.0 k msg/s", "20.0 k msg/s", "50.0 k msg/s", "12.00 x")
+    ]
+
+
+def test_a_run_of_clients_alone_shows_no_empty_table_of_servers() -> None:
+    contest = Contest(rows=[client_rate()], failures=["client-batches: gnsq, round 2: a worker process died"])
+    options = parse(["--binary", sys.executable, "--clients"])
+    assert tables(outcome(), contest, options) == [contest_table(contest)]
+    assert "- Failed: client-batches: gnsq, round 2: a worker process died." in section(outcome(), contest, options)
+    kept = json.loads(document(outcome(), contest, options))
+    assert kept["clients"][0]["ratio"] == 12.0
+    assert kept["failures"] == contest.failures
 
 
 def test_progress_is_one_line_a_run_where_there_is_no_terminal() -> None:
@@ -106,4 +130,4 @@ def test_progress_is_one_line_a_run_where_there_is_no_terminal() -> None:
     progress.began(work="mpub", side="ours", round_number=2)
     progress.ended([Metric("rate", 1e6, "msg/s", "higher")])
     progress.close()
-    assert stream.getvalue() == "mpub                ours  round 2/3  rate 1.00 M msg/s\n"
+    assert stream.getvalue() == "mpub                    ours    round 2/3  rate 1.00 M msg/s\n"

@@ -48,6 +48,30 @@ class Mute:
             pass
 
 
+class Publishing:
+    """Tasks that publish one message after the other until they are told to stop."""
+
+    def __init__(self, producer: Producer, topic: str, *, task_count: int = 4) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._is_stopping = False
+        self.confirmed: set[bytes] = set()
+        self._tasks = [asyncio.create_task(self._publish(number)) for number in range(task_count)]
+
+    async def _publish(self, number: int) -> None:
+        serial = 0
+        while not self._is_stopping:
+            body = b"%d-%d" % (number, serial)
+            await self._producer.publish(self._topic, body)
+            self.confirmed.add(body)
+            serial += 1
+            await asyncio.sleep(0.002)  # traffic without end need not be heavy
+
+    async def stop(self) -> None:
+        self._is_stopping = True
+        await asyncio.gather(*self._tasks)
+
+
 async def connect_all(producer: Producer) -> None:
     producer.start()
     await until(lambda: all(health.is_connected for health in producer.health()))

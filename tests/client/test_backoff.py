@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emberq.client.backoff import Backoff, BackoffStrategy, Outcome, Verdict, exponential_s
 
 SUCCESS, FAILURE, CONTINUE = Outcome.SUCCESS, Outcome.FAILURE, Outcome.CONTINUE
+
+deterministic = settings(derandomize=True, deadline=None)
 
 outcomes = st.lists(st.sampled_from(Outcome), max_size=60)
 units_s = st.floats(min_value=0.001, max_value=10)
@@ -97,6 +99,7 @@ def test_full_jitter_takes_a_fraction_of_the_exponential_pause() -> None:
     assert backoff.record(FAILURE).pause_s == 0.5
 
 
+@deterministic
 @given(happened=outcomes, unit_s=units_s, max_pause_s=limits_s, strategy=st.sampled_from(BackoffStrategy))
 def test_no_pause_is_longer_than_allowed(
     happened: list[Outcome], unit_s: float, max_pause_s: float, strategy: BackoffStrategy
@@ -107,6 +110,7 @@ def test_no_pause_is_longer_than_allowed(
         backoff.resume()
 
 
+@deterministic
 @given(happened=outcomes, unit_s=units_s, max_pause_s=limits_s)
 def test_successes_always_lead_out_of_backoff(happened: list[Outcome], unit_s: float, max_pause_s: float) -> None:
     backoff = Backoff(unit_s=unit_s, max_pause_s=max_pause_s)
@@ -120,6 +124,7 @@ def test_successes_always_lead_out_of_backoff(happened: list[Outcome], unit_s: f
     assert backoff.allowance(7) == 7
 
 
+@deterministic
 @given(happened=outcomes)
 def test_an_allowance_never_exceeds_max_in_flight(happened: list[Outcome]) -> None:
     backoff = Backoff()

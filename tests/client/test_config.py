@@ -100,5 +100,22 @@ def test_two_kinds_of_compression_at_a_time_are_refused() -> None:
         replace(ClientConfig(snappy=True), deflate=True)
 
 
+@pytest.mark.conformance(263)
+def test_an_unknown_option_or_one_of_the_wrong_kind_is_refused() -> None:
+    with pytest.raises(TypeError, match="no_such_option"):
+        ClientConfig(no_such_option=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="tls is 'lol'"):
+        ClientConfig(tls="lol")  # type: ignore[arg-type]
+
+
+@pytest.mark.conformance(263)
+def test_a_minimum_version_of_tls_and_certificates_that_nobody_checks_are_accepted() -> None:
+    careless = ssl.create_default_context()
+    careless.minimum_version = ssl.TLSVersion.TLSv1_2
+    careless.check_hostname = False
+    careless.verify_mode = ssl.CERT_NONE
+    assert ClientConfig(tls=careless).tls is careless
+
+
 def test_heartbeats_can_be_switched_off() -> None:
     assert requested(ClientConfig(heartbeat_interval_ms=-1)).heartbeat_interval == -1

@@ -11,7 +11,7 @@ from emberq.client.connection import Connection
 from emberq.client.error import BadRequest, ClosedError, ConnectionFailed, ConnectionLost, RequestTimeout
 from emberq.embedded import Embedded
 from emberq.wire import command, frame
-from emberq.wire.message import Message
+from emberq.wire.message import MessageFields
 from tests.client.scenario import advance, run, until
 from tests.client.scripted_peer import MESSAGE, Peer, keep_open, message_frame, scripted_peer
 
@@ -195,7 +195,7 @@ def test_a_peer_that_breaks_the_rules_is_cut_off(data: bytes) -> None:
 
 def test_messages_that_arrive_together_are_passed_on_together() -> None:
     async def scenario() -> None:
-        batches: list[list[Message]] = []
+        batches: list[list[MessageFields]] = []
 
         async def script(peer: Peer) -> None:
             await peer.accept()

@@ -281,7 +281,8 @@ def test_what_was_not_yielded_yet_goes_back_when_the_consumer_stops() -> None:
             await eventually(lambda: consumer.statistics().received == 3)
             (await anext(consumer)).finish()
             await consumer.stop()
-            assert sorted(nsqd.commands[2:]) == ["CLS", "FIN", "RDY 5", "REQ", "REQ"]
+            assert sorted(nsqd.commands[2:]) == ["CLS", "FIN", "RDY 0", "RDY 5", "REQ", "REQ"]
+            assert nsqd.commands.index("RDY 0") < nsqd.commands.index("REQ"), "or they would come again at once"
             assert [message async for message in consumer] == []
 
     run(work)

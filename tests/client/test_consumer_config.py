@@ -20,6 +20,8 @@ from emberq.client.consumer_config import ConsumerConfig
         {"lookupd_poll_interval_s": 0},
         {"lookupd_poll_jitter": 1.1},
         {"drain_timeout_s": -1},
+        {"handler_timeout_s": -1},
+        {"handlers_in": "fibers"},
         {"dead_letter_topic": "a b"},
     ],
 )
@@ -29,5 +31,7 @@ def test_a_config_with_a_mistake_is_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_zero_has_a_meaning_where_it_is_documented() -> None:
-    config = ConsumerConfig(max_in_flight=0, concurrency=0, max_attempts=0, max_backoff_s=0, drain_timeout_s=0)
+    config = ConsumerConfig(
+        handler_timeout_s=0, max_in_flight=0, concurrency=0, max_attempts=0, max_backoff_s=0, drain_timeout_s=0
+    )
     assert config.max_in_flight == 0

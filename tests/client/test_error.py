@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 from emberq.client.error import (
@@ -9,6 +12,8 @@ from emberq.client.error import (
     BadRequest,
     ConnectionFailed,
     ConnectionLost,
+    HandlerTimeout,
+    HandshakeFailed,
     NotInFlight,
     NsqError,
     PublishRefused,
@@ -61,6 +66,23 @@ def test_code_that_knows_nothing_of_nsq_can_catch_them() -> None:
     assert isinstance(ConnectionFailed("h:1", "refused"), ConnectionError)
     assert isinstance(ConnectionLost("h:1", "gone"), ConnectionError)
     assert isinstance(RequestTimeout("late"), TimeoutError)
+    assert isinstance(HandlerTimeout("long"), TimeoutError)
     for error in (ConnectionFailed("h:1", "refused"), ConnectionLost("h:1", "gone"), RequestTimeout("late")):
         assert isinstance(error, NsqError)
     assert str(ConnectionFailed("h:1", "refused")) == "h:1: refused"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionFailed("h:1", "refused"),
+        HandshakeFailed("h:1", "HTTP"),
+        ConnectionLost("h:1", "gone"),
+        RequestTimeout("late"),
+        server_error(b"E_BAD_TOPIC PUB topic"),
+    ],
+)
+def test_every_error_can_be_copied_and_travels_between_processes(error: NsqError) -> None:
+    error.add_note("on the way")
+    for twin in (copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert (type(twin), str(twin), twin.__dict__) == (type(error), str(error), error.__dict__)

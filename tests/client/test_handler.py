@@ -3,52 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-
-import pytest
+import threading
+from typing import Any
 
 from emberq.base.clock import ManualClock, SystemClock
-from emberq.client.handler import HandlerPool, default_concurrency, is_coroutine_function
+from emberq.client.error import HandlerTimeout
+from emberq.client.handler import HandlerPool
 from emberq.client.inbox import Inbox
 from emberq.client.message import Message
+from emberq.client.slot import HandlersIn, Slot, make_slots
 from tests.client.eventually import eventually
 from tests.client.scripted_nsqd import run
 from tests.client.test_inbox import messages
 from tests.client.test_message import Recorder
 
 
-async def coroutine(message: Message) -> None:
-    pass
-
-
-def plain(message: Message) -> None:
-    pass
-
-
-class CallableObject:
-    async def __call__(self, message: Message) -> None:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("handler", "expected"),
-    [
-        (coroutine, True),
-        (functools.partial(coroutine), True),
-        (CallableObject(), True),
-        (plain, False),
-        (functools.partial(plain), False),
-        (print, False),
-    ],
-)
-def test_coroutine_functions_are_told_from_plain_ones(handler: object, expected: bool) -> None:
-    assert is_coroutine_function(handler) is expected  # type: ignore[arg-type]
-
-
-def test_threads_are_fewer_than_coroutines_and_there_is_always_one() -> None:
-    assert default_concurrency(coroutine, max_in_flight=500) == 500
-    assert default_concurrency(plain, max_in_flight=500) == 32
-    assert default_concurrency(plain, max_in_flight=0) == 1
+def slots(handler: Any, *, count: int = 1) -> list[Slot]:
+    return make_slots(handler, HandlersIn.THREADS, count=count, timeout_s=None)
 
 
 def test_handlers_run_at_the_same_time_but_no_more_than_allowed() -> None:
@@ -64,7 +35,7 @@ def test_handlers_run_at_the_same_time_but_no_more_than_allowed() -> None:
             running -= 1
 
         inbox, source = Inbox(ManualClock()), Recorder()
-        pool = HandlerPool(handle, inbox, concurrency=3, clock=ManualClock())
+        pool = HandlerPool(slots(handle, count=3), inbox, clock=ManualClock())
         pool.start()
         inbox.put(messages(*[b"x"] * 7, source=source))
         await eventually(lambda: running == 3)
@@ -87,7 +58,7 @@ def test_a_handler_that_never_waits_leaves_the_loop_its_turns() -> None:
 
         turn = 0
         inbox = Inbox(clock)
-        pool = HandlerPool(handle, inbox, concurrency=1, clock=clock)
+        pool = HandlerPool(slots(handle), inbox, clock=clock)
         pool.start()
         inbox.put(messages(*[b"x"] * 9, source=source))
         while len(source.answers) < 9:
@@ -108,10 +79,56 @@ def test_a_retry_policy_that_fails_leaves_the_default_delay() -> None:
             raise OSError("the handler")
 
         inbox, source = Inbox(SystemClock()), Recorder()
-        pool = HandlerPool(handle, inbox, concurrency=1, clock=SystemClock(), retry_delay_s=policy)
+        pool = HandlerPool(slots(handle), inbox, clock=SystemClock(), retry_delay_s=policy)
         pool.start()
         inbox.put(messages(b"x", source=source))
         await eventually(lambda: source.answers == [("REQ", b"x", None, True)])
         await pool.stop()
+
+    run(work)
+
+
+def test_a_handler_that_takes_too_long_has_failed_and_the_next_message_is_handled() -> None:
+    async def work() -> None:
+        seen: list[type[BaseException]] = []
+
+        def policy(message: Message, error: BaseException) -> float:
+            seen.append(type(error))
+            return 7.0
+
+        async def handle(message: Message) -> None:
+            if message.body == b"hang":
+                await asyncio.Event().wait()
+
+        inbox, source = Inbox(SystemClock()), Recorder()
+        hurried = make_slots(handle, HandlersIn.THREADS, count=1, timeout_s=0.1)
+        pool = HandlerPool(hurried, inbox, clock=SystemClock(), retry_delay_s=policy)
+        pool.start()
+        inbox.put(messages(b"hang", b"next", source=source))
+        await eventually(lambda: source.answers == [("REQ", b"hang", 7.0, True), ("FIN", [b"next"])])
+        assert seen == [HandlerTimeout]
+        await pool.stop()
+
+    run(work)
+
+
+def test_what_a_thread_says_about_its_message_after_it_took_too_long_is_ignored() -> None:
+    async def work() -> None:
+        release, answered = threading.Event(), threading.Event()
+
+        def handle(message: Message) -> None:
+            assert release.wait(10)
+            message.finish()
+            answered.set()
+
+        inbox, source = Inbox(SystemClock()), Recorder()
+        pool = HandlerPool(make_slots(handle, HandlersIn.THREADS, count=1, timeout_s=0.01), inbox, clock=SystemClock())
+        pool.start()
+        inbox.put(messages(b"slow", source=source))
+        await eventually(lambda: source.answers == [("REQ", b"slow", None, True)])
+        release.set()
+        await eventually(answered.is_set)
+        await pool.stop()
+        assert source.answers == [("REQ", b"slow", None, True)]
 
     run(work)

@@ -100,7 +100,7 @@ def test_an_http_server_is_recognised() -> None:
         peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await peer.wait_until_closed()
 
-    refuse_to_open(script, match="an HTTP server answered")
+    refuse_to_open(script, match="unexpected HTTP response")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,9 @@ def test_the_answer_may_share_a_packet_with_the_compressed_stream_behind_it(kind
     async def scenario() -> None:
         arrived: list[Message] = []
         async with scripted_peer(script) as address:
-            connection = await Connection.open(address, CONFIG, on_messages=lambda _, batch: arrived.extend(batch))
+            connection = await Connection.open(
+                address, CONFIG, on_messages=lambda _, batch: arrived.extend(map(Message._make, batch))
+            )
             await until(lambda: arrived == [MESSAGE])
             await connection.close()
 

@@ -31,6 +31,20 @@ def test_messages_come_out_in_order() -> None:
     run(work)
 
 
+def test_what_is_there_can_be_taken_without_waiting() -> None:
+    async def work() -> None:
+        inbox, source = Inbox(ManualClock()), Recorder()
+        assert inbox.get_nowait(0) is None
+        inbox.put([*messages(b"late", source=source, deadline_ns=SOON_NS), *messages(b"fresh")])
+        taken = inbox.get_nowait(SOON_NS)
+        assert taken is not None
+        assert taken.body == b"fresh"
+        assert source.answers == [("abandoned", b"late")]
+        assert inbox.get_nowait(SOON_NS) is None
+
+    run(work)
+
+
 def test_every_waiting_task_gets_its_message() -> None:
     async def work() -> None:
         inbox = Inbox(ManualClock())

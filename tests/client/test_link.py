@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
-from emberq.client.error import PublishRefused
+import pytest
+
+from emberq.client.config import ClientConfig
+from emberq.client.error import AuthRefused, BadRequest, ConnectionFailed, HandshakeFailed, PublishRefused
+from emberq.client.link import publication_in
+from emberq.client.observer import Publication
 from emberq.client.producer import Producer
-from emberq.client.retry import ReconnectDelay
+from emberq.client.retry import ReconnectDelay, RetryPolicy
+from emberq.embedded import Embedded
+from emberq.wire import command
+from tests.certificates import self_signed
 from tests.client.publishing import AT_ONCE, NEVER_AGAIN, Recorder, connect_all, numbered, publish_all
 from tests.client.scenario import advance, run, until
 from tests.client.scripted_peer import Peer, scripted_peer
+from tests.nsqd.auth.auth_server import AuthServer, grant
+
+HEARTBEAT_MS = 100
+"""Less than any nsqd agrees to."""
 
 
 def test_an_nsqd_that_cannot_store_is_passed_over() -> None:
@@ -98,3 +114,134 @@ def test_reconnecting_is_put_off_longer_each_time() -> None:
         assert [round(delay_s, -1) for delay_s in delays] == [10, 20, 40]
 
     run(scenario())
+
+
+# Refusals
+
+
+async def fail_to_publish(address: str, config: ClientConfig, expected: type[Exception], *, match: str) -> None:
+    """Publish with the usual patience of half a minute, and see it fail at once instead."""
+    async with asyncio.timeout(RetryPolicy().timeout_s / 2), Producer(address, config) as producer:
+        for _ in range(2):
+            with pytest.raises(expected, match=match):
+                await producer.publish("t", b"x")
+        with pytest.raises(expected, match=match):
+            await producer.wait_until_connected()
+        assert not producer.health()[0].is_connected
+
+
+@pytest.mark.parametrize("secret", [b"", b"wrong"])
+def test_a_wrong_secret_fails_at_once(secret: bytes) -> None:
+    async def scenario(auth_address: str) -> None:
+        async with Embedded(with_lookupd=False, auth_http_address=(auth_address,)) as nsq:
+            (address,) = nsq.nsqd_tcp_addresses
+            await fail_to_publish(address, ClientConfig(auth_secret=secret), AuthRefused, match="AUTH")
+
+    with AuthServer(grant()) as server:
+        run(scenario(server.address))
+
+
+@pytest.mark.conformance(269)
+def test_a_heartbeat_that_nsqd_does_not_agree_to_fails_at_once() -> None:
+    with pytest.raises(ValueError, match="heartbeat_interval_ms is 100"):
+        ClientConfig(heartbeat_interval_ms=HEARTBEAT_MS)
+    unchecked = ClientConfig()
+    object.__setattr__(unchecked, "heartbeat_interval_ms", HEARTBEAT_MS)
+
+    async def scenario() -> None:
+        async with Embedded(with_lookupd=False) as nsq:
+            (address,) = nsq.nsqd_tcp_addresses
+            refusal = r"E_BAD_BODY IDENTIFY heartbeat interval \(100\) is invalid"
+            await fail_to_publish(address, unchecked, BadRequest, match=refusal)
+
+    run(scenario())
+
+
+@pytest.mark.conformance(270)
+def test_the_address_of_an_http_server_fails_at_once() -> None:
+    async def scenario() -> None:
+        async with Embedded(with_lookupd=False) as nsq:
+            (address,) = nsq.nsqd_http_addresses
+            await fail_to_publish(address, ClientConfig(), HandshakeFailed, match="unexpected HTTP response")
+
+    run(scenario())
+
+
+def test_a_certificate_that_nobody_vouches_for_fails_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with Embedded(with_lookupd=False, **self_signed(tmp_path, "loner").options()) as nsq:
+            (address,) = nsq.nsqd_tcp_addresses
+            config = ClientConfig(tls=ssl.create_default_context())
+            await fail_to_publish(address, config, HandshakeFailed, match="certificate")
+
+    run(scenario())
+
+
+def test_an_nsqd_that_refuses_us_does_not_keep_messages_from_another() -> None:
+    async def scenario() -> None:
+        async def refuse(peer: Peer) -> None:
+            await peer.read_identify()
+            peer.refuse(b"E_BAD_BODY IDENTIFY not like that")
+            await peer.wait_until_closed()
+
+        living = Recorder()
+        async with scripted_peer(refuse) as first, scripted_peer(living) as second:
+            async with Producer([first, second]) as producer:
+                await publish_all(producer, numbered(4))
+            assert sorted(living.bodies) == numbered(4)
+
+    run(scenario())
+
+
+def test_whoever_was_refused_is_let_in_when_the_reason_is_gone() -> None:
+    async def scenario() -> None:
+        is_refusing = True
+        recorder = Recorder()
+
+        async def script(peer: Peer) -> None:
+            if is_refusing:
+                await peer.read_identify()
+                peer.refuse(b"E_AUTH_FAILED the authorization server is down")
+                await peer.wait_until_closed()
+            else:
+                await recorder(peer)
+
+        async with scripted_peer(script) as address, Producer(address, reconnect_delay=AT_ONCE) as producer:
+            with pytest.raises(AuthRefused):
+                await producer.publish("t", b"early")
+            is_refusing = False
+            await connect_all(producer)
+            await producer.publish("t", b"late")
+        assert recorder.bodies == [b"late"]
+
+    run(scenario())
+
+
+def test_an_nsqd_that_is_only_down_is_waited_for() -> None:
+    async def scenario() -> None:
+        async def hang_up(peer: Peer) -> None:
+            with suppress(asyncio.IncompleteReadError):
+                await peer.read_identify()
+
+        patience = RetryPolicy(timeout_s=0.1)
+        async with scripted_peer(hang_up) as address, Producer(address, retry=patience) as producer:
+            with pytest.raises(ConnectionFailed, match=r"within 0\.1 s"):
+                await producer.publish("t", b"x")
+
+    run(scenario())
+
+
+# What an observer is told
+
+
+@pytest.mark.parametrize(
+    ("published", "message_count", "body_bytes"),
+    [
+        (command.pub("t", b"12345"), 1, 5),
+        (command.pub("t", b"\n \n"), 1, 3),
+        (command.dpub("t", b"12345", defer_ms=7), 1, 5),
+        (command.mpub("t", [b"1", b"22", b"\n"]), 3, 4),
+    ],
+)
+def test_a_command_tells_what_it_publishes(published: Any, message_count: int, body_bytes: int) -> None:
+    assert publication_in(published, address="a:1") == Publication("t", "a:1", message_count, body_bytes)

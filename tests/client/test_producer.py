@@ -27,7 +27,9 @@ async def consume(address: str, topic: str, *, count: int) -> list[bytes]:
     """So many messages of a topic."""
     arrived: list[Message] = []
     connection = await Connection.open(
-        address, ClientConfig(output_buffer_size=-1), on_messages=lambda _, messages: arrived.extend(messages)
+        address,
+        ClientConfig(output_buffer_size=-1),
+        on_messages=lambda _, messages: arrived.extend(map(Message._make, messages)),
     )
     await connection.request(command.sub(topic=topic, channel="c"))
     connection.send(command.rdy(min(count, connection.answer.max_rdy_count)))
@@ -74,6 +76,19 @@ def test_a_thousand_messages_under_way_at_a_time_all_arrive_in_order() -> None:
                 await connect_all(producer)
                 await publish_all(producer, numbered(1000))
             assert await consume(address, "t", count=1000) == numbered(1000)
+
+    run(scenario())
+
+
+@pytest.mark.conformance(271)
+def test_each_of_ten_publications_at_a_time_is_confirmed_to_whoever_made_it() -> None:
+    async def scenario() -> None:
+        async with Embedded(with_lookupd=False) as nsq, Producer(nsq.nsqd_tcp_addresses) as producer:
+            tasks = {name: asyncio.create_task(producer.publish("t", b"x"), name=str(name)) for name in range(10)}
+            confirmed, pending = await asyncio.wait(tasks.values())
+            assert not pending
+            assert sorted(int(task.get_name()) for task in confirmed) == list(range(10))
+            assert all(task.exception() is None for task in confirmed)
 
     run(scenario())
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
+from emberq.client.backoff import Backoff, Outcome, Verdict
 from emberq.client.rdy import Change, RdyTable, Share, fair_counts
 
 TICK_S = 5
 TURN_S = 30
 IDLE_S = 10
+
+deterministic = settings(derandomize=True, deadline=None)
 
 
 class Rig:
@@ -125,6 +128,7 @@ def test_probes_in_backoff_go_to_one_connection_after_the_other() -> None:
     assert probed == rig.shares
 
 
+@deterministic
 @given(limit=st.integers(0, 200), caps=st.lists(st.integers(1, 60), max_size=30))
 def test_fair_counts_use_all_that_can_be_used_and_nothing_more(limit: int, caps: list[int]) -> None:
     counts = fair_counts(limit, caps)
@@ -132,6 +136,7 @@ def test_fair_counts_use_all_that_can_be_used_and_nothing_more(limit: int, caps:
     assert all(0 <= count <= cap for count, cap in zip(counts, caps, strict=True))
 
 
+@deterministic
 @given(limit=st.integers(0, 200), caps=st.lists(st.integers(1, 60), min_size=1, max_size=30))
 def test_nobody_has_two_more_than_one_who_could_have_more(limit: int, caps: list[int]) -> None:
     counts = fair_counts(limit, caps)
@@ -139,6 +144,7 @@ def test_nobody_has_two_more_than_one_who_could_have_more(limit: int, caps: list
     assert not unfilled or max(counts) <= min(unfilled) + 1
 
 
+@deterministic
 @given(limit=st.integers(1, 8), connection_count=st.integers(1, 20), data=st.data())
 def test_no_connection_starves(limit: int, connection_count: int, data: st.DataObject) -> None:
     rig = Rig(limit, connection_count=connection_count)
@@ -204,3 +210,72 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
+TestAnyHistory.settings = deterministic
+
+
+class Failures(RuleBasedStateMachine):
+    """Handlers fail and succeed while connections come and go: what a consumer asks for, as its servers see it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig = Rig(0)
+        self.backoff = Backoff()
+        self.max_in_flight = 0
+        self.change_max_in_flight(7)
+
+    def apply_allowance(self) -> None:
+        self.rig.table.set_limit(self.backoff.allowance(self.max_in_flight))
+
+    @rule(outcome=st.sampled_from(Outcome))
+    def answer(self, outcome: Outcome) -> None:
+        if self.backoff.record(outcome).verdict is not Verdict.NOTHING:
+            self.apply_allowance()
+
+    @rule()
+    def resume(self) -> None:
+        self.backoff.resume()
+        self.apply_allowance()
+
+    @rule(count=st.integers(0, 12))
+    def change_max_in_flight(self, count: int) -> None:
+        self.max_in_flight = count
+        self.apply_allowance()
+
+    @rule(cap=st.integers(1, 9))
+    def connect(self, cap: int) -> None:
+        self.rig.shares.append(self.rig.join(cap=cap))
+
+    @rule(data=st.data())
+    def disconnect(self, data: st.DataObject) -> None:
+        if self.rig.shares:
+            share = data.draw(st.sampled_from(self.rig.shares))
+            self.rig.shares.remove(share)
+            self.rig.table.leave(share)
+
+    @rule()
+    def let_time_pass(self) -> None:
+        self.rig.tick()
+
+    @invariant()
+    def no_more_is_asked_for_than_allowed(self) -> None:
+        assert sum(self.rig.counts) <= self.max_in_flight
+        assert not (self.backoff.is_paused and any(self.rig.counts))
+        assert not (self.backoff.level and sum(self.rig.counts) > 1)
+
+    @invariant()
+    def outside_a_pause_something_is_asked_for(self) -> None:
+        if self.rig.shares and self.max_in_flight and not self.backoff.is_paused:
+            assert any(self.rig.counts)
+
+    def teardown(self) -> None:
+        """However it went: with time and successes everything is asked for again."""
+        self.resume()
+        for _ in range(self.backoff.level):
+            self.answer(Outcome.SUCCESS)
+            self.resume()
+        capacity = sum(share.cap for share in self.rig.shares)
+        assert sum(self.rig.counts) == min(self.max_in_flight, capacity)
+
+
+TestFailures = Failures.TestCase
+TestFailures.settings = deterministic

@@ -27,7 +27,9 @@ CONFIG = ClientConfig(heartbeat_interval_ms=1000)
 async def talk(address: str, config: ClientConfig) -> Connection:
     """Publish and consume a message on one connection, which is returned closed."""
     arrived: list[Message] = []
-    connection = await Connection.open(address, config, on_messages=lambda _, messages: arrived.extend(messages))
+    connection = await Connection.open(
+        address, config, on_messages=lambda _, messages: arrived.extend(map(Message._make, messages))
+    )
     assert await connection.request(command.sub(topic="t", channel="c")) == b"OK"
     connection.send(command.rdy(1))
     body = b"hello" * 20_000

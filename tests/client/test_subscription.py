@@ -57,6 +57,44 @@ def test_answers_may_be_given_in_another_thread(answer: str) -> None:
     run(work)
 
 
+def test_answers_leave_in_the_order_in_which_they_were_given() -> None:
+    async def work() -> None:
+        async with one_message() as (nsqd, consumer, first):
+            nsqd.send()
+            nsqd.send()
+            second, third = await anext(consumer), await anext(consumer)
+            first.finish()
+            second.requeue(0)
+            third.finish()
+            await nsqd.expect("RDY 100", "FIN", "REQ", "FIN")
+            ids = [line.split()[1] for line in nsqd.lines[3:]]
+            assert ids == [message.id.decode() for message in (first, second, third)]
+
+    run(work)
+
+
+def test_a_message_that_is_finished_right_before_the_end_is_finished() -> None:
+    async def work() -> None:
+        async with one_message() as (nsqd, consumer, message):
+            message.finish()
+            assert consumer.statistics().in_flight == 0
+            await consumer.stop(drain_timeout_s=0)
+            await eventually(lambda: "FIN" in nsqd.commands, show=lambda: nsqd.commands)
+
+    run(work)
+
+
+def test_a_finish_that_the_connection_does_not_live_to_send_is_dropped() -> None:
+    async def work() -> None:
+        async with one_message() as (nsqd, consumer, message):
+            nsqd.drop_connections()
+            message.finish()
+            await eventually(lambda: nsqd.commands.count("SUB") == 2)
+            assert consumer.statistics().in_flight == 0
+
+    run(work)
+
+
 def test_a_touch_moves_the_deadline() -> None:
     async def work() -> None:
         async with one_message() as (_, _, message):

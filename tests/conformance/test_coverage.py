@@ -29,8 +29,7 @@ ROWS_DUE = {
     252,  # M: addresses of producers
     255,  # N: nsq_to_http's headers
     *range(259, 264),  # N: the tools
-    *range(264, 269),  # N: the client's backoff and RDY
-    272,  # N: asking nsqlookupd with a secret
+    *range(264, 273),  # N: the client
     *range(273, 281),  # O: statsd, topology, stats
 }
 """Rows of what is built so far."""

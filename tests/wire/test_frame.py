@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.wire import frame
-from emberq.wire.frame import Frame, FrameDecoder, FrameError
+from emberq.wire.frame import Frame, FrameDecoder, FrameError, Received
+from emberq.wire.message import BODY_OFFSET, Message, encode_message
 from tests.wire.held import held_bytes
 from tests.wire.streams import examples, int32
 
@@ -30,51 +32,92 @@ def test_a_frame_is_its_size_its_type_and_its_data(encoded: bytes, expected: str
     assert encoded == bytes.fromhex(expected)
 
 
-def encode(sent: Frame) -> bytes:
-    return struct.pack(">ii", 4 + len(sent.data), sent.type) + sent.data
+Sent = Frame | Message
 
 
-frames = st.builds(Frame, st.sampled_from([0, 1, 2, 3, -1, 2**31 - 1]), st.binary(max_size=MAX_FRAME_BYTES - 4))
-frame_lists = st.lists(frames, max_size=6)
+def encode(sent: Sent) -> bytes:
+    frame_type, data = (frame.MESSAGE, encode_message(sent)) if isinstance(sent, Message) else sent
+    return struct.pack(">ii", 4 + len(data), frame_type) + data
+
+
+others = st.builds(Frame, st.sampled_from([0, 1, 3, -1, 2**31 - 1]), st.binary(max_size=MAX_FRAME_BYTES - 4))
+messages = st.builds(
+    Message,
+    timestamp_ns=st.integers(-(2**63), 2**63 - 1),
+    attempts=st.integers(0, 0xFFFF),
+    id=st.binary(min_size=16, max_size=16),
+    body=st.binary(max_size=MAX_FRAME_BYTES - 4 - BODY_OFFSET),
+)
+sent_lists = st.lists(others | messages, max_size=6)
+
+
+def as_received(sent: Iterable[Sent]) -> Received:
+    """What the other end should see."""
+    sent = list(sent)
+    return Received(
+        [each for each in sent if isinstance(each, Message)], [each for each in sent if isinstance(each, Frame)]
+    )
+
+
+def make_decoder() -> FrameDecoder:
+    return FrameDecoder(max_frame_bytes=MAX_FRAME_BYTES)
 
 
 @examples(300)
-@given(frame_lists, st.lists(st.integers(0, 640), max_size=10))
-def test_frames_come_out_whole_however_they_are_cut(sent: list[Frame], cuts: list[int]) -> None:
+@given(sent_lists, st.lists(st.integers(0, 640), max_size=10))
+def test_frames_come_out_whole_however_they_are_cut(sent: list[Sent], cuts: list[int]) -> None:
     stream = b"".join(map(encode, sent))
-    decoder = FrameDecoder(max_frame_bytes=MAX_FRAME_BYTES)
-    received: list[Frame] = []
+    decoder = make_decoder()
+    received = Received([], [])
     for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(stream)], strict=True):
-        received += decoder.feed(stream[start:end])
+        messages, others = decoder.feed(stream[start:end])
+        received.messages.extend(messages)
+        received.others.extend(others)
         assert held_bytes(decoder) < 4 + MAX_FRAME_BYTES
-    assert received == sent
+    assert received == as_received(sent)
 
 
 @examples(100)
-@given(frame_lists)
-def test_a_frame_comes_with_its_last_byte(sent: list[Frame]) -> None:
-    decoder = FrameDecoder(max_frame_bytes=MAX_FRAME_BYTES)
+@given(sent_lists)
+def test_a_frame_comes_with_its_last_byte(sent: list[Sent]) -> None:
+    decoder = make_decoder()
     for expected in sent:
         *before, last = [decoder.feed(bytes([byte])) for byte in encode(expected)]
-        assert not any(before)
-        assert last == [expected]
+        assert not any(any(received) for received in before)
+        assert last == as_received([expected])
 
 
 @pytest.mark.parametrize("size", [3, 0, -1, -(2**31), MAX_FRAME_BYTES + 1, 2**31 - 1, 0x48545450])
 def test_a_size_that_no_frame_has_is_refused_before_any_data(size: int) -> None:
-    decoder = FrameDecoder(max_frame_bytes=MAX_FRAME_BYTES)
-    with pytest.raises(FrameError, match=f"a frame of {size} bytes; expected 4 to 100"):
-        decoder.feed(int32(size) + int32(0))
+    with pytest.raises(FrameError, match=f"a frame of {size} bytes and type 0; expected 4 to 100 bytes"):
+        make_decoder().feed(int32(size) + int32(0))
 
 
 @pytest.mark.parametrize("size", [4, MAX_FRAME_BYTES])
 def test_sizes_at_the_limits_are_taken(size: int) -> None:
-    decoder = FrameDecoder(max_frame_bytes=MAX_FRAME_BYTES)
-    assert decoder.feed(int32(size) + int32(2) + b"x" * (size - 4)) == [Frame(2, b"x" * (size - 4))]
+    data = b"x" * (size - 4)
+    assert make_decoder().feed(int32(size) + int32(1) + data) == Received([], [Frame(1, data)])
+
+
+def test_a_header_without_a_body_is_a_message() -> None:
+    sent = Message(timestamp_ns=1, attempts=2, id=b"189b226c92669000", body=b"")
+    assert make_decoder().feed(encode(sent)) == Received([sent], [])
+
+
+@pytest.mark.parametrize("length", [0, 1, BODY_OFFSET - 1])
+def test_less_than_a_header_is_no_message(length: int) -> None:
+    short = encode(Frame(frame.MESSAGE, b"x" * length))
+    with pytest.raises(FrameError, match=f"a frame of {4 + length} bytes and type 2; expected 30 to 100 bytes"):
+        make_decoder().feed(short + frame.OK * 9)
+
+
+def test_a_message_beyond_the_limit_is_refused_though_it_is_all_there() -> None:
+    with pytest.raises(FrameError, match="a frame of 101 bytes and type 2; expected 30 to 100 bytes"):
+        make_decoder().feed(encode(Frame(frame.MESSAGE, b"x" * (MAX_FRAME_BYTES - 3))))
 
 
 def test_what_is_no_frame_stays_no_frame() -> None:
-    decoder = FrameDecoder(max_frame_bytes=MAX_FRAME_BYTES)
+    decoder = make_decoder()
     with pytest.raises(FrameError):
         decoder.feed(b"HTTP/1.1 400 Bad Request\r\n")
     with pytest.raises(FrameError):
@@ -82,7 +125,7 @@ def test_what_is_no_frame_stays_no_frame() -> None:
 
 
 def test_frames_before_a_wrong_one_are_not_lost() -> None:
-    decoder = FrameDecoder(max_frame_bytes=MAX_FRAME_BYTES)
-    assert decoder.feed(frame.error(b"E_INVALID") + b"HTTP/1.1") == [Frame(frame.ERROR, b"E_INVALID")]
+    decoder = make_decoder()
+    assert decoder.feed(frame.error(b"E_INVALID") + b"HTTP/1.1") == Received([], [Frame(frame.ERROR, b"E_INVALID")])
     with pytest.raises(FrameError):
         decoder.feed(b"")

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from ssl import SSLContext
+from typing import Any
 
 from emberq import __version__
+from emberq.client.observer import Observer
 from emberq.wire.negotiation import (
     DEFAULT_DEFLATE_LEVEL,
     DEFAULT_OUTPUT_BUFFER_SIZE,
@@ -21,9 +23,6 @@ from emberq.wire.negotiation import (
     MIN_MSG_TIMEOUT_MS,
     MIN_OUTPUT_BUFFER_SIZE,
 )
-
-if TYPE_CHECKING:
-    import ssl
 
 OFF = -1
 """What IDENTIFY takes for "none at all", where 0 means "as the server likes"."""
@@ -55,7 +54,7 @@ class ClientConfig:
     """Within which time nsqd wants a message answered; 0: its own default."""
     sample_rate: int = 0
     """The percentage of messages to receive, 1 to 99; 0: all of them."""
-    tls: ssl.SSLContext | None = None
+    tls: SSLContext | None = None
     """If given, every connection is encrypted, or it is not made: nsqd cannot talk us out of it."""
     snappy: bool = False
     """Ask for compressed connections. nsqd may say no, and the connection is then made without."""
@@ -71,6 +70,8 @@ class ClientConfig:
     """For the answer to a command that has one, counted from the call."""
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     """A peer that announces a longer frame is not an nsqd, or not one to listen to."""
+    observer: Observer | None = field(default=None, repr=False)
+    """Who hears of what happens, for metrics and traces."""
 
     def __post_init__(self) -> None:
         self._check_at_least("heartbeat_interval_ms", MIN_HEARTBEAT_INTERVAL_MS, also=(OFF,))
@@ -82,6 +83,8 @@ class ClientConfig:
             raise ValueError(f"sample_rate is {self.sample_rate}; it is a percentage from 0 to {MAX_SAMPLE_RATE}")
         if not 1 <= self.deflate_level <= 9:
             raise ValueError(f"deflate_level is {self.deflate_level}; there are levels 1 to 9")
+        if not isinstance(self.tls, SSLContext | None):
+            raise TypeError(f"tls is {self.tls!r}; it must be an ssl.SSLContext")
         if self.snappy and self.deflate:
             raise ValueError("snappy and deflate exclude each other")
         for name in ("connect_timeout_s", "request_timeout_s"):

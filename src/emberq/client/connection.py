@@ -39,8 +39,8 @@ from emberq.client.handshake import Answer, Handshake
 from emberq.client.stream import Stream
 from emberq.wire.command import NOP
 from emberq.wire.compression import CompressionError
-from emberq.wire.frame import ERROR, MESSAGE, RESPONSE, Frame, FrameDecoder, FrameError
-from emberq.wire.message import Message, decode_message
+from emberq.wire.frame import ERROR, RESPONSE, Frame, FrameDecoder, FrameError
+from emberq.wire.message import MessageFields
 
 HEARTBEAT = b"_heartbeat_"
 SILENT_HEARTBEATS = 2
@@ -48,7 +48,7 @@ SILENT_HEARTBEATS = 2
 LATE_WAKE_S = 1.0
 """An alarm that rings so much too late tells of our own loop having been held up, not of the peer."""
 
-OnMessages: TypeAlias = Callable[["Connection", list[Message]], None]
+OnMessages: TypeAlias = Callable[["Connection", list[MessageFields]], None]
 OnError: TypeAlias = Callable[["Connection", bytes], None]
 OnClose: TypeAlias = Callable[["Connection", BaseException | None], None]
 
@@ -261,15 +261,13 @@ class Connection:
     # What arrives
 
     def _receive(self, data: bytes) -> None:
-        messages: list[Message] = []
         try:
-            for frame in self._decoder.feed(data):
-                if frame.type == MESSAGE:
-                    messages.append(decode_message(frame.data))
-                else:
-                    self._take(frame)
-        except (FrameError, ValueError) as failure:
+            messages, others = self._decoder.feed(data)
+            for frame in others:
+                self._take(frame)
+        except FrameError as failure:
             self.abort(failure)
+            return
         if messages and self._on_messages is not None:
             self._on_messages(self, messages)
 

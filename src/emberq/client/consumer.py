@@ -1,6 +1,6 @@
 """A consumer: the messages of one channel, from all nsqds that have its topic.
 
-With a handler, which may be a coroutine function or a plain one:
+With a handler: a coroutine function, or a plain one, which then runs in a thread or a process (see `slot`):
 
     async def handle(message: Message) -> None:
         await store(message.body)             # returns: finished; raises: requeued, with backoff
@@ -22,6 +22,13 @@ or many at a time, which is the fastest way of all:
             await store_all(batch.bodies)
             batch.finish()
 
+Work that keeps a CPU busy goes to processes, and must not hang there for ever:
+
+    def resize(message: MessageSnapshot) -> None: ...
+
+    config = ConsumerConfig(handlers_in=HandlersIn.PROCESSES, handler_timeout_s=300, auto_touch=True)
+    consumer = Consumer("images", "resize", resize, lookupd_addresses=["127.0.0.1:4161"], config=config)
+
 What happens by itself: nsqds are discovered and lost ones are connected to again; `max_in_flight` is shared out among
 them (see `rdy`); failures slow the consumer down (see `backoff`); messages that came too often are given up. Delivery
 is at least once: after a lost connection or a timeout a message comes again.
@@ -31,8 +38,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -46,31 +53,26 @@ from emberq.client.consumer_config import ConsumerConfig
 from emberq.client.discovery import Discovery
 from emberq.client.error import ClosedError, ConnectionLost
 from emberq.client.giving_up import GivingUp, OnGivingUp
-from emberq.client.handler import Handler, HandlerPool, RetryDelay, default_concurrency
+from emberq.client.handler import HandlerPool, RetryDelay
 from emberq.client.inbox import Inbox
 from emberq.client.message import Batch, Message
+from emberq.client.observed_subscription import ObservedSubscription
+from emberq.client.observer import Observation, Source, tell
 from emberq.client.rdy import Change, RdyTable, Share
+from emberq.client.slot import Handler, default_concurrency, make_slots
+from emberq.client.statistics import ConsumerStatistics
 from emberq.client.subscription import Subscription
 from emberq.wire import command
-from emberq.wire.message import Message as WireMessage
+from emberq.wire.message import MessageFields
 from emberq.wire.name import is_valid_name
 
 STARVED_FRACTION = 0.85
 """A connection with this much of its RDY in flight could use more."""
 
+_SUCCESS = Outcome.SUCCESS
+"""Looked up once: in an Enum that takes as long as a call, and it is needed for every message."""
+
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerStatistics:
-    """A snapshot."""
-
-    addresses: tuple[str, ...]
-    """The nsqds that are connected."""
-    in_flight: int
-    received: int
-    given_up: int
-    backoff_level: int
 
 
 class Consumer:
@@ -97,11 +99,14 @@ class Consumer:
         for kind, name in (("topic", topic), ("channel", channel)):
             if not is_valid_name(name):
                 raise ValueError(f"{name!r} is not a valid {kind} name")
-        self._topic = topic
-        self._channel = channel
+        self._source = Source(topic, channel)
         self._config = config = config or ConsumerConfig()
         self._client_config = client_config or ClientConfig()
-        self._giving_up = GivingUp(on_giving_up, dead_letter_topic=config.dead_letter_topic)
+        self._observer = self._client_config.observer
+        self._observation = Observation(self._observer, self._source) if self._observer is not None else None
+        self._giving_up = GivingUp(
+            on_giving_up, dead_letter_topic=config.dead_letter_topic, observation=self._observation
+        )
         self._clock = clock = clock or SystemClock()
         self._max_in_flight = config.max_in_flight
         self._backoff = Backoff(
@@ -132,7 +137,7 @@ class Consumer:
         self._received_count = 0
 
     def __repr__(self) -> str:
-        return f"<Consumer {self._topic}/{self._channel}, {len(self._subscriptions)} connections>"
+        return f"<Consumer {self._source.topic}/{self._source.channel}, {len(self._subscriptions)} connections>"
 
     # Starting and stopping
 
@@ -191,6 +196,8 @@ class Consumer:
             task.cancel()
         await asyncio.gather(*self._upkeep, return_exceptions=True)
         if self._pool is None:
+            for subscription in self._subscriptions.values():
+                subscription.send_rdy(0)  # or nsqd would send us again what we give back
             self._inbox.close()
             _give_back(self._inbox.take_all())
         try:
@@ -263,12 +270,14 @@ class Consumer:
         )
 
     def _on_outcome(self, outcome: Outcome) -> None:
-        if self._is_stopping or (outcome is Outcome.SUCCESS and self._backoff.level == 0):
+        if self._is_stopping or (self._backoff.level == 0 and outcome is _SUCCESS):
             return
         decision = self._backoff.record(outcome)
         if decision.verdict is Verdict.NOTHING:
             return
         self._apply_allowance()
+        if self._observer is not None:
+            tell(self._observer.backoff_changed, self._source, level=self._backoff.level, pause_s=decision.pause_s)
         if decision.verdict is Verdict.PAUSE:
             log.info("%r backs off for %.3f s, level %d", self, decision.pause_s, self._backoff.level)
             self._resume_timer = asyncio.get_running_loop().call_later(decision.pause_s, self._resume)
@@ -302,7 +311,7 @@ class Consumer:
             on_close=self._on_close,
         )
         try:
-            await connection.request(command.sub(topic=self._topic, channel=self._channel))
+            await connection.request(command.sub(topic=self._source.topic, channel=self._source.channel))
         except BaseException:
             await connection.close()
             raise
@@ -315,11 +324,11 @@ class Consumer:
 
     def _join(self, connection: Connection) -> None:
         share, changes = self._table.join(cap=connection.answer.max_rdy_count)
-        subscription = Subscription(
-            connection, share, config=self._config, clock=self._clock, on_outcome=self._on_outcome
-        )
+        subscription = self._make_subscription(connection, share)
         self._subscriptions[connection] = self._by_share[share] = subscription
         self._send(changes)
+        if self._observer is not None:
+            tell(self._observer.connected, connection.address)
 
     def _on_close(self, connection: Connection, failure: BaseException | None) -> None:
         subscription = self._subscriptions.pop(connection, None)
@@ -328,16 +337,20 @@ class Consumer:
         del self._by_share[subscription.share]
         subscription.ended()
         self._send(self._table.leave(subscription.share))
+        if self._observer is not None:
+            tell(self._observer.disconnected, connection.address, failure)
         if not self._is_stopping:
             log.warning("lost nsqd %s: %s", connection.address, failure)
             self._connector.lost(connection.address)
 
-    def _on_messages(self, connection: Connection, received: list[WireMessage]) -> None:
+    def _on_messages(self, connection: Connection, received: list[MessageFields]) -> None:
         subscription = self._subscriptions[connection]
         messages = subscription.receive(received)
         self._received_count += len(messages)
+        if self._observer is not None:
+            tell(self._observer.received, messages, self._source)
         limit = self._config.max_attempts
-        if limit and max(message.attempts for message in messages) > limit:
+        if limit and max([message.attempts for message in messages]) > limit:
             self._giving_up.begin([message for message in messages if message.attempts > limit], connection)
             messages = [message for message in messages if message.attempts <= limit]
         if self._is_stopping and self._pool is None:
@@ -348,10 +361,23 @@ class Consumer:
     # Parts
 
     def _make_pool(self, handler: Handler, retry_delay_s: RetryDelay | None) -> HandlerPool:
-        concurrency = self._config.concurrency or default_concurrency(handler, max_in_flight=self._max_in_flight)
-        return HandlerPool(
-            handler, self._inbox, concurrency=concurrency, clock=self._clock, retry_delay_s=retry_delay_s
+        config = self._config
+        count = config.concurrency or default_concurrency(
+            handler, config.handlers_in, max_in_flight=config.max_in_flight
         )
+        return HandlerPool(
+            make_slots(handler, config.handlers_in, count=count, timeout_s=config.handler_timeout_s or None),
+            self._inbox,
+            clock=self._clock,
+            retry_delay_s=retry_delay_s,
+            observation=self._observation,
+        )
+
+    def _make_subscription(self, connection: Connection, share: Share) -> Subscription:
+        make: Callable[..., Subscription] = Subscription
+        if self._observation is not None:
+            make = partial(ObservedSubscription, observation=self._observation)
+        return make(connection, share, config=self._config, clock=self._clock, on_outcome=self._on_outcome)
 
     def _make_discovery(self, addresses: Iterable[str]) -> Discovery | None:
         addresses = list(addresses)
@@ -360,7 +386,7 @@ class Consumer:
         timeout_ns = round(self._config.lookupd_timeout_s * NS_PER_SECOND)
         return Discovery(
             addresses,
-            self._topic,
+            self._source.topic,
             client=HttpClient(connect_timeout_ns=timeout_ns, request_timeout_ns=timeout_ns),
             interval_s=self._config.lookupd_poll_interval_s,
             jitter=self._config.lookupd_poll_jitter,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from emberq.client.backoff import BackoffStrategy
+from emberq.client.slot import HandlersIn
 from emberq.wire.name import is_valid_name
 
 MAX_REQUEUE_DELAY_S = 3600.0
@@ -23,8 +24,14 @@ class ConsumerConfig:
     max_in_flight: int = 100
     """How many messages may be with this consumer, unanswered, over all its connections. 0: start paused."""
     concurrency: int = 0
-    """How many handlers run at the same time, be they coroutines or threads; 0: as many as max_in_flight, but not
-    more than 1000 coroutines or 32 threads."""
+    """How many handlers run at the same time; 0: as many as max_in_flight, but not more than 1000 coroutines, 32
+    threads, or one process for each CPU."""
+    handlers_in: HandlersIn = HandlersIn.THREADS
+    """Where handlers that are plain functions run (see `slot`). PROCESSES is for those that keep a CPU busy: such a
+    handler must be picklable and gets a `MessageSnapshot`."""
+    handler_timeout_s: float = 0.0
+    """After this time a handler has failed: its coroutine is cancelled, its thread left behind, its process killed, and
+    its message requeued. 0: never. Below nsqd's msg_timeout unless messages are touched, or they time out first."""
     max_attempts: int = 5
     """A message that comes for the next time after this many is given up; 0: never."""
     dead_letter_topic: str = ""
@@ -40,8 +47,9 @@ class ConsumerConfig:
     """The longest pause after failures; 0: no backoff."""
 
     auto_touch: bool = False
-    """Keep messages that take long from timing out, up to nsqd's --max-msg-timeout. Off unless asked for: a handler
-    that hangs for ever would keep its message for as long, instead of leaving it to another consumer."""
+    """Keep messages that are being handled, or wait for it, from timing out, up to nsqd's --max-msg-timeout. Off unless
+    asked for, as NSQ expects of its clients: the timeout is how a message gets away from a handler that hangs. Together
+    with `handler_timeout_s`, which does that as well, it is safe."""
     drain_timeout_s: float = 30.0
     """How long `stop` waits for messages that are being handled."""
 
@@ -62,7 +70,9 @@ class ConsumerConfig:
     """An nsqd that cannot be reached is tried again after a fraction of a second, then later and later up to this."""
 
     def __post_init__(self) -> None:
-        for name in ("max_in_flight", "concurrency", "max_attempts"):
+        if self.handlers_in not in tuple(HandlersIn):
+            raise ValueError(f"handlers_in is {self.handlers_in!r}; it is one of {', '.join(HandlersIn)}")
+        for name in ("max_in_flight", "concurrency", "max_attempts", "handler_timeout_s", "drain_timeout_s"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must not be below 0")
         for name in ("default_requeue_delay_s", "max_requeue_delay_s", "max_backoff_s", "backoff_unit_s"):
@@ -80,7 +90,5 @@ class ConsumerConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
         if not 0 <= self.lookupd_poll_jitter <= 1:
             raise ValueError(f"lookupd_poll_jitter is {self.lookupd_poll_jitter}; it is a fraction from 0 to 1")
-        if self.drain_timeout_s < 0:
-            raise ValueError(f"drain_timeout_s is {self.drain_timeout_s}; it must not be below 0")
         if self.dead_letter_topic and not is_valid_name(self.dead_letter_topic):
             raise ValueError(f"dead_letter_topic {self.dead_letter_topic!r} is not a valid name")

@@ -1,21 +1,28 @@
 """What can go wrong between a client and nsqd.
 
     NsqError
-    ├── ConnectionFailed   no connection came about: refused, not reachable in time, not an nsqd, TLS not granted
+    ├── ConnectionFailed   no connection came about: refused, or not reachable in time
+    │   └── HandshakeFailed  somebody answered, but it is no nsqd, or none that can be agreed with (TLS)
     ├── ConnectionLost     it was there and is gone; whether a command under way was executed is not known
     ├── RequestTimeout     a command was not answered in time; whether it was executed is not known
     ├── ClosedError        this producer, consumer or connection has been closed by its owner
+    ├── HandlerTimeout     a handler took longer than it may
+    ├── WorkerCrashed      the process in which a handler worked has ended
+    ├── RemoteFailure      a handler in a process raised what cannot be brought here; this is its text
     └── ServerError        nsqd answered with an error: `code`, `text`, `is_fatal`
         ├── BadRequest     it would refuse the same command again, and so would any other nsqd
         ├── AuthRefused    the secret is missing, unknown, or not good for this topic
         ├── PublishRefused it could not store the message just now; another nsqd may
         └── NotInFlight    a FIN, REQ or TOUCH came too late; the only errors that leave the connection open
 
-The first two are also `ConnectionError`s and the third is a `TimeoutError`, so code that knows nothing of NSQ treats
-them rightly.
+Those of a connection are also `ConnectionError`s and the timeouts are `TimeoutError`s, so code that knows nothing of
+NSQ treats them rightly. What concerns handlers is never raised; retry policies and observers get to see it. All of them
+can be copied and pickled.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from emberq.wire import error as wire_error
 
@@ -32,6 +39,13 @@ class ConnectionFailed(NsqError, ConnectionError):
         self.address = address
         self.reason = reason
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.address, self.reason), self.__dict__
+
+
+class HandshakeFailed(ConnectionFailed):
+    """Somebody answered, but this will not become a connection until somebody changes a setting."""
+
 
 class ConnectionLost(NsqError, ConnectionError):
     """The connection is gone. A command that was under way may or may not have been executed."""
@@ -40,6 +54,9 @@ class ConnectionLost(NsqError, ConnectionError):
         super().__init__(f"{address}: {reason}")
         self.address = address
         self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.address, self.reason), self.__dict__
 
 
 class RequestTimeout(NsqError, TimeoutError):
@@ -50,6 +67,18 @@ class ClosedError(NsqError):
     """Used after `close`."""
 
 
+class HandlerTimeout(NsqError, TimeoutError):
+    """A handler took longer than `handler_timeout_s`."""
+
+
+class WorkerCrashed(NsqError):
+    """The process that a handler worked in has ended: killed for its memory, by a fault in compiled code, by `exit`."""
+
+
+class RemoteFailure(NsqError):
+    """A handler in a process raised an exception that cannot be pickled. Its type and text are in this one's text."""
+
+
 class ServerError(NsqError):
     """nsqd answered with an error: `code` as the protocol spells it (`E_BAD_TOPIC`), and what it said about it."""
 
@@ -57,6 +86,9 @@ class ServerError(NsqError):
         super().__init__(f"{code} {text}" if text else code)
         self.code = code
         self.text = text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.code, self.text), self.__dict__
 
     @property
     def is_fatal(self) -> bool:

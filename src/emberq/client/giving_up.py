@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from emberq.client.connection import Connection
 from emberq.client.message import Message
+from emberq.client.observer import Observation, tell
 from emberq.wire import command
 
 OnGivingUp: TypeAlias = Callable[[Message], Awaitable[None] | None]
@@ -26,9 +27,16 @@ log = logging.getLogger(__name__)
 class GivingUp:
     """Gives up messages in the background, each in a task: there are no more of them than messages in flight."""
 
-    def __init__(self, hook: OnGivingUp | None, *, dead_letter_topic: str) -> None:
+    def __init__(
+        self,
+        hook: OnGivingUp | None,
+        *,
+        dead_letter_topic: str,
+        observation: Observation | None = None,
+    ) -> None:
         self._hook = hook
         self._dead_letter_topic = dead_letter_topic
+        self._observation = observation
         self._tasks: set[asyncio.Task[None]] = set()
         self.count = 0
         """Messages that were given up so far."""
@@ -57,6 +65,9 @@ class GivingUp:
             log.warning("gave up message %s after %d attempts", message.id.decode(), message.attempts - 1)
             self.count += 1
             message.finish()
+            if self._observation is not None:
+                observer, source = self._observation
+                tell(observer.gave_up, message, source)
 
     async def _tell(self, message: Message, connection: Connection) -> None:
         if self._hook is not None:

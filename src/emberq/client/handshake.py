@@ -16,19 +16,17 @@ another kind of stream.
 from __future__ import annotations
 
 import json
+import ssl
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emberq.base.address import TcpAddress, parse_address
 from emberq.client.config import ClientConfig
-from emberq.client.error import AuthRefused, ConnectionFailed, server_error
+from emberq.client.error import AuthRefused, HandshakeFailed, server_error
 from emberq.client.stream import Stream
 from emberq.wire import command
 from emberq.wire.compression import DeflateCodec, SnappyCodec
 from emberq.wire.frame import ERROR, FRAME_HEADER, RESPONSE
-
-if TYPE_CHECKING:
-    import ssl
 
 _START_OF_HTTP = int.from_bytes(b"HTTP", "big")
 """The size of the first frame, if somebody answers in HTTP."""
@@ -94,7 +92,7 @@ class Handshake:
         self._config = config
 
     async def run(self) -> Answer:
-        """What was agreed, once commands can be sent; a `ConnectionFailed` or a `ServerError` otherwise."""
+        """What was agreed, once commands can be sent; a `HandshakeFailed` or a `ServerError` otherwise."""
         self._stream.write(command.MAGIC_V2 + command.identify(self._config.identify_fields()))
         answer = self._parse(await self._read_response())
         await self._encrypt(answer)
@@ -115,7 +113,10 @@ class Handshake:
             return
         if not answer.tls:
             raise self._failed("nsqd does not offer TLS, and going on without is not what was asked for")
-        await self._stream.start_tls(context, server_hostname=self._server_hostname(context))
+        try:
+            await self._stream.start_tls(context, server_hostname=self._server_hostname(context))
+        except ssl.SSLError as error:
+            raise self._failed(f"no agreement on TLS: {error}") from error
         await self._expect_ok("TLS")
 
     def _server_hostname(self, context: ssl.SSLContext) -> str:
@@ -147,7 +148,7 @@ class Handshake:
         """The data of the next frame, which must be a response; an error frame is raised."""
         size, frame_type = FRAME_HEADER.unpack(await self._stream.read_exactly(FRAME_HEADER.size))
         if size == _START_OF_HTTP:
-            raise self._failed("an HTTP server answered; give the address at which nsqd speaks TCP")
+            raise self._failed("unexpected HTTP response; give the address at which nsqd speaks TCP")
         if not 4 <= size <= self._config.max_frame_bytes:
             raise self._failed(f"a frame of {size} bytes; this is not an nsqd")
         data = await self._stream.read_exactly(size - 4)
@@ -157,5 +158,5 @@ class Handshake:
             raise self._failed(f"a frame of type {frame_type} instead of an answer")
         return data
 
-    def _failed(self, reason: str) -> ConnectionFailed:
-        return ConnectionFailed(self._address, reason)
+    def _failed(self, reason: str) -> HandshakeFailed:
+        return HandshakeFailed(self._address, reason)

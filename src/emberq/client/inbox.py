@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from emberq.base.clock import Clock
-from emberq.client.message import Batch, Message
+from emberq.client.message import Batch, Message, unanswered
 
 
 class Inbox:
@@ -51,14 +51,22 @@ class Inbox:
 
     async def get(self) -> Message | None:
         """The next message; None when the inbox is closed and empty."""
-        while True:
-            message = self._pop()
-            if message is not None:
-                self._call_company()
-                return message
-            if self._is_closed:
-                return None
+        while (message := self.get_nowait(self._clock.monotonic_ns())) is None and not self._is_closed:
             await self._wait()
+        return message
+
+    def get_nowait(self, now_ns: int) -> Message | None:
+        """The next message if there is one. Who takes many need not look at the clock for each."""
+        messages = self._messages
+        while messages:
+            message = messages.popleft()
+            if message.deadline_ns <= now_ns:
+                message.abandon()
+            if not message.is_answered:
+                if self._waiting and messages:
+                    self._call_company()
+                return message
+        return None
 
     async def get_batch(self, *, max_size: int, max_wait_s: float) -> Batch:
         """What is there, at least one and up to `max_size`. For a full one it waits up to `max_wait_s` longer.
@@ -72,7 +80,8 @@ class Inbox:
             self._fill(batch, max_size)
         if batch and len(batch) < max_size and max_wait_s > 0:
             await self._wait_for_more(batch, max_size=max_size, max_wait_s=max_wait_s)
-        self._call_company()
+        if self._waiting and self._messages:
+            self._call_company()
         return batch
 
     async def _wait_for_more(self, batch: Batch, *, max_size: int, max_wait_s: float) -> None:
@@ -92,21 +101,11 @@ class Inbox:
         now_ns = self._clock.monotonic_ns()
         messages = self._messages
         while messages and len(batch) < max_size:
-            message = messages.popleft()
-            if message.deadline_ns <= now_ns:
-                message.abandon()
-            if not message.is_answered:
-                batch.append(message)
-
-    def _pop(self) -> Message | None:
-        messages = self._messages
-        while messages:
-            message = messages.popleft()
-            if message.deadline_ns <= self._clock.monotonic_ns():
-                message.abandon()
-            if not message.is_answered:
-                return message
-        return None
+            taken = [messages.popleft() for _ in range(min(len(messages), max_size - len(batch)))]
+            for message in taken:
+                if message.deadline_ns <= now_ns:
+                    message.abandon()
+            batch += unanswered(taken)
 
     async def _wait(self) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -125,7 +124,7 @@ class Inbox:
             self._waiting.popleft().set_result(None)
 
     def _call_company(self) -> None:
-        if self._messages and self._waiting and not self._is_wake_due:
+        if not self._is_wake_due:
             self._is_wake_due = True
             asyncio.get_running_loop().call_soon(self._company)
 

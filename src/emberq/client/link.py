@@ -6,18 +6,35 @@ come, because all later answers would have to come behind that one. So the healt
     down       not connected; the next attempt is made after a delay that grows with the failures in a row
     on trial   connected again after a failure; gets one message at a time until it confirms one
     trusted    connected, and whatever it confirmed last came after its last failure
+
+An nsqd that is down may have refused us: the secret, a setting, or it is no nsqd at all. It is tried again like any
+other, because somebody may mend that, but there is no point in waiting for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from emberq.client.config import ClientConfig
 from emberq.client.connection import Connection
-from emberq.client.error import ConnectionLost, NsqError, RequestTimeout
+from emberq.client.error import (
+    AuthRefused,
+    BadRequest,
+    ConnectionLost,
+    HandshakeFailed,
+    NsqError,
+    RequestTimeout,
+)
+from emberq.client.observer import Observer, Publication, tell
 from emberq.client.retry import ReconnectDelay
+
+INT32_BYTES = 4
+
+_REFUSALS = (AuthRefused, BadRequest, HandshakeFailed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +51,10 @@ class Health:
 
 
 class Link:
-    """Owned by a producer, which calls `start` once and `stop` once."""
+    """Owned by a producer, which calls `start` once and `stop` once.
+
+    `on_change` is called when an attempt to connect has ended, well or not.
+    """
 
     def __init__(
         self,
@@ -43,17 +63,25 @@ class Link:
         *,
         reconnect_delay: ReconnectDelay,
         random: Callable[[], float],
-        on_connected: Callable[[], None],
+        on_change: Callable[[], None],
     ) -> None:
         self.address = address
         self._config = config
         self._reconnect_delay = reconnect_delay
         self._random = random
-        self._on_connected = on_connected
+        self._on_change = on_change
         self._connection: Connection | None = None
         self._failures = 0
         self._last_failure: BaseException | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self.refusal: NsqError | None = None
+        """Why nsqd did not let us in, if that is how the last attempt to connect ended."""
+        observer = config.observer
+        self._observer = observer
+        self.publish: Callable[[bytes], Coroutine[Any, Any, None]] = (
+            self._publish if observer is None else partial(self._publish_observed, observer)
+        )
+        """Send a PUB, MPUB or DPUB and wait until it is confirmed."""
 
     @property
     def health(self) -> Health:
@@ -101,6 +129,8 @@ class Link:
                 self._last_failure = await self._connect_until_lost()
             except NsqError as failure:
                 self._last_failure = failure
+                self.refusal = failure if isinstance(failure, _REFUSALS) else None
+                self._on_change()
             self._failures += 1
             await asyncio.sleep(self._reconnect_delay.after(self._failures, random=self._random))
 
@@ -113,16 +143,22 @@ class Link:
                 lost.set_result(failure)
 
         self._connection = await Connection.open(self.address, self._config, on_close=note_end)
-        self._on_connected()
+        self.refusal = None
+        self._on_change()
+        if self._observer is not None:
+            tell(self._observer.connected, self.address)
+        failure = None
         try:
-            return await lost
+            failure = await lost
         finally:
             self._connection = None
+            if self._observer is not None:
+                tell(self._observer.disconnected, self.address, failure)
+        return failure
 
     # Messages
 
-    async def publish(self, command: bytes) -> None:
-        """Send a PUB, MPUB or DPUB and wait until it is confirmed."""
+    async def _publish(self, command: bytes) -> None:
         connection = self._connection
         if connection is None:
             raise ConnectionLost(self.address, "not connected")
@@ -134,3 +170,30 @@ class Link:
             connection.abort(failure)
             raise
         self._failures = 0
+
+    async def _publish_observed(self, observer: Observer, command: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        publication = publication_in(command, address=self.address)
+        try:
+            await self._publish(command)
+        except Exception as error:
+            tell(observer.publish_failed, publication, error, duration_s=loop.time() - began_s)
+            raise
+        tell(observer.published, publication, duration_s=loop.time() - began_s)
+
+
+def publication_in(command: bytes, *, address: str) -> Publication:
+    """What a command publishes:
+
+    PUB topic            ┐      int32 size, body
+    DPUB topic defer_ms  ├ \\n  int32 size, body
+    MPUB topic           ┘      int32 size, int32 count, then for each message: int32 size, body
+    """
+    line, _, content = command.partition(b"\n")
+    name, topic, *_ = line.decode().split(" ")
+    body_bytes = len(content) - INT32_BYTES
+    if name != "MPUB":
+        return Publication(topic, address, 1, body_bytes)
+    count = int.from_bytes(content[INT32_BYTES : 2 * INT32_BYTES])
+    return Publication(topic, address, count, body_bytes - INT32_BYTES * (1 + count))

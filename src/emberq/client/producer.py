@@ -14,8 +14,8 @@ confirmed is sent to another: at once if one is connected, else as soon as one i
 least once, and perhaps twice if nsqd stored it but could not say so. `RetryPolicy` says when to give up; the exception
 is then that of the last attempt.
 
-What raises at once, because no nsqd would judge otherwise: `BadRequest` and `AuthRefused`, and `ValueError` for what
-can be seen to be wrong before it is sent.
+What raises at once, because no nsqd would judge otherwise: `BadRequest` and `AuthRefused`, `HandshakeFailed` if that is
+how all nsqds answer, and `ValueError` for what can be seen to be wrong before it is sent.
 
 Closing, which `async with` does, refuses new messages, waits for those under way, and disconnects.
 """
@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import random as random_numbers
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from types import TracebackType
 from typing import Self
 
@@ -41,6 +42,7 @@ CLOSE_TIMEOUT_S = 10.0
 MESSAGE_SIZE_BYTES = 4
 """What a message in a batch takes up besides its body."""
 
+_EMPTY_BODY = "a message must not be empty"
 _RETRYABLE = (ConnectionLost, RequestTimeout, PublishRefused)
 
 
@@ -72,14 +74,14 @@ class Producer:
                 config or ClientConfig(),
                 reconnect_delay=reconnect_delay or ReconnectDelay(),
                 random=random,
-                on_connected=self._wake_waiting,
+                on_change=self._wake_waiting,
             )
             for address in addresses
         ]
         self._turn = 0
         """Whose turn it is among the links."""
         self._waiting: list[asyncio.Future[None]] = []
-        """Messages that wait for any nsqd to be connected."""
+        """Messages that wait for any nsqd to be connected, or for all of them to refuse that."""
         self._under_way_count = 0
         self._flushed: asyncio.Future[None] | None = None
         """Set while `close` waits for the messages under way."""
@@ -106,8 +108,8 @@ class Producer:
         part fails, those before it have been published and those behind it have not.
         """
         _checked_topic(topic)
-        for body in bodies:
-            _checked_body(body)
+        if not all(bodies):
+            raise ValueError(_EMPTY_BODY)
         for batch in _batches(bodies, max_bytes=self._max_batch_bytes):
             await self._publish(command.mpub(topic, batch))
 
@@ -190,9 +192,16 @@ class Producer:
             link = self._next_link()
             if link is not None:
                 return link
+            self._check_not_refused()
             connected = asyncio.get_running_loop().create_future()
             self._waiting.append(connected)
             await connected
+
+    def _check_not_refused(self) -> None:
+        """There is nothing to wait for when every nsqd has refused to let us in."""
+        refusals = [link.refusal for link in self._links if link.refusal is not None]
+        if len(refusals) == len(self._links):
+            raise copy(refusals[0]) from refusals[0]  # a copy for each: a traceback grows where it is raised
 
     def _wake_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -267,12 +276,15 @@ def _checked_topic(topic: str) -> str:
 
 def _checked_body(body: bytes) -> bytes:
     if not body:
-        raise ValueError("a message must not be empty")
+        raise ValueError(_EMPTY_BODY)
     return body
 
 
 def _batches(bodies: Sequence[bytes], *, max_bytes: int) -> Iterator[Sequence[bytes]]:
     """The bodies in as few parts as fit; one that does not fit by itself is left for nsqd to judge."""
+    if bodies and MESSAGE_SIZE_BYTES * len(bodies) + sum(map(len, bodies)) <= max_bytes:
+        yield bodies  # the usual case, without a look at each
+        return
     start = size = 0
     for index, body in enumerate(bodies):
         body_bytes = MESSAGE_SIZE_BYTES + len(body)

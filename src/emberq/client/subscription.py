@@ -19,11 +19,14 @@ from emberq.client.consumer_config import ConsumerConfig
 from emberq.client.message import Message, deadline_ns
 from emberq.client.rdy import Share
 from emberq.wire import command
-from emberq.wire.message import Message as WireMessage
+from emberq.wire.message import MessageFields
 
 TOUCHES_PER_TIMEOUT = 4
 """How often messages are looked through for those that need a TOUCH; a message gets one in the second half of its
 time, so even when one look is missed there is another."""
+
+_SUCCESS = Outcome.SUCCESS
+"""Looked up once: in an Enum that takes as long as a call, and it is needed for every message."""
 
 
 class Subscription:
@@ -48,17 +51,19 @@ class Subscription:
         self._on_outcome = on_outcome
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
+        self._finished: list[Message] = []
+        """In this turn of the loop; their FINs leave at its end, together."""
         self._is_empty: asyncio.Future[None] | None = None
         """There while somebody waits for the last answer."""
         self._touch_timer: asyncio.TimerHandle | None = None
         if config.auto_touch:
             self._schedule_touches()
 
-    def receive(self, received: list[WireMessage]) -> list[Message]:
+    def receive(self, received: list[MessageFields]) -> list[Message]:
         """Messages as handlers get them."""
         now_ns = self._clock.monotonic_ns()
         due_ns = deadline_ns(now_ns=now_ns, msg_timeout_ms=self.msg_timeout_ms)
-        messages = [Message(each, self, deadline_ns=due_ns) for each in received]
+        messages = [Message(each, self, due_ns) for each in received]
         self.in_flight.update(messages)
         self.share.received(len(messages), now_ns=now_ns)
         return messages
@@ -82,7 +87,7 @@ class Subscription:
         self._in_loop(lambda: self._touch([message]))
 
     def abandon(self, message: Message) -> None:
-        self._in_loop(lambda: self._forget([message]))
+        self._in_loop(lambda: self._forget(message))
 
     def _in_loop(self, action: Callable[[], None]) -> None:
         if threading.get_ident() == self._thread_id:
@@ -91,19 +96,28 @@ class Subscription:
             self._loop.call_soon_threadsafe(action)
 
     def _finish(self, messages: list[Message]) -> None:
+        self.in_flight.difference_update(messages)
         if self.connection.is_open:
-            self._on_outcome(Outcome.SUCCESS)
-            self.connection.send(command.fin([message.id for message in messages]))
-        self._forget(messages)
+            self._on_outcome(_SUCCESS)
+            if not self._finished:
+                self._loop.call_soon(self._send_fins)
+            self._finished += messages
+
+    def _send_fins(self) -> None:
+        if self._finished and self.connection.is_open:
+            self.connection.send(command.fin([message.id for message in self._finished]))
+        self._finished.clear()
+        self._tell_if_empty()
 
     def _requeue(self, message: Message, *, delay_s: float | None, backoff: bool) -> None:
         if self.connection.is_open:
+            self._send_fins()  # answers leave in the order in which they were given
             self._on_outcome(Outcome.FAILURE if backoff else Outcome.CONTINUE)
             if delay_s is None:
                 delay_s = self._config.default_requeue_delay_s * message.attempts
             delay_s = min(max(delay_s, 0.0), self._config.max_requeue_delay_s)
             self.connection.send(command.req(message.id, timeout_ms=int(delay_s * 1000)))
-        self._forget([message])
+        self._forget(message)
 
     def _touch(self, messages: Iterable[Message]) -> None:
         due_ns = deadline_ns(now_ns=self._clock.monotonic_ns(), msg_timeout_ms=self.msg_timeout_ms)
@@ -123,8 +137,11 @@ class Subscription:
 
     # The end
 
-    def _forget(self, messages: list[Message]) -> None:
-        self.in_flight.difference_update(messages)
+    def _forget(self, message: Message) -> None:
+        self.in_flight.discard(message)
+        self._tell_if_empty()
+
+    def _tell_if_empty(self) -> None:
         if self._is_empty is not None and not self.in_flight and not self._is_empty.done():
             self._is_empty.set_result(None)
 
@@ -141,4 +158,5 @@ class Subscription:
             self._touch_timer.cancel()
         for message in self.in_flight:
             message.is_answered = True
-        self._forget(list(self.in_flight))
+        self.in_flight.clear()
+        self._tell_if_empty()

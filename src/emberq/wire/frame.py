@@ -11,11 +11,16 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from emberq.wire.message import MESSAGE_HEADER, MessageFields
+
 RESPONSE = 0
 ERROR = 1
 MESSAGE = 2
 
 FRAME_HEADER = struct.Struct(">ii")
+_MESSAGE_FRAME = struct.Struct(FRAME_HEADER.format + MESSAGE_HEADER.format.removeprefix(">"))
+_LEAST_MESSAGE = 4 + MESSAGE_HEADER.size
+"""The size of the frame of a message whose body is empty."""
 
 
 class Frame(NamedTuple):
@@ -44,29 +49,93 @@ CLOSE_WAIT = response(b"CLOSE_WAIT")
 HEARTBEAT = response(b"_heartbeat_")
 
 
+class Received(NamedTuple):
+    """What arrived together. Nothing depends on the order between messages and other frames, so it is not kept."""
+
+    messages: list[MessageFields]
+    others: list[Frame]
+
+
 class FrameDecoder:
-    """Cuts a server's bytes into frames. Buffers at most one frame of `max_frame_bytes`."""
+    """Cuts a server's bytes into frames. Holds at most one frame of `max_frame_bytes` that is not complete.
+
+    Nearly all that ever comes are messages, so they are taken apart in the same step in which they are found:
+
+        0       4       8               16         18     34
+        +-------+-------+---------------+----------+------+------ - -
+        | size  | type  | publish time  | attempts | id   | body
+        +-------+-------+---------------+----------+------+------ - -
+    """
 
     def __init__(self, *, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._buffer = bytearray()
+        self._pieces: list[bytes] = []
+        """The beginning of a frame as it came; it is put together once, when the last piece of the frame is there."""
+        self._pieces_bytes = 0
+        self._awaited_bytes = FRAME_HEADER.size
+        """How long the pieces must be together before there is anything to find in them."""
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> Received:
         """The frames that `data` completes."""
-        buffer = self._buffer
-        buffer += data
-        frames: list[Frame] = []
+        received = Received([], [])
+        self._pieces.append(data)
+        self._pieces_bytes += len(data)
+        if self._pieces_bytes >= self._awaited_bytes:
+            self._cut(b"".join(self._pieces), received)
+        return received
+
+    def _cut(self, buffer: bytes, received: Received) -> None:
+        """Move all complete frames of `buffer` into `received`, and keep what is left."""
+        self._awaited_bytes = FRAME_HEADER.size
         position = 0
-        while len(buffer) - position >= FRAME_HEADER.size:
+        try:
+            while len(buffer) - position >= self._awaited_bytes:
+                position = self._take_messages(buffer, position, received.messages)
+                position = self._take_others(buffer, position, received.others)
+        except FrameError:
+            if not any(received):
+                raise
+            # These first; what is no frame is kept, and the next call raises.
+        finally:
+            rest = buffer[position:]
+            self._pieces = [rest] if rest else []
+            self._pieces_bytes = len(rest)
+
+    def _take_messages(self, buffer: bytes, position: int, messages: list[MessageFields]) -> int:
+        """The messages from `position` on, up to the first frame that is something else or not complete."""
+        unpack, take = _MESSAGE_FRAME.unpack_from, messages.append
+        max_bytes, buffer_bytes = self._max_frame_bytes, len(buffer)
+        last_start = buffer_bytes - _MESSAGE_FRAME.size
+        while position <= last_start:
+            size, frame_type, timestamp_ns, attempts, message_id = unpack(buffer, position)
+            end = position + 4 + size
+            if frame_type != MESSAGE or end > buffer_bytes or not _LEAST_MESSAGE <= size <= max_bytes:
+                break
+            body = buffer[position + _MESSAGE_FRAME.size : end]
+            take((timestamp_ns, attempts, message_id, body))
+            position = end
+        return position
+
+    def _take_others(self, buffer: bytes, position: int, others: list[Frame]) -> int:
+        """The frames from `position` on, up to the first that is a message, or not complete, or no frame at all.
+
+        Raises if that is what lies at `position`.
+        """
+        start = position
+        while len(buffer) - position >= self._awaited_bytes:
             size, frame_type = FRAME_HEADER.unpack_from(buffer, position)
-            if not 4 <= size <= self._max_frame_bytes:
-                if frames:
-                    break  # these first; the next call raises
-                raise FrameError(f"a frame of {size} bytes; expected 4 to {self._max_frame_bytes}")
+            least = _LEAST_MESSAGE if frame_type == MESSAGE else 4
+            if not least <= size <= self._max_frame_bytes:
+                if position > start:
+                    break
+                limits = f"{least} to {self._max_frame_bytes}"
+                raise FrameError(f"a frame of {size} bytes and type {frame_type}; expected {limits} bytes")
             end = position + 4 + size
             if end > len(buffer):
+                self._awaited_bytes = end - position
+            elif frame_type == MESSAGE:
                 break
-            frames.append(Frame(frame_type, bytes(buffer[position + FRAME_HEADER.size : end])))
-            position = end
-        del buffer[:position]
-        return frames
+            else:
+                others.append(Frame(frame_type, buffer[position + FRAME_HEADER.size : end]))
+                position = end
+        return position

@@ -10,7 +10,7 @@ offset  size  field
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 ID_BYTES = 16
 MESSAGE_HEADER = struct.Struct(">qH16s")
@@ -18,6 +18,11 @@ ATTEMPTS_OFFSET = 8
 ID_OFFSET = 10
 BODY_OFFSET = 26
 MAX_ATTEMPTS = 0xFFFF
+
+
+MessageFields: TypeAlias = tuple[int, int, bytes, bytes]
+"""Publish time, attempts, id and body: all that a `Message` is, at a third of the price. Clients get messages by the
+million in this form."""
 
 
 class Message(NamedTuple):

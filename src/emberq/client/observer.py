@@ -1,0 +1,110 @@
+"""Watching a client at work: for metrics, traces, or a log of one's own.
+
+    class Slow(Observer):
+        def handled(self, message: Message, source: Source, *, duration_s: float) -> None:
+            if duration_s > 1:
+                log.warning("%s took %.1f s", message, duration_s)
+
+    config = ClientConfig(observer=Slow())
+
+One observer may serve any number of producers and consumers; override what you want to hear of. Without an observer
+nothing here costs anything.
+
+- All is called in the thread of the event loop, and holds it up for as long as it takes, with two exceptions:
+  `requeued` is called in the thread that requeues, and `handling` surrounds the handler.
+- What an observer raises is logged and changes nothing. `handling` is the exception again: it belongs to the handler.
+- NSQ's messages have no headers. What should travel from publisher to handler, a trace's context for one, has to be
+  part of the body, where only the two of them know to look for it.
+
+`emberq.client.opentelemetry` is an observer that makes spans and metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, ParamSpec
+
+from emberq.client.message import Message
+
+_P = ParamSpec("_P")
+
+log = logging.getLogger(__name__)
+
+
+class Source(NamedTuple):
+    """What a consumer consumes."""
+
+    topic: str
+    channel: str
+
+
+class Publication(NamedTuple):
+    """One PUB, DPUB or MPUB to one nsqd."""
+
+    topic: str
+    address: str
+    message_count: int
+    body_bytes: int
+    """Of all its messages together."""
+
+
+class Observer:
+    """Base class of observers. What is not overridden does nothing."""
+
+    # Connections, of producers and consumers
+
+    def connected(self, address: str) -> None:
+        """An nsqd can be published to, or brings messages, from now on."""
+
+    def disconnected(self, address: str, failure: BaseException | None) -> None:
+        """That is over, because of `failure`; None if it was our wish."""
+
+    # Producers
+
+    def published(self, publication: Publication, *, duration_s: float) -> None:
+        """An nsqd has confirmed a publication, so long after it was sent."""
+
+    def publish_failed(self, publication: Publication, error: BaseException, *, duration_s: float) -> None:
+        """An nsqd has not. If it is sent again, to this nsqd or another, that is a publication of its own."""
+
+    # Consumers
+
+    def received(self, messages: Sequence[Message], source: Source) -> None:
+        """Messages have come, all of them by one connection."""
+
+    def handling(self, message: Message, source: Source) -> AbstractContextManager[object]:
+        """Entered before the handler is called and left when it has ended, in the same context. Context variables that
+        are set here are there in the handler, in a thread as well, but not in another process."""
+        return nullcontext((message, source))
+
+    def handled(self, message: Message, source: Source, *, duration_s: float) -> None:
+        """The handler has returned."""
+
+    def failed(self, message: Message, source: Source, error: BaseException, *, duration_s: float) -> None:
+        """The handler has raised, or taken too long (`HandlerTimeout`), or its process is gone (`WorkerCrashed`)."""
+
+    def requeued(self, message: Message, source: Source) -> None:
+        """The message will come again, be it because its handler failed or because somebody wanted it so."""
+
+    def gave_up(self, message: Message, source: Source) -> None:
+        """The message came too often and has been finished without being handled."""
+
+    def backoff_changed(self, source: Source, *, level: int, pause_s: float) -> None:
+        """The consumer asks for nothing during `pause_s` because handlers fail; with level 0 all is well again."""
+
+
+class Observation(NamedTuple):
+    """Who watches a consumer, and what it is."""
+
+    observer: Observer
+    source: Source
+
+
+def tell(hook: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> None:
+    """Call a hook of an observer. Whatever it does must not harm the client."""
+    try:
+        hook(*args, **kwargs)
+    except Exception:
+        log.exception("an observer failed in %s", getattr(hook, "__qualname__", hook))

@@ -1,0 +1,165 @@
+"""Spans and metrics of clients, for OpenTelemetry (`pip install emberq[otel]`).
+
+    from emberq.client.opentelemetry import OpenTelemetryObserver
+
+    config = ClientConfig(observer=OpenTelemetryObserver())
+
+Names are those of OpenTelemetry's conventions for messaging where these have one, and begin with `nsq.` elsewhere.
+
+    span "send TOPIC"                       one attempt to publish; a child of whatever span the caller is in
+    span "process TOPIC"                    one call of a handler, which is in that span: what it calls are its children
+                                            (not if it runs in another process)
+
+    messaging.client.sent.messages          counter: messages published; with error.type: attempts that failed
+    messaging.client.operation.duration     histogram, seconds: one attempt to publish
+    messaging.client.consumed.messages      counter: messages received
+    messaging.process.duration              histogram, seconds: one call of a handler
+    nsq.client.connections                  up-down counter: open connections
+    nsq.consumer.requeued                   counter: messages requeued
+    nsq.consumer.given_up                   counter: messages given up
+    nsq.consumer.backoff.level              gauge: 0 while all is well
+
+A message cannot carry the context of a span, so the spans of its publisher and its handler are in different traces. Who
+wants one trace puts the context into the body, and links or continues it in the handler.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TypeAlias
+
+from opentelemetry.metrics import MeterProvider, get_meter
+from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider, get_tracer
+
+from emberq import __version__
+from emberq.base.address import TcpAddress, parse_address
+from emberq.base.clock import NS_PER_SECOND
+from emberq.client.message import Message
+from emberq.client.observer import Observer, Publication, Source
+
+LIBRARY = "emberq.client"
+
+_Attributes: TypeAlias = dict[str, str | int]
+
+_SYSTEM: _Attributes = {"messaging.system": "nsq"}
+_SEND = _SYSTEM | {"messaging.operation.type": "send", "messaging.operation.name": "publish"}
+_RECEIVE = _SYSTEM | {"messaging.operation.type": "receive", "messaging.operation.name": "receive"}
+_PROCESS = _SYSTEM | {"messaging.operation.type": "process", "messaging.operation.name": "handle"}
+
+
+class OpenTelemetryObserver(Observer):
+    """Uses the global providers unless others are given. One is enough for a whole program."""
+
+    def __init__(
+        self, *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+    ) -> None:
+        self._tracer = get_tracer(LIBRARY, __version__, tracer_provider)
+        meter = get_meter(LIBRARY, __version__, meter_provider)
+        self._sent = meter.create_counter("messaging.client.sent.messages", "{message}")
+        self._send_duration = meter.create_histogram("messaging.client.operation.duration", "s")
+        self._consumed = meter.create_counter("messaging.client.consumed.messages", "{message}")
+        self._process_duration = meter.create_histogram("messaging.process.duration", "s")
+        self._connections = meter.create_up_down_counter("nsq.client.connections", "{connection}")
+        self._requeued = meter.create_counter("nsq.consumer.requeued", "{message}")
+        self._given_up = meter.create_counter("nsq.consumer.given_up", "{message}")
+        self._backoff_level = meter.create_gauge("nsq.consumer.backoff.level", "{level}")
+
+    # Connections
+
+    def connected(self, address: str) -> None:
+        self._connections.add(1, _SYSTEM | _server(address))
+
+    def disconnected(self, address: str, failure: BaseException | None) -> None:  # noqa: ARG002 - the count is enough
+        self._connections.add(-1, _SYSTEM | _server(address))
+
+    # Producers
+
+    def published(self, publication: Publication, *, duration_s: float) -> None:
+        self._sent_in(publication, duration_s, error=None)
+
+    def publish_failed(self, publication: Publication, error: BaseException, *, duration_s: float) -> None:
+        self._sent_in(publication, duration_s, error=error)
+
+    def _sent_in(self, publication: Publication, duration_s: float, *, error: BaseException | None) -> None:
+        attributes = _SEND | _server(publication.address) | {"messaging.destination.name": publication.topic}
+        if error is not None:
+            attributes |= {"error.type": type(error).__qualname__}
+        self._sent.add(publication.message_count, attributes)
+        self._send_duration.record(duration_s, attributes)
+        self._add_send_span(publication, attributes, duration_s, error=error)
+
+    def _add_send_span(
+        self, publication: Publication, attributes: _Attributes, duration_s: float, *, error: BaseException | None
+    ) -> None:
+        """A span that is over already: it had no children, so nobody could miss it while it went on."""
+        end_ns = time.time_ns()
+        span = self._tracer.start_span(
+            f"send {publication.topic}",
+            kind=SpanKind.PRODUCER,
+            attributes={
+                **attributes,
+                "messaging.batch.message_count": publication.message_count,
+                "messaging.message.body.size": publication.body_bytes,
+            },
+            start_time=end_ns - round(duration_s * NS_PER_SECOND),
+        )
+        if error is not None:
+            span.record_exception(error)
+            span.set_status(Status(StatusCode.ERROR, str(error)))
+        span.end(end_ns)
+
+    # Consumers
+
+    def received(self, messages: Sequence[Message], source: Source) -> None:
+        self._consumed.add(len(messages), _RECEIVE | _consumer(source))
+
+    def handling(self, message: Message, source: Source) -> AbstractContextManager[object]:
+        return self._process_span(message, source)
+
+    @contextmanager
+    def _process_span(self, message: Message, source: Source) -> Iterator[None]:
+        attributes = {
+            **_PROCESS,
+            **_consumer(source),
+            **_server(message.address),
+            "messaging.message.id": message.id.decode(),
+            "messaging.message.body.size": len(message.body),
+            "nsq.message.attempts": message.attempts,
+        }
+        with self._tracer.start_as_current_span(
+            f"process {source.topic}", kind=SpanKind.CONSUMER, attributes=attributes
+        ) as span:
+            try:
+                yield
+            except BaseException as error:
+                span.set_attribute("error.type", type(error).__qualname__)
+                raise
+
+    def handled(self, message: Message, source: Source, *, duration_s: float) -> None:  # noqa: ARG002 - no metric is per message
+        self._process_duration.record(duration_s, _PROCESS | _consumer(source))
+
+    def failed(self, message: Message, source: Source, error: BaseException, *, duration_s: float) -> None:  # noqa: ARG002 - likewise
+        attributes = _PROCESS | _consumer(source) | {"error.type": type(error).__qualname__}
+        self._process_duration.record(duration_s, attributes)
+
+    def requeued(self, message: Message, source: Source) -> None:  # noqa: ARG002 - likewise
+        self._requeued.add(1, _SYSTEM | _consumer(source))
+
+    def gave_up(self, message: Message, source: Source) -> None:  # noqa: ARG002 - likewise
+        self._given_up.add(1, _SYSTEM | _consumer(source))
+
+    def backoff_changed(self, source: Source, *, level: int, pause_s: float) -> None:  # noqa: ARG002 - the level tells
+        self._backoff_level.set(level, _SYSTEM | _consumer(source))
+
+
+def _consumer(source: Source) -> _Attributes:
+    return {"messaging.destination.name": source.topic, "messaging.consumer.group.name": source.channel}
+
+
+def _server(address: str) -> _Attributes:
+    target = parse_address(address)
+    if isinstance(target, TcpAddress):
+        return {"server.address": target.host, "server.port": target.port}
+    return {"server.address": target.path}

@@ -1,0 +1,245 @@
+"""Where handlers run. A slot has room for one handler at a time; a consumer has as many slots as `concurrency` says.
+
+    coroutine function              in the event loop
+    plain function                  in a thread, or in a process: `HandlersIn`
+
+Nothing that a thread or a process does holds up the event loop, so heartbeats are answered and messages touched. A
+thread shares Python's interpreter lock with the loop: work that keeps the CPU busy for long belongs into processes.
+
+What happens when a handler takes longer than `timeout_s`, besides `HandlerTimeout` being raised:
+
+    coroutine     it is cancelled; the timeout counts when it has ended, so that no two work on one message. One that
+                  refuses to end keeps its slot and its message, until nsqd takes the message back.
+    thread        cannot be stopped, so it is left behind and a new one takes its slot. What it still does with its
+                  message is ignored. No more than one thread per slot is left behind: if all slots have hung twice,
+                  they wait for threads to come back.
+    process       is killed; the slot gets a new one with the next message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import inspect
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from emberq.client.error import HandlerTimeout
+from emberq.client.message import Message
+from emberq.client.snapshot import MessageSnapshot
+from emberq.client.worker_thread import Outcome, WorkerThread
+
+if TYPE_CHECKING:
+    from emberq.client.worker_process import WorkerProcess
+
+MAX_COROUTINES = 1000
+MAX_THREADS = 32
+"""Of one consumer that does not say otherwise. Threads cost memory; coroutines cost little, but each has a message."""
+
+Handler: TypeAlias = Callable[[Message], Any] | Callable[[MessageSnapshot], Any]
+"""A coroutine function or a plain function of a message; one that runs in a process gets a `MessageSnapshot`. What it
+returns is ignored."""
+
+
+class HandlersIn(enum.StrEnum):
+    """Where handlers that are plain functions run."""
+
+    THREADS = "threads"
+    PROCESSES = "processes"
+
+
+class Slot(Protocol):
+    """Used by one task, which calls `recover` after a `HandlerTimeout`."""
+
+    @property
+    def run(self) -> Callable[[Message], Awaitable[Any]]:
+        """Handles a message; raises what the handler raises, `HandlerTimeout`, or `WorkerCrashed`."""
+        ...
+
+    async def recover(self) -> None:
+        """Return when the next handler can be run."""
+
+    async def close(self) -> None:
+        """Give back what it holds. Not while `run` runs."""
+
+
+def is_coroutine_function(handler: Handler) -> bool:
+    """Also for objects that can be called."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
+def default_concurrency(handler: Handler, handlers_in: HandlersIn, *, max_in_flight: int) -> int:
+    """How many messages are handled at the same time unless the user says so."""
+    if is_coroutine_function(handler):
+        most = MAX_COROUTINES
+    elif handlers_in == HandlersIn.THREADS:
+        most = MAX_THREADS
+    else:
+        most = os.cpu_count() or 1
+    return max(1, min(max_in_flight, most))
+
+
+def make_slots(handler: Any, handlers_in: HandlersIn, *, count: int, timeout_s: float | None) -> list[Slot]:
+    """Slots for a handler; ValueError if it cannot run there."""
+    if handlers_in == HandlersIn.PROCESSES:
+        return _process_slots(handler, count=count, timeout_s=timeout_s)
+    if is_coroutine_function(handler):
+        return [CoroutineSlot(handler, timeout_s=timeout_s) for _ in range(count)]
+    left_behind: set[Outcome] = set()
+    return [ThreadSlot(handler, timeout_s=timeout_s, left_behind=left_behind, max_left=count) for _ in range(count)]
+
+
+def _process_slots(handler: Any, *, count: int, timeout_s: float | None) -> list[Slot]:
+    # Imported here because it brings in multiprocessing, which few consumers need and all would wait for.
+    from emberq.client.worker_process import WorkerProcess, pickled_handler
+
+    if is_coroutine_function(handler):
+        raise ValueError(f"{handler!r} is a coroutine function; those run in the event loop, not in processes")
+    pickled = pickled_handler(handler)
+    return [ProcessSlot(pickled, start_worker=WorkerProcess.start, timeout_s=timeout_s) for _ in range(count)]
+
+
+class CoroutineSlot:
+    """In the task that uses it."""
+
+    def __init__(self, handler: Callable[[Message], Awaitable[Any]], *, timeout_s: float | None) -> None:
+        self._handler = handler
+        self._timeout_s = timeout_s
+        self.run = handler if timeout_s is None else self._run_in_time  # without a limit, nothing stands in between
+
+    async def _run_in_time(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_s) as limit:
+                await self._handler(message)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise  # the handler's own
+            raise _took_too_long(self._timeout_s) from error
+        if limit.expired():
+            raise _took_too_long(self._timeout_s)  # it was cancelled and would not say so
+
+    async def recover(self) -> None:
+        pass  # it has ended
+
+    async def close(self) -> None:
+        pass  # it has nothing
+
+
+class ThreadSlot:
+    """In a thread of its own, which lives as long as the slot unless it is left behind."""
+
+    def __init__(
+        self,
+        handler: Callable[[Message], Any],
+        *,
+        timeout_s: float | None,
+        left_behind: set[Outcome],
+        max_left: int,
+    ) -> None:
+        self._handler = handler
+        self._timeout_s = timeout_s
+        self._left_behind = left_behind
+        """What the threads that were left behind still do, of all slots of a consumer."""
+        self._max_left = max_left
+        self._thread = WorkerThread()
+
+    async def run(self, message: Message) -> None:
+        outcome = self._thread.call(self._handler, message)
+        if not await _comes_in_time(outcome, self._timeout_s):
+            self._left_behind.add(outcome)
+            outcome.add_done_callback(self._left_behind.discard)
+            raise _took_too_long(self._timeout_s)
+        _raise_if_failed(outcome)
+
+    async def recover(self) -> None:
+        self._thread.end()
+        while len(self._left_behind) > self._max_left:
+            await asyncio.wait(self._left_behind, return_when=asyncio.FIRST_COMPLETED)
+        self._thread = WorkerThread()
+
+    async def close(self) -> None:
+        self._thread.end()
+
+
+class ProcessSlot:
+    """In a process of its own. A thread waits for it, so that the event loop need not."""
+
+    def __init__(
+        self, handler: bytes, *, start_worker: Callable[[bytes], WorkerProcess], timeout_s: float | None
+    ) -> None:
+        self._handler = handler
+        self._start_worker = start_worker
+        self._timeout_s = timeout_s
+        self._thread = WorkerThread()
+        self._worker: WorkerProcess | None = None
+        self._is_cancelled = False
+        """Nobody waits for the worker that is being started."""
+
+    async def run(self, message: Message) -> None:
+        worker = await self._ready_worker()
+        outcome = self._thread.call(worker.handle, MessageSnapshot.of(message))
+        try:
+            is_in_time = await _comes_in_time(outcome, self._timeout_s)
+        except asyncio.CancelledError:
+            worker.kill()
+            raise
+        if not is_in_time:
+            worker.kill()
+            await outcome  # which is that it was killed
+            raise _took_too_long(self._timeout_s)
+        _raise_if_failed(outcome)
+
+    async def recover(self) -> None:
+        pass  # the next message finds no worker that is ready, and starts one
+
+    async def close(self) -> None:
+        await self._thread.call(self._stop_worker)
+        self._thread.end()
+
+    async def _ready_worker(self) -> WorkerProcess:
+        """The worker, or a new one, which takes a while that is not the handler's."""
+        while self._worker is None or not self._worker.is_ready:
+            starting = self._thread.call(self._replace_worker)
+            try:
+                await starting
+            except asyncio.CancelledError:
+                self._is_cancelled = True
+                if self._worker is not None:
+                    self._worker.kill()
+                raise
+            _raise_if_failed(starting)
+        return self._worker
+
+    # In the thread
+
+    def _replace_worker(self) -> None:
+        self._stop_worker()
+        self._worker = self._start_worker(self._handler)
+        if self._is_cancelled:
+            self._worker.kill()
+        self._worker.wait_until_ready()
+
+    def _stop_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+
+
+async def _comes_in_time(outcome: Outcome, timeout_s: float | None) -> bool:
+    """Whether the outcome is there; False after `timeout_s`."""
+    if timeout_s is None:
+        await outcome
+    else:
+        await asyncio.wait([outcome], timeout=timeout_s)
+    return outcome.done()
+
+
+def _raise_if_failed(outcome: Outcome) -> None:
+    error = outcome.result()
+    if error is not None:
+        raise error
+
+
+def _took_too_long(timeout_s: float | None) -> HandlerTimeout:
+    return HandlerTimeout(f"the handler took longer than {timeout_s} s")

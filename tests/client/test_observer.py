@@ -1,0 +1,246 @@
+"""What an observer hears of."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from emberq.client.config import ClientConfig
+from emberq.client.consumer import Consumer
+from emberq.client.consumer_config import ConsumerConfig
+from emberq.client.error import BadRequest, ConnectionLost
+from emberq.client.message import Message
+from emberq.client.observer import Observer, Publication, Source, tell
+from emberq.client.producer import Producer
+from emberq.embedded import Embedded
+from tests.client.eventually import eventually
+from tests.client.publishing import NEVER_AGAIN
+from tests.client.scripted_nsqd import ScriptedNsqd, run
+
+CONFIG = ConsumerConfig(max_in_flight=5, concurrency=1, backoff_unit_s=0.01, default_requeue_delay_s=0)
+
+inside: contextvars.ContextVar[bytes] = contextvars.ContextVar("inside", default=b"")
+
+
+class Listener(Observer):
+    """Writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, ...]] = []
+        self.publications: list[Publication] = []
+        self.durations_s: list[float] = []
+
+    def connected(self, address: str) -> None:
+        self.heard.append(("connected", address))
+
+    def disconnected(self, address: str, failure: BaseException | None) -> None:
+        self.heard.append(("disconnected", address, type(failure)))
+
+    def published(self, publication: Publication, *, duration_s: float) -> None:
+        self.heard.append(("published", publication.topic))
+        self.publications.append(publication)
+        self.durations_s.append(duration_s)
+
+    def publish_failed(self, publication: Publication, error: BaseException, *, duration_s: float) -> None:
+        self.heard.append(("publish_failed", publication.topic, type(error)))
+        self.durations_s.append(duration_s)
+
+    def received(self, messages: Sequence[Message], source: Source) -> None:
+        self.heard.append(("received", [message.body for message in messages], source))
+
+    def handling(self, message: Message, source: Source) -> AbstractContextManager[object]:
+        return self._handling(message)
+
+    @contextmanager
+    def _handling(self, message: Message) -> Iterator[None]:
+        token = inside.set(message.body)
+        try:
+            yield
+        finally:
+            inside.reset(token)
+
+    def handled(self, message: Message, source: Source, *, duration_s: float) -> None:
+        self.heard.append(("handled", message.body, source))
+        self.durations_s.append(duration_s)
+
+    def failed(self, message: Message, source: Source, error: BaseException, *, duration_s: float) -> None:
+        self.heard.append(("failed", message.body, source, type(error)))
+        self.durations_s.append(duration_s)
+
+    def requeued(self, message: Message, source: Source) -> None:
+        self.heard.append(("requeued", message.body, source))
+
+    def gave_up(self, message: Message, source: Source) -> None:
+        self.heard.append(("gave up", message.body, source))
+
+    def backoff_changed(self, source: Source, *, level: int, pause_s: float) -> None:
+        self.heard.append(("backoff", source, level, pause_s))
+
+
+SOURCE = Source("t", "c")
+
+
+def test_an_observer_follows_a_message_through_its_handler() -> None:
+    async def work() -> None:
+        listener = Listener()
+
+        async def handle(message: Message) -> None:
+            assert inside.get() == message.body
+            if message.body == b"bad":
+                raise ValueError("as told")
+
+        async with ScriptedNsqd() as nsqd:
+            consumer = Consumer(
+                "t",
+                "c",
+                handle,
+                nsqd_addresses=[nsqd.address],
+                config=CONFIG,
+                client_config=ClientConfig(observer=listener),
+            )
+            async with consumer:
+                nsqd.send(b"bad")
+                await eventually(lambda: "RDY 1" in nsqd.commands)
+                nsqd.send(b"good")
+                await eventually(lambda: nsqd.commands[-1] == "FIN")
+        assert listener.heard == [
+            ("connected", nsqd.address),
+            ("received", [b"bad"], SOURCE),
+            ("failed", b"bad", SOURCE, ValueError),
+            ("backoff", SOURCE, 1, 0.02),
+            ("requeued", b"bad", SOURCE),
+            ("received", [b"good"], SOURCE),
+            ("handled", b"good", SOURCE),
+            ("backoff", SOURCE, 0, 0.0),
+            ("disconnected", nsqd.address, type(None)),
+        ]
+        assert all(0 <= duration_s < 10 for duration_s in listener.durations_s)
+
+    run(work)
+
+
+def test_an_observer_hears_of_messages_that_are_given_up_and_of_lost_connections() -> None:
+    async def work() -> None:
+        listener = Listener()
+        async with ScriptedNsqd() as nsqd:
+            consumer = Consumer(
+                "t",
+                "c",
+                print,
+                nsqd_addresses=[nsqd.address],
+                config=replace(CONFIG, max_attempts=1),
+                client_config=ClientConfig(observer=listener),
+            )
+            async with consumer:
+                nsqd.send(b"tired", attempts=2)
+                await eventually(lambda: ("gave up", b"tired", SOURCE) in listener.heard)
+                nsqd.drop_connections()
+                await eventually(lambda: ("disconnected", nsqd.address, ConnectionLost) in listener.heard)
+                await eventually(lambda: listener.heard.count(("connected", nsqd.address)) == 2)
+
+    run(work)
+
+
+def test_a_handler_in_a_thread_is_inside_what_surrounds_it() -> None:
+    async def work() -> None:
+        seen: list[bytes] = []
+
+        def handle(message: Message) -> None:
+            seen.append(inside.get())
+            message.requeue(0, backoff=False)
+
+        listener = Listener()
+        async with ScriptedNsqd() as nsqd:
+            consumer = Consumer(
+                "t", "c", handle, nsqd_addresses=[nsqd.address], client_config=ClientConfig(observer=listener)
+            )
+            async with consumer:
+                nsqd.send(b"x")
+                await eventually(lambda: nsqd.commands[-1] == "REQ")
+                assert seen == [b"x"]
+                await eventually(lambda: ("handled", b"x", SOURCE) in listener.heard)
+                assert ("requeued", b"x", SOURCE) in listener.heard
+
+    run(work)
+
+
+def test_an_observer_hears_of_all_that_a_producer_publishes() -> None:
+    async def work() -> None:
+        listener = Listener()
+        async with Embedded(with_lookupd=False, max_msg_size=10) as nsq:
+            (address,) = nsq.nsqd_tcp_addresses
+            config = ClientConfig(observer=listener)
+            async with Producer(address, config, reconnect_delay=NEVER_AGAIN) as producer:
+                await producer.publish("a", b"123")
+                await producer.publish_many("b", [b"1", b"22", b"333"])
+                await producer.publish_deferred("c", b"12345", delay_s=1)
+                with pytest.raises(BadRequest):
+                    await producer.publish("d", b"much too long")
+                await eventually(lambda: listener.heard[-1][0] == "disconnected")
+        assert listener.heard == [
+            ("connected", address),
+            ("published", "a"),
+            ("published", "b"),
+            ("published", "c"),
+            ("publish_failed", "d", BadRequest),
+            ("disconnected", address, BadRequest),
+        ]
+        assert listener.publications == [
+            Publication("a", address, 1, 3),
+            Publication("b", address, 3, 6),
+            Publication("c", address, 1, 5),
+        ]
+        assert all(0 <= duration_s < 10 for duration_s in listener.durations_s)
+
+    run(work)
+
+
+def test_an_observer_that_fails_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Observer):
+        def received(self, messages: Sequence[Message], source: Source) -> None:
+            raise KeyError("the observer")
+
+    async def work() -> None:
+        async with ScriptedNsqd() as nsqd:
+            consumer = Consumer(
+                "t", "c", print, nsqd_addresses=[nsqd.address], client_config=ClientConfig(observer=Broken())
+            )
+            async with consumer:
+                nsqd.send(b"x")
+                await nsqd.expect("RDY 100", "FIN")
+
+    with caplog.at_level(logging.ERROR):
+        run(work)
+    assert "Broken.received" in caplog.text
+
+
+def test_an_observer_need_not_care_about_anything() -> None:
+    async def work() -> None:
+        config = ClientConfig(observer=Observer())
+        async with Embedded(with_lookupd=False) as nsq, Producer(nsq.nsqd_tcp_addresses, config) as producer:
+            await producer.publish("t", b"x")
+            handled: list[bytes] = []
+
+            async def handle(message: Message) -> None:
+                handled.append(message.body)
+
+            async with Consumer("t", "c", handle, nsqd_addresses=nsq.nsqd_tcp_addresses, client_config=config):
+                await eventually(lambda: handled == [b"x"])
+
+    run(work)
+
+
+def test_arguments_are_passed_on() -> None:
+    heard: list[tuple[int, str]] = []
+
+    def hook(number: int, *, name: str) -> None:
+        heard.append((number, name))
+
+    tell(hook, 1, name="x")
+    assert heard == [(1, "x")]

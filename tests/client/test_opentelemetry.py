@@ -1,0 +1,159 @@
+"""Spans and metrics as an exporter of OpenTelemetry gets them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from emberq.client.config import ClientConfig
+from emberq.client.consumer import Consumer
+from emberq.client.consumer_config import ConsumerConfig
+from emberq.client.error import BadRequest
+from emberq.client.message import Message
+from emberq.client.opentelemetry import OpenTelemetryObserver
+from emberq.client.producer import Producer
+from emberq.embedded import Embedded
+from tests.client.eventually import eventually
+from tests.client.scripted_nsqd import ScriptedNsqd, run
+
+
+class Backend:
+    """Where spans and metrics end up."""
+
+    def __init__(self) -> None:
+        self._spans = InMemorySpanExporter()
+        self._metrics = InMemoryMetricReader()
+        self._tracer_provider = TracerProvider()
+        self._tracer_provider.add_span_processor(SimpleSpanProcessor(self._spans))
+        self.tracer = self._tracer_provider.get_tracer("the program")
+        self.config = ClientConfig(
+            observer=OpenTelemetryObserver(
+                tracer_provider=self._tracer_provider, meter_provider=MeterProvider([self._metrics])
+            )
+        )
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        return list(self._spans.get_finished_spans())
+
+    def points(self, name: str) -> list[dict[str, Any]]:
+        """The attributes of all data points of a metric, and their value, sum or count."""
+        data = self._metrics.get_metrics_data()
+        assert data is not None
+        metrics = [
+            metric for resource in data.resource_metrics for scope in resource.scope_metrics for metric in scope.metrics
+        ]
+        return [
+            {**(point.attributes or {}), "value": getattr(point, "value", None) or getattr(point, "count", 0)}
+            for metric in metrics
+            if metric.name == name
+            for point in metric.data.data_points
+        ]
+
+
+def test_publishing_makes_a_span_within_that_of_the_caller() -> None:
+    async def work() -> None:
+        backend = Backend()
+        async with Embedded(with_lookupd=False) as nsq:
+            (address,) = nsq.nsqd_tcp_addresses
+            async with Producer(address, backend.config) as producer:
+                with backend.tracer.start_as_current_span("checkout") as checkout:
+                    await producer.publish_many("orders", [b"1", b"22"])
+                assert backend.points("nsq.client.connections")[0]["value"] == 1
+        span = next(span for span in backend.spans if span.name == "send orders")
+        assert span.kind is SpanKind.PRODUCER
+        assert span.parent == checkout.get_span_context()
+        assert span.attributes is not None
+        assert dict(span.attributes) == {
+            "messaging.system": "nsq",
+            "messaging.operation.type": "send",
+            "messaging.operation.name": "publish",
+            "messaging.destination.name": "orders",
+            "messaging.batch.message_count": 2,
+            "messaging.message.body.size": 3,
+            "server.address": "127.0.0.1",
+            "server.port": int(address.rpartition(":")[2]),
+        }
+        (sent,) = backend.points("messaging.client.sent.messages")
+        assert (sent["value"], sent["messaging.destination.name"]) == (2, "orders")
+        assert backend.points("messaging.client.operation.duration")[0]["value"] == 1
+        assert backend.points("nsq.client.connections")[0]["value"] == 0
+
+    run(work)
+
+
+def test_a_publication_that_fails_says_so() -> None:
+    async def work() -> None:
+        backend = Backend()
+        async with (
+            Embedded(with_lookupd=False, max_msg_size=5) as nsq,
+            Producer(nsq.nsqd_tcp_addresses, backend.config) as producer,
+        ):
+            with pytest.raises(BadRequest):
+                await producer.publish("orders", b"much too long")
+        (span,) = backend.spans
+        assert span.status.status_code is StatusCode.ERROR
+        assert span.attributes is not None
+        assert span.attributes["error.type"] == "BadRequest"
+        assert backend.points("messaging.client.sent.messages")[0]["error.type"] == "BadRequest"
+
+    run(work)
+
+
+def test_a_handler_runs_in_a_span_and_what_it_calls_are_children() -> None:
+    async def work() -> None:
+        backend = Backend()
+
+        async def handle(message: Message) -> None:
+            with backend.tracer.start_as_current_span("store"):
+                if message.body == b"bad":
+                    raise ValueError("as told")
+
+        async with ScriptedNsqd() as nsqd:
+            consumer = Consumer(
+                "orders",
+                "billing",
+                handle,
+                nsqd_addresses=[nsqd.address],
+                client_config=backend.config,
+                config=ConsumerConfig(concurrency=1, max_attempts=3),
+            )
+            async with consumer:
+                nsqd.send(b"good", attempts=2)
+                nsqd.send(b"bad")
+                nsqd.send(b"tired", attempts=4)
+                await eventually(lambda: {"FIN", "REQ"} <= set(nsqd.commands))
+                await eventually(lambda: consumer.statistics().given_up == 1)
+                assert backend.points("nsq.consumer.backoff.level")[0]["value"] == 1
+        store, process, _, failed = backend.spans
+        assert (store.name, process.name) == ("store", "process orders")
+        assert store.parent == process.context
+        assert process.kind is SpanKind.CONSUMER
+        assert process.attributes is not None
+        assert process.attributes["messaging.consumer.group.name"] == "billing"
+        assert process.attributes["nsq.message.attempts"] == 2
+        assert process.attributes["messaging.message.id"] == "0000000000000001"
+        assert failed.status.status_code is StatusCode.ERROR
+        assert failed.attributes is not None
+        assert failed.attributes["error.type"] == "ValueError"
+        assert backend.points("messaging.client.consumed.messages")[0]["value"] == 3
+        assert [point["value"] for point in backend.points("messaging.process.duration")] == [1, 1]
+        assert backend.points("nsq.consumer.requeued")[0]["value"] == 1
+        assert backend.points("nsq.consumer.given_up")[0]["value"] == 1
+
+    run(work)
+
+
+def test_the_path_of_a_unix_socket_is_an_address() -> None:
+    backend = Backend()
+    observer = backend.config.observer
+    assert observer is not None
+    observer.connected("/run/nsqd.sock")
+    assert backend.points("nsq.client.connections")[0]["server.address"] == "/run/nsqd.sock"

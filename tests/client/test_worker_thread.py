@@ -1,0 +1,85 @@
+"""Threads that work for an event loop and can be left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from emberq.client.worker_thread import WorkerThread
+from tests.client.eventually import eventually
+from tests.client.handler_threads import handler_threads
+from tests.client.scripted_nsqd import run
+
+variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
+
+
+def raises(error: BaseException) -> None:
+    raise error
+
+
+def test_calls_are_made_one_after_the_other_in_one_thread() -> None:
+    async def work() -> None:
+        thread = WorkerThread()
+        called: list[tuple[int, int]] = []
+        outcomes = [thread.call(lambda number: called.append((number, threading.get_ident())), n) for n in range(5)]
+        assert await asyncio.gather(*outcomes) == [None] * 5
+        assert [number for number, _ in called] == list(range(5))
+        assert len({ident for _, ident in called} - {threading.get_ident()}) == 1
+        thread.end()
+
+    run(work)
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), StopIteration(), SystemExit(3)])
+def test_whatever_is_raised_is_the_outcome_and_the_thread_goes_on(error: BaseException) -> None:
+    async def work() -> None:
+        thread = WorkerThread()
+        assert await thread.call(raises, error) is error
+        assert await thread.call(lambda: None) is None
+        thread.end()
+
+    run(work)
+
+
+def test_the_function_sees_the_context_of_its_caller() -> None:
+    async def work() -> None:
+        thread = WorkerThread()
+        seen: list[str] = []
+        variable.set("here")
+        await thread.call(lambda: seen.append(variable.get()))
+        assert seen == ["here"]
+        thread.end()
+
+    run(work)
+
+
+def test_a_thread_that_is_told_to_end_is_gone_when_its_work_is_done() -> None:
+    async def work() -> None:
+        before = handler_threads()
+        thread, release = WorkerThread(), threading.Event()
+        waiting = thread.call(release.wait, 10)
+        thread.end()
+        waiting.cancel()
+        (started,) = handler_threads() - before
+        release.set()
+        await eventually(lambda: not started.is_alive())
+
+    run(work)
+
+
+def test_a_thread_that_hangs_does_not_keep_the_program_from_ending() -> None:
+    program = """
+import asyncio, time
+from emberq.client.worker_thread import WorkerThread
+
+async def main():
+    WorkerThread().call(time.sleep, 600)
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
