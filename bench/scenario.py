@@ -18,6 +18,7 @@ _FEW_PUBLISHERS = 16
 _HTTP_PUBLISHERS = 32
 _PUBS_PER_PAYLOAD = 64
 _FANOUT_CHANNELS = 10
+_WIDE_FANOUT_CHANNELS = 20
 _FANOUT_CONSUMERS = 2  # processes that share the channels
 _LATENCY_RATE = 5_000
 _LATENCY_COUNTED = (10, 95)  # percent: not the cold start, nor the last buffer that nothing follows
@@ -46,8 +47,26 @@ def through(stage: Stage) -> list[Metric]:
     return effort.delivering()
 
 
+def replay(stage: Stage) -> list[Metric]:
+    """Drain from a disk that the operating system remembers nothing of."""
+    stage.create(_CHANNEL)
+    stage.measure(stage.mpub_plans())
+    stage.forget_files()
+    effort = stage.measure([stage.consume_plan(_CHANNEL)])
+    rate, *others = effort.delivering()
+    return [rate, Metric("bodies", rate.value * frame.BODY_BYTES / 1e6, "MB/s", "higher"), *others]
+
+
 def fanout(stage: Stage) -> list[Metric]:
-    channels = [f"c{index}" for index in range(_FANOUT_CHANNELS)]
+    return _fanout(stage, channel_count=_FANOUT_CHANNELS)
+
+
+def fanout_wide(stage: Stage) -> list[Metric]:
+    return _fanout(stage, channel_count=_WIDE_FANOUT_CHANNELS)
+
+
+def _fanout(stage: Stage, *, channel_count: int) -> list[Metric]:
+    channels = [f"c{index}" for index in range(channel_count)]
     single = replace(stage, consumers=1)
     consumers = [single.consume_plan(*channels[first::_FANOUT_CONSUMERS]) for first in range(_FANOUT_CONSUMERS)]
     effort = stage.measure([*consumers, *stage.mpub_plans()])
@@ -200,6 +219,9 @@ def _by_default(_: int) -> tuple[str, ...]:
     return ()
 
 
+_JOURNAL = ("--journal",)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """A work: its name, what it is, its usual size, the flags nsqd needs for it, and what is done."""
@@ -209,6 +231,8 @@ class Scenario:
     size: Size
     run: Callable[[Stage], list[Metric]]
     flags: Callable[[int], tuple[str, ...]] = _in_memory
+    own_flags: tuple[str, ...] = ()
+    """Instead of those, for our nsqd: for works that only ours can do in that way."""
 
 
 SCENARIOS = (
@@ -291,6 +315,38 @@ SCENARIOS = (
         size=Size(messages=200_000),
         run=drain,
         flags=_on_disk,
+    ),
+    Scenario(
+        name="journal-in",
+        summary="MPUB to a journal, fsynced before each OK; the peer to disk without that",
+        size=Size(messages=1_000_000),
+        run=mpub,
+        flags=_on_disk,
+        own_flags=_JOURNAL,
+    ),
+    Scenario(
+        name="journal-out",
+        summary="consume a full channel of a journal; the peer from disk",
+        size=Size(messages=1_000_000),
+        run=drain,
+        flags=_on_disk,
+        own_flags=_JOURNAL,
+    ),
+    Scenario(
+        name="journal-fanout",
+        summary="MPUB to a journal and consume at once, 20 channels, delivered messages; the peer by disk",
+        size=Size(messages=50_000),
+        run=fanout_wide,
+        flags=_on_disk,
+        own_flags=_JOURNAL,
+    ),
+    Scenario(
+        name="journal-replay",
+        summary="consume a journal that is not in the page cache; the peer from its disk queue",
+        size=Size(messages=1_000_000),
+        run=replay,
+        flags=_on_disk,
+        own_flags=_JOURNAL,
     ),
     Scenario(
         name="overflow-in",

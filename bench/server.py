@@ -31,6 +31,7 @@ class Server:
     address: Address
     pid: int | None
     http_address: Address | None = None
+    data_path: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +96,7 @@ def _process(binary: Binary, folder: Path, flags: Sequence[str]) -> Iterator[Ser
     try:
         for each in (address, http_address):
             _wait_until_it_accepts(process, each)
-        yield Server(address, process.pid, http_address)
+        yield Server(address, process.pid, http_address, data)
     except (LoadFailure, OSError) as failure:
         raise LoadFailure(f"{reason(failure)}{_end_of(log)}") from failure
     finally:

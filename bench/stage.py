@@ -6,6 +6,7 @@ is taken until it is quiet again, because some of its work may come after its la
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -110,6 +111,16 @@ class Stage:
         self.settle()
         spent_s = self._cpu_s() - before_s
         return Effort(tallies=tallies, nsqd_cpu_s=None if self.server.pid is None else spent_s)
+
+    def forget_files(self) -> None:
+        """Have the operating system write what nsqd stored and drop it from its cache."""
+        if self.server.data_path is None:
+            raise LoadFailure("this work needs the server's files: let it be started here, with --binary")
+        os.sync()
+        for path in self.server.data_path.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def settle(self) -> None:
         """Wait until nsqd is quiet, as far as that can be seen."""
