@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -21,6 +21,14 @@ from tests.raw_client import Client  # noqa: E402
 
 StartNsqd = Callable[..., NsqdHarness]
 StartNsqdProcess = Callable[..., NsqdProcess]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Reports travel between processes as UTF-8; what hostile clients make us log may not be text at all."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "lookupd": {"base", "wire", "http"},
     "client": {"base", "wire"},
     "cluster": {"base", "client"},
-    "admin": {"base", "http", "cluster"},
+    "admin": {"base", "wire", "http", "client", "cluster"},
     "tools": {"base", "wire", "client", "cluster"},
     "spark": {"base", "wire", "client"},
 }

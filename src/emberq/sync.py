@@ -78,9 +78,15 @@ class Producer:
         retry: RetryPolicy | None = None,
         reconnect_delay: ReconnectDelay | None = None,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        idempotent: bool = False,
     ) -> None:
         self._producer = client.Producer(
-            addresses, config, retry=retry, reconnect_delay=reconnect_delay, max_batch_bytes=max_batch_bytes
+            addresses,
+            config,
+            retry=retry,
+            reconnect_delay=reconnect_delay,
+            max_batch_bytes=max_batch_bytes,
+            idempotent=idempotent,
         )
         self._loop = LoopThread("emberq-producer")
         weakref.finalize(self, self._loop.end_soon)

@@ -160,7 +160,9 @@ def test_json_has_the_levels_of_the_log_level_flag(stream: io.StringIO) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['"}\n{"level":"fatal"', "\x1b[2J\x7f\x9b", "\u2028\u2029\x85", "\udcff\U0001f525", "\\n"]
+    "text",
+    ['"}\n{"level":"fatal"', "\x1b[2J\x7f\x9b", "\u2028\u2029\x85", "\udcff\U0001f525", "\\n"],
+    ids=["another line", "terminal controls", "line separators", "beyond ASCII", "backslash"],
 )
 def test_text_from_outside_stays_one_line_of_printable_ascii_in_json(stream: io.StringIO, text: str) -> None:
     configure_json(stream)

@@ -6,12 +6,13 @@ It outlives the broker that uses it, so a second broker finds what the first one
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from emberq.storage.backend import Backend, NullQueue, Records
 from emberq.storage.due import Kind
 from emberq.storage.errors import DiskWriteError, SyncError
+from emberq.storage.policy import PolicyEntry
 from emberq.wire.name import is_ephemeral
 
 REFUSAL = "write /data/queue.dat: no space left on device"
@@ -101,6 +102,8 @@ class SimulatedDisk:
         """The records of each queue, by its name."""
         self.times: dict[str, dict[bytes, int]] = {}
         """The saved due times and delays, by queue and message id."""
+        self.policies: list[PolicyEntry] = []
+        """The saved policies of channels."""
         self.room: dict[str, int] = {}
         """How many more records a queue can take; as many as you like if it is not named here."""
         self.unreadable: set[str] = set()
@@ -111,8 +114,17 @@ class SimulatedDisk:
     def backend(self, name: str) -> Backend:
         return NullQueue() if is_ephemeral(name) else SimulatedQueue(name, self)
 
+    def left_queues(self, topic: str) -> list[str]:
+        return [name for name in self.files if name == topic or name.startswith(f"{topic}:")]
+
     def load_times(self, name: str, kind: Kind) -> dict[bytes, int]:
         return dict(self.times.get(f"{name} {kind}", {}))
 
     def save_times(self, name: str, kind: Kind, times: Mapping[bytes, int]) -> None:
         self.times[f"{name} {kind}"] = dict(times)
+
+    def load_policies(self) -> list[PolicyEntry]:
+        return list(self.policies)
+
+    def save_policies(self, entries: Iterable[PolicyEntry]) -> None:
+        self.policies = list(entries)

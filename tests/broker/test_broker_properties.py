@@ -24,7 +24,7 @@ from tests.broker.rig import Consumer, Rig, fin_lines
 
 DROPPING_ACTS = ["empty a topic", "empty a channel", "delete a topic", "delete a channel"]
 MAX_MSG_TIMEOUT_MS = 5000
-UNKNOWN_ID = b"0" * 16
+UNKNOWN_ID = b"f" * 16
 
 topic_names = st.sampled_from(["t", "t", "t", "u"])
 channel_names = st.sampled_from(["c", "c", "c", "d", "e#ephemeral"])

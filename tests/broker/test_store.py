@@ -64,3 +64,21 @@ def test_times_are_kept_beside_the_messages_until_there_are_none(store: DiskStor
 def test_a_moment_is_not_taken_for_a_delay(store: DiskStore) -> None:
     store.save_times("t", "delay", {MESSAGE.id: 8})
     assert store.load_times("t", "due") == {}
+
+
+def test_the_queues_that_earlier_runs_left_are_found_by_topic(store: DiskStore) -> None:
+    for name in ("t", "t:c", "t:d", "tt", "u:c"):
+        queue = store.backend(name)
+        queue.put(joined([stored(MESSAGE)]))
+        queue.close()
+    assert store.left_queues("t") == ["t", "t:c", "t:d"]
+    assert store.left_queues("u") == ["u:c"]
+    assert store.left_queues("none") == []
+
+
+def test_a_queue_that_was_deleted_is_not_left(store: DiskStore) -> None:
+    queue = store.backend("t")
+    queue.put(joined([stored(MESSAGE)]))
+    assert store.left_queues("t") == ["t"]
+    queue.delete()
+    assert store.left_queues("t") == []

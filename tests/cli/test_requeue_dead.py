@@ -11,6 +11,7 @@ from emberq.cli.requeue_dead import DEFAULT_CHANNEL, main
 from emberq.cli.terminal import DONE, FAILED, MISUSED
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Consumer, Producer
+from emberq.wire.dead_letter import DeadLetter, encode_dead_letter
 from tests.cli.looking import is_registered
 from tests.cli.screen import Screen
 from tests.waiting import wait_until
@@ -50,7 +51,13 @@ def test_dead_letters_get_another_chance(nsq: EmbeddedThread, capsys: Captured) 
 def test_a_few_can_be_tried_first(nsq: EmbeddedThread, capsys: Captured) -> None:
     publish(nsq, b"1", b"2", b"3")
     assert requeue_dead(nsq, "--count=2", "--rate=1000", "--json") == DONE
-    assert json.loads(capsys.readouterr().out) == {"from": "dead", "to": "alive", "moved": 2, "left": 0}
+    assert json.loads(capsys.readouterr().out) == {
+        "from": "dead",
+        "to": "alive",
+        "moved": 2,
+        "left": 0,
+        "unaddressed": 0,
+    }
     assert len(bodies_in(nsq, "alive")) == 2
     assert len(bodies_in(nsq, "dead")) == 1
 
@@ -72,6 +79,21 @@ def test_an_empty_channel_is_told_with_a_way_out(nsq: EmbeddedThread, capsys: Ca
     captured = capsys.readouterr()
     assert captured.out == "moved 0 messages from dead to alive\n"
     assert "--channel names another" in captured.err
+
+
+def test_what_nsqd_gave_up_goes_back_by_itself(nsq: EmbeddedThread, capsys: Captured) -> None:
+    note = DeadLetter(topic="alive", channel="c", id="1", attempts=3, timestamp_ns=1, reason="", body=b"1")
+    letter = encode_dead_letter(note, max_bytes=1000)
+    assert letter is not None
+    publish(nsq, letter, b"bare")
+    addresses = (f"--nsqd-tcp-address={address}" for address in nsq.nsqd_tcp_addresses)
+    assert main(["dead", QUICK, *addresses]) == DONE
+    captured = capsys.readouterr()
+    assert captured.out == "moved 1 message from dead to where they came from\n"
+    assert "1 message stayed" in captured.err
+    assert "--to" in captured.err
+    assert bodies_in(nsq, "alive") == [b"1"]
+    assert bodies_in(nsq, "dead") == [b"bare"]
 
 
 def test_a_terminal_shows_progress(nsq: EmbeddedThread, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,6 +174,19 @@ def test_its_nsqlookupd_finds_the_topics_of_every_nsqd(start_up: StartUp, nsqd_c
     wait_until(lambda: found() == {("127.0.0.1", nsqd.tcp_port) for nsqd in stack.nsqds}, timeout_s=TIMEOUT_S)
 
 
+@with_one_and_two_nsqds
+def test_topics_are_journaled_unless_told_otherwise(start_up: StartUp, nsqd_count: int) -> None:
+    stack = start_up(f"--nsqd={nsqd_count}")
+    for nsqd in stack.nsqds:
+        nsqd.http.post("/pub?topic=greetings", b"hello")
+        assert nsqd.http.get("/journal?topic=greetings").json()["next_offset"] == 1
+    assert stack.press_ctrl_c() == 0
+    classic = start_up(f"--nsqd={nsqd_count}", "--no-journal", "--data-path=classic")
+    for nsqd in classic.nsqds:
+        nsqd.http.post("/pub?topic=greetings", b"hello")
+        assert nsqd.http.get("/journal?topic=greetings").error == (404, "TOPIC_NOT_JOURNALED")
+
+
 def test_the_commands_in_the_banner_work_as_typed(start_up: StartUp) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed (Debian: apt-get install curl)")

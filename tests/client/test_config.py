@@ -62,6 +62,11 @@ def test_the_server_is_told_everything_that_was_configured() -> None:
     )
 
 
+def test_a_producer_id_is_told_only_if_there_is_one() -> None:
+    assert "emberq_producer_id" not in ClientConfig().identify_fields()
+    assert requested(ClientConfig(producer_id=b"\xab" * 16)).emberq_producer_id == "ab" * 16
+
+
 def test_the_client_id_is_the_hostname_up_to_its_first_dot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "worker.example.net")
     assert ClientConfig().client_id == "worker"
@@ -87,6 +92,7 @@ def test_a_secret_does_not_show() -> None:
         {"connect_timeout_s": 0},
         {"request_timeout_s": -1},
         {"max_frame_bytes": 0},
+        {"producer_id": b"short"},
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(wrong: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
@@ -128,18 +128,27 @@ def test_a_secret_is_shown_to_daemons_that_are_guarded() -> None:
     assert b"\r\nAuthorization: Bearer s3cret\r\n" in server.requests[0]
 
 
+def test_a_long_answer_is_read_like_a_short_one() -> None:
+    names = [f"topic-{number:06}" for number in range(30_000)]
+    with ScriptedServer(answer(json.dumps({"topics": names}).encode())) as server:
+        assert run(make_upstreams().get(address_of(server), "/topics", read_topics)) == names
+    long_nonsense = ScriptedServer(answer(b"[" + b"1," * 200_000))
+    with long_nonsense as server, pytest.raises(UpstreamError, match="the answer is not JSON"):
+        run(make_upstreams().get(address_of(server), "/topics", read_topics))
+
+
 class CountingClient(HttpClient):
     """Answers everybody in the next moment, and counts how many wait."""
 
     waiting: ClassVar[list[str]] = []
     most: ClassVar[list[int]] = []
 
-    async def get_json(self, url: str, *, headers: Mapping[str, str] | None = None) -> Any:
+    async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> bytes:
         self.waiting.append(url)
         self.most.append(len(self.waiting))
         await asyncio.sleep(0)
         self.waiting.pop()
-        return {"topics": []}
+        return b'{"topics": []}'
 
 
 def test_a_thousand_questions_do_not_need_a_thousand_connections() -> None:

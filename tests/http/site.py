@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
+from emberq.http.file_body import FileBody
 from emberq.http.message import HttpError, Request, Response, empty, json, plain, text
 from emberq.http.router import Route, Router
 
@@ -14,6 +16,9 @@ HUGE = b"0123456789abcdef" * 1_000_000
 """More than the system keeps for a connection."""
 
 
+FILE_POSITION = 5
+
+
 class Site:
     """The handlers. `gate` holds up what goes to `/gate`; used in the loop's thread."""
 
@@ -22,6 +27,9 @@ class Site:
         self.seen: list[Request] = []
         """Requests in the order in which handlers were called."""
         self.passed_gate_count = 0
+        self.file_path = Path()
+        """What `/file` sends from its 5th byte on."""
+        self.file_length = 0
 
     def router(self) -> Router:
         return Router(
@@ -35,6 +43,8 @@ class Site:
                 Route("GET", "/query", self._query),
                 Route("GET", "/big", self._big),
                 Route("GET", "/huge", self._huge),
+                Route("GET", "/file", self._file),
+                Route("GET", "/file-later", self._file_later),
                 Route("GET", "/gate", self._wait_at_gate),
                 Route("POST", "/later", self._later, max_body_bytes=MAX_ECHO_BYTES),
                 Route("GET", "/crash", self._crash),
@@ -74,6 +84,13 @@ class Site:
 
     def _huge(self, _request: Request) -> Response:
         return plain(HUGE, content_type="application/octet-stream")
+
+    def _file(self, _request: Request) -> Response:
+        return Response(200, file=FileBody(self.file_path, position=FILE_POSITION, length=self.file_length))
+
+    async def _file_later(self, request: Request) -> Response:
+        await self.gate.wait()
+        return self._file(request)
 
     async def _wait_at_gate(self, _request: Request) -> Response:
         await self.gate.wait()

@@ -13,7 +13,7 @@ from tests.certificates import self_signed
 from tests.http.conftest import StartServer
 from tests.http.harness import HttpHarness
 from tests.http.raw_client import RawClient, cut_answers, request
-from tests.http.site import BIG, HUGE, MAX_ECHO_BYTES, MAX_UPLOAD_BYTES
+from tests.http.site import BIG, FILE_POSITION, HUGE, MAX_ECHO_BYTES, MAX_UPLOAD_BYTES
 from tests.waiting import wait_until
 
 # Answers.
@@ -381,4 +381,15 @@ def test_a_refusal_reaches_a_tls_client_that_goes_on_sending(tls_server: HttpHar
 def test_long_answers_to_a_tls_client_arrive_whole(tls_server: HttpHarness, tls_client: RawClient) -> None:
     tls_client.send(request("GET", "/big") * 10 + request("GET", "/ping", connection="close"))
     assert [tls_client.read_answer().text for _ in range(11)] == [BIG] * 10 + ["OK"]
+    assert tls_client.is_closed_by_server()
+
+
+def test_a_file_for_a_tls_client_arrives_whole(tls_server: HttpHarness, tls_client: RawClient, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 8192
+    tls_server.site.file_path = tmp_path / "content"
+    tls_server.site.file_path.write_bytes(content)
+    tls_server.site.file_length = len(content) - FILE_POSITION
+    tls_client.send(request("GET", "/file") + request("GET", "/ping", connection="close"))
+    assert tls_client.read_answer().body == content[FILE_POSITION:]
+    assert tls_client.read_answer().body == b"OK"
     assert tls_client.is_closed_by_server()

@@ -22,6 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emberq.base.clock import SystemClock
+from emberq.storage.journal.config import JournalConfig
+from emberq.storage.journal.cursor_file import load_cursor
+from emberq.storage.journal.journal import Journal
 from tests.http_client import HttpClient
 from tests.integration.listening import ANY_HTTP_PORT, port_of
 from tests.integration.plan import Plan
@@ -63,7 +67,7 @@ class Outcome:
     plan: Plan
     report: Report
     connections: list[dict[str, Any]]  # those of the consumer and the producer, as nsqd's /stats shows them
-    topic_depth: int  # messages in the disk queues after a clean stop, which writes all that are left there
+    topic_depth: int  # messages left after a clean stop: in the disk queue, or unfinished in the journal
     channel_depth: int
     log: str  # nsqd's
 
@@ -83,8 +87,8 @@ def carry_out(driver: Sequence[str], *nsqd_flags: str, folder: Path, **plan_fiel
         plan=plan,
         report=report,
         connections=connections,
-        topic_depth=_depth_on_disk(data_path, TOPIC),
-        channel_depth=_depth_on_disk(data_path, f"{TOPIC}:{CHANNEL}"),
+        topic_depth=_topic_depth(data_path),
+        channel_depth=_channel_depth(data_path),
         log=nsqd.log,
     )
 
@@ -116,6 +120,22 @@ def _open_connections(nsqd: NsqdProcess) -> list[dict[str, Any]]:
     stats = HttpClient(("127.0.0.1", port_of(nsqd, "HTTP"))).get("/stats?format=json").json()
     consumers = [client for topic in stats["topics"] for channel in topic["channels"] for client in channel["clients"]]
     return [*consumers, *(stats["producers"] or [])]
+
+
+def _topic_depth(data_path: Path) -> int:
+    if (data_path / f"{TOPIC}.journal").is_dir():
+        return int((data_path / f"{TOPIC}.journal" / "topic.mark").exists())  # it is there while something waits
+    return _depth_on_disk(data_path, TOPIC)
+
+
+def _channel_depth(data_path: Path) -> int:
+    journal_path = data_path / f"{TOPIC}.journal"
+    if not journal_path.is_dir():
+        return _depth_on_disk(data_path, f"{TOPIC}:{CHANNEL}")
+    journal = Journal.open(journal_path, JournalConfig(), clock=SystemClock())
+    cursor = load_cursor(journal_path / "cursors" / f"{CHANNEL}.cursor", journal=journal.uuid)
+    assert cursor is not None
+    return cursor.count_unacknowledged(journal.next_offset)
 
 
 def _depth_on_disk(data_path: Path, queue_name: str) -> int:

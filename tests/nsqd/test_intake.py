@@ -30,6 +30,10 @@ class Client:
     def refused(self, verb: bytes, refusal: Exception) -> None:
         self.heard.append((verb, str(refusal)))
 
+    def promised(self) -> Client:
+        """Whatever it is told, it is told itself."""
+        return self
+
 
 class Turns:
     """An event loop that only knows `call_soon`."""

@@ -16,7 +16,7 @@ from emberq.base.clock import NS_PER_MS
 from emberq.base.daemon_metrics import ProcessStats
 from emberq.base.loop_lag import Lag
 from emberq.broker.latency import LatencySummary, Percentile
-from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
+from emberq.broker.stats import ChannelStats, ClientStats, JournalStats, TopicStats
 from emberq.nsqd.disk_space import DiskUsage
 from emberq.nsqd.memory import MemoryStats
 from emberq.nsqd.metrics import FAMILIES, Scrape, expose, render
@@ -46,6 +46,8 @@ CHANNEL = ChannelStats(
     global_msg_count=3,
     clients=CONSUMERS,
     e2e=LATENCY,
+    dead_letter_count=13,
+    redriven_count=14,
 )
 TOPIC = TopicStats(
     name="orders",
@@ -56,6 +58,7 @@ TOPIC = TopicStats(
     message_bytes=200_000,
     paused=False,
     e2e=LATENCY,
+    journal=JournalStats(first_offset=100, next_offset=1100, synced_offset=1090, size_bytes=300_000, lag=17),
 )
 SCRAPE = Scrape(
     start_time_s=1_700_000_000,
@@ -125,6 +128,11 @@ def test_every_family_is_understood_with_its_type_and_meaning() -> None:
         ("nsqd_topic_message_bytes_total", 200_000),
         ("nsqd_topic_paused", 0),
         ("nsqd_topic_e2e_latency_messages", 12),
+        ("nsqd_topic_journal_bytes", 300_000),
+        ("nsqd_topic_journal_first_offset", 100),
+        ("nsqd_topic_journal_next_offset", 1100),
+        ("nsqd_topic_journal_synced_offset", 1090),
+        ("nsqd_topic_journal_lag", 17),
     ],
 )
 def test_a_topic_has_one_series_for_each_number_in_stats(name: str, value: float) -> None:
@@ -141,6 +149,8 @@ def test_a_topic_has_one_series_for_each_number_in_stats(name: str, value: float
         ("nsqd_channel_messages_total", 1000),
         ("nsqd_channel_requeued_total", 8),
         ("nsqd_channel_timed_out_total", 9),
+        ("nsqd_channel_dead_letters_total", 13),
+        ("nsqd_channel_redriven_total", 14),
         ("nsqd_channel_paused", 1),
         ("nsqd_channel_clients", 3),
         ("nsqd_channel_client_ready", 30),

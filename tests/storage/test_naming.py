@@ -31,3 +31,10 @@ def test_only_the_queues_own_data_files_are_found(tmp_path: Path) -> None:
     assert files.existing(first=0, last=9) == [3]
     assert files.existing(first=4, last=10**15) == [1_000_000]
     assert files.existing(first=5, last=4) == []
+
+
+def test_the_queues_in_a_folder_are_those_with_a_meta_file(tmp_path: Path) -> None:
+    for name in ("t.diskqueue.meta.dat", "t:c.diskqueue.meta.dat", "u.diskqueue.000000.dat", "nsqd.dat"):
+        (tmp_path / name).touch()
+    assert sorted(QueueFiles.names_in(tmp_path)) == ["t", "t:c"]
+    assert QueueFiles.names_in(tmp_path / "missing") == []

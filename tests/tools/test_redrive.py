@@ -13,6 +13,7 @@ from emberq.embedded import EmbeddedThread
 from emberq.sync import Consumer as SyncConsumer
 from emberq.sync import Producer
 from emberq.tools.redrive import Limits, Publish, Redrive, look
+from emberq.wire.dead_letter import DeadLetter, encode_dead_letter
 
 IDLE_S = 0.4
 """Longer than nsqd keeps a message back to send it with others."""
@@ -24,12 +25,14 @@ class Target:
     def __init__(self, *, capacity: int = 1000) -> None:
         self.bodies: list[bytes] = []
         self.addresses: set[str] = set()
+        self.topics: set[str] = set()
         self._capacity = capacity
 
-    async def publish(self, address: str, bodies: list[bytes]) -> None:
+    async def publish(self, address: str, topic: str, bodies: list[bytes]) -> None:
         if len(self.bodies) + len(bodies) > self._capacity:
             raise PublishRefused("E_MPUB_FAILED", "full")
         self.addresses.add(address)
+        self.topics.add(topic)
         self.bodies += bodies
 
 
@@ -59,12 +62,12 @@ def with_consumer(nsq: EmbeddedThread, act: Callable[[Consumer], Awaitable[None]
     asyncio.run(scenario())
 
 
-def redrive(nsq: EmbeddedThread, to: Publish, limits: Limits) -> Redrive:
+def redrive(nsq: EmbeddedThread, publish: Publish, limits: Limits, *, to: str | None = "alive") -> Redrive:
     runs: list[Redrive] = []
     steps: list[int] = []
 
     async def act(consumer: Consumer) -> None:
-        runs.append(Redrive(consumer, to, limits=limits, on_moved=steps.append))
+        runs.append(Redrive(consumer, publish, to=to, limits=limits, on_moved=steps.append))
         await runs[0].run()
 
     with_consumer(nsq, act)
@@ -113,6 +116,36 @@ def test_a_message_that_could_not_be_published_is_not_lost(nsq: EmbeddedThread) 
     with pytest.raises(PublishRefused):
         redrive(nsq, target.publish, Limits(idle_s=IDLE_S, batch_size=1))
     assert sorted([*target.bodies, *(message.body for message in remaining(nsq))]) == [b"1", b"2", b"3"]
+
+
+def letter(body: bytes, *, topic: str = "origin") -> bytes:
+    note = DeadLetter(topic=topic, channel="c", id="1", attempts=3, timestamp_ns=1, reason="", body=body)
+    encoded = encode_dead_letter(note, max_bytes=10_000)
+    assert encoded is not None
+    return encoded
+
+
+def test_a_message_is_taken_out_of_its_envelope_and_sent_where_it_came_from(nsq: EmbeddedThread) -> None:
+    publish(nsq, letter(b"1"), letter(b"\xff"))
+    target = Target()
+    assert redrive(nsq, target.publish, Limits(idle_s=IDLE_S), to=None).moved_count == 2
+    assert (target.bodies, target.topics) == ([b"1", b"\xff"], {"origin"})
+
+
+def test_a_message_is_taken_out_of_its_envelope_wherever_it_is_sent(nsq: EmbeddedThread) -> None:
+    publish(nsq, letter(b"1"), b"bare")
+    target = Target()
+    redrive(nsq, target.publish, Limits(idle_s=IDLE_S), to="elsewhere")
+    assert (target.bodies, target.topics) == ([b"1", b"bare"], {"elsewhere"})
+
+
+def test_what_does_not_say_where_it_belongs_stays_unless_one_is_told(nsq: EmbeddedThread) -> None:
+    publish(nsq, b"bare", letter(b"1"), letter(b"2", topic="no name"), letter(b""))
+    target = Target()
+    run = redrive(nsq, target.publish, Limits(idle_s=IDLE_S), to=None)
+    assert (run.moved_count, run.unaddressed_count, run.left_count) == (1, 3, 0)
+    assert target.bodies == [b"1"]
+    assert len(remaining(nsq)) == 3
 
 
 def test_looking_changes_nothing_but_the_attempts(nsq: EmbeddedThread) -> None:

@@ -25,6 +25,8 @@ ID = b"189b226c92669000"
         (command.sub(topic="t", channel="c"), b"SUB t c\n"),
         (command.rdy(1), b"RDY 1\n"),
         (command.pub("t", b"hi"), b"PUB t\n\0\0\0\x02hi"),
+        (command.pub("t", b"hi", sequence=7), b"PUB t 7\n\0\0\0\x02hi"),
+        (command.mpub("t", [b"a"], sequence=0), b"MPUB t 0\n\0\0\0\x09\0\0\0\x01\0\0\0\x01a"),
         (command.fin([ID]), b"FIN 189b226c92669000\n"),
         (command.fin([ID, ID]), b"FIN 189b226c92669000\nFIN 189b226c92669000\n"),
         (command.fin([]), b""),

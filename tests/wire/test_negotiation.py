@@ -268,3 +268,42 @@ def test_the_deflate_level_is_capped_and_always_told(asked: dict[str, Any], most
     answer = json.loads(outcome.answer)
     assert (answer["deflate"], answer["deflate_level"], answer["max_deflate_level"]) == ("deflate" in asked, told, most)
     assert outcome.deflate_level == (told if "deflate" in asked else 0)
+
+
+# Numbered publishes, which NSQ does not know.
+
+PRODUCER = "5f0c0000000000000000000000000abc"
+
+
+def test_a_producer_that_asks_to_number_its_publishes_may() -> None:
+    outcome = identify(json.dumps({"feature_negotiation": True, "emberq_producer_id": PRODUCER.upper()}).encode())
+    assert json.loads(outcome.answer)["emberq_idempotent"] is True
+    assert outcome.settings.producer_id == bytes.fromhex(PRODUCER)
+
+
+def test_whoever_does_not_ask_is_not_told() -> None:
+    outcome = identify(b'{"feature_negotiation":true}')
+    assert b"emberq" not in outcome.answer
+    assert outcome.settings.producer_id == b""
+
+
+def test_without_feature_negotiation_nothing_can_be_agreed_on() -> None:
+    outcome = identify(json.dumps({"emberq_producer_id": PRODUCER}).encode())
+    assert outcome.answer == b"OK"
+    assert outcome.settings.producer_id == b""
+
+
+def test_a_producer_id_lasts_until_there_is_another() -> None:
+    current = replace(FRESH, producer_id=b"x" * 16)
+    assert identify(b'{"feature_negotiation":true}', current).settings.producer_id == b"x" * 16
+
+
+@pytest.mark.parametrize("wrong", ["5f0c", PRODUCER + "0", PRODUCER[:-1] + "g", "0" * 32, " " * 32])
+def test_a_wrong_producer_id_is_refused(wrong: str) -> None:
+    body = json.dumps({"feature_negotiation": True, "emberq_producer_id": wrong}).encode()
+    assert refusal_of(body) == b"E_BAD_BODY IDENTIFY emberq_producer_id is invalid"
+
+
+def test_a_producer_id_is_text() -> None:
+    body = b'{"feature_negotiation":true,"emberq_producer_id":7}'
+    assert refusal_of(body) == b"E_BAD_BODY IDENTIFY failed to decode JSON body"

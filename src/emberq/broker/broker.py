@@ -10,15 +10,18 @@ from emberq.base.clock import Clock
 from emberq.base.timers import Timers
 from emberq.broker.channel import Channel
 from emberq.broker.classic_topic import ClassicTopic
+from emberq.broker.dead_letter import Undertaker
 from emberq.broker.error import ExitingError, StoreError
 from emberq.broker.gate import PublishGate
 from emberq.broker.journal_store import JournalStore
 from emberq.broker.journaled_topic import JournaledTopic
+from emberq.broker.policy import PolicyBook
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import Store
 from emberq.broker.topic import Surroundings, Topic, TopicConfig
 from emberq.storage.errors import StorageError
 from emberq.storage.metadata import ChannelMeta, Metadata, TopicMeta
+from emberq.storage.policy import ChannelPolicy
 from emberq.wire.name import is_valid_name
 
 _log = logging.getLogger(__name__)
@@ -50,6 +53,7 @@ class Broker:
         self._listeners: list[Callable[[Change], None]] = []
         self._loading = False
         self._exiting = False
+        self._policies = PolicyBook(store)
         self.gate = PublishGate()
         self._around = Surroundings(
             config=config,
@@ -118,6 +122,10 @@ class Broker:
             topic.delete_channel(channel.name)
 
     def _on_channel(self, topic: Topic, channel: Channel, exists: bool) -> None:
+        if exists:
+            self._apply_policy(channel)
+        else:
+            self._policies.forget(channel)
         self._announce(Change(topic.name, channel.name, exists))
         if not exists and topic.is_ephemeral and not topic.channels and self._topics.get(topic.name) is topic:
             self._remove(topic)
@@ -134,12 +142,48 @@ class Broker:
         if self.on_health is not None:
             self.on_health(problem)
 
+    # Policies.
+
+    def policy(self, channel: Channel) -> ChannelPolicy | None:
+        """When messages of this channel are given up; None: never."""
+        return self._policies.get(channel)
+
+    def check_policy(self, *, topic: str, channel: str, policy: ChannelPolicy) -> None:
+        """PolicyCycleError if messages of the topic would come back to it by this policy."""
+        self._policies.check(topic, channel, policy)
+
+    def set_policy(self, channel: Channel, policy: ChannelPolicy | None) -> None:
+        """Give up messages by this policy from here on; None: no more. It is on the disk when this returns.
+
+        PolicyCycleError if the messages would come back to where they died; StorageError if it cannot be saved.
+        """
+        self._policies.set(channel, policy)
+        self._apply_policy(channel)
+
+    def _apply_policy(self, channel: Channel) -> None:
+        policy = self._policies.get(channel)
+        if policy is None:
+            channel.use_undertaker(None)
+            return
+        topic_name = policy.dead_letter_topic
+        channel.use_undertaker(
+            Undertaker(
+                channel,
+                policy,
+                lambda blob, ends: self.topic(topic_name).publish(blob, ends),
+                max_message_bytes=self._around.config.max_message_bytes,
+                clock=self._around.clock,
+                timers=self._around.timers,
+            )
+        )
+
     # Metadata.
 
     def load(self, metadata: Metadata) -> None:
         """Bring back the topics and channels of an earlier run, with whatever their queues hold."""
         self._loading = True
         try:
+            self._policies.load()
             for topic_meta in metadata.topics:
                 if is_valid_name(topic_meta.name):
                     self._load_topic(topic_meta)

@@ -1,7 +1,9 @@
 """A channel: one copy of a topic's messages, shared out among its subscribers.
 
-A message is in exactly one place: in the queue, in flight to one subscriber, or deferred. `pump` moves messages from
-the queue to subscribers that are ready; everything that makes a message or a subscriber available ends with it.
+A message is in exactly one place: in the queue, in flight to one subscriber, deferred, or on its way to another topic
+(see `departure`), because it was tried often enough (see `dead_letter`) or to be tried there again (see `redrive`).
+`pump` moves messages from the queue to subscribers that are ready; everything that makes a message or a subscriber
+available ends with it.
 
 Fairness: ready subscribers stand in a line. The first is given its share of what is queued (at most its window), then
 goes to the end, so with many consumers a burst is spread over them and with one it goes out in one piece.
@@ -13,11 +15,13 @@ import random
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
 from emberq.broker.batch import Span
 from emberq.broker.deferred import Deferred
+from emberq.broker.departure import Departures
 from emberq.broker.error import ExitingError, NotInFlightError, NotOwnerError, StoreError, TooManyConsumersError
 from emberq.broker.finish import FinishListener, LatencyListener
 from emberq.broker.in_flight import InFlight, Run
@@ -29,6 +33,9 @@ from emberq.storage.errors import DiskWriteError
 from emberq.wire.command import FIN_LINE_BYTES
 from emberq.wire.message import Message
 from emberq.wire.name import is_ephemeral
+
+if TYPE_CHECKING:
+    from emberq.broker.dead_letter import Undertaker
 
 MAX_HAND_OVER_BYTES = 256 * 1024
 """How much one subscriber is given at a time, so that a full socket is noticed before memory fills behind it."""
@@ -68,6 +75,10 @@ class Channel(ABC):
         self.message_count = 0
         self.requeue_count = 0
         self.timeout_count = 0
+        self.dead_letter_count = 0
+        """Messages that went to the dead-letter topic."""
+        self.redriven_count = 0
+        """Messages that were moved to another topic to be tried again."""
         self.latency = limits.latency.new_window(clock)
         """How long messages took to be finished; None when nobody wants to know."""
         self._exiting = False
@@ -82,6 +93,11 @@ class Channel(ABC):
         """An ordered set."""
         self._abandoned: list[InFlight] = []
         """What consumers that have left still hold, until it times out."""
+        self.departures = Departures(done_with=self._done_with, put_again=queue.put_again, put_off=self._put_off)
+        """What was taken from the queue for another topic and is not known to be there."""
+        self._undertaker: Undertaker | None = None
+        """Takes the messages that were tried `_max_attempts` times; None if there is no limit."""
+        self._max_attempts = NEVER
         self._ready: tuple[deque[Subscriber], ...] = tuple(deque() for _ in Locality)
         """The lines of subscribers with an open window, the nearest first."""
         self._local_counts = [0] * len(Locality)
@@ -101,7 +117,8 @@ class Channel(ABC):
     @property
     def in_flight_count(self) -> int:
         held = sum(subscriber.in_flight.count for subscriber in self._subscribers)
-        return held + sum(in_flight.count for in_flight in self._abandoned)
+        held += sum(in_flight.count for in_flight in self._abandoned)
+        return held + self.departures.count
 
     # Messages in.
 
@@ -143,7 +160,7 @@ class Channel(ABC):
         served: deque[Subscriber] | None = None
         while line := zone_line or region_line or global_line:
             depth = self._queue.depth
-            if not depth:
+            if not depth or (self._undertaker is not None and self._undertaker.is_busy):
                 return
             if not turns_left or line is not served:  # a new round: everyone in the line gets the same
                 served, turns_left = line, len(line)
@@ -190,25 +207,54 @@ class Channel(ABC):
         return taken > 0
 
     def _deliverable(self, span: Span, subscriber: Subscriber) -> list[Span]:
-        """What of a span goes to this subscriber: not what its sample leaves out."""
+        """What of a span goes to this subscriber: not what was tried too often, nor what its sample leaves out."""
+        parts = self._due(span)
+        if span.attempts >= self._max_attempts and self._undertaker is not None:
+            for part in parts:
+                self._undertaker.take(part)
+            return []
         if not subscriber.sample_rate:
-            return [span]
+            return parts
         kept: list[Span] = []
         left_out: list[Span] = []
-        for index in range(span.start, span.stop):
-            # The reference keeps draws of 0..rate, so that 0..rate of 0..99: one percent more than asked.
-            is_kept = random.randrange(100) <= subscriber.sample_rate  # noqa: S311
-            (kept if is_kept else left_out).append(Span(span.batch, index, index + 1, span.attempts))
-        self._left_out(left_out)
+        for part in parts:
+            for index in range(part.start, part.stop):
+                # The reference keeps draws of 0..rate, so that 0..rate of 0..99: one percent more than asked.
+                is_kept = random.randrange(100) <= subscriber.sample_rate  # noqa: S311
+                (kept if is_kept else left_out).append(Span(part.batch, index, index + 1, part.attempts))
+        self._done_with(left_out)
         return kept
 
+    def _due(self, span: Span) -> list[Span]:
+        """What of a span may be delivered now; the rest is held back."""
+        return [span]
+
     @abstractmethod
-    def _left_out(self, spans: list[Span]) -> None:
-        """These messages were left out of a consumer's sample, and are done with."""
+    def _done_with(self, spans: list[Span]) -> None:
+        """These messages are done with, though nobody finished them."""
 
     def peek(self, count: int) -> list[Message]:
         """The next `count` messages, or as many as there are; they stay where they are."""
         return self._queue.peek(count)
+
+    # Messages that leave for another topic.
+
+    def use_undertaker(self, undertaker: Undertaker | None) -> None:
+        """Give messages to the undertaker that were tried often enough; None: try without end."""
+        self._undertaker = undertaker
+        self._max_attempts = NEVER if undertaker is None else undertaker.policy.max_attempts
+        self.pump()
+
+    def take_out(self, *, max_count: int, max_bytes: int) -> list[Span] | None:
+        """Take some of the next messages, to bring them to another topic; None when none can be had.
+
+        They are to be added to the departures at once, as they are or in smaller spans.
+        """
+        span = self._queue.take(max_count=max_count, max_bytes=max_bytes)
+        return None if span is None else self._due(span)
+
+    def _put_off(self, span: Span, delay_ns: int) -> None:
+        self._defer(span.compact(), self._clock.monotonic_ns() + delay_ns)
 
     # Subscribers.
 
@@ -343,6 +389,7 @@ class Channel(ABC):
         self._queue.empty()
         self._deferred.take_all()
         self._abandoned.clear()
+        self.departures.take_all()
         for subscriber in self._subscribers:
             subscriber.in_flight.clear()
             self._join_line(subscriber)
@@ -361,6 +408,7 @@ class Channel(ABC):
         self._alarm.cancel()
         self._close_consumers()
         in_flight = [span for held in self._abandoned for span in held.take_all()]
+        in_flight += self.departures.take_all()
         self._abandoned.clear()
         self._save(in_flight, self._deferred.take_all())
 
@@ -390,6 +438,9 @@ class Channel(ABC):
             message_count=self.message_count,
             requeue_count=self.requeue_count,
             timeout_count=self.timeout_count,
+            dead_letter_count=self.dead_letter_count,
+            redriven_count=self.redriven_count,
+            policy=None if self._undertaker is None else self._undertaker.policy,
             paused=self.paused,
             zone_local_msg_count=self._local_counts[Locality.ZONE],
             region_local_msg_count=self._local_counts[Locality.REGION],

@@ -14,7 +14,6 @@ from emberq.broker.batch import Span
 from emberq.broker.channel import Channel, ChannelLimits
 from emberq.broker.queue import HealthReport, MessageQueue
 from emberq.broker.store import Store
-from emberq.broker.subscriber import Subscriber
 from emberq.storage.errors import StorageError
 from emberq.wire.name import is_ephemeral
 
@@ -46,13 +45,12 @@ class ClassicChannel(Channel):
         """Wall-clock due times of messages that lie in the backend but are not to be delivered yet, by id."""
         super().__init__(name, topic_name=topic_name, queue=self._messages, clock=clock, timers=timers, limits=limits)
 
-    def _deliverable(self, span: Span, subscriber: Subscriber) -> list[Span]:
-        """Not what is due later, either."""
+    def _due(self, span: Span) -> list[Span]:
+        """Not what was put off before a restart, and still is."""
         if not self._restored_due_ns:
-            return super()._deliverable(span, subscriber)
+            return [span]
         parts = [Span(span.batch, index, index + 1, span.attempts) for index in range(span.start, span.stop)]
-        due = [part for part in parts if not self._defer_restored(part)]
-        return [kept for part in due for kept in super(ClassicChannel, self)._deliverable(part, subscriber)]
+        return [part for part in parts if not self._defer_restored(part)]
 
     def _defer_restored(self, part: Span) -> bool:
         """Whether this message, from before a restart, still has to wait; then it does."""
@@ -63,7 +61,7 @@ class ClassicChannel(Channel):
         self._defer(part.compact(), self._clock.monotonic_ns() + remaining_ns)
         return True
 
-    def _left_out(self, spans: list[Span]) -> None:
+    def _done_with(self, spans: list[Span]) -> None:
         """They were taken from the queue, and that is all there is to forget."""
 
     def empty(self) -> None:

@@ -18,6 +18,7 @@ from emberq.broker.pending import Pending
 from emberq.broker.queue import UNREADABLE_RETRY_NS, MessageQueue
 from emberq.broker.topic import Surroundings, Topic
 from emberq.storage.errors import DiskWriteError, StorageError
+from emberq.storage.journal.producer import ProducerSequence
 
 PORTION_COUNT = 10_000
 PORTION_BYTES = 4 * 1024 * 1024
@@ -53,7 +54,13 @@ class ClassicTopic(Topic):
 
     # Publishing.
 
-    def publish(self, blob: bytes, ends: Sequence[int]) -> Pending | None:
+    def publish(
+        self,
+        blob: bytes,
+        ends: Sequence[int],
+        *,
+        producer: ProducerSequence | None = None,  # noqa: ARG002 - there is no memory of what producers sent
+    ) -> Pending | None:
         if not ends:
             return None
         if len(blob) <= MAX_BATCH_BYTES and len(ends) <= MAX_BATCH_COUNT:
@@ -78,7 +85,13 @@ class ClassicTopic(Topic):
         self.message_count += count
         self.message_bytes += len(blob) - PUBLISHED_HEADER_BYTES * count
 
-    def publish_deferred(self, blob: bytes, *, delay_ns: int) -> Pending | None:
+    def publish_deferred(
+        self,
+        blob: bytes,
+        *,
+        delay_ns: int,
+        producer: ProducerSequence | None = None,  # noqa: ARG002 - as above
+    ) -> Pending | None:
         batch = self._batch(blob, (len(blob),))
         if self._flows:
             self._copy_deferred(Span(batch, 0, 1), delay_ns)

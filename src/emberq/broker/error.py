@@ -4,6 +4,7 @@
     ├── ExitingError             the topic or channel is being deleted, or the broker is shutting down
     ├── StoreError               the disk refused to take a message
     │   └── GateClosedError      no message is taken, because it soon would
+    ├── PolicyCycleError         dead letters would come back to where they died
     ├── TooManyConsumersError    the channel is full
     ├── NotInFlightError         an answer to a message that is not in flight
     └── NotOwnerError            an answer to a message that is in flight to somebody else
@@ -35,6 +36,13 @@ class StoreError(BrokerError):
 
 class GateClosedError(StoreError):
     """Nothing is taken for now, lest the disk fill up."""
+
+
+class PolicyCycleError(BrokerError):
+    """Messages of the topic would end up in the topic again, in letters within letters."""
+
+    def __init__(self, topic: str, *, dead_letter_topic: str) -> None:
+        super().__init__(f"dead letters of {topic} in {dead_letter_topic} would come back to {topic}")
 
 
 class TooManyConsumersError(BrokerError):

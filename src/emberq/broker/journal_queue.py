@@ -6,10 +6,11 @@
          v                 v
       fresh, again       ahead: counted, not held
 
-Messages behind `position` have been taken from the journal. Those not delivered yet are here: `fresh` ones in order,
-and those that are to be tried `again`. What lies between `position` and `end` is in the journal alone; `end` is as far
-as the topic lets its channels see. A channel that keeps up gets its messages straight from the publisher; one that lags
-reads the journal, a block at a time, when it has run out. So it never holds more than the memory queue or one block.
+Messages before `position` have been taken from the journal. Those not delivered yet are here: `fresh` ones in order,
+and those that are to be tried `again`, of which only the offset is kept when memory is full. What lies between
+`position` and `end` is in the journal alone; `end` is as far as the topic lets its channels see. A channel that keeps
+up gets its messages straight from the publisher; one that lags reads the journal, a block at a time, when it has run
+out. So it never holds more than the memory queue or one block.
 
 When both `fresh` and `again` have messages they are served in turn, because neither may starve.
 """
@@ -18,10 +19,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from emberq.broker.batch import Span
-from emberq.broker.journaled_batch import JournalSource, UnloadedMessage, offsets_of, replayed_batches
+from emberq.broker.journaled_batch import (
+    JournalSource,
+    UnloadedMessage,
+    journaled,
+    offsets_of,
+    replayed_batches,
+)
 from emberq.broker.queue import Queue
 from emberq.storage.journal.batch import JournalBatch
 from emberq.storage.journal.cursor import Cursor
@@ -61,6 +68,8 @@ class JournalQueue(Queue):
         self._fresh_count = 0
         self._again: deque[Span] = deque()
         self._again_count = 0
+        self._unloaded_count = 0
+        """Messages in `_again` of which only the offset is here."""
         self._again_is_next = False
         self._position = cursor.low_water
         self._end = cursor.low_water
@@ -74,11 +83,11 @@ class JournalQueue(Queue):
 
     @property
     def memory_count(self) -> int:
-        return self._fresh_count + self._again_count
+        return self._fresh_count + self._again_count - self._unloaded_count
 
     @property
     def backend_depth(self) -> int:
-        return self._ahead_count
+        return self._ahead_count + self._unloaded_count
 
     @property
     def end(self) -> int:
@@ -96,7 +105,7 @@ class JournalQueue(Queue):
         """These messages follow those before; they are in the journal, so they need not be kept here."""
         count = span.stop - span.start
         self._end = offsets_of(span)[1]
-        if self._ahead_count or self._fresh_count + count > self._capacity:
+        if self._ahead_count or self.memory_count + count > self._capacity:
             self._ahead_count += count
         else:
             self._fresh.append(span)
@@ -120,62 +129,78 @@ class JournalQueue(Queue):
         for offset in range(start, stop):
             self._cursor.note_attempts(offset, span.attempts)
             self._cursor.note_due(offset, 0)
-        self._again.append(span)
-        self._again_count += stop - start
         self._noted()
+        self._again_count += stop - start
+        if not isinstance(span.batch, UnloadedMessage) and self.memory_count <= self._capacity:
+            self._again.append(span)
+            return
+        self._unloaded_count += stop - start
+        batch = journaled(span.batch)
+        for index in range(span.start, span.stop):
+            self._again.append(Span(batch.unloaded(index), 0, 1, span.attempts))
 
     # Out.
 
     def take(self, *, max_count: int, max_bytes: int) -> Span | None:
-        while self._again or self._fresh or self._ahead_count:
-            if self._again and (self._again_is_next or not (self._fresh or self._ahead_count)):
-                self._again_is_next = False
-                span = self._take_again(max_count, max_bytes)
-                if span is not None:
-                    return span
+        for _ in range(2):  # those whose turn it is, or else the others
+            takes_again, self._again_is_next = self._again_is_next, not self._again_is_next
+            take = self._take_again if takes_again else self._take_fresh
+            try:
+                span = take(max_count, max_bytes)
+            except JournalError as failure:
+                _log.error("a journal cannot be read now - %s", failure)
                 continue
-            self._again_is_next = True
-            if not self._fresh and not self._read_ahead() and not self._again:
-                return None
-            if self._fresh:
-                span = _split(self._fresh, max_count, max_bytes)
-                self._fresh_count -= span.stop - span.start
+            if span is not None:
                 return span
         return None
 
-    def _take_again(self, max_count: int, max_bytes: int) -> Span | None:
-        """The next of those to be tried again; None if it turns out to be lost."""
-        span = _split(self._again, max_count, max_bytes)
-        self._again_count -= span.stop - span.start
-        if not isinstance(span.batch, UnloadedMessage):
+    def _take_fresh(self, max_count: int, max_bytes: int) -> Span | None:
+        while self._fresh or self._ahead_count:
+            if not self._fresh:
+                self._read_ahead()  # what it finds may all be due later
+                continue
+            span = _split(self._fresh, max_count, max_bytes)
+            self._fresh_count -= span.stop - span.start
             return span
-        offset = span.batch.first_offset
-        batch = self._source.load(offset)
-        if batch is None:
-            self._cursor.acknowledge(offset, offset + 1)
-            return None
-        return Span(batch, 0, 1, span.attempts)
+        return None
 
-    def _read_ahead(self) -> bool:
-        """Take a block from the journal; False if it cannot be read now."""
-        try:
-            chunk = self._source.read(self._position, max_bytes=READ_AHEAD_BYTES)
-        except JournalError as failure:
-            _log.error("a journal cannot be read at offset %d - %s", self._position, failure)
-            return False
+    def _take_again(self, max_count: int, max_bytes: int) -> Span | None:
+        while self._again:
+            if not isinstance(self._again[0].batch, UnloadedMessage):
+                span = _split(self._again, max_count, max_bytes)
+                self._again_count -= span.stop - span.start
+                return span
+            offset = offsets_of(self._again[0])[0]
+            batch = self._source.load(offset)
+            span = self._again.popleft()
+            self._again_count -= 1
+            self._unloaded_count -= 1
+            if batch is not None:
+                return Span(batch, 0, 1, span.attempts)
+            self._give_up(offset, offset + 1)
+        return None
+
+    def _read_ahead(self) -> None:
+        """Take a block from the journal. JournalError if it cannot be read now."""
+        chunk = self._source.read(self._position, max_bytes=READ_AHEAD_BYTES)
         for gap in chunk.gaps:
-            self._ahead_count -= self._cursor.acknowledge(gap.first_offset, min(gap.next_offset, self._end))
+            self._ahead_count -= self._give_up(gap.first_offset, min(gap.next_offset, self._end))
         for batch in chunk.batches:
             start, stop = max(batch.base_offset, self._position), min(batch.next_offset, self._end)
             for run_start, run_stop in list(self._cursor.unacknowledged(start, stop)):
                 self._ahead_count -= run_stop - run_start
                 self._take_in(batch, run_start, run_stop)
         self._position = min(chunk.next_offset, self._end)
-        return True
+
+    def _give_up(self, start: int, stop: int) -> int:
+        """These messages are damaged or gone, which the journal has logged; how many of them were still wanted."""
+        given_up = self._cursor.acknowledge(start, stop)
+        self._noted()
+        return given_up
 
     def _take_in(self, batch: JournalBatch, start: int, stop: int) -> None:
         cursor = self._cursor
-        has_notes = bool(cursor.attempts) or bool(cursor.due_ns)
+        has_notes = any(_has_any(notes, start, stop) for notes in (cursor.attempts, cursor.due_ns))
         if not has_notes and batch.due_ns is None:
             for piece in replayed_batches(batch, start, stop):
                 self._fresh.append(Span(piece, 0, piece.count))
@@ -190,7 +215,7 @@ class JournalQueue(Queue):
             if not due_ns and not attempts and batch.due_ns is not None:
                 due_ns = batch.due_ns[offset - batch.base_offset]
             if due_ns > now_ns:
-                self._defer(Span(message.alone(0), 0, 1, attempts), due_ns)
+                self._defer(span, due_ns)
             else:
                 self._fresh.append(span)
                 self._fresh_count += 1
@@ -199,12 +224,21 @@ class JournalQueue(Queue):
         messages: list[Message] = []
         for span in self._fresh:
             messages += span.messages(count - len(messages))
-        for span in self._again:
-            if len(messages) < count:
-                batch = self._source.load(offsets_of(span)[0]) if isinstance(span.batch, UnloadedMessage) else None
-                shown = span if batch is None else Span(batch, 0, 1, span.attempts)
-                messages += shown.messages(count - len(messages))
-        return messages + self._peek_ahead(count - len(messages))
+        try:
+            for span in self._again:
+                if len(messages) < count:
+                    messages += self._loaded(span).messages(count - len(messages))
+            return messages + self._peek_ahead(count - len(messages))
+        except JournalError as failure:
+            _log.error("a journal cannot be read now - %s", failure)
+            return messages
+
+    def _loaded(self, span: Span) -> Span:
+        """The same messages with their bodies, as far as they can be had."""
+        if not isinstance(span.batch, UnloadedMessage):
+            return span
+        batch = self._source.load(span.batch.first_offset)
+        return Span(span.batch, 0, 0) if batch is None else Span(batch, 0, 1, span.attempts)
 
     def _peek_ahead(self, count: int) -> list[Message]:
         messages: list[Message] = []
@@ -231,9 +265,16 @@ class JournalQueue(Queue):
         """Go on at `offset`, where the cursor is or will be put."""
         self._fresh.clear()
         self._again.clear()
-        self._fresh_count = self._again_count = 0
+        self._fresh_count = self._again_count = self._unloaded_count = 0
         self._position = min(offset, self._end)
         self._ahead_count = self._end - self._position
+
+
+def _has_any(notes: Mapping[int, int], start: int, stop: int) -> bool:
+    """Whether there is a note of any offset from `start` up to `stop`."""
+    if len(notes) < stop - start:
+        return any(start <= offset < stop for offset in notes)
+    return any(offset in notes for offset in range(start, stop))
 
 
 def _split(spans: deque[Span], max_count: int, max_bytes: int) -> Span:

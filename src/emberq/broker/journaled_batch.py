@@ -7,16 +7,12 @@ its time has come.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 
-from emberq.broker.batch import PublishedBatch, Span, cut
+from emberq.broker.batch import Batch, PublishedBatch, Span, cut
 from emberq.storage.journal.batch import JournalBatch
-from emberq.storage.journal.error import JournalError
 from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.reader import Chunk
-
-_log = logging.getLogger(__name__)
 
 
 class JournaledBatch(PublishedBatch):
@@ -33,6 +29,10 @@ class JournaledBatch(PublishedBatch):
         return self._timestamp_ns
 
     def alone(self, index: int) -> JournaledBatch:
+        body = self.message(index, 0).body
+        return ReplayedBatch(body, (len(body),), self._first_id + index, self._timestamp_ns)
+
+    def unloaded(self, index: int) -> UnloadedMessage:
         """This one message, without its body."""
         return UnloadedMessage(b"", (0,), self._first_id + index, self._timestamp_ns)
 
@@ -50,11 +50,16 @@ class UnloadedMessage(JournaledBatch):
     __slots__ = ()
 
 
+def journaled(batch: Batch) -> JournaledBatch:
+    """A batch of a journaled channel, which has no others."""
+    assert isinstance(batch, JournaledBatch)  # noqa: S101 - see above
+    return batch
+
+
 def offsets_of(span: Span) -> tuple[int, int]:
     """The offset of the span's first message, and the one behind its last."""
-    batch = span.batch
-    assert isinstance(batch, JournaledBatch)  # noqa: S101 - there are no others in a journaled channel
-    return batch.first_offset + span.start, batch.first_offset + span.stop
+    first_offset = journaled(span.batch).first_offset
+    return first_offset + span.start, first_offset + span.stop
 
 
 def published_batches(
@@ -78,14 +83,14 @@ class JournalSource:
         """As `Journal.read`."""
         return self._journal.read(offset, max_bytes=max_bytes)
 
+    @property
+    def first_offset(self) -> int:
+        """The oldest message that is kept."""
+        return self._journal.first_offset
+
     def load(self, offset: int) -> JournaledBatch | None:
-        """One message; None if it cannot be read any more, which is logged."""
-        try:
-            batches = self._journal.read(offset, max_bytes=1).batches
-        except JournalError as failure:
-            _log.error("message %d of a journal cannot be read - %s", offset, failure)
-            return None
-        for batch in batches:
+        """One message; None if it is damaged or gone, JournalError if it cannot be read now."""
+        for batch in self._journal.read(offset, max_bytes=1).batches:
             if batch.base_offset <= offset < batch.next_offset:
                 return next(replayed_batches(batch, offset, offset + 1))
         return None

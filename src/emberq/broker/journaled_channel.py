@@ -16,11 +16,11 @@ from emberq.broker.batch import Batch, Span
 from emberq.broker.channel import Channel, ChannelLimits
 from emberq.broker.finish import FinishListener
 from emberq.broker.journal_queue import JournalQueue
-from emberq.broker.journaled_batch import JournaledBatch, JournalSource, offsets_of
+from emberq.broker.journaled_batch import JournalSource, journaled, offsets_of
 from emberq.broker.latency import LatencyWindow
 from emberq.storage.errors import StorageError
 from emberq.storage.journal.cursor import Cursor
-from emberq.storage.journal.folder import JournalFolder
+from emberq.storage.journal.folder import CursorFile, Told
 
 _log = logging.getLogger(__name__)
 
@@ -36,8 +36,7 @@ class Acknowledger(FinishListener):
         """Whether the cursor has changed since it was last saved."""
 
     def finished(self, batch: Batch, start: int, stop: int) -> None:
-        assert isinstance(batch, JournaledBatch)  # noqa: S101 - there are no others in a journaled channel
-        first = batch.first_offset
+        first = journaled(batch).first_offset
         self._cursor.acknowledge(first + start, first + stop)
         if self._latency is not None:
             batch.report_finished(start, stop, self._latency)
@@ -58,7 +57,7 @@ class JournaledChannel(Channel):
         name: str,
         *,
         topic_name: str,
-        folder: JournalFolder,
+        file: CursorFile,
         source: JournalSource,
         cursor: Cursor,
         end_offset: int,
@@ -67,9 +66,12 @@ class JournaledChannel(Channel):
         timers: Timers,
         limits: ChannelLimits,
     ) -> None:
-        self._folder = folder
+        self._file = file
+        self._source = source
         self._cursor = cursor
+        self._on_change = on_change
         self._is_saving = False
+        self._awaiting_save: list[Told] = []
         self._messages = JournalQueue(
             source,
             cursor,
@@ -91,6 +93,11 @@ class JournaledChannel(Channel):
         """Everything before this offset is done with."""
         return self._cursor.low_water
 
+    @property
+    def lag(self) -> int:
+        """How many messages that it may see are not done with."""
+        return self._cursor.count_unacknowledged(self._messages.end)
+
     # Messages.
 
     def extend_to(self, end_offset: int) -> None:
@@ -106,11 +113,11 @@ class JournaledChannel(Channel):
             self.message_count += 1
             return
         self._messages.pass_over(span)
-        super().put_deferred(span.compact(), delay_ns=delay_ns)
+        super().put_deferred(span, delay_ns=delay_ns)
 
     def _defer(self, span: Span, due_ns: int) -> None:
         """Held back by its offset alone; the cursor knows until when."""
-        lone = Span(span.batch.alone(span.start), 0, 1, span.attempts)
+        lone = Span(journaled(span.batch).unloaded(span.start), 0, 1, span.attempts)
         offset = offsets_of(lone)[0]
         self._cursor.note_attempts(offset, span.attempts)
         self._cursor.note_due(offset, self._clock.wall_ns() + due_ns - self._clock.monotonic_ns())
@@ -120,15 +127,16 @@ class JournaledChannel(Channel):
     def _defer_until(self, span: Span, due_wall_ns: int) -> None:
         self._defer(span, self._clock.monotonic_ns() + due_wall_ns - self._clock.wall_ns())
 
-    def _left_out(self, spans: list[Span]) -> None:
+    def _done_with(self, spans: list[Span]) -> None:
         for span in spans:
-            self._acknowledger.finished(span.batch, span.start, span.stop)
+            self._cursor.acknowledge(*offsets_of(span))
+        self._acknowledger.changed()
 
     # The channel as a whole.
 
     def empty(self) -> None:
         super().empty()
-        self._cursor.seek(max(self._messages.end, self._cursor.low_water))
+        self._cursor.acknowledge(self._cursor.low_water, self._messages.end)
         self._acknowledger.changed()
 
     def skip(self, start: int, stop: int) -> None:
@@ -137,18 +145,32 @@ class JournaledChannel(Channel):
         self._acknowledger.changed()
 
     def seek(self, offset: int) -> None:
-        """Deliver from `offset` on, whatever was delivered before; what is in flight is forgotten."""
+        """Deliver from `offset` on, whatever was delivered before; what is in flight is forgotten.
+
+        Not from before the oldest message that is kept. What lies behind that which the topic has let through so far,
+        but before `offset`, is left out when it does.
+        """
+        end = self._messages.end
+        place = min(max(offset, self._source.first_offset), end)
         self.empty()
-        self._cursor.seek(offset)
-        self._messages.seek(offset)
+        self._cursor.seek(place)
+        self._messages.seek(place)
+        self.skip(end, offset)
         self.pump()
 
-    def _save(self, in_flight: list[Span], deferred: list[tuple[int, Span]]) -> None:  # noqa: ARG002 - noted already
+    def _save(self, in_flight: list[Span], deferred: list[tuple[int, Span]]) -> None:
         for span in in_flight:
             for offset in range(*offsets_of(span)):
                 self._cursor.note_attempts(offset, span.attempts)
+        wall_offset_ns = self._clock.wall_ns() - self._clock.monotonic_ns()  # the wall clock may have been set since
+        for due_ns, span in deferred:
+            self._cursor.note_due(offsets_of(span)[0], due_ns + wall_offset_ns)
+        self.save_now()
+
+    def save_now(self) -> None:
+        """Write the cursor to its file; a failure is logged."""
         try:
-            self._folder.save_cursor(self.name, self._cursor)
+            self._file.save(self._cursor)
         except StorageError as failure:
             _log.error("CHANNEL(%s): failed to save its cursor - %s", self.name, failure)
 
@@ -157,13 +179,26 @@ class JournaledChannel(Channel):
         if self._acknowledger.is_dirty and not self._is_saving:
             self._is_saving = True
             self._acknowledger.is_dirty = False
-            self._folder.save_cursor_soon(self.name, self._cursor, self._saved)
+            awaiting, self._awaiting_save = self._awaiting_save, []
+            self._file.save_soon(self._cursor, lambda failure: self._saved(failure, awaiting))
 
-    def _saved(self, failure: StorageError | None) -> None:
+    def when_saved(self, told: Told) -> None:
+        """Call `told` as soon as the cursor is in its file as it is now, or cannot be."""
+        self._awaiting_save.append(told)
+        self._acknowledger.changed()
+        self.save_soon()
+
+    def _saved(self, failure: StorageError | None, awaiting: list[Told]) -> None:
         self._is_saving = False
         if failure is not None:
             _log.error("CHANNEL(%s): failed to save its cursor - %s", self.name, failure)
-            self._acknowledger.changed()
+            self._acknowledger.is_dirty = True
+        if self._acknowledger.is_dirty:
+            self._on_change()  # it may have been told of changes in vain, while this save ran
+        for told in awaiting:
+            told(failure)
+        if self._awaiting_save:
+            self.save_soon()
 
     def _remove_files(self) -> None:
-        self._folder.remove_cursor(self.name)
+        self._file.remove()

@@ -1,4 +1,4 @@
-"""A topic whose messages are kept in a journal; see DESIGN in docs/ARCHITECTURE.md, "Journaled topics".
+"""A topic whose messages are kept in a journal; see docs/ARCHITECTURE.md, "Journaled topics".
 
     published ──> journal ──> synced ──────────────> released ──> channels
                               (if sync is `always`)   (unless paused, held or without channels)
@@ -9,27 +9,31 @@ others read the journal.
 
 `released` is the offset up to which channels may see. While the topic is paused, held or has no channel it stays where
 it is, and a new channel starts there; so the first one gets what was published before it, and later ones what comes
-next. While it stands still it is kept in the file `topic.mark`.
+next. It is kept in the file `topic.mark` for as long as something waits behind it. So after a crash a topic without
+that file has nothing that waits, and every channel goes on where its cursor is.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.broker.batch import Span
 from emberq.broker.channel import Channel
 from emberq.broker.error import StoreError
+from emberq.broker.journal_migration import migrate
 from emberq.broker.journal_store import JournalStore, SyncMode
 from emberq.broker.journaled_batch import JournaledBatch, JournalSource, published_batches, replayed_batches
 from emberq.broker.journaled_channel import JournaledChannel
 from emberq.broker.layout import PUBLISHED_HEADER_BYTES
 from emberq.broker.pending import Pending
+from emberq.broker.stats import JournalStats, TopicStats
 from emberq.broker.topic import Surroundings, Topic
 from emberq.storage.errors import StorageError
-from emberq.storage.journal.batch import Bodies
-from emberq.storage.journal.error import JournalError, JournalSyncError, JournalWriteError
+from emberq.storage.journal.batch import Bodies, JournalBatch
+from emberq.storage.journal.error import JournalError, JournalSyncError
 from emberq.storage.journal.journal import Journal, Stored
 from emberq.storage.journal.producer import ProducerSequence
 from emberq.wire.name import is_ephemeral
@@ -66,11 +70,20 @@ class JournaledTopic(Topic):
         self._folder = journals.open(name)
         self._journal = self._folder.journal
         self._source = JournalSource(self._journal)
+        self._lost = self._skip_what_was_lost()
+        """Offsets of messages that channels have seen, and the disk never had."""
+        migrate(name, store=around.store, folder=self._folder, clock=around.clock)
         self._stored_offset = self._journal.next_offset
         """Everything before it counts as stored."""
-        self._released_offset = self._marked_offset = min(self._folder.load_mark(), self._stored_offset)
+        self._mark = self._folder.load_mark()
+        """What `topic.mark` says; None if there is no such file, or one that means nothing any more."""
+        if self._mark is not None and self._mark > self._stored_offset:
+            self._mark = None
+        self._released_offset = self._stored_offset if self._mark is None else self._mark
+        """Everything before it may be seen by the channels."""
+        self._watchers: set[Callable[[], None]] = set()
         self._save_alarm = around.timers.alarm(self._save_cursors)
-        self._sync_alarm = around.timers.alarm(self._folder.commit.request)
+        self._sync_alarm = around.timers.alarm(self._sync)
         self._trim_alarm = around.timers.alarm(self._trim)
         self._trim_alarm.set(self._clock.monotonic_ns() + TRIM_INTERVAL_NS)
 
@@ -82,6 +95,20 @@ class JournaledTopic(Topic):
     def journal(self) -> Journal:
         """For those who read it; only the topic appends."""
         return self._journal
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is neither being deleted nor closed."""
+        return not self._exiting
+
+    @property
+    def stored_offset(self) -> int:
+        """Everything before it counts as stored; a channel that is to get only what comes starts here."""
+        return self._stored_offset
+
+    def offset_at(self, time_ns: int) -> int:
+        """The first offset published at or after that moment. JournalError if the journal cannot be read."""
+        return min(self._journal.offset_at(time_ns), self._stored_offset)
 
     @property
     def depth(self) -> int:
@@ -107,11 +134,16 @@ class JournaledTopic(Topic):
         body_bytes = len(blob) - PUBLISHED_HEADER_BYTES * len(ends)
         return self._when_stored(_Arrival(stored.next_offset, batches, body_bytes=body_bytes))
 
-    def publish_deferred(self, blob: bytes, *, delay_ns: int) -> Pending | None:
+    def publish_deferred(
+        self, blob: bytes, *, delay_ns: int, producer: ProducerSequence | None = None
+    ) -> Pending | None:
         self._refuse_unless_open()
         timestamp_ns = self._clock.wall_ns()
         bodies = Bodies.of_items(blob, (len(blob),), prefix_bytes=PUBLISHED_HEADER_BYTES)
-        stored = self._append(bodies, timestamp_ns=timestamp_ns, due_ns=(timestamp_ns + delay_ns,))
+        due_ns = (timestamp_ns + delay_ns,)
+        stored = self._append(bodies, timestamp_ns=timestamp_ns, due_ns=due_ns, producer=producer)
+        if stored.is_repeated:
+            return self._when_stored(_Arrival(stored.next_offset, []))
         batch = JournaledBatch(blob, (len(blob),), stored.base_offset, timestamp_ns)
         body_bytes = len(blob) - PUBLISHED_HEADER_BYTES
         return self._when_stored(_Arrival(stored.next_offset, [batch], body_bytes=body_bytes, delay_ns=delay_ns))
@@ -125,8 +157,10 @@ class JournaledTopic(Topic):
         producer: ProducerSequence | None = None,
     ) -> Stored:
         try:
+            if self._mark is None and not self._may_flow:
+                self._save_mark()
             stored = self._journal.append(bodies, timestamp_ns=timestamp_ns, due_ns=due_ns, producer=producer)
-        except JournalWriteError as failure:
+        except StorageError as failure:
             self._around.report_health(str(failure))
             raise StoreError(str(failure)) from failure
         self._around.report_health(None)
@@ -146,7 +180,8 @@ class JournaledTopic(Topic):
 
     def _synced(self, arrival: _Arrival, pending: Pending, failure: JournalSyncError | None) -> None:
         if failure is not None:
-            self._around.report_health(str(failure))
+            if not self._exiting:  # else it was deleted meanwhile, which is no fault of the disk
+                self._around.report_health(str(failure))
             pending.settle(StoreError(str(failure)))
             return
         self._stored(arrival)
@@ -158,6 +193,8 @@ class JournaledTopic(Topic):
         self.message_bytes += arrival.body_bytes
         for batch in arrival.batches:
             self.message_count += batch.count
+        if self._watchers and self._settings.sync is not SyncMode.INTERVAL:
+            self._tell_watchers()
         if not self._may_flow or self._exiting:
             return
         self._released_offset = self._stored_offset
@@ -168,6 +205,21 @@ class JournaledTopic(Topic):
                 else:
                     channel.put(Span(batch, 0, batch.count))
 
+    # Watching.
+
+    def watch(self, told: Callable[[], None]) -> None:
+        """Call `told`, once, when more of the journal may be on the disk than is now, or the topic goes away."""
+        self._watchers.add(told)
+
+    def unwatch(self, told: Callable[[], None]) -> None:
+        """It need not be called any more."""
+        self._watchers.discard(told)
+
+    def _tell_watchers(self) -> None:
+        watchers, self._watchers = self._watchers, set()
+        for told in watchers:
+            told()
+
     # Channels.
 
     def _make_channel(self, name: str) -> Channel:
@@ -175,16 +227,11 @@ class JournaledTopic(Topic):
             return super()._make_channel(name)
         around = self._around
         cursor = self._folder.cursor(name, start_offset=self._released_offset)
-        if cursor.high_water > self._journal.next_offset:
-            # The journal lost its end to a power failure; what was seen of it must not come to mean something else.
-            lost_from = self._journal.next_offset
-            self._journal.skip_to(cursor.high_water)
-            cursor.acknowledge(lost_from, self._journal.next_offset)
-            self._stored_offset = self._journal.next_offset
+        cursor.acknowledge(*self._lost)
         return JournaledChannel(
             name,
             topic_name=self.name,
-            folder=self._folder,
+            file=self._folder.cursor_file(name),
             source=self._source,
             cursor=cursor,
             end_offset=self._released_offset,
@@ -198,45 +245,75 @@ class JournaledTopic(Topic):
         """The channels that a cursor tells of."""
         return self._folder.channel_names()
 
+    def _skip_what_was_lost(self) -> tuple[int, int]:
+        """What was seen of the end that a power failure took must not come to mean something else."""
+        lost_from, seen_offset = self._journal.next_offset, self._folder.seen_offset()
+        self._journal.skip_to(seen_offset)
+        return lost_from, self._journal.next_offset
+
     def _flow_changed(self) -> None:
         if self._exiting:
             return
         if self._may_flow:
             self._release()
-        elif self._marked_offset != self._released_offset:
-            self._marked_offset = self._released_offset
+        elif self._mark is None and self._released_offset < self._journal.next_offset:
             try:
-                self._folder.save_mark(self._marked_offset)
+                self._save_mark()
             except StorageError as failure:
                 _log.error("TOPIC(%s): failed to save where its channels stop - %s", self.name, failure)
+
+    def _save_mark(self) -> None:
+        """Note where the channels stop, before anything is confirmed that waits behind. StorageError if that fails."""
+        self._folder.save_mark(self._released_offset)
+        self._mark = self._released_offset
+
+    def _remove_mark(self) -> None:
+        if self._mark is not None:
+            try:
+                self._folder.remove_mark()
+            except OSError as failure:  # then the next run lets through again what its channels know already
+                _log.error("TOPIC(%s): failed to remove its mark - %s", self.name, failure)
+            self._mark = None
 
     def _release(self) -> None:
         """Let the channels see everything."""
         start, self._released_offset = self._released_offset, self._stored_offset
-        if start == self._released_offset:
-            return
-        for channel in self.channels.values():
+        for channel in self.channels.values() if start < self._released_offset else ():
             if isinstance(channel, JournaledChannel):
                 channel.extend_to(self._released_offset)
             else:
                 self._feed(channel, start)
+        self._remove_mark()
 
     def _feed(self, channel: Channel, start: int) -> None:
         """Give what waited to a channel that lives in memory alone, as far as it takes it."""
         position = start
-        room = self._around.config.channel.mem_queue_size
-        while position < self._released_offset and room > 0:
+        capacity = self._around.config.channel.mem_queue_size
+        while position < self._released_offset and (channel.depth < capacity or not capacity):
             try:
                 chunk = self._source.read(position, max_bytes=EPHEMERAL_READ_BYTES)
             except JournalError as failure:
                 _log.error("TOPIC(%s): its journal cannot be read - %s", self.name, failure)
                 return
             for batch in chunk.batches:
-                first, stop = max(batch.base_offset, position), min(batch.next_offset, self._released_offset)
-                for piece in replayed_batches(batch, first, min(stop, first + room)):
-                    room -= piece.count
-                    channel.put(Span(piece, 0, piece.count))
+                self._feed_batch(
+                    channel, batch, max(batch.base_offset, position), min(batch.next_offset, self._released_offset)
+                )
             position = chunk.next_offset
+
+    def _feed_batch(self, channel: Channel, batch: JournalBatch, start: int, stop: int) -> None:
+        if batch.due_ns is None:
+            for piece in replayed_batches(batch, start, stop):
+                channel.put(Span(piece, 0, piece.count))
+            return
+        wall_ns = self._clock.wall_ns()
+        for offset in range(start, stop):
+            (message,) = replayed_batches(batch, offset, offset + 1)
+            delay_ns = batch.due_ns[offset - batch.base_offset] - wall_ns
+            if delay_ns > 0:
+                channel.put_deferred(Span(message, 0, 1), delay_ns=delay_ns)
+            else:
+                channel.put(Span(message, 0, 1))
 
     # What is done from time to time.
 
@@ -246,6 +323,14 @@ class JournaledTopic(Topic):
     def _save_cursors(self) -> None:
         for channel in self._cursors():
             channel.save_soon()
+
+    def _sync(self) -> None:
+        self._folder.commit.when_synced(self._journal.next_offset, self._interval_ended)
+
+    def _interval_ended(self, failure: JournalSyncError | None) -> None:
+        if failure is not None:
+            self._around.report_health(str(failure))
+        self._tell_watchers()
 
     def _trim(self) -> None:
         """Remove what is old enough, if every channel has passed it."""
@@ -269,25 +354,41 @@ class JournaledTopic(Topic):
     def empty(self) -> None:
         for channel in self._cursors():
             channel.skip(self._released_offset, self._stored_offset)
+            channel.save_now()  # before the mark goes, without which they would have them
         self._released_offset = self._stored_offset
         for channel in self._cursors():
             channel.extend_to(self._released_offset)
+        self._remove_mark()
         self._flow_changed()
 
     def _remove_files(self) -> None:
-        self._cancel_alarms()
+        self._end_watches()
         try:
             self._journal.delete()
         except OSError as failure:
             _log.error("TOPIC(%s): failed to remove its journal - %s", self.name, failure)
 
     def _save(self) -> None:
-        self._cancel_alarms()
+        self._end_watches()
         try:
             self._journal.close()
         except StorageError as failure:
             _log.error("TOPIC(%s): failed to close its journal - %s", self.name, failure)
 
-    def _cancel_alarms(self) -> None:
+    def _end_watches(self) -> None:
+        self._tell_watchers()
         for alarm in (self._save_alarm, self._sync_alarm, self._trim_alarm):
             alarm.discard()
+
+    def stats(self) -> TopicStats:
+        journal = self._journal
+        return replace(
+            super().stats(),
+            journal=JournalStats(
+                first_offset=journal.first_offset,
+                next_offset=journal.next_offset,
+                synced_offset=journal.synced_offset,
+                size_bytes=journal.total_bytes,
+                lag=max((channel.lag for channel in self._cursors()), default=0),
+            ),
+        )

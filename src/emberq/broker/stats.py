@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from emberq.broker.latency import NO_LATENCY, LatencySummary
+from emberq.storage.policy import ChannelPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +58,31 @@ class ChannelStats:
     clients: tuple[ClientStats, ...]
     e2e: LatencySummary = NO_LATENCY
     """How long its messages took from publish to finish."""
+    dead_letter_count: int = 0
+    """Messages that were tried too often and went to the dead-letter topic."""
+    redriven_count: int = 0
+    """Messages that were moved to another topic to be tried again."""
+    policy: ChannelPolicy | None = None
+    """When messages are given up; None: never."""
 
     @property
     def client_count(self) -> int:
         return len(self.clients)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalStats:
+    """The journal of one topic."""
+
+    first_offset: int
+    """The oldest message that is kept."""
+    next_offset: int
+    """What the next message will get."""
+    synced_offset: int
+    """Everything before it is on the disk."""
+    size_bytes: int
+    lag: int
+    """How many messages the channel that is furthest behind has still to finish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +98,5 @@ class TopicStats:
     paused: bool
     e2e: LatencySummary = NO_LATENCY
     """The same of all its channels together."""
+    journal: JournalStats | None = None
+    """None if it has none."""

@@ -21,6 +21,7 @@ from emberq.broker.pending import Pending
 from emberq.broker.queue import HealthReport
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import Store
+from emberq.storage.journal.producer import ProducerSequence
 from emberq.wire.name import is_ephemeral
 
 _log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ class TopicConfig:
     """What is the same for every topic of a broker."""
 
     node_id: int = 0
+    max_message_bytes: int = 1024 * 1024
+    """The largest body that is published; those that nsqd writes itself keep to it too."""
     channel: ChannelLimits = DEFAULT_LIMITS
 
 
@@ -91,15 +94,17 @@ class Topic(ABC):
         """How many of them are on disk alone."""
 
     @abstractmethod
-    def publish(self, blob: bytes, ends: Sequence[int]) -> Pending | None:
+    def publish(self, blob: bytes, ends: Sequence[int], *, producer: ProducerSequence | None = None) -> Pending | None:
         """Take in messages: `blob` holds them back to back, each an int32 size and a body; `ends` says where each ends.
 
         None when they are stored, else what tells when they are. StoreError when the disk refuses some of them; those
-        before are kept.
+        before are kept. A journaled topic takes what a `producer` sends again for stored; others do not look at it.
         """
 
     @abstractmethod
-    def publish_deferred(self, blob: bytes, *, delay_ns: int) -> Pending | None:
+    def publish_deferred(
+        self, blob: bytes, *, delay_ns: int, producer: ProducerSequence | None = None
+    ) -> Pending | None:
         """Take in one message that channels are to hold back for a while."""
 
     def _refuse_unless_open(self) -> None:

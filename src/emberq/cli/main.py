@@ -38,6 +38,7 @@ SUBCOMMANDS = (
     Subcommand("tail", "emberq.cli.tail", "show the messages of a topic as they come"),
     Subcommand("top", "emberq.cli.top", "a live table of topics, channels, rates and clients"),
     Subcommand("peek", "emberq.cli.peek", "look at the next messages of a channel without taking them"),
+    Subcommand("journal", "emberq.cli.journal", "look into journals, check them, and replay them to a channel"),
     Subcommand("requeue-dead", "emberq.cli.requeue_dead", "publish the messages of a dead-letter topic again"),
     Subcommand("nsq_tail", "emberq.cli.nsq_tail", "NSQ's tool: print the messages of topics"),
     Subcommand("nsq_stat", "emberq.cli.nsq_stat", "NSQ's tool: print the statistics of a channel"),

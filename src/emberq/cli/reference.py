@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from emberq.admin.options import SETTINGS as NSQADMIN
 from emberq.base.reference import render_markdown
 from emberq.base.settings import SettingTable
 from emberq.cli.up_options import SETTINGS as UP
@@ -32,7 +33,7 @@ an array or one string with commas, and a boolean is `true` or `false`. Keys it 
 ignored. A flag wins over the file, the file over the default.
 """
 
-TABLES = (NSQD, NSQLOOKUPD, UP, NSQ_STAT, NSQ_TAIL, NSQ_TO_FILE, NSQ_TO_HTTP, NSQ_TO_NSQ, TO_NSQ)
+TABLES = (NSQD, NSQLOOKUPD, NSQADMIN, UP, NSQ_STAT, NSQ_TAIL, NSQ_TO_FILE, NSQ_TO_HTTP, NSQ_TO_NSQ, TO_NSQ)
 
 
 def pages() -> Mapping[str, str]:

@@ -21,13 +21,17 @@ from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_p
 
 if TYPE_CHECKING:
     from emberq.client import ClientConfig, Consumer
-    from emberq.tools.redrive import Limits
+    from emberq.tools.redrive import Limits, Redrive
 
 EXAMPLES = """\
 examples:
   emberq requeue-dead orders.dead --to orders --dry-run     look, and leave everything where it is
   emberq requeue-dead orders.dead --to orders --count 10    try with ten
   emberq requeue-dead orders.dead --to orders --rate 100    all of them, a hundred a second
+  emberq requeue-dead orders.dead                           all to where they came from, if nsqd gave them up
+
+Messages that nsqd gave up by a channel's policy lie in envelopes that say where they came from, and are taken out of
+these. Others need --to.
 
 Each message is published to the nsqd that it came from, and leaves the dead-letter topic when that is confirmed.
 The command ends when the channel is empty. What dies again meanwhile is left for the next time.
@@ -49,7 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("emberq requeue-dead", "Give dead letters another chance.", epilog=EXAMPLES)
     parser.add_argument("dead_topic", type=topic_name, metavar="DEAD_TOPIC")
-    parser.add_argument("--to", type=topic_name, required=True, metavar="TOPIC", help="where to publish them")
+    parser.add_argument(
+        "--to", type=topic_name, metavar="TOPIC", help="where to publish them (default: where their envelopes say)"
+    )
     parser.add_argument(
         "--channel",
         type=channel_name,
@@ -130,15 +136,16 @@ async def _move(
     producers: dict[str, Producer] = {}
     async with AsyncExitStack() as open_producers:
 
-        async def publish(address: str, bodies: list[bytes]) -> None:
+        async def publish(address: str, topic: str, bodies: list[bytes]) -> None:
             if address not in producers:
                 producers[address] = await open_producers.enter_async_context(Producer(address, config))
-            await producers[address].publish_many(arguments.to, bodies)
+            await producers[address].publish_many(topic, bodies)
 
-        progress = terminal.progress(f"{arguments.dead_topic} → {arguments.to}", total=arguments.count)
+        progress = terminal.progress(f"{arguments.dead_topic} → {_target_name(arguments)}", total=arguments.count)
         redrive = Redrive(
             consumer,
             publish,
+            to=arguments.to,
             limits=limits,
             throttle=Throttle(arguments.rate, clock=SystemClock()) if arguments.rate else None,
             on_moved=progress.advance,
@@ -147,7 +154,7 @@ async def _move(
             with progress:
                 await redrive.run()
         finally:
-            _report(arguments, terminal, moved=redrive.moved_count, left=redrive.left_count)
+            _report(arguments, terminal, redrive)
 
 
 async def _show(arguments: argparse.Namespace, terminal: Terminal, consumer: Consumer, limits: Limits) -> None:
@@ -158,18 +165,32 @@ async def _show(arguments: argparse.Namespace, terminal: Terminal, consumer: Con
     for message in messages:
         show(message, topic=arguments.dead_topic, terminal=terminal)
     more = " at least" if len(messages) == MAX_IN_FLIGHT else ""
-    terminal.note(f"would move{more} {counted(len(messages), 'message')} to {arguments.to}; nothing was changed")
+    target = _target_name(arguments)
+    terminal.note(f"would move{more} {counted(len(messages), 'message')} to {target}; nothing was changed")
 
 
-def _report(arguments: argparse.Namespace, terminal: Terminal, *, moved: int, left: int) -> None:
+def _target_name(arguments: argparse.Namespace) -> str:
+    return arguments.to or "where they came from"
+
+
+def _report(arguments: argparse.Namespace, terminal: Terminal, redrive: Redrive) -> None:
+    moved, left, unaddressed = redrive.moved_count, redrive.left_count, redrive.unaddressed_count
     if terminal.as_json:
-        result: dict[str, Any] = {"from": arguments.dead_topic, "to": arguments.to, "moved": moved, "left": left}
+        result: dict[str, Any] = {
+            "from": arguments.dead_topic,
+            "to": arguments.to,
+            "moved": moved,
+            "left": left,
+            "unaddressed": unaddressed,
+        }
         terminal.write_json(result)
         return
-    terminal.write(f"moved {counted(moved, 'message')} from {arguments.dead_topic} to {arguments.to}")
+    terminal.write(f"moved {counted(moved, 'message')} from {arguments.dead_topic} to {_target_name(arguments)}")
     if left:
         terminal.note(f"{counted(left, 'message')} came after the start and stayed: run it again, or --include-new")
-    elif not moved:
+    if unaddressed:
+        terminal.note(f"{counted(unaddressed, 'message')} stayed: not in an envelope that says where to; --to does")
+    elif not moved and not left:
         terminal.note(f"nothing was waiting in the channel {arguments.channel}; --channel names another")
 
 

@@ -3,6 +3,9 @@
 One nsqd runs in the same process. Several run as processes of their own, so that each has a core; they are started by
 the ordinary `nsqd` command, and what they log at or above the level asked for is passed on. They do not see the
 terminal's Ctrl-C: they are stopped in good order, each flushing to disk, by the process that started them.
+
+Unlike a plain nsqd they journal every new topic, unless told not to: whoever tries emberq should find that what was
+confirmed stays, and can be read again.
 """
 
 from __future__ import annotations
@@ -143,6 +146,7 @@ class Stack:
                 http_address=self._options.address(http_port),
                 broadcast_address=self._options.broadcast_address,
                 lookupd_tcp_address=(self.lookupd.tcp,),
+                journal=self._options.journal,
             )
         )
         await nsqd.start()
@@ -163,6 +167,7 @@ class Stack:
             f"--log-prefix=[{name}] ",
             f"--node-id={number}",
             f"--lookupd-tcp-address={self.lookupd.tcp}",
+            f"--journal={str(self._options.journal).lower()}",
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,

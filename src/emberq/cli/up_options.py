@@ -37,6 +37,10 @@ class Options:
     data_path: str = _STACK.text(
         "emberq-data", "directory for messages; made if it is not there", placeholder="directory"
     )
+    no_journal: bool = _STACK.boolean(
+        "keep new topics as NSQ does: in memory and, beyond that, in disk queues; without it they are journaled",
+        default=False,
+    )
     nsqd_tcp_port: int = _STACK.integer(4150, "TCP port of nsqd; 0 means a free one", at_least=0, at_most=MAX_PORT)
     nsqd_http_port: int = _STACK.integer(4151, "HTTP port of nsqd; 0 means a free one", at_least=0, at_most=MAX_PORT)
     lookupd_tcp_port: int = _STACK.integer(
@@ -50,6 +54,11 @@ class Options:
     def log_format(self) -> LogFormat:
         """What is shown on a terminal is for people."""
         return LogFormat.TEXT
+
+    @property
+    def journal(self) -> bool:
+        """Whether new topics are journaled."""
+        return not self.no_journal
 
     def address(self, port: int) -> str:
         """Where to listen, with this port."""

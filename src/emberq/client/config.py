@@ -23,6 +23,7 @@ from emberq.wire.negotiation import (
     MIN_MSG_TIMEOUT_MS,
     MIN_OUTPUT_BUFFER_SIZE,
 )
+from emberq.wire.producer import PRODUCER_ID_BYTES
 
 OFF = -1
 """What IDENTIFY takes for "none at all", where 0 means "as the server likes"."""
@@ -70,6 +71,8 @@ class ClientConfig:
     """For the answer to a command that has one, counted from the call."""
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     """A peer that announces a longer frame is not an nsqd, or not one to listen to."""
+    producer_id: bytes = b""
+    """As whom batches are numbered, 16 bytes; set by a `Producer` that is idempotent. Empty: they are not."""
     observer: Observer | None = field(default=None, repr=False)
     """Who hears of what happens, for metrics and traces."""
 
@@ -85,6 +88,10 @@ class ClientConfig:
             raise ValueError(f"deflate_level is {self.deflate_level}; there are levels 1 to 9")
         if not isinstance(self.tls, SSLContext | None):
             raise TypeError(f"tls is {self.tls!r}; it must be an ssl.SSLContext")
+        if len(self.producer_id) not in (0, PRODUCER_ID_BYTES):
+            raise ValueError(
+                f"producer_id has {len(self.producer_id)} bytes; it must have {PRODUCER_ID_BYTES}, or none"
+            )
         if self.snappy and self.deflate:
             raise ValueError("snappy and deflate exclude each other")
         for name in ("connect_timeout_s", "request_timeout_s"):
@@ -99,6 +106,7 @@ class ClientConfig:
 
     def identify_fields(self) -> dict[str, Any]:
         """The document that IDENTIFY carries."""
+        numbering = {"emberq_producer_id": self.producer_id.hex()} if self.producer_id else {}
         return {
             "client_id": self.client_id,
             "hostname": self.hostname,
@@ -115,4 +123,5 @@ class ClientConfig:
             "deflate_level": self.deflate_level,
             "topology_region": self.topology_region,
             "topology_zone": self.topology_zone,
+            **numbering,
         }

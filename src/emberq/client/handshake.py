@@ -48,6 +48,8 @@ class Answer:
     auth_required: bool = False
     output_buffer_size: int = 0
     output_buffer_timeout_ms: int = 0
+    idempotent: bool = False
+    """Whether batches may be numbered."""
 
 
 _ANSWER_FIELDS: dict[str, tuple[str, type]] = {
@@ -63,6 +65,7 @@ _ANSWER_FIELDS: dict[str, tuple[str, type]] = {
     "auth_required": ("auth_required", bool),
     "output_buffer_size": ("output_buffer_size", int),
     "output_buffer_timeout": ("output_buffer_timeout_ms", int),
+    "emberq_idempotent": ("idempotent", bool),
 }
 """The key in nsqd's document: our name for it, and its type."""
 
@@ -95,6 +98,8 @@ class Handshake:
         """What was agreed, once commands can be sent; a `HandshakeFailed` or a `ServerError` otherwise."""
         self._stream.write(command.MAGIC_V2 + command.identify(self._config.identify_fields()))
         answer = self._parse(await self._read_response())
+        if self._config.producer_id and not answer.idempotent:
+            raise self._failed("nsqd cannot tell batches that are sent again, and storing them twice is not wanted")
         await self._encrypt(answer)
         await self._compress(answer)
         if answer.auth_required:

@@ -171,6 +171,33 @@ class Link:
             raise
         self._failures = 0
 
+    def submit(self, command: bytes) -> asyncio.Future[bytes]:
+        """Send a PUB or MPUB behind all that was sent before; the confirmation to come.
+
+        `ConnectionLost` at once if there is no connection. It does not wait for room: the caller bounds what it sends.
+        """
+        connection = self._connection
+        if connection is None:
+            raise ConnectionLost(self.address, "not connected")
+        began_s = asyncio.get_running_loop().time()
+        answer = connection.submit(command)
+        answer.add_done_callback(partial(self._submitted, connection, command, began_s))
+        return answer
+
+    def _submitted(self, connection: Connection, command: bytes, began_s: float, answer: asyncio.Future[bytes]) -> None:
+        failure = answer.exception()
+        if isinstance(failure, RequestTimeout):
+            connection.abort(failure)
+        elif failure is None:
+            self._failures = 0
+        if self._observer is not None:
+            publication = publication_in(command, address=self.address)
+            duration_s = asyncio.get_running_loop().time() - began_s
+            if failure is None:
+                tell(self._observer.published, publication, duration_s=duration_s)
+            elif isinstance(failure, Exception):
+                tell(self._observer.publish_failed, publication, failure, duration_s=duration_s)
+
     async def _publish_observed(self, observer: Observer, command: bytes) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -189,6 +216,8 @@ def publication_in(command: bytes, *, address: str) -> Publication:
     PUB topic            ┐      int32 size, body
     DPUB topic defer_ms  ├ \\n  int32 size, body
     MPUB topic           ┘      int32 size, int32 count, then for each message: int32 size, body
+
+    PUB and MPUB may have a number behind the topic.
     """
     line, _, content = command.partition(b"\n")
     name, topic, *_ = line.decode().split(" ")

@@ -14,6 +14,15 @@ confirmed is sent to another: at once if one is connected, else as soon as one i
 least once, and perhaps twice if nsqd stored it but could not say so. `RetryPolicy` says when to give up; the exception
 is then that of the last attempt.
 
+    Producer("10.0.0.1:4150", idempotent=True)
+
+numbers what it publishes, and an emberq nsqd does not store twice, in a journaled topic, what it is sent twice: whether
+the connection broke, nsqd was restarted, or an answer was late. What is not confirmed is then sent again to the nsqd
+that may have it, and not to another; if that one does not come back in time, the failure is raised. Only who publishes
+the message anew after that, there or elsewhere, may publish it twice. Not so protected are deferred messages, and
+topics that are not journaled, which have no memory of what they got. An nsqd that does not know numbers, as NSQ's own,
+is refused.
+
 What raises at once, because no nsqd would judge otherwise: `BadRequest` and `AuthRefused`, `HandshakeFailed` if that is
 how all nsqds answer, and `ValueError` for what can be seen to be wrong before it is sent.
 
@@ -23,18 +32,23 @@ Closing, which `async with` does, refuses new messages, waits for those under wa
 from __future__ import annotations
 
 import asyncio
+import os
 import random as random_numbers
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from emberq.client.config import ClientConfig
 from emberq.client.error import ClosedError, ConnectionFailed, ConnectionLost, NsqError, PublishRefused, RequestTimeout
+from emberq.client.lane import Lane
 from emberq.client.link import Health, Link
 from emberq.client.retry import ReconnectDelay, RetryPolicy
 from emberq.wire import command
 from emberq.wire.name import is_valid_name
+from emberq.wire.producer import PRODUCER_ID_BYTES
 
 DEFAULT_MAX_BATCH_BYTES = 4 * 1024 * 1024
 """Below the 5 MiB that nsqd accepts in one command, unless it was told otherwise."""
@@ -61,23 +75,31 @@ class Producer:
         retry: RetryPolicy | None = None,
         reconnect_delay: ReconnectDelay | None = None,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        idempotent: bool = False,
         random: Callable[[], float] = random_numbers.random,
     ) -> None:
         addresses = [addresses] if isinstance(addresses, str) else list(dict.fromkeys(addresses))
         if not addresses:
             raise ValueError("a producer needs the address of at least one nsqd")
+        config = config or ClientConfig()
+        if idempotent:
+            config = replace(config, producer_id=os.urandom(PRODUCER_ID_BYTES))
         self._retry = retry or RetryPolicy()
         self._max_batch_bytes = max_batch_bytes
         self._links = [
             Link(
                 address,
-                config or ClientConfig(),
+                config,
                 reconnect_delay=reconnect_delay or ReconnectDelay(),
                 random=random,
-                on_change=self._wake_waiting,
+                on_change=partial(self._link_changed, address),
             )
             for address in addresses
         ]
+        self._lanes: dict[str, Lane] = {}
+        """How numbered batches go to the nsqd at each address; empty if they are not numbered."""
+        if idempotent:
+            self._lanes = {link.address: Lane(link, max_attempts=self._retry.max_attempts) for link in self._links}
         self._turn = 0
         """Whose turn it is among the links."""
         self._waiting: list[asyncio.Future[None]] = []
@@ -99,7 +121,12 @@ class Producer:
 
     async def publish(self, topic: str, body: bytes) -> None:
         """Publish one message."""
-        await self._publish(command.pub(_checked_topic(topic), _checked_body(body)))
+        _checked_topic(topic)
+        _checked_body(body)
+        if self._lanes:
+            await self._publish(lambda number: command.pub(topic, body, sequence=number))
+        else:
+            await self._publish(command.pub(topic, body))
 
     async def publish_many(self, topic: str, bodies: Sequence[bytes]) -> None:
         """Publish messages together, which is much faster than one by one.
@@ -111,7 +138,10 @@ class Producer:
         if not all(bodies):
             raise ValueError(_EMPTY_BODY)
         for batch in _batches(bodies, max_bytes=self._max_batch_bytes):
-            await self._publish(command.mpub(topic, batch))
+            if self._lanes:
+                await self._publish(partial(_numbered_mpub, topic, batch))
+            else:
+                await self._publish(command.mpub(topic, batch))
 
     async def publish_deferred(self, topic: str, body: bytes, *, delay_s: float) -> None:
         """Publish a message that consumers get only after a delay, which nsqd limits (to an hour, by default)."""
@@ -120,13 +150,17 @@ class Producer:
         defer_ms = round(delay_s * 1000)
         await self._publish(command.dpub(_checked_topic(topic), _checked_body(body), defer_ms=defer_ms))
 
-    async def _publish(self, publication: bytes) -> None:
+    async def _publish(self, publication: bytes | Callable[[int], bytes]) -> None:
+        """Publish a command, or what a function makes of its number."""
         if self._is_closing:
             raise ClosedError("the producer has been closed")
         self.start()
         self._under_way_count += 1
         try:
-            await self._publish_once_or_retry(publication)
+            if isinstance(publication, bytes):
+                await self._publish_once_or_retry(publication)
+            else:
+                await self._publish_numbered(publication)
         finally:
             self._under_way_count -= 1
             if self._flushed is not None and not self._under_way_count and not self._flushed.done():
@@ -143,6 +177,19 @@ class Producer:
             await link.publish(publication)
         except _RETRYABLE as failure:
             await self._publish_patiently(publication, attempts=1, failure=failure, deadline_s=deadline_s)
+
+    async def _publish_numbered(self, encode: Callable[[int], bytes]) -> None:
+        """Once it has begun with an nsqd, a numbered batch stays with it."""
+        deadline_s = asyncio.get_running_loop().time() + self._retry.timeout_s
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                link = await self._wait_for_link()
+        except TimeoutError:
+            failure = self._unreachable()
+        else:
+            await self._lanes[link.address].publish(encode, deadline_s=deadline_s)
+            return
+        raise failure  # here, where it keeps the cause that it has
 
     async def _publish_patiently(
         self, publication: bytes, *, attempts: int, failure: NsqError | None, deadline_s: float
@@ -203,6 +250,11 @@ class Producer:
         if len(refusals) == len(self._links):
             raise copy(refusals[0]) from refusals[0]  # a copy for each: a traceback grows where it is raised
 
+    def _link_changed(self, address: str) -> None:
+        if self._lanes:
+            self._lanes[address].link_changed()  # what is sent again goes before what waits
+        self._wake_waiting()
+
     def _wake_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for connected in waiting:
@@ -256,6 +308,8 @@ class Producer:
             await asyncio.wait([self._flushed], timeout=timeout_s)
         self._is_closed = True
         self._wake_waiting()
+        for lane in self._lanes.values():
+            lane.close()
         await asyncio.gather(*(link.stop() for link in self._links))
 
     async def __aenter__(self) -> Self:
@@ -278,6 +332,10 @@ def _checked_body(body: bytes) -> bytes:
     if not body:
         raise ValueError(_EMPTY_BODY)
     return body
+
+
+def _numbered_mpub(topic: str, bodies: Sequence[bytes], number: int) -> bytes:
+    return command.mpub(topic, bodies, sequence=number)
 
 
 def _batches(bodies: Sequence[bytes], *, max_bytes: int) -> Iterator[Sequence[bytes]]:

@@ -11,4 +11,5 @@ stats_document  the same read from an nsqd's answer
 aggregate    one node's figures added to the next's
 statistics   gathers figures over the cluster
 action       changes the cluster: create, delete, pause, empty, tombstone
+pipeline_feed  Spark queries, as they report themselves to a topic
 """

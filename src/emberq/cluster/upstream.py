@@ -30,6 +30,9 @@ from emberq.cluster.document import Document, MalformedDocument, as_document, te
 MAX_CONCURRENT_QUERIES = 128
 """Each holds a connection and an answer of up to megabytes; a cluster of 80 nodes still is asked in one go."""
 
+_THREAD_BYTES = 256 * 1024
+"""Longer answers take some ten milliseconds to read, and many come at once: in a thread nobody waits for them."""
+
 _HOST_AND_PORT = re.compile(r"[A-Za-z0-9._~%:\[\]-]+")
 """An address that nsqlookupd passes on was chosen by whoever registered: it must not lead to another path or user."""
 
@@ -132,23 +135,33 @@ class Upstreams:
         url = _url(address, path, query)
         try:
             async with self._free:
-                answer = await self._http.get_json(url, headers=self._headers)
-            return read(as_document(answer))
+                body = await self._http.get(url, headers=self._headers)
+            if len(body) < _THREAD_BYTES:
+                return _read(body, read)
+            return await asyncio.to_thread(_read, body, read)
         except UnexpectedStatus as refusal:
             raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
         except (HttpQueryError, MalformedDocument) as failure:
             raise UpstreamError(f"Get {quoted(f'http://{address}{path}')}: {failure}") from failure
 
-    async def post(self, address: str, path: str, **query: str) -> None:
-        """Have a daemon do something; UpstreamError if it did not."""
+    async def post(self, address: str, path: str, body: bytes = b"", /, **query: str) -> bytes:
+        """Have a daemon do something, and what it answers; UpstreamError if it did not."""
         url = _url(address, path, query)
         try:
             async with self._free:
-                await self._http.post(url, headers=self._headers)
+                return await self._http.post(url, body, headers=self._headers)
         except UnexpectedStatus as refusal:
             raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
         except HttpQueryError as failure:
             raise UpstreamError(f"Post {quoted(f'http://{address}{path}')}: {failure}") from failure
+
+
+def _read(body: bytes, read: Callable[[Document], T]) -> T:
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError) as wrong:
+        raise HttpQueryError("the answer is not JSON") from wrong
+    return read(as_document(answer))
 
 
 def _message_in(body: bytes) -> str:

@@ -37,9 +37,11 @@ from emberq.base.timers import NEVER
 from emberq.http.compression import compressed, is_worth_compressing
 from emberq.http.environment import Environment, answer_to
 from emberq.http.exchange import CLOSE, Exchange
+from emberq.http.file_body import FileSender
 from emberq.http.limits import ANSWER_COST_BYTES, SLICE_BYTES, TURN_BYTES
 from emberq.http.message import Request, Response
 from emberq.http.reader import BETWEEN, BODY, HEAD, UNKNOWN_NS, RequestReader
+from emberq.http.stream_body import StreamBody
 
 RUNNING, BLOCKED, TURN, CLOSED = 1, 2, 4, 8
 """Why a connection is held back: bits of `Connection._holds`."""
@@ -70,6 +72,7 @@ class Connection:
         "_reader",
         "_reading_paused",
         "_remote_address",
+        "_sender",
         "_transport",
         "_turn_bytes",
         "_unparsed",
@@ -87,6 +90,8 @@ class Connection:
         self._unparsed = b""
         """What arrived while the connection was held back."""
         self._holds = 0
+        self._sender: FileSender | None = None
+        """At work while an answer is sent from a file."""
         self._output: list[bytes] = []
         """Parts of the answers of this packet."""
         self._turn_bytes = 0
@@ -149,6 +154,8 @@ class Connection:
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
         self._is_lost = True
         self._holds |= CLOSED
+        if self._sender is not None:
+            self._sender.stop()
         self._alarm.discard()
         self._reader.close()
         self._waiting.clear()
@@ -157,12 +164,16 @@ class Connection:
 
     def pause_writing(self) -> None:
         self._holds |= BLOCKED
+        if self._sender is not None:
+            self._sender.pause()
         self._blocked_since_ns = self._environment.clock.monotonic_ns()
         self._unsent_bytes = self._transport.get_write_buffer_size()
         self._alarm.set_earlier(self._deadline_ns())
 
     def resume_writing(self) -> None:
         self._blocked_since_ns = NEVER
+        if self._sender is not None:
+            self._sender.resume()
         self._release(BLOCKED)
 
     # Reading.
@@ -242,7 +253,7 @@ class Connection:
             answer = route.handler(exchange.request)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client must get an answer
             answer = answer_to(error, exchange.request)
-        if isinstance(answer, Response) and not is_worth_compressing(answer, exchange.request):
+        if isinstance(answer, Response) and answer.file is None and not is_worth_compressing(answer, exchange.request):
             self._send(exchange, answer, started_ns)
         else:
             self._holds |= RUNNING
@@ -260,12 +271,27 @@ class Connection:
         except Exception as error:  # noqa: BLE001 - whatever it is, the client must get an answer
             answer = answer_to(error, exchange.request)
         if self._is_lost:
+            if answer.file is not None:
+                answer.file.close()
             return
-        if self._environment.is_closing:
+        if self._environment.is_closing or (answer.file is not None and answer.file.length is None):
             exchange.ending = CLOSE
         self._send(exchange, answer, started_ns)
+        if answer.file is not None:
+            await self._send_file(exchange, answer.file)
+            if self._is_lost:
+                return
         self._flush()
         self._release(RUNNING)
+
+    async def _send_file(self, exchange: Exchange, file: StreamBody) -> None:
+        """Send the body that the head in the output has announced."""
+        self._sender = FileSender(file, self._transport)
+        self._write_output()
+        await self._sender.run()
+        self._sender = None
+        if exchange.ending is CLOSE or self._environment.is_closing:
+            self._end_with(exchange)
 
     def _send(self, exchange: Exchange, response: Response, started_ns: int) -> None:
         """Put an answer into the output."""
@@ -274,11 +300,15 @@ class Connection:
         self._turn_bytes += len(body) + ANSWER_COST_BYTES
         if self._turn_bytes > TURN_BYTES:
             self._holds |= TURN
-        if exchange.ending is CLOSE:
-            self._holds |= CLOSED
-            self._lingers = exchange.has_unread_body
+        if exchange.ending is CLOSE and response.file is None:
+            self._end_with(exchange)
         if exchange.route is None or not exchange.route.quiet:
             self._log_access(exchange.request, response, started_ns)
+
+    def _end_with(self, exchange: Exchange) -> None:
+        """This answer is the last."""
+        self._holds |= CLOSED
+        self._lingers = exchange.has_unread_body
 
     def _log_access(self, request: Request, response: Response, started_ns: int) -> None:
         if _log.isEnabledFor(logging.INFO):
@@ -290,10 +320,7 @@ class Connection:
     def _flush(self) -> None:
         """Write the output, and do what has to wait until it is written."""
         if self._output:
-            self._transport.write(b"".join(self._output))
-            self._output.clear()
-            self._turn_bytes = 0
-            self._idle_since_ns = self._now_ns
+            self._write_output()
         if self._holds & CLOSED:
             self._close()
         elif self._holds & TURN:
@@ -301,6 +328,12 @@ class Connection:
         elif self._reader.phase is not BETWEEN and self._reader.since_ns == UNKNOWN_NS:
             self._reader.since_ns = self._now_ns
             self._alarm.set_earlier(self._deadline_ns())
+
+    def _write_output(self) -> None:
+        self._transport.write(b"".join(self._output))
+        self._output.clear()
+        self._turn_bytes = 0
+        self._idle_since_ns = self._now_ns
 
     # Closing.
 

@@ -14,6 +14,9 @@ A response is immutable and knows the bytes of its own head, so an answer given 
     \r\n
     OK
 
+A body that lies in a file is not read into memory but sent from there (see `file_body`); such a response is for one
+client.
+
 The query of a request is the only source of parameters; form bodies are not looked at. A bad `%` escape or a `;`
 anywhere makes the whole query malformed. The first value of a name counts, and a name without a value counts as
 present and empty.
@@ -29,6 +32,8 @@ from re import compile as _pattern
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote_to_bytes
+
+from emberq.http.stream_body import StreamBody
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
@@ -50,14 +55,16 @@ _WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 class HttpError(Exception):
     """A refusal that a handler raises: the client gets it as a V1 error."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, **facts: int) -> None:
+        """`facts` are what a program needs to know to do better."""
         super().__init__(message)
         self.status = status
         self.message = message
+        self.facts = facts
 
     def response(self) -> Response:
-        """The error as it is sent: `{"message":"TEXT"}`."""
-        return json({"message": self.message}, status=self.status)
+        """The error as it is sent: `{"message":"TEXT"}`, and the facts."""
+        return json({"message": self.message, **self.facts}, status=self.status)
 
 
 class Query:
@@ -131,6 +138,10 @@ class Request:
         value = self._headers.get(name.lower().encode("latin-1"))
         return None if value is None else value.decode("latin-1")
 
+    def raw_header(self, name: bytes) -> bytes | None:
+        """The same for a name in lower case, as bytes: for where every microsecond counts."""
+        return self._headers.get(name)
+
     def query(self) -> Query:
         """The parameters; HttpError(400, "INVALID_REQUEST") when they are malformed."""
         text = self.query_text
@@ -140,22 +151,31 @@ class Request:
 class Response:
     """An answer; immutable, so one object may be sent any number of times."""
 
-    __slots__ = ("body", "content_type", "head", "headers", "status")
+    __slots__ = ("body", "content_type", "file", "head", "headers", "status")
 
     def __init__(
-        self, status: int, body: bytes = b"", *, content_type: str | None = None, headers: Headers = ()
+        self,
+        status: int,
+        body: bytes = b"",
+        *,
+        content_type: str | None = None,
+        headers: Headers = (),
+        file: StreamBody | None = None,
     ) -> None:
-        """Raises ValueError if a header would break out of its line."""
+        """`file` is the body in place of `body`. Raises ValueError if a header would break out of its line."""
         self.status = status
         self.body = body
+        self.file = file
+        """To be closed by whoever sends it, or does not."""
         self.content_type = content_type
         """None: no such header."""
         self.headers = headers
         build = _cached_fixed_head if headers is V1_HEADERS or not headers else _fixed_head
         self.head = build(status, content_type, headers)
         """Status line and headers, without those that depend on the connection and the time."""
-        if status not in _WITHOUT_BODY:
-            self.head += b"Content-Length: %d\r\n" % len(body)
+        length = len(body) if file is None else file.length
+        if status not in _WITHOUT_BODY and length is not None:
+            self.head += b"Content-Length: %d\r\n" % length
 
     def __repr__(self) -> str:
         return f"<Response {self.status} {self.content_type} {len(self.body)} bytes>"

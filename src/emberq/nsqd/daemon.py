@@ -203,6 +203,7 @@ class Nsqd:
         except StorageError as failure:
             _log.error("failed to persist metadata - %s", failure)
         self._journal_threads.close()
+        await asyncio.sleep(0)  # what the threads handed back is done before the topics close
         self.broker.close()
         await self._stop_watches()
         self._syncer.close()
@@ -342,6 +343,7 @@ def _validated(options: Options) -> Options:
 def _topic_config(options: Options) -> TopicConfig:
     return TopicConfig(
         node_id=options.node_id,
+        max_message_bytes=options.max_msg_size,
         channel=ChannelLimits(
             mem_queue_size=options.mem_queue_size,
             max_msg_timeout_ns=options.max_msg_timeout_ns,

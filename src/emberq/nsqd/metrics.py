@@ -34,7 +34,7 @@ from emberq.base.daemon_metrics import (
 )
 from emberq.base.prometheus import Family, Sample, Sampler, counter, gauge, labels, single, with_labels
 from emberq.broker.latency import LatencySummary
-from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
+from emberq.broker.stats import ChannelStats, ClientStats, JournalStats, TopicStats
 from emberq.nsqd.disk_space import DiskUsage, measure
 from emberq.nsqd.memory import MemoryStats
 
@@ -92,6 +92,13 @@ def _node(value: Callable[[Scrape], int | float]) -> Sampler[_Source]:
 
 def _topic(value: Callable[[TopicStats], int]) -> Sampler[_Source]:
     return lambda source: [(written, value(topic)) for written, topic in source.topics]
+
+
+def _journal(value: Callable[[JournalStats], int]) -> Sampler[_Source]:
+    """Of the topics that have a journal."""
+    return lambda source: [
+        (written, value(topic.journal)) for written, topic in source.topics if topic.journal is not None
+    ]
 
 
 def _channel(value: Callable[[ChannelStats], int]) -> Sampler[_Source]:
@@ -184,6 +191,12 @@ FAMILIES: tuple[Family[_Source], ...] = (
     gauge("nsqd_topic_paused", "1 while the topic is paused, else 0.", _topic(lambda t: int(t.paused))),
     gauge("nsqd_topic_e2e_latency_seconds", _LATENCY, _topic_latency),
     gauge("nsqd_topic_e2e_latency_messages", _LATENCY_MESSAGES, _topic(lambda t: t.e2e.count)),
+    # Journals.
+    gauge("nsqd_topic_journal_bytes", "Size of the topic's journal.", _journal(lambda j: j.size_bytes)),
+    gauge("nsqd_topic_journal_first_offset", "Oldest message that is kept.", _journal(lambda j: j.first_offset)),
+    gauge("nsqd_topic_journal_next_offset", "Offset of the next message.", _journal(lambda j: j.next_offset)),
+    gauge("nsqd_topic_journal_synced_offset", "Messages before it are on disk.", _journal(lambda j: j.synced_offset)),
+    gauge("nsqd_topic_journal_lag", "Messages the slowest channel has to finish.", _journal(lambda j: j.lag)),
     # Channels.
     gauge("nsqd_channel_depth", "Messages waiting in the channel, in memory and on disk.", _channel(lambda c: c.depth)),
     gauge(
@@ -194,6 +207,16 @@ FAMILIES: tuple[Family[_Source], ...] = (
     counter("nsqd_channel_messages_total", "Messages put into the channel.", _channel(lambda c: c.message_count)),
     counter("nsqd_channel_requeued_total", "Messages returned by consumers.", _channel(lambda c: c.requeue_count)),
     counter("nsqd_channel_timed_out_total", "Messages not answered in time.", _channel(lambda c: c.timeout_count)),
+    counter(
+        "nsqd_channel_dead_letters_total",
+        "Messages tried too often, moved to the dead-letter topic.",
+        _channel(lambda c: c.dead_letter_count),
+    ),
+    counter(
+        "nsqd_channel_redriven_total",
+        "Messages moved to another topic to be tried again.",
+        _channel(lambda c: c.redriven_count),
+    ),
     counter("nsqd_channel_delivered_from_memory_total", "Deliveries not from disk, by nearness.", _delivered),
     gauge("nsqd_channel_paused", "1 while the channel is paused, else 0.", _channel(lambda c: int(c.paused))),
     gauge("nsqd_channel_e2e_latency_seconds", _LATENCY, _channel_latency),

@@ -28,6 +28,7 @@ class Output:
         "buffer_bytes",
         "codec",
         "holds",
+        "is_closing",
         "is_full",
         "transport",
         "write",
@@ -44,6 +45,8 @@ class Output:
         """How much is held at most."""
         self.is_full = False
         """The socket does not take more for now."""
+        self.is_closing = False
+        """The connection is gone or about to go: nothing is worth answering any more."""
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._is_unread = False

@@ -48,7 +48,15 @@ class ReplyLine:
             send = line.popleft().leave
             if send is not None:
                 send()
-        if not line and self._drained is not None and not self._drained.done():
+        self._tell_if_drained()
+
+    def abandon(self) -> None:
+        """No more answers leave: an error was the last word. What is settled from here on is of no account."""
+        self._line.clear()
+        self._tell_if_drained()
+
+    def _tell_if_drained(self) -> None:
+        if not self._line and self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
     async def drained(self) -> None:

@@ -30,6 +30,12 @@ class QueueFiles:
         self.due = data_path / f"{name}.diskqueue.due.dat"
         self._name = name
 
+    @staticmethod
+    def names_in(data_path: Path) -> list[str]:
+        """The names of all queues in a folder that have a meta file; none if there is no folder."""
+        suffix = ".diskqueue.meta.dat"
+        return [path.name.removesuffix(suffix) for path in data_path.glob(f"*{suffix}")]
+
     def data(self, number: int) -> Path:
         """The data file with this number."""
         return self.folder / f"{self._name}.diskqueue.{number:06d}.dat"

@@ -1,7 +1,10 @@
 """Dead-letter redrive: moving messages from a dead-letter topic back to where they can be tried again.
 
-    dead-letter topic ──channel──▶ publish to the target, on the nsqd it came from ──confirmed──▶ FIN
+    dead-letter topic ──channel──▶ publish to its target, on the nsqd it came from ──confirmed──▶ FIN
 
+- A message that lies in an envelope (see `emberq.wire.dead_letter`), as those do that nsqd gave up itself, is taken out
+  of it. The envelope also says where it came from, for a redrive that is not told where to publish. What has none then
+  stays where it is.
 - A message is finished only when nsqd has confirmed its copy: a crash may leave it in both places, never in none.
 - A message that fails again soon comes back to the dead-letter topic, and a redrive that took it again would never end.
   So what was published there after the redrive began is left alone, and goes back to its channel at the end.
@@ -13,14 +16,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from emberq.client import Batch, Consumer, Message
 from emberq.tools.paced import paced
 from emberq.tools.throttle import Throttle
+from emberq.wire.dead_letter import decode_dead_letter
+from emberq.wire.name import is_valid_name
 
-Publish: TypeAlias = Callable[[str, list[bytes]], Awaitable[None]]
-"""Publishes bodies to the target topic of the nsqd at an address, and returns when they are confirmed."""
+Publish: TypeAlias = Callable[[str, str, list[bytes]], Awaitable[None]]
+"""Publishes bodies to the nsqd at an address, in a topic, and returns when they are confirmed."""
+
+
+class Target(NamedTuple):
+    """Where a message goes, and what is published there."""
+
+    topic: str
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,20 +52,34 @@ class Limits:
         return self.before_ns is None or message.timestamp_ns < self.before_ns
 
 
+def target_of(message: Message, *, to: str | None) -> Target | None:
+    """Where to publish a message: `to`, or where its envelope says it came from; None if nobody knows."""
+    letter = decode_dead_letter(message.body)
+    if letter is None or not letter.body:
+        return None if to is None else Target(to, message.body)
+    topic = letter.topic if to is None else to
+    return Target(topic, letter.body) if is_valid_name(topic) else None
+
+
 class Redrive:
-    """One run. The consumer is started and stopped by whoever made it."""
+    """One run. The consumer is started and stopped by whoever made it.
+
+    `to` is a topic to publish to whatever the envelopes say.
+    """
 
     def __init__(
         self,
         consumer: Consumer,
         publish: Publish,
         *,
+        to: str | None = None,
         limits: Limits,
         throttle: Throttle | None = None,
         on_moved: Callable[[int], None],
     ) -> None:
         self._consumer = consumer
         self._publish = publish
+        self._to = to
         self._limits = limits
         self._throttle = throttle
         self._on_moved = on_moved
@@ -62,6 +88,8 @@ class Redrive:
         self.moved_count = 0
         self.left_count = 0
         """Messages that were published too late for this run."""
+        self.unaddressed_count = 0
+        """Messages of which nobody knows where they belong."""
 
     async def run(self) -> None:
         """Move messages until one of the limits is reached."""
@@ -77,8 +105,10 @@ class Redrive:
 
     def _chosen(self, batch: Batch) -> Batch:
         """Those of the batch that are to be moved now."""
-        chosen = Batch(filter(self._limits.include, batch))
-        self.left_count += len(batch) - len(chosen)
+        old_enough = list(filter(self._limits.include, batch))
+        chosen = Batch(message for message in old_enough if target_of(message, to=self._to) is not None)
+        self.left_count += len(batch) - len(old_enough)
+        self.unaddressed_count += len(old_enough) - len(chosen)
         if self._limits.count is not None:
             chosen = Batch(chosen[: self._limits.count - self.moved_count])
         moving = set(chosen)
@@ -88,14 +118,25 @@ class Redrive:
     async def _move(self, batch: Batch) -> None:
         try:
             async for portion in paced(batch, throttle=self._throttle, max_size=self._limits.batch_size):
-                for address, messages in _by_address(portion).items():
-                    await self._publish(address, messages.bodies)
+                for (address, topic), (messages, bodies) in self._groups(portion).items():
+                    await self._publish(address, topic, bodies)
                     messages.finish()
                     self.moved_count += len(messages)
                     self._on_moved(len(messages))
         except BaseException:
             batch.requeue(0, backoff=False)  # what has been moved is answered already
             raise
+
+    def _groups(self, messages: Sequence[Message]) -> dict[tuple[str, str], tuple[Batch, list[bytes]]]:
+        """The messages and what to publish for them, by address and topic."""
+        groups: dict[tuple[str, str], tuple[Batch, list[bytes]]] = {}
+        for message in messages:
+            target = target_of(message, to=self._to)
+            assert target is not None  # noqa: S101 - it would not have been chosen
+            group, bodies = groups.setdefault((message.address, target.topic), (Batch(), []))
+            group.append(message)
+            bodies.append(target.body)
+        return groups
 
 
 async def look(consumer: Consumer, *, limits: Limits, max_count: int) -> list[Message]:
@@ -122,13 +163,6 @@ async def _until_idle(consumer: Consumer, limits: Limits) -> AsyncIterator[Batch
         except (TimeoutError, StopAsyncIteration):
             return
         yield batch
-
-
-def _by_address(messages: Sequence[Message]) -> dict[str, Batch]:
-    groups: dict[str, Batch] = {}
-    for message in messages:
-        groups.setdefault(message.address, Batch()).append(message)
-    return groups
 
 
 def _give_back(messages: list[Message], consumer: Consumer) -> None:

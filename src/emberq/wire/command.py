@@ -2,13 +2,16 @@
 
 There is no value per message where a client sends many: consecutive FINs are one `Fin`, consecutive PUBs to one topic
 are one `Publish`, an MPUB is one `Publish`.
+
+Not in NSQ: a client that has agreed with nsqd on a producer id (see `negotiation`) may number what it publishes, in a
+further parameter of the line. `PUB topic 7` is then a `NumberedPublish`.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +62,20 @@ class Publish:
     blob: bytes
     ends: Sequence[int]
     reply_count: int
+
+
+@dataclass(slots=True)
+class NumberedPublish:
+    """A PUB or MPUB with the number that its producer gave it, as clients may send that have negotiated it.
+
+    Otherwise like `Publish`, with one reply: it stays by itself, so that it can be recognised when it comes again.
+    """
+
+    verb: bytes
+    topic: str
+    blob: bytes
+    ends: Sequence[int]
+    sequence: int
 
 
 @dataclass(slots=True)
@@ -114,7 +131,7 @@ class Cls:
     """CLS."""
 
 
-Command = Identify | Auth | Sub | Publish | DeferredPublish | Rdy | Fin | Req | Touch | Nop | Cls
+Command = Identify | Auth | Sub | Publish | NumberedPublish | DeferredPublish | Rdy | Fin | Req | Touch | Nop | Cls
 
 
 # The client's end.
@@ -136,28 +153,34 @@ def sub(*, topic: str, channel: str) -> bytes:
     return b"SUB %b %b\n" % (topic.encode(), channel.encode())
 
 
-def pub(topic: str, body: bytes) -> bytes:
-    return _with_body(b"PUB " + topic.encode(), body)
+def pub(topic: str, body: bytes, *, sequence: int | None = None) -> bytes:
+    return _with_body(_publish_line(b"PUB", topic, sequence), body)
 
 
 def dpub(topic: str, body: bytes, *, defer_ms: int) -> bytes:
     return _with_body(b"DPUB %b %d" % (topic.encode(), defer_ms), body)
 
 
-def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
+def mpub(topic: str, bodies: Sequence[bytes], *, sequence: int | None = None) -> bytes:
     pack = _SIZE.pack
     parts: list[bytes] = [pack(len(bodies))]
     for body in bodies:
         parts += (pack(len(body)), body)
-    return _with_body(b"MPUB " + topic.encode(), b"".join(parts))
+    return _with_body(_publish_line(b"MPUB", topic, sequence), b"".join(parts))
+
+
+def _publish_line(verb: bytes, topic: str, sequence: int | None) -> bytes:
+    """`sequence` is for connections that have negotiated it; others ignore it."""
+    line = b"%b %b" % (verb, topic.encode())
+    return line if sequence is None else b"%b %d" % (line, sequence)
 
 
 def rdy(count: int) -> bytes:
     return b"RDY %d\n" % count
 
 
-def fin(ids: Iterable[bytes]) -> bytes:
-    return b"".join([b"FIN %b\n" % message_id for message_id in ids])
+def fin(ids: Sequence[bytes]) -> bytes:
+    return b"FIN %b\n" % b"\nFIN ".join(ids) if ids else b""
 
 
 def req(message_id: bytes, *, timeout_ms: int) -> bytes:

@@ -35,6 +35,7 @@ from emberq.wire.command import (
     Fin,
     Identify,
     Nop,
+    NumberedPublish,
     Publish,
     Rdy,
     Req,
@@ -46,6 +47,7 @@ from emberq.wire.message import ID_BYTES
 from emberq.wire.mpub import MpubBody
 from emberq.wire.name import parse_name, quote
 from emberq.wire.number import parse_int64
+from emberq.wire.producer import parse_sequence
 from emberq.wire.state import LEGAL_STATES, State
 
 MAX_LINE_BYTES = 16384  # the reference's read buffer; a longer line can only be garbage
@@ -75,6 +77,8 @@ class CommandDecoder:
         """While set, anything but IDENTIFY is refused."""
         self.heartbeats_enabled = True
         """SUB is refused without them."""
+        self._takes_sequences = False
+        """Whether a further parameter of PUB and MPUB is the number of the batch; otherwise it is ignored."""
         self.greeted = False
         """Whether the client has said that it speaks this protocol."""
         self._buffer = b""
@@ -92,8 +96,15 @@ class CommandDecoder:
         """The same of the last MPUB."""
         self._mpub: MpubBody | None = None
         """An MPUB whose body has not arrived in whole."""
+        self._mpub_sequence: int | None = None
+        """Its number, if it has one."""
         self._eof_error: FatalError | None = None
         """What an end of the stream would mean here; None where it is a clean end."""
+
+    def take_sequences(self, wanted: bool) -> None:
+        """Whether PUB and MPUB may carry the number of the batch from here on."""
+        self._takes_sequences = wanted
+        self._pub_line = self._mpub_line = b""  # what they meant before, they may not mean now
 
     def repeated_pub(self, data: bytes) -> bytes | None:
         """The message (int32 size and body), if this packet is just one PUB to `pub_topic`; then it is dealt with.
@@ -328,9 +339,18 @@ class CommandDecoder:
         if not params:
             raise FatalError(error.INVALID, b"PUB insufficient number of parameters")
         topic = _parse_topic(b"PUB", params[0])
+        if self._takes_sequences and len(params) > 1:
+            return self._take_numbered_pub(topic, _parse_sequence(b"PUB", params[1]), after_line)
         line = self._buffer[self._position : after_line]
         self.pub_topic, self._pub_line = topic, line
         return self._take_pub_run(topic, line)
+
+    def _take_numbered_pub(self, topic: str, sequence: int, start: int) -> NumberedPublish | None:
+        end = self._message_end(b"PUB", start)
+        if end is None:
+            return None
+        self._position = end
+        return NumberedPublish(b"PUB", topic, self._buffer[start:end], (end - start,), sequence)
 
     def _take_pub_run(self, topic: str, line: bytes) -> Publish | None:
         """All the PUBs in a row at the start of the buffer that begin with this line; None until one is all there."""
@@ -403,10 +423,12 @@ class CommandDecoder:
             # The code stands twice in the reference's answer, so it does in ours.
             text = b"E_BAD_TOPIC MPUB topic name %b is not valid" % quote(params[0])
             raise FatalError(error.BAD_TOPIC, text)
+        if self._takes_sequences and len(params) > 1:
+            return self._take_mpub(topic, after_line, sequence=_parse_sequence(b"MPUB", params[1]))
         self._mpub_topic, self._mpub_line = topic, self._buffer[self._position : after_line]
         return self._take_mpub(topic, after_line)
 
-    def _take_mpub(self, topic: str, after_line: int) -> Command | None:
+    def _take_mpub(self, topic: str, after_line: int, *, sequence: int | None = None) -> Command | None:
         body = MpubBody(
             topic,
             max_msg_size=self._limits.max_msg_size,
@@ -415,10 +437,11 @@ class CommandDecoder:
         command, end = body.begin(self._buffer, after_line)
         if command is not None:
             self._position = end
-            return command
+            return command if sequence is None else _numbered(command, sequence)
         self._buffer = b""
         self._position = 0
         self._mpub = body
+        self._mpub_sequence = sequence
         return None
 
     def _continue_mpub(self, body: MpubBody) -> Command | None:
@@ -438,7 +461,7 @@ class CommandDecoder:
         if rest:
             self._buffer = rest + self._buffer[self._position :]
             self._position = 0
-        return command
+        return command if self._mpub_sequence is None else _numbered(command, self._mpub_sequence)
 
 
 _PARSERS: dict[bytes, Callable[[CommandDecoder, Sequence[bytes], int], Command | None]] = {
@@ -463,6 +486,17 @@ def _parse_topic(verb: bytes, raw: bytes) -> str:
     if topic is None:
         raise FatalError(error.BAD_TOPIC, b"%b topic name %b is not valid" % (verb, quote(raw)))
     return topic
+
+
+def _parse_sequence(verb: bytes, raw: bytes) -> int:
+    sequence = parse_sequence(raw)
+    if sequence is None:
+        raise FatalError(error.INVALID, b"%b could not parse sequence %b" % (verb, raw))
+    return sequence
+
+
+def _numbered(command: Publish, sequence: int) -> NumberedPublish:
+    return NumberedPublish(command.verb, command.topic, command.blob, command.ends, sequence)
 
 
 def _parse_id(verb: bytes, params: Sequence[bytes], *, needed: int) -> bytes:

@@ -2,6 +2,13 @@
 
 `parse_request` reads the client's JSON, `negotiate` decides. Both are pure: a request and the server's limits in, the
 settings of the connection and the answer out. A field that is 0 or absent keeps what the connection has.
+
+Not in NSQ: a client may ask to number what it publishes, so that a batch it sends again is stored once, by
+
+    "emberq_producer_id": "<32 hexadecimal digits>"      and is answered      "emberq_idempotent": true
+
+It takes a random id and keeps it for as long as it may send a batch again, over new connections too. Those who do not
+ask are not told. An nsqd that does not know the key ignores it, and its answer lacks the other.
 """
 
 from __future__ import annotations
@@ -12,6 +19,7 @@ from dataclasses import dataclass, fields, replace
 from emberq.wire import error
 from emberq.wire.error import FatalError
 from emberq.wire.json_object import UndecodableError, parse_object
+from emberq.wire.producer import parse_producer_id
 
 MIN_HEARTBEAT_INTERVAL_MS = 1000
 MIN_MSG_TIMEOUT_MS = 1000
@@ -55,6 +63,8 @@ class ConnectionSettings:
     sample_rate: int = 0
     topology_region: str = ""
     topology_zone: str = ""
+    producer_id: bytes = b""
+    """As whom the client numbers what it publishes; empty if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,7 @@ class Request:
     deflate_level: int = 0
     topology_region: str = ""
     topology_zone: str = ""
+    emberq_producer_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +129,8 @@ def negotiate(request: Request, current: ConnectionSettings, limits: ServerLimit
     )
     if not request.feature_negotiation:
         return Outcome(settings, b"OK")
+    if request.emberq_producer_id:
+        settings = replace(settings, producer_id=_producer_id(request))
     return _negotiated(request, settings, limits)
 
 
@@ -146,6 +159,8 @@ def _negotiated(request: Request, settings: ConnectionSettings, limits: ServerLi
         "topology_region": limits.topology_region,
         "topology_zone": limits.topology_zone,
     }
+    if request.emberq_producer_id:
+        answer["emberq_idempotent"] = True
     encoded = json.dumps(answer, separators=(",", ":")).encode()
     return Outcome(settings, encoded, tls=tls, snappy=snappy, deflate_level=level if deflate else 0)
 
@@ -196,6 +211,13 @@ def _msg_timeout_ms(request: Request, current: ConnectionSettings, limits: Serve
     if not MIN_MSG_TIMEOUT_MS <= asked <= limits.max_msg_timeout_ms:
         raise _invalid("msg timeout", asked)
     return asked
+
+
+def _producer_id(request: Request) -> bytes:
+    producer_id = parse_producer_id(request.emberq_producer_id)
+    if producer_id is None:
+        raise FatalError(error.BAD_BODY, b"IDENTIFY emberq_producer_id is invalid")
+    return producer_id
 
 
 def _invalid(what: str, asked: int) -> FatalError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -46,12 +46,14 @@ class RigNode:
         return "OK"
 
 
-def request(query: str = "", body: bytes = b"", **params: str) -> Request:
-    """A request whose method and path are somebody else's concern."""
-    return Request("POST", f"/?{query}", body=body, params=params)
+def request(
+    query: str = "", body: bytes = b"", *, headers: Mapping[bytes, bytes] | None = None, **params: str
+) -> Request:
+    """A request whose method and path are somebody else's concern; `headers` have names in lower case."""
+    return Request("POST", f"/?{query}", body=body, headers=headers or {}, params=params)
 
 
-def refusal_of(handler: Callable[[Request], Response], asked: Request) -> tuple[int, str]:
+def refusal_of(handler: Callable[[Request], Response | Awaitable[Response]], asked: Request) -> tuple[int, str]:
     """Status and message of the error that the handler answers with."""
     with pytest.raises(HttpError) as refused:
         handler(asked)

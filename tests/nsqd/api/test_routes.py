@@ -51,6 +51,7 @@ def test_bodies_are_bounded_where_they_are_read(table: dict[tuple[str, str], Rou
     assert bounds == {
         "/pub": (100, "MSG_TOO_BIG"),
         "/mpub": (1000, "BODY_TOO_BIG"),
+        "/channel/policy": (4096, "INVALID_POLICY"),
         "/config/{option}": (100, "INVALID_VALUE"),
         "/debug/setblockrate": (1024, "BODY_TOO_BIG"),
     }

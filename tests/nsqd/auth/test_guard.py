@@ -70,10 +70,11 @@ def test_looking_at_the_daemon_needs_no_secret(path: str) -> None:
 TOPIC_VERBS = [
     "/pub", "/mpub", "/topic/create", "/topic/delete", "/topic/empty", "/topic/pause", "/topic/unpause",
 ]  # fmt: skip
-CHANNEL_VERBS = [f"/channel/{verb}" for verb in ("create", "delete", "empty", "pause", "unpause")]
+CHANNEL_VERBS = [f"/channel/{verb}" for verb in ("create", "delete", "empty", "pause", "unpause", "seek")]
+WHOLE_TOPIC_VERBS = ["/journal", "/journal/read", "/topic/peek"]
 DAEMON_VERBS = [
     ("GET", "/config/{option}"), ("PUT", "/config/{option}"), ("GET", "/debug/pprof/"), ("POST", "/debug/freememory"),
-    ("GET", "/journal/read"),
+    ("POST", "/channel/policy"), ("POST", "/channel/redrive"), ("GET", "/whatever/comes/new"),
 ]  # fmt: skip
 
 
@@ -86,7 +87,10 @@ def test_publishing_and_changing_a_topic_need_publish_on_it(path: str) -> None:
         assert status_of(server, "POST", f"{path}?topic=t") == 403
 
 
-@pytest.mark.parametrize(("method", "path"), [*(("POST", path) for path in CHANNEL_VERBS), ("GET", "/channel/peek")])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [*(("POST", path) for path in CHANNEL_VERBS), *(("GET", f"/channel/{look}") for look in ("peek", "policy"))],
+)
 def test_changing_and_peeking_a_channel_need_subscribe_on_it(method: str, path: str) -> None:
     with AuthServer(grant(entry(topic="^t$", channels=["^c$"], permissions=["subscribe"]))) as server:
         assert status_of(server, method, f"{path}?topic=t&channel=c") == 200
@@ -95,6 +99,28 @@ def test_changing_and_peeking_a_channel_need_subscribe_on_it(method: str, path: 
         assert status_of(server, method, f"{path}?topic=t") == 403
         server.answer = grant(entry(permissions=["publish"]))
         assert status_of(server, method, f"{path}?topic=t&channel=c") == 403
+
+
+def test_making_a_channel_that_gives_up_needs_publish_on_its_dead_letter_topic() -> None:
+    with AuthServer(grant(entry(topic="^t$", permissions=["subscribe"]))) as server:
+        target = "/channel/create?topic=t&channel=c&dead_letter_topic=d"
+        assert status_of(server, "POST", target) == 403
+        server.answer = grant(
+            entry(topic="^t$", permissions=["subscribe"]), entry(topic="^d$", permissions=["publish"])
+        )
+        assert status_of(server, "POST", target) == 200
+
+
+@pytest.mark.parametrize("path", WHOLE_TOPIC_VERBS)
+def test_reading_all_of_a_topic_needs_subscribe_on_any_channel_of_it(path: str) -> None:
+    with AuthServer(grant(entry(topic="^t$", permissions=["subscribe"]))) as server:
+        assert status_of(server, "GET", f"{path}?topic=t") == 200
+        assert status_of(server, "GET", f"{path}?topic=x") == 403
+        server.answer = grant(entry(topic="^t$", channels=["^c$"]))
+        assert status_of(server, "GET", f"{path}?topic=t") == 403
+        assert status_of(server, "GET", f"{path}?topic=t&channel=c") == 403
+        server.answer = grant(entry(permissions=["publish"]))
+        assert status_of(server, "GET", f"{path}?topic=t") == 403
 
 
 @pytest.mark.parametrize(("method", "path"), DAEMON_VERBS)

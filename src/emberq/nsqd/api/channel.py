@@ -1,18 +1,25 @@
-"""POST /channel/create, delete, empty, pause, unpause; GET /channel/peek."""
+"""POST /channel/create, delete, empty, pause, unpause, seek; GET /channel/peek."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from emberq.broker.broker import Broker
 from emberq.broker.channel import Channel
+from emberq.broker.journaled_channel import JournaledChannel
 from emberq.http.message import HttpError, Query, Request, Response, empty, json
 from emberq.nsqd.api.argument import parse_integer, valid_channel
 from emberq.nsqd.api.failure import failing_as_internal_error
-from emberq.nsqd.api.topic import existing_topic
+from emberq.nsqd.api.policy import policy_in_query, refuse_cycle, set_policy
+from emberq.nsqd.api.position import journaled_topic, required_position
+from emberq.nsqd.api.topic import existing_channel, existing_topic
+from emberq.storage.errors import StorageError
+from emberq.storage.policy import ChannelPolicy
 from emberq.wire.message import Message
+from emberq.wire.name import is_ephemeral
 
 DEFAULT_PEEK_COUNT = 10
 MAX_PEEK_COUNT = 100
@@ -22,25 +29,60 @@ MAX_PEEK_BYTES = 4 * 1024 * 1024
 
 
 class ChannelApi:
-    """Changes channels of topics that exist. A pause is on disk when it is answered."""
+    """Changes channels of topics that exist. A pause, and where a channel was moved, is on disk when it is answered."""
 
     def __init__(self, broker: Broker, persist_metadata: Callable[[], None]) -> None:
         self._broker = broker
         self._persist_metadata = persist_metadata
 
     def _existing_channel(self, query: Query) -> Channel:
-        names = valid_channel(query)
-        channel = existing_topic(self._broker, names.topic).find_channel(names.channel)
-        if channel is None:
-            raise HttpError(404, "CHANNEL_NOT_FOUND")
-        return channel
+        return existing_channel(self._broker, query)
 
-    def create(self, request: Request) -> Response:
-        names = valid_channel(request.query())
+    def create(self, request: Request) -> Response | Awaitable[Response]:
+        """With `from`, a new channel of a journaled topic starts there. One that exists stays where it is.
+
+        With `max_attempts` and `dead_letter_topic` the channel, new or not, gets that policy.
+        """
+        query = request.query()
+        names = valid_channel(query)
         topic = existing_topic(self._broker, names.topic)
+        policy = policy_in_query(query)
+        if policy is not None:
+            refuse_cycle(self._broker, topic=names.topic, channel=names.channel, policy=policy)
+        if query.get("from") is not None and topic.find_channel(names.channel) is None:
+            return self._create_at(query, policy)
         with failing_as_internal_error():
-            topic.channel(names.channel)
+            channel = topic.channel(names.channel)
+        if policy is not None:
+            set_policy(self._broker, channel, policy)
         return empty()
+
+    def _create_at(self, query: Query, policy: ChannelPolicy | None) -> Awaitable[Response]:
+        names = valid_channel(query)
+        topic = journaled_topic(self._broker, names.topic)
+        if is_ephemeral(names.channel):
+            raise HttpError(400, "CHANNEL_NOT_JOURNALED")
+        offset = required_position(query, "from", topic)
+        with failing_as_internal_error():
+            channel = topic.channel(names.channel)
+            assert isinstance(channel, JournaledChannel)  # noqa: S101 - there are no others that outlive their consumers
+            channel.seek(offset)
+        if policy is not None:
+            set_policy(self._broker, channel, policy)
+        return _when_saved(channel, empty())
+
+    def seek(self, request: Request) -> Awaitable[Response]:
+        """Deliver from another place of the journal on, forwards or backwards."""
+        query = request.query()
+        names = valid_channel(query)
+        topic = journaled_topic(self._broker, names.topic)
+        channel = self._existing_channel(query)
+        if not isinstance(channel, JournaledChannel):
+            raise HttpError(400, "CHANNEL_NOT_JOURNALED")
+        offset = required_position(query, "to", topic)
+        with failing_as_internal_error():
+            channel.seek(offset)
+        return _when_saved(channel, json({"offset": offset}))
 
     def delete(self, request: Request) -> Response:
         channel = self._existing_channel(request.query())
@@ -72,13 +114,25 @@ class ChannelApi:
         """The next messages, which stay where they are."""
         query = request.query()
         channel = self._existing_channel(query)
-        count = _peek_count(query)
+        count = peek_count(query)
         with failing_as_internal_error():
             messages = channel.peek(count)
         return json({"messages": [_shown(message) for message in _within_limit(messages)]})
 
 
-def _peek_count(query: Query) -> int:
+async def _when_saved(channel: JournaledChannel, response: Response) -> Response:
+    """The answer, once a crash would not take back what was done."""
+    saved: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+    channel.when_saved(saved.set_result)
+    with failing_as_internal_error():
+        failure = await saved
+        if failure is not None:
+            raise failure
+    return response
+
+
+def peek_count(query: Query) -> int:
+    """How many messages are to be shown."""
     given = query.get("count")
     count = DEFAULT_PEEK_COUNT if given is None else parse_integer(given)
     if count is None or not 1 <= count <= MAX_PEEK_COUNT:
@@ -97,12 +151,17 @@ def _within_limit(messages: list[Message]) -> Iterator[Message]:
 
 def _shown(message: Message) -> dict[str, Any]:
     """A message as JSON: its body as text where it is text, else in base64."""
-    shown = {
+    return {
         "id": message.id.decode("ascii", "backslashreplace"),
         "timestamp": message.timestamp_ns,
         "attempts": message.attempts,
+        **shown_body(message.body),
     }
+
+
+def shown_body(body: bytes) -> dict[str, str]:
+    """A body under the name that says how it is shown."""
     try:
-        return {**shown, "body": message.body.decode("utf-8")}
+        return {"body": body.decode("utf-8")}
     except UnicodeDecodeError:
-        return {**shown, "body_base64": base64.b64encode(message.body).decode("ascii")}
+        return {"body_base64": base64.b64encode(body).decode("ascii")}

@@ -19,7 +19,9 @@ from emberq.broker.topic import Topic
 from emberq.http.message import HttpError, Query, Request, Response, text
 from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, required_topic, valid_topic
 from emberq.nsqd.api.batch_body import batch_of_lines, batch_of_records
+from emberq.nsqd.api.producer import producer_of
 from emberq.storage.errors import StorageError
+from emberq.storage.journal.producer import ProducerSequence
 
 MAX_PLAIN_TARGETS = 1024
 MAX_PLAIN_TARGET_CHARS = 256
@@ -48,22 +50,26 @@ class PublishApi:
         body = request.body
         if not body:
             raise HttpError(400, "MSG_EMPTY")
+        producer = producer_of(request)
         blob = _INT32.pack(len(body)) + body
         try:
             topic = self._broker.find_topic(self._plain_targets.get(request.target, ""))
-            pending = self._publish_as_asked(request, blob) if topic is None else topic.publish(blob, (len(blob),))
+            if topic is None:
+                pending = self._publish_as_asked(request, blob, producer)
+            else:
+                pending = topic.publish(blob, (len(blob),), producer=producer)
         except _REFUSALS as refusal:
-            raise _refusal(refusal) from refusal
+            raise unavailable(refusal) from refusal
         return _OK if pending is None else _when_stored(pending)
 
-    def _publish_as_asked(self, request: Request, blob: bytes) -> Pending | None:
+    def _publish_as_asked(self, request: Request, blob: bytes, producer: ProducerSequence | None) -> Pending | None:
         query = request.query()
         topic = self._topic(query)
         defer = query.get("defer")
         defer_ms = 0 if defer is None else self._parse_defer(defer)
         if defer_ms:
-            return topic.publish_deferred(blob, delay_ns=defer_ms * NS_PER_MS)
-        pending = topic.publish(blob, (len(blob),))
+            return topic.publish_deferred(blob, delay_ns=defer_ms * NS_PER_MS, producer=producer)
+        pending = topic.publish(blob, (len(blob),), producer=producer)
         self._remember(request.target, topic.name)
         return pending
 
@@ -77,6 +83,7 @@ class PublishApi:
     def publish_many(self, request: Request) -> Response | Awaitable[Response]:
         """POST /mpub: the body holds messages, as lines or as records."""
         query = request.query()
+        producer = producer_of(request)
         try:
             topic = self._topic(query)
             if _is_binary(query):
@@ -85,9 +92,9 @@ class PublishApi:
                 )
             else:
                 blob, ends = batch_of_lines(request.body, max_msg_size=self._max_msg_size)
-            pending = topic.publish(blob, ends) if ends else None
+            pending = topic.publish(blob, ends, producer=producer) if ends else None
         except _REFUSALS as refusal:
-            raise _refusal(refusal) from refusal
+            raise unavailable(refusal) from refusal
         return _OK if pending is None else _when_stored(pending)
 
     def _topic(self, query: Query) -> Topic:
@@ -103,12 +110,17 @@ class PublishApi:
 
 async def _when_stored(pending: Pending) -> Response:
     """The answer to a publish that is on its way to the disk."""
-    settled: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-    pending.when_settled(settled.set_result)
-    failure = await settled
+    failure = await settled(pending)
     if failure is not None:
-        raise _refusal(failure)
+        raise unavailable(failure)
     return _OK
+
+
+async def settled(pending: Pending) -> Exception | None:
+    """Wait until it is known what became of a publish: None, or why it is not stored."""
+    told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+    pending.when_settled(lambda failure: None if told.done() else told.set_result(failure))
+    return await told
 
 
 def _is_binary(query: Query) -> bool:
@@ -120,7 +132,8 @@ def _is_binary(query: Query) -> bool:
     return True
 
 
-def _refusal(refusal: Exception) -> HttpError:
+def unavailable(refusal: Exception, **facts: int) -> HttpError:
+    """The answer to what could not be published."""
     # A full disk refuses every publish there is: that it is full is for /ping and the log of the node's health to tell.
     _log.debug("HTTP: failed to publish - %s", refusal)
-    return HttpError(503, "DISK_SPACE_LOW" if isinstance(refusal, GateClosedError) else "EXITING")
+    return HttpError(503, "DISK_SPACE_LOW" if isinstance(refusal, GateClosedError) else "EXITING", **facts)

@@ -9,7 +9,10 @@ from emberq.nsqd.api.channel import ChannelApi
 from emberq.nsqd.api.config import ConfigApi
 from emberq.nsqd.api.debug import MAX_FORM_BYTES, free_memory, set_block_rate
 from emberq.nsqd.api.info import InfoApi
+from emberq.nsqd.api.journal import JournalApi
+from emberq.nsqd.api.journal_read import JournalReadApi
 from emberq.nsqd.api.node import Node
+from emberq.nsqd.api.policy import MAX_POLICY_BYTES, PolicyApi
 from emberq.nsqd.api.publish import PublishApi
 from emberq.nsqd.api.stats import StatsApi
 from emberq.nsqd.api.topic import TopicApi
@@ -22,6 +25,8 @@ def routes(node: Node) -> list[Route]:
     info, stats, config = InfoApi(node), StatsApi(node), ConfigApi(node)
     topic = TopicApi(node.broker, node.persist_metadata)
     channel = ChannelApi(node.broker, node.persist_metadata)
+    policy = PolicyApi(node.broker)
+    journal, journal_read = JournalApi(node.broker), JournalReadApi(node.broker)
     publish = PublishApi(
         node.broker,
         max_msg_size=max_msg_size,
@@ -45,6 +50,13 @@ def routes(node: Node) -> list[Route]:
         Route("POST", "/channel/pause", channel.pause),
         Route("POST", "/channel/unpause", channel.unpause),
         Route("GET", "/channel/peek", channel.peek),
+        Route("POST", "/channel/seek", channel.seek),
+        Route("GET", "/channel/policy", policy.get),
+        Route("POST", "/channel/policy", policy.set, max_body_bytes=MAX_POLICY_BYTES, too_big="INVALID_POLICY"),
+        Route("POST", "/channel/redrive", policy.redrive),
+        Route("GET", "/topic/peek", journal.peek),
+        Route("GET", "/journal", journal.describe),
+        Route("GET", "/journal/read", journal_read.read),
         Route("GET", "/config/{option}", config.get),
         Route("PUT", "/config/{option}", config.put, max_body_bytes=max_msg_size, too_big="INVALID_VALUE"),
         *profiler_routes(),

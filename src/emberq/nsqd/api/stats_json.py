@@ -1,7 +1,9 @@
 """Statistics as JSON, in the words and the order of the reference.
 
 Keys in NSQ's answers come in a fixed order. Some are left out when they have nothing to say: the counts by locality, as
-whom a client was authorized, and what it published. A list that was not asked for is null.
+whom a client was authorized, and what it published. A list that was not asked for is null. A journaled topic has two
+keys more than NSQ knows, `is_journaled` and `journal`; other topics have neither. So has a channel that gives up on
+messages its `policy`, and one that messages have left for another topic their `dead_letter_count` or `redriven_count`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 import emberq
 from emberq.broker.latency import LatencySummary
-from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
+from emberq.broker.stats import ChannelStats, ClientStats, JournalStats, TopicStats
 from emberq.nsqd.api.number import shortest
 from emberq.nsqd.api.stats_report import StatsReport
 
@@ -49,6 +51,17 @@ def _topic(topic: TopicStats, *, shows_clients: bool) -> JsonObject:
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
         "e2e_processing_latency": _latency(topic.e2e),
+        **({} if topic.journal is None else {"is_journaled": True, "journal": _journal(topic.journal)}),
+    }
+
+
+def _journal(journal: JournalStats) -> JsonObject:
+    return {
+        "first_offset": journal.first_offset,
+        "next_offset": journal.next_offset,
+        "synced_offset": journal.synced_offset,
+        "bytes": journal.size_bytes,
+        "lag": journal.lag,
     }
 
 
@@ -67,10 +80,12 @@ def _channel(channel: ChannelStats, *, shows_clients: bool) -> JsonObject:
         ),
         "requeue_count": channel.requeue_count,
         "timeout_count": channel.timeout_count,
+        **_unless_void(dead_letter_count=channel.dead_letter_count, redriven_count=channel.redriven_count),
         "client_count": channel.client_count,
         "clients": _clients(channel.clients) if shows_clients else None,
         "paused": channel.paused,
         "e2e_processing_latency": _latency(channel.e2e),
+        **({} if channel.policy is None else {"policy": asdict(channel.policy)}),
     }
 
 

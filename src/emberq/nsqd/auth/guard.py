@@ -6,6 +6,8 @@ matter. The servers are asked about it just as for AUTH. What a request needs fo
     look at the daemon         /ping, /info, /stats, /metrics                nothing
     publish, change a topic    /pub, /mpub, /topic/…                         `publish` on the topic
     change or peek a channel   /channel/…                                    `subscribe` on the topic and channel
+    read all of a topic        /journal, /journal/read, /topic/peek          `subscribe` on the topic and any channel
+    give up messages           /channel/create with `dead_letter_topic`      also `publish` on that topic
     everything else            PUT /config/…, /debug/…, whatever comes new   an entry for `.*` with both permissions
 
     401 UNAUTHORIZED   no secret was shown, or no server knows it
@@ -49,6 +51,8 @@ class Needed(enum.Enum):
     NOTHING = enum.auto()
     PUBLISH = enum.auto()
     SUBSCRIBE = enum.auto()
+    SUBSCRIBE_ANYWHERE = enum.auto()
+    """On a topic without regard to channels: what is read is in all of them."""
     EVERYTHING = enum.auto()
 
 
@@ -59,7 +63,9 @@ NEEDED: dict[tuple[str, str], Needed] = {
     **{("POST", path): Needed.PUBLISH for path in ("/pub", "/mpub")},
     **{("POST", f"/topic/{change}"): Needed.PUBLISH for change in _CHANGES},
     **{("POST", f"/channel/{change}"): Needed.SUBSCRIBE for change in _CHANGES},
-    ("GET", "/channel/peek"): Needed.SUBSCRIBE,
+    ("POST", "/channel/seek"): Needed.SUBSCRIBE,
+    **{("GET", path): Needed.SUBSCRIBE for path in ("/channel/peek", "/channel/policy")},
+    **{("GET", path): Needed.SUBSCRIBE_ANYWHERE for path in ("/topic/peek", "/journal", "/journal/read")},
 }
 """By method and path of a route; whatever is not listed needs EVERYTHING."""
 
@@ -191,12 +197,18 @@ def _suffices(authorization: Authorization, needed: Needed, request: Request) ->
     if needed is Needed.EVERYTHING:
         return authorization.covers_everything
     query = request.query()
-    topic = query.get("topic")
+    topic, dead_letter_topic = query.get("topic"), query.get("dead_letter_topic")
     if topic is None:
         return True
+    if dead_letter_topic is not None and not authorization.permits(
+        Permission.PUBLISH, topic=dead_letter_topic, channel=""
+    ):
+        return False
     if needed is Needed.PUBLISH:
         return authorization.permits(Permission.PUBLISH, topic=topic, channel="")
-    return authorization.permits(Permission.SUBSCRIBE, topic=topic, channel=query.get("channel") or "")
+    # Whoever names a channel where none is needed must not be judged by it.
+    channel = "" if needed is Needed.SUBSCRIBE_ANYWHERE else query.get("channel") or ""
+    return authorization.permits(Permission.SUBSCRIBE, topic=topic, channel=channel)
 
 
 def _shown_secret(request: Request) -> bytes:

@@ -19,6 +19,7 @@
         offset_set  a set of offsets as ranges
         cursor_file its bytes and its file
     inspection  verify and dump, for people
+    survey      which journals there are, and how far their channels have come, for people
     error       the exceptions of all of these
 
 docs/storage-format.md draws every byte. Nothing here knows asyncio or the broker, and nothing here has a thread: a

@@ -2,7 +2,7 @@
 
     <topic>.journal/
         journal.json, *.log, *.idx      the journal
-        topic.mark                      where the messages begin that no channel may have yet
+        topic.mark                      where the messages begin that no channel may have yet; no file: there are none
         cursors/<channel>.cursor        what each channel has done
 
 A topic may be called `..`, so names never stand alone in a path.
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 from emberq.base.clock import Clock
 from emberq.storage.atomic import sync_directory
@@ -26,10 +28,71 @@ from emberq.storage.journal.error import DamagedCursorError
 from emberq.storage.journal.journal import Journal
 
 FOLDER_SUFFIX = ".journal"
+_CURSORS = "cursors"
 _CURSOR_SUFFIX = ".cursor"
 _MARK = "topic.mark"
 
+Told = Callable[[StorageError | None], None]
+"""Called with None when a cursor is in its file, or with the reason why it is not."""
+
 log = logging.getLogger("emberq.storage")
+
+
+def cursor_paths(directory: Path) -> dict[str, Path]:
+    """The files of the cursors in a topic's folder, by channel."""
+    found = (directory / _CURSORS).glob(f"*{_CURSOR_SUFFIX}")
+    return {path.name.removesuffix(_CURSOR_SUFFIX): path for path in found}
+
+
+class CursorFile:
+    """The file of one channel's cursor. Owned by the channel.
+
+    A save may still run, or wait, in another thread when the next one or the removal is asked for. What was asked for
+    last is what the file will be: a save that comes too late does nothing.
+    """
+
+    def __init__(self, path: Path, *, start: Callable[[Work], object], hand_back: Callable[[Work], object]) -> None:
+        self._path = path
+        self._start = start
+        self._hand_back = hand_back
+        self._lock = threading.Lock()  # held while the file is written or removed
+        self._asked = 0  # how often something was asked for
+
+    def load(self, *, journal: UUID) -> Cursor | None:
+        """As `load_cursor`."""
+        return load_cursor(self._path, journal=journal)
+
+    def save(self, cursor: Cursor) -> None:
+        """Write it now. StorageError if that fails."""
+        self._asked += 1
+        self._write(to_bytes(cursor), self._asked)
+
+    def save_soon(self, cursor: Cursor, told: Told) -> None:
+        """Write it as it is now, in another thread; `told` is called in this one."""
+        self._asked += 1
+        content, number = to_bytes(cursor), self._asked
+
+        def work() -> None:
+            failure: StorageError | None = None
+            try:
+                self._write(content, number)
+            except StorageError as error:
+                failure = error
+            finally:
+                self._hand_back(lambda: told(failure))
+
+        self._start(work)
+
+    def remove(self) -> None:
+        """The channel is no more. OSError if that fails."""
+        self._asked += 1
+        with self._lock:
+            self._path.unlink(missing_ok=True)
+
+    def _write(self, content: bytes, number: int) -> None:
+        with self._lock:
+            if number == self._asked:
+                save_cursor(self._path, content)
 
 
 class JournalFolder:
@@ -46,7 +109,7 @@ class JournalFolder:
     ) -> None:
         self._start = start
         self._hand_back = hand_back
-        self._cursors = path / "cursors"
+        self._cursors = path / _CURSORS
         self._mark = path / _MARK
         self.journal = Journal.open(path, config, clock=clock)
         self.commit = GroupCommit(self.journal, start=start, hand_back=hand_back)
@@ -54,6 +117,8 @@ class JournalFolder:
             if not self._cursors.is_dir():
                 self._cursors.mkdir()
                 sync_directory(path)
+            for leftover in self._cursors.glob("*.tmp"):  # of saves that a crash has ended
+                leftover.unlink(missing_ok=True)
         except OSError as error:
             raise StorageError(os_error_text("create", self._cursors, error)) from error
 
@@ -61,60 +126,58 @@ class JournalFolder:
 
     def channel_names(self) -> list[str]:
         """The channels that have a cursor."""
-        return sorted(path.name.removesuffix(_CURSOR_SUFFIX) for path in self._cursors.glob(f"*{_CURSOR_SUFFIX}"))
+        return sorted(cursor_paths(self._cursors.parent))
+
+    def cursor_file(self, channel: str) -> CursorFile:
+        """Where the channel's cursor is kept. One of them at a time for each channel."""
+        return CursorFile(self._cursors / f"{channel}{_CURSOR_SUFFIX}", start=self._start, hand_back=self._hand_back)
 
     def cursor(self, channel: str, *, start_offset: int) -> Cursor:
         """The channel's cursor; a new one, at `start_offset`, is saved at once, so that a crash does not move it.
 
         In place of a damaged one there is one at the oldest message: some come again, none is lost.
         """
-        path = self._cursor_path(channel)
+        file = self.cursor_file(channel)
         try:
-            cursor = load_cursor(path, journal=self.journal.uuid)
+            cursor = file.load(journal=self.journal.uuid)
         except DamagedCursorError as damage:
-            log.warning("%s is damaged (%s); the channel starts at the oldest message kept", path, damage)
+            log.warning(
+                "the cursor of %s in %s is damaged (%s); it starts at the oldest message kept",
+                channel,
+                self._cursors,
+                damage,
+            )
             cursor = Cursor(self.journal.uuid, low_water=self.journal.first_offset)
         if cursor is None:
             cursor = Cursor(self.journal.uuid, low_water=start_offset)
-            self.save_cursor(channel, cursor)
+            file.save(cursor)
         return cursor
 
-    def save_cursor(self, channel: str, cursor: Cursor) -> None:
-        """Write it now."""
-        save_cursor(self._cursor_path(channel), to_bytes(cursor))
-
-    def save_cursor_soon(self, channel: str, cursor: Cursor, told: Callable[[StorageError | None], None]) -> None:
-        """Write it as it is now, in another thread; `told` is called in this one."""
-        path, content = self._cursor_path(channel), to_bytes(cursor)
-
-        def work() -> None:
-            failure: StorageError | None = None
-            try:
-                save_cursor(path, content)
-            except StorageError as error:
-                failure = error
-            finally:
-                self._hand_back(lambda: told(failure))
-
-        self._start(work)
-
-    def remove_cursor(self, channel: str) -> None:
-        """The channel is no more."""
-        self._cursor_path(channel).unlink(missing_ok=True)
-
-    def _cursor_path(self, channel: str) -> Path:
-        return self._cursors / f"{channel}{_CURSOR_SUFFIX}"
+    def seen_offset(self) -> int:
+        """No channel knows of this offset or of one behind it. Beyond the journal's end, if a power failure cut it."""
+        seen = 0
+        for name in self.channel_names():
+            with contextlib.suppress(DamagedCursorError):
+                cursor = self.cursor_file(name).load(journal=self.journal.uuid)
+                if cursor is not None:
+                    seen = max(seen, cursor.high_water)
+        return seen
 
     # The mark of the topic.
 
-    def load_mark(self) -> int:
-        """The first offset that no channel may have yet, as last saved; the oldest if it never was."""
-        with contextlib.suppress(DamagedCursorError):
+    def load_mark(self) -> int | None:
+        """The first offset that no channel may have yet; None: there is none. The oldest, if the file is damaged."""
+        try:
             mark = load_cursor(self._mark, journal=self.journal.uuid)
-            if mark is not None:
-                return max(mark.low_water, self.journal.first_offset)
-        return self.journal.first_offset
+        except DamagedCursorError as damage:
+            log.warning("%s is damaged (%s); everything is taken to be waiting", self._mark, damage)
+            return self.journal.first_offset
+        return None if mark is None else max(mark.low_water, self.journal.first_offset)
 
     def save_mark(self, offset: int) -> None:
-        """Write it now."""
+        """Write it now. StorageError if that fails."""
         save_cursor(self._mark, to_bytes(Cursor(self.journal.uuid, low_water=offset)))
+
+    def remove_mark(self) -> None:
+        """Channels may have everything. OSError if that fails."""
+        self._mark.unlink(missing_ok=True)

@@ -1,0 +1,116 @@
+"""The `emberq journal seek` command: put a channel at another place of its topic's journal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+
+from emberq.base.moment import parse_moment
+from emberq.base.printable import quoted
+from emberq.cli.argument import channel_name, topic_name
+from emberq.cli.cluster_access import HINT, add_cluster_flags, addresses, upstreams
+from emberq.cli.terminal import DONE, FAILED, CommandError, Terminal, command_parser, run_command
+from emberq.cluster.document import MalformedDocument, as_document, integer
+from emberq.cluster.topology import Topology
+from emberq.cluster.upstream import ClusterError, UpstreamError, Upstreams, UpstreamsFailed
+
+EXAMPLES = """\
+examples:
+  emberq journal seek orders mail earliest               deliver everything that is kept once more
+  emberq journal seek orders mail latest                 skip everything
+  emberq journal seek orders mail 2026-11-15T09:00:00Z   deliver again what was published since nine
+  emberq journal seek orders mail 1000                   go on with the message that has offset 1000
+
+Only this channel is moved; what its consumers hold at the moment is forgotten. With --lookupd-http-address the channel
+is moved on every nsqd that has the topic. Each of them counts its own offsets, so a number is for one nsqd alone.
+"""
+_WORDS = ("earliest", "latest")
+_OFFSET = re.compile(r"[0-9]{1,18}", re.ASCII)
+_EXPLAINED = {
+    "TOPIC_NOT_FOUND": "has no such topic",
+    "CHANNEL_NOT_FOUND": "has no such channel",
+    "TOPIC_NOT_JOURNALED": "does not journal this topic, so there is nothing to go back to",
+    "CHANNEL_NOT_JOURNALED": "keeps no place for an ephemeral channel",
+    "OFFSET_GONE": "has removed this message already; `earliest` is the oldest one it has",
+    "OFFSET_AHEAD": "does not have this message yet; `latest` is behind the newest one it has",
+    "NOT_FOUND": "knows no seek: only emberq's nsqd does",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Move a channel; the exit status."""
+    parser = command_parser("emberq journal seek", "Have a channel deliver again, or skip ahead.", epilog=EXAMPLES)
+    parser.add_argument("topic", type=topic_name, metavar="TOPIC")
+    parser.add_argument("channel", type=channel_name, metavar="CHANNEL")
+    parser.add_argument("to", type=_place, metavar="TO", help="earliest, latest, an offset, or a time (RFC 3339)")
+    add_cluster_flags(parser)
+    return run_command(parser, argv, _seek)
+
+
+def _place(text: str) -> str:
+    if text in _WORDS or _OFFSET.fullmatch(text) or parse_moment(text) is not None:
+        return text
+    expected = "earliest, latest, an offset, or a time such as 2026-11-15T09:00:00Z"
+    raise argparse.ArgumentTypeError(f"{quoted(text)} is not a place in a journal: {expected}")
+
+
+async def _seek(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    ask = upstreams(arguments)
+    try:
+        nsqds = await _nsqds(arguments, ask, terminal)
+    except UpstreamsFailed as failure:
+        raise CommandError(str(failure), hint=HINT) from failure
+    except ClusterError as failure:
+        raise CommandError(str(failure)) from failure
+    if len(nsqds) > 1 and _OFFSET.fullmatch(arguments.to):
+        raise CommandError(
+            f"{len(nsqds)} nsqds have the topic, and each counts its own offsets",
+            hint="Give a time, or choose one with --nsqd-http-address.",
+        )
+    status = DONE
+    for nsqd in nsqds:
+        try:
+            offset = await _seek_on(nsqd, arguments, ask)
+        except UpstreamError as failure:
+            explained = _EXPLAINED.get(failure.refusal)
+            terminal.note(f"{nsqd} {explained}" if explained else str(failure))
+            status = FAILED
+        else:
+            _report(nsqd, offset, arguments, terminal)
+    return status
+
+
+async def _nsqds(arguments: argparse.Namespace, ask: Upstreams, terminal: Terminal) -> list[str]:
+    """The HTTP addresses of the nsqds on which to move the channel."""
+    asked = addresses(arguments)
+    if not asked.lookupds:
+        return list(asked.nsqds)
+    producers = await Topology(ask, asked).topic_producers(arguments.topic)
+    for warning in producers.warnings:
+        terminal.note(warning)
+    if not producers.value:
+        raise CommandError(f"no nsqd has a topic {arguments.topic} at present")
+    return [producer.http_address for producer in producers.value]
+
+
+async def _seek_on(nsqd: str, arguments: argparse.Namespace, ask: Upstreams) -> int:
+    """Move the channel on one nsqd; the offset from which it goes on."""
+    answer = await ask.post(nsqd, "/channel/seek", topic=arguments.topic, channel=arguments.channel, to=arguments.to)
+    try:
+        return integer(as_document(json.loads(answer)), "offset")
+    except (ValueError, MalformedDocument) as wrong:
+        raise UpstreamError(f"{nsqd} does not say where the channel is now") from wrong
+
+
+def _report(nsqd: str, offset: int, arguments: argparse.Namespace, terminal: Terminal) -> None:
+    if terminal.as_json:
+        terminal.write_json({"nsqd": nsqd, "topic": arguments.topic, "channel": arguments.channel, "offset": offset})
+    else:
+        terminal.write(f"{nsqd}: {arguments.topic}/{arguments.channel} goes on at offset {offset}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

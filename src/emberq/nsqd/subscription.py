@@ -1,0 +1,186 @@
+"""The consumer's side of a connection: SUB and all that follows from it.
+
+Messages go out as the channel hands them over, or are held back if the client asked for that (see `output`). FIN, REQ
+and TOUCH of a message that this client does not hold are refused, which does no harm to the connection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from emberq.base.clock import NS_PER_MS
+from emberq.broker.channel import Channel
+from emberq.broker.error import BrokerError
+from emberq.broker.stats import ClientStats
+from emberq.broker.subscriber import Subscriber
+from emberq.nsqd.output import Output
+from emberq.nsqd.pulse import Pulse
+from emberq.nsqd.service import Service
+from emberq.storage.errors import StorageError
+from emberq.wire import error, frame
+from emberq.wire.command import Fin, Rdy, Req, Sub, Touch
+from emberq.wire.error import ClientError, FatalError
+from emberq.wire.negotiation import ConnectionSettings
+
+_log = logging.getLogger(__name__)
+
+
+class Connection(Protocol):
+    """What a channel may want of the whole connection."""
+
+    def close(self) -> None: ...
+
+    def stats(self) -> ClientStats: ...
+
+
+class Subscription:
+    """A `Sink` of the broker. Owned by its session; does nothing before there is a SUB, and there is at most one."""
+
+    __slots__ = (
+        "_channel",
+        "_connection",
+        "_give_way",
+        "_output",
+        "_pulse",
+        "_service",
+        "remote_address",
+        "settings",
+        "subscriber",
+    )
+
+    def __init__(
+        self, connection: Connection, service: Service, *, output: Output, pulse: Pulse, give_way: Callable[[], None]
+    ) -> None:
+        self._connection = connection
+        self._service = service
+        self._output = output
+        self._pulse = pulse
+        self._give_way = give_way
+        self._channel: Channel | None = None
+        self.remote_address = ""
+        """For the log."""
+        self.settings = service.default_settings
+        """What the client has negotiated, or the defaults."""
+        self.subscriber: Subscriber | None = None
+        """Ourselves, as the channel knows us."""
+
+    # The broker's side.
+
+    def deliver(self, frames: bytes) -> None:
+        """Send message frames, or hold them if the client asked for that."""
+        output = self._output
+        if not output.holds:
+            output.write(frames)
+        elif output.hold(frames) or not self._is_ready():
+            self._flush()
+        elif self.settings.output_buffer_timeout_ms:
+            self._pulse.flush_within(self.settings.output_buffer_timeout_ms)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def stats(self) -> ClientStats:
+        return self._connection.stats()
+
+    def _is_ready(self) -> bool:
+        subscriber = self.subscriber
+        return subscriber is not None and subscriber.ready_count > subscriber.in_flight.count
+
+    def _flush(self) -> None:
+        self._output.flush()
+        self._pulse.flushed()
+
+    # The connection's side.
+
+    def block(self) -> None:
+        """The socket does not take more for now."""
+        if self.subscriber is not None and self._channel is not None:
+            self._channel.block(self.subscriber)
+
+    def unblock(self) -> None:
+        """The socket takes more again."""
+        if self.subscriber is not None and self._channel is not None:
+            self._channel.unblock(self.subscriber)
+
+    def end(self) -> None:
+        """The connection is gone."""
+        if self.subscriber is not None and self._channel is not None:
+            self._channel.unsubscribe(self.subscriber)
+            self._service.broker.leave(self._channel)
+
+    # Commands.
+
+    def subscribe(self, command: Sub, delivery: ConnectionSettings) -> None:
+        """SUB; messages are delivered by these settings."""
+        subscriber = Subscriber(
+            self,
+            msg_timeout_ns=delivery.msg_timeout_ms * NS_PER_MS,
+            sample_rate=delivery.sample_rate,
+            locality=self._service.locality(delivery),
+        )
+        try:
+            channel = self._service.broker.topic(command.topic).channel(command.channel)
+            channel.subscribe(subscriber)
+        except (BrokerError, StorageError) as refusal:
+            raise FatalError(error.SUB_FAILED, b"SUB failed %b" % str(refusal).encode()) from refusal
+        self._channel = channel
+        self.subscriber = subscriber
+        if self._output.is_full:
+            channel.block(subscriber)
+        self._output.reply(frame.OK)
+
+    def ready(self, command: Rdy) -> None:
+        """RDY."""
+        channel, subscriber = self._subscribed()
+        channel.set_ready(subscriber, command.count)
+        if self._output.has_held and not self._is_ready():
+            self._flush()
+
+    def finish(self, command: Fin) -> None:
+        """FIN."""
+        channel, subscriber = self._subscribed()
+        unknown = channel.finish(subscriber, command.lines)
+        for message_id in unknown:
+            self._refuse(error.FIN_FAILED, b"FIN", message_id, channel.why_not(message_id))
+        if unknown:
+            self._give_way()  # refusing takes its time, and a client that goes wrong may go on so
+
+    def requeue(self, command: Req) -> None:
+        """REQ."""
+        channel, subscriber = self._subscribed()
+        limit_ms = self._service.command_limits.max_req_timeout_ms
+        timeout_ms = max(0, min(command.timeout_ms, limit_ms))
+        if timeout_ms != command.timeout_ms:
+            _log.info("[%s] REQ timeout %d out of range 0-%d", self.remote_address, command.timeout_ms, limit_ms)
+        try:
+            channel.requeue(subscriber, command.id, delay_ns=timeout_ms * NS_PER_MS)
+        except BrokerError as refusal:
+            self._refuse(error.REQ_FAILED, b"REQ", command.id, refusal)
+
+    def touch(self, command: Touch) -> None:
+        """TOUCH."""
+        channel, subscriber = self._subscribed()
+        try:
+            channel.touch(subscriber, command.id, msg_timeout_ns=self.settings.msg_timeout_ms * NS_PER_MS)
+        except BrokerError as refusal:
+            self._refuse(error.TOUCH_FAILED, b"TOUCH", command.id, refusal)
+
+    def start_close(self) -> None:
+        """CLS."""
+        channel, subscriber = self._subscribed()
+        channel.set_ready(subscriber, 0)
+        self._output.reply(frame.CLOSE_WAIT)
+
+    def _refuse(self, code: bytes, verb: bytes, message_id: bytes, refusal: BrokerError) -> None:
+        """Answer a command that failed without harm to the connection."""
+        wrong = ClientError(code, b"%b %b failed %b" % (verb, message_id, str(refusal).encode()))
+        _log.error("[%s] - %s", self.remote_address, wrong)
+        self._output.reply(frame.error(wrong.data))
+
+    def _subscribed(self) -> tuple[Channel, Subscriber]:
+        """The decoder lets no command through that needs a subscription before there is one."""
+        assert self._channel is not None  # noqa: S101
+        assert self.subscriber is not None  # noqa: S101
+        return self._channel, self.subscriber

@@ -1,0 +1,180 @@
+"""The queue of a journaled channel: how much it holds, and what becomes of messages that cannot be read."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emberq.broker.journal_queue import READ_AHEAD_BYTES
+from tests.broker.journal_rig import JournalRig
+from tests.broker.rig import Consumer, Message, numbered
+from tests.storage.journal.rig import flip
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> JournalRig:
+    return JournalRig(tmp_path)
+
+
+def with_memory(tmp_path: Path, mem_queue_size: int, **options: Any) -> JournalRig:
+    return JournalRig(tmp_path, mem_queue_size=mem_queue_size, **options)
+
+
+any_memory = pytest.mark.parametrize("mem_queue_size", [0, 1, 3, 1000])
+
+
+def in_memory(rig: JournalRig, channel: str = "c") -> int:
+    """How many messages the channel holds that wait to be delivered."""
+    stats = rig.stats(channel)
+    return stats.depth - stats.backend_depth
+
+
+def drain(consumer: Consumer) -> list[Message]:
+    """Everything it is given, finished."""
+    came: list[Message] = []
+    while new := consumer.take_new():
+        came += new
+        consumer.finish(*new)
+    return came
+
+
+# Memory.
+
+
+@any_memory
+def test_no_more_is_held_than_the_memory_queue(tmp_path: Path, mem_queue_size: int) -> None:
+    rig = with_memory(tmp_path, mem_queue_size)
+    rig.channel()
+    for _ in range(20):
+        rig.publish(*numbered(2))
+    assert rig.stats().depth == 40
+    assert in_memory(rig) <= mem_queue_size
+
+
+def test_a_lagging_channel_holds_one_block(tmp_path: Path) -> None:
+    rig = with_memory(tmp_path, 0)
+    rig.channel()
+    body_bytes = 1000
+    for _ in range(100):
+        rig.publish(*[b"x" * body_bytes] * 10)
+    consumer = rig.consumer(rdy=1)
+    assert 0 < in_memory(rig) * body_bytes <= READ_AHEAD_BYTES
+    assert (rig.stats().depth, rig.stats().in_flight_count) == (999, 1)
+    consumer.ready(1000)
+    assert len(drain(consumer)) == 1000
+
+
+@pytest.mark.parametrize("mem_queue_size", [0, 3])
+def test_messages_that_are_tried_again_are_not_held_beyond_it_either(tmp_path: Path, mem_queue_size: int) -> None:
+    rig = with_memory(tmp_path, mem_queue_size)
+    consumer = rig.consumer(rdy=20)
+    rig.publish(*numbered(20))
+    messages = consumer.take_new()
+    consumer.ready(0)
+    for message in messages:
+        consumer.requeue(message)
+    assert rig.stats().depth == 20
+    assert in_memory(rig) <= mem_queue_size
+    consumer.ready(20)
+    assert sorted(message.body for message in drain(consumer)) == numbered(20)
+
+
+# Damage.
+
+
+def test_a_damaged_batch_is_passed_over_and_counted_no_more(rig: JournalRig) -> None:
+    rig.channel()
+    ends = [rig.last_segment().stat().st_size]
+    for first in range(0, 9, 3):
+        rig.publish(*numbered(3, first=first))
+        ends.append(rig.last_segment().stat().st_size)
+    rig.restart()
+    flip(rig.last_segment(), ends[2] - 10)
+    assert rig.stats().depth == 9
+    consumer = rig.consumer(rdy=100)
+    assert consumer.new_bodies() == [*numbered(3), *numbered(3, first=6)]
+    assert rig.stats().depth == 0
+    consumer.finish(*consumer.received)
+    assert rig.journaled_channel().low_water == 9
+
+
+def test_a_message_that_was_to_be_tried_again_and_is_damaged_is_given_up(tmp_path: Path) -> None:
+    rig = with_memory(tmp_path, 0)
+    consumer = rig.consumer(rdy=1)
+    rig.publish(b"damaged")
+    consumer.requeue(consumer.take_one(), delay_ms=1000)
+    flip(rig.last_segment(), rig.last_segment().stat().st_size - 3)
+    rig.publish(b"good")
+    assert consumer.new_bodies() == [b"good"]
+    rig.advance(ms=1000)
+    consumer.finish(*consumer.received)
+    assert (rig.stats().depth, rig.stats().deferred_count) == (0, 0)
+    assert rig.journaled_channel().low_water == 2
+
+
+class Unreadable:
+    """Makes the journal unreadable for a while, as a disk does that takes too long to answer."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patches = monkeypatch
+
+    def begin(self) -> None:
+        def pread(_fd: int, _length: int, _position: int) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        self._patches.setattr(os, "pread", pread)
+
+    def end(self) -> None:
+        self._patches.undo()
+
+
+@pytest.fixture
+def unreadable(monkeypatch: pytest.MonkeyPatch) -> Unreadable:
+    return Unreadable(monkeypatch)
+
+
+def test_a_journal_that_cannot_be_read_now_is_read_later(tmp_path: Path, unreadable: Unreadable) -> None:
+    rig = with_memory(tmp_path, 0)
+    consumer = rig.consumer(rdy=10)
+    unreadable.begin()
+    rig.publish(*numbered(3))
+    assert (consumer.take_new(), rig.stats().depth) == ([], 3)
+    assert rig.channel().peek(10) == []
+    unreadable.end()
+    rig.advance(ms=1000)
+    assert consumer.new_bodies() == numbered(3)
+
+
+def test_a_message_that_cannot_be_read_again_now_is_not_lost(tmp_path: Path, unreadable: Unreadable) -> None:
+    rig = with_memory(tmp_path, 0)
+    consumer = rig.consumer(rdy=1)
+    rig.publish(b"a")
+    message = consumer.take_one()
+    unreadable.begin()
+    consumer.requeue(message)
+    assert (consumer.take_new(), rig.stats().depth) == ([], 1)
+    unreadable.end()
+    rig.advance(ms=1000)
+    assert consumer.take_one().attempts == 2
+
+
+# Looking.
+
+
+@any_memory
+def test_peeking_shows_what_comes_next_and_takes_nothing(tmp_path: Path, mem_queue_size: int) -> None:
+    rig = with_memory(tmp_path, mem_queue_size)
+    consumer = rig.consumer(rdy=2)
+    rig.publish(*numbered(6))
+    first, _ = consumer.take_new()
+    consumer.ready(0)
+    consumer.requeue(first)
+    seen = rig.channel().peek(10)
+    assert sorted(message.body for message in seen) == [numbered(1)[0], *numbered(4, first=2)]
+    assert {message.body: message.attempts for message in seen}[first.body] == 1
+    assert len(rig.channel().peek(2)) == 2
+    assert rig.stats().depth == 5

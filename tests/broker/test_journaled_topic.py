@@ -1,0 +1,352 @@
+"""A journaled topic: what waits in it, what its channels get, and what is left of both after a stop or a crash."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emberq.broker.error import ExitingError, GateClosedError, StoreError
+from emberq.broker.journal_store import SyncMode
+from tests.broker.journal_rig import JournalRig
+from tests.broker.rig import Consumer, numbered
+
+Ending = Callable[[JournalRig], None]
+over_any_ending = pytest.mark.parametrize("end", [JournalRig.restart, JournalRig.crash], ids=["restart", "crash"])
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> JournalRig:
+    return JournalRig(tmp_path)
+
+
+def drained(rig: JournalRig, channel: str = "c") -> list[bytes]:
+    """What a channel has to give, in order; it is finished."""
+    consumer = Consumer(rig.channel(channel), rdy=1000)
+    messages = consumer.take_new()
+    consumer.finish(*messages)
+    consumer.leave()
+    return [message.body for message in messages]
+
+
+def fails(*_args: object, **_kwargs: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+# Which channel gets what.
+
+
+@over_any_ending
+def test_the_first_channel_gets_what_was_published_before_it(rig: JournalRig, end: Ending) -> None:
+    rig.publish(b"a", b"b")
+    end(rig)
+    rig.publish(b"c")
+    assert rig.topic_stats().depth == 3
+    assert drained(rig, "first") == [b"a", b"b", b"c"]
+    assert drained(rig, "second") == []
+    assert rig.topic_stats().depth == 0
+
+
+@over_any_ending
+def test_a_channel_that_is_made_later_gets_what_comes_after_it(rig: JournalRig, end: Ending) -> None:
+    rig.channel("first")
+    rig.publish(b"a")
+    rig.channel("second")
+    rig.publish(b"b")
+    end(rig)
+    rig.channel("third")
+    rig.publish(b"c")
+    assert drained(rig, "first") == [b"a", b"b", b"c"]
+    assert drained(rig, "second") == [b"b", b"c"]
+    assert drained(rig, "third") == [b"c"]
+
+
+@over_any_ending
+def test_what_is_published_to_a_paused_topic_waits_for_the_end_of_the_pause(rig: JournalRig, end: Ending) -> None:
+    rig.channel()
+    rig.publish(b"before")
+    rig.topic().pause()
+    rig.publish(b"meanwhile")
+    end(rig)
+    assert (rig.topic_stats().depth, rig.stats().depth) == (1, 1)
+    rig.publish(b"after the end")
+    rig.channel("new")
+    rig.topic().unpause()
+    assert drained(rig) == [b"before", b"meanwhile", b"after the end"]
+    assert drained(rig, "new") == [b"meanwhile", b"after the end"]
+
+
+@over_any_ending
+def test_a_pause_that_is_over_leaves_no_trace(rig: JournalRig, end: Ending) -> None:
+    rig.channel()
+    rig.topic().pause()
+    rig.publish(b"meanwhile")
+    rig.topic().unpause()
+    rig.publish(b"after")
+    rig.broker.metadata("test")
+    end(rig)
+    rig.channel("new")
+    assert rig.topic_stats().depth == 0
+    assert drained(rig) == [b"meanwhile", b"after"]
+    assert drained(rig, "new") == []
+
+
+@over_any_ending
+def test_what_was_emptied_does_not_come_back(rig: JournalRig, end: Ending) -> None:
+    rig.channel()
+    rig.topic().pause()
+    rig.publish(b"dropped")
+    rig.topic().empty()
+    rig.publish(b"kept")
+    end(rig)
+    assert rig.topic_stats().depth == 1
+    rig.topic().unpause()
+    assert drained(rig) == [b"kept"]
+
+
+@over_any_ending
+def test_a_topic_without_channels_can_be_emptied(rig: JournalRig, end: Ending) -> None:
+    rig.publish(b"dropped")
+    rig.topic().empty()
+    end(rig)
+    assert rig.topic_stats().depth == 0
+    rig.publish(b"kept")
+    end(rig)
+    assert drained(rig) == [b"kept"]
+
+
+@over_any_ending
+def test_after_the_last_channel_messages_wait_for_the_next(rig: JournalRig, end: Ending) -> None:
+    rig.channel()
+    rig.publish(b"dropped")
+    rig.topic().delete_channel("c")
+    rig.publish(b"kept")
+    end(rig)
+    assert rig.topic().channels == {}
+    assert drained(rig, "next") == [b"kept"]
+
+
+@over_any_ending
+def test_what_only_ephemeral_channels_had_is_gone_with_them(rig: JournalRig, end: Ending) -> None:
+    rig.channel("e#ephemeral")
+    rig.publish(*numbered(5))
+    end(rig)
+    assert rig.topic_stats().depth == 0
+    assert drained(rig, "next") == []
+
+
+@over_any_ending
+def test_a_restart_counts_nothing_as_published(rig: JournalRig, end: Ending) -> None:
+    rig.channel()
+    rig.publish(*numbered(5))
+    end(rig)
+    assert (rig.topic_stats().message_count, rig.stats().message_count, rig.stats().depth) == (0, 0, 5)
+
+
+def test_held_messages_are_for_all_channels_that_become_known(rig: JournalRig) -> None:
+    rig.topic().hold()
+    rig.channel("one")
+    rig.publish(b"a")
+    rig.channel("two")
+    rig.topic().release()
+    assert (drained(rig, "one"), drained(rig, "two")) == ([b"a"], [b"a"])
+
+
+def test_channels_that_metadata_does_not_know_are_found_by_their_cursors(rig: JournalRig) -> None:
+    """A crash may come between the making of a channel and the next write of nsqd.dat."""
+    rig.channel()
+    rig.publish(b"a")
+    rig._start()
+    rig.broker.load(type(rig.broker.metadata("test"))(topics=(), version="test"))
+    assert rig.broker.names() == (("t", ("c",)),)
+    assert drained(rig) == [b"a"]
+
+
+# Ephemeral channels of a journaled topic.
+
+
+def test_an_ephemeral_channel_gets_what_waited(rig: JournalRig) -> None:
+    rig.publish(*numbered(5))
+    assert drained(rig, "e#ephemeral") == numbered(5)
+
+
+def test_an_ephemeral_channel_is_not_given_more_than_it_keeps(tmp_path: Path) -> None:
+    rig = JournalRig(tmp_path, mem_queue_size=3)
+    rig.publish(*numbered(10))
+    assert drained(rig, "e#ephemeral") == numbered(3)
+
+
+def test_deferred_messages_that_waited_are_due_when_they_were_to_be(rig: JournalRig) -> None:
+    rig.publish_deferred(b"later", delay_ms=1000)
+    rig.publish(b"now")
+    rig.advance(ms=400)
+    consumer = Consumer(rig.channel("e#ephemeral"), rdy=10)
+    assert consumer.new_bodies() == [b"now"]
+    rig.advance(ms=599)
+    assert consumer.new_bodies() == []
+    rig.advance(ms=1)
+    assert consumer.new_bodies() == [b"later"]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 100])
+def test_a_message_that_an_ephemeral_channel_requeues_keeps_its_body(rig: JournalRig, delay_ms: int) -> None:
+    consumer = Consumer(rig.channel("e#ephemeral"), rdy=10)
+    rig.publish(b"one", b"two")
+    first, second = consumer.take_new()
+    consumer.requeue(first, delay_ms=delay_ms)
+    rig.advance(ms=delay_ms)
+    again = consumer.take_one()
+    assert (again.body, again.id, again.attempts) == (b"one", first.id, 2)
+    assert consumer.finish(again, second) == []
+
+
+# Storing.
+
+
+def test_nobody_is_told_before_the_disk_has_it(rig: JournalRig) -> None:
+    consumer = rig.consumer(rdy=10)
+    rig.slow_disk.is_slow = True
+    outcome = rig.send(b"a")
+    assert not outcome.is_known
+    assert (rig.topic_stats().message_count, consumer.new_bodies()) == (0, [])
+    rig.slow_disk.work_off()
+    assert outcome.is_stored
+    assert (rig.topic_stats().message_count, consumer.new_bodies()) == (1, [b"a"])
+
+
+def test_publishes_during_a_sync_share_the_next(rig: JournalRig) -> None:
+    rig.channel()
+    rig.slow_disk.is_slow = True
+    outcomes = [rig.send(body) for body in numbered(5)]
+    rig.slow_disk.work_off(1)
+    assert [outcome.is_stored for outcome in outcomes] == [True, False, False, False, False]
+    rig.slow_disk.work_off(1)
+    assert all(outcome.is_stored for outcome in outcomes)
+
+
+def test_a_channel_that_is_made_during_a_sync_gets_what_is_being_synced(rig: JournalRig) -> None:
+    rig.channel("old")
+    rig.slow_disk.is_slow = True
+    rig.send(b"a")
+    rig.channel("new")
+    rig.slow_disk.work_off()
+    assert (drained(rig, "old"), drained(rig, "new")) == ([b"a"], [b"a"])
+
+
+def test_a_topic_that_is_paused_during_a_sync_keeps_what_is_being_synced(rig: JournalRig) -> None:
+    rig.channel()
+    rig.slow_disk.is_slow = True
+    outcome = rig.send(b"a")
+    rig.topic().pause()
+    rig.slow_disk.work_off()
+    assert outcome.is_stored
+    rig.crash()
+    assert (rig.topic_stats().depth, rig.stats().depth) == (1, 0)
+    rig.topic().unpause()
+    assert drained(rig) == [b"a"]
+
+
+@pytest.mark.parametrize("sync", [SyncMode.INTERVAL, SyncMode.NEVER])
+def test_without_waiting_for_the_disk_a_publish_is_stored_at_once(tmp_path: Path, sync: SyncMode) -> None:
+    rig = JournalRig(tmp_path, sync=sync)
+    consumer = rig.consumer(rdy=10)
+    rig.slow_disk.is_slow = True
+    assert rig.send(b"a").is_stored
+    assert consumer.new_bodies() == [b"a"]
+    rig.crash()
+    assert drained(rig) == [b"a"]
+
+
+def test_at_intervals_the_disk_gets_it(tmp_path: Path) -> None:
+    rig = JournalRig(tmp_path, sync=SyncMode.INTERVAL)
+    rig.channel()
+    rig.publish(b"a")
+    journal = rig.journaled_topic().journal
+    assert journal.synced_offset == 0
+    rig.advance(ms=rig.settings.sync_interval_ns / 1_000_000 - 1)
+    assert journal.synced_offset == 0
+    rig.advance(ms=1)
+    assert journal.synced_offset == 1
+
+
+def test_a_topic_that_cannot_note_where_its_channels_stop_takes_nothing(
+    rig: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the mark a crash would make the next run believe that nothing waits."""
+    rig.topic()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fails)
+        with pytest.raises(StoreError, match=r"topic\.mark: no space left on device"):
+            rig.publish(b"refused")
+    rig.publish(b"kept")
+    rig.crash()
+    assert drained(rig) == [b"kept"]
+
+
+def test_a_full_disk_refuses_a_publish_and_is_forgiven(rig: JournalRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer = rig.consumer(rdy=10)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", fails)
+        with pytest.raises(StoreError, match="no space left on device"):
+            rig.publish(b"refused")
+    assert "no space left on device" in str(rig.broker.health)
+    rig.publish(b"taken")
+    assert rig.broker.health is None
+    assert consumer.new_bodies() == [b"taken"]
+
+
+def test_a_closed_gate_refuses_publishes(rig: JournalRig) -> None:
+    rig.broker.gate.reason = "the disk is nearly full"
+    with pytest.raises(GateClosedError):
+        rig.publish(b"a")
+    with pytest.raises(GateClosedError):
+        rig.publish_deferred(b"a", delay_ms=1)
+
+
+def test_a_topic_that_is_closed_takes_nothing(rig: JournalRig) -> None:
+    topic = rig.topic()
+    rig.broker.close()
+    with pytest.raises(ExitingError):
+        topic.publish(b"\0\0\0\1a", (5,))
+
+
+# Deleting.
+
+
+def test_a_deleted_topic_leaves_nothing(rig: JournalRig) -> None:
+    rig.channel()
+    rig.publish(*numbered(5))
+    rig.broker.delete_topic("t")
+    assert list(rig.folder.iterdir()) == []
+    rig.publish(b"new")
+    assert drained(rig) == [b"new"]
+
+
+def test_a_topic_can_be_deleted_during_a_sync_and_a_save(rig: JournalRig) -> None:
+    consumer = rig.consumer(rdy=10)
+    rig.publish(b"a")
+    consumer.finish(consumer.take_one())
+    rig.slow_disk.is_slow = True
+    outcomes = [rig.send(b"b"), rig.send(b"c")]
+    rig.advance(ms=1000)
+    rig.broker.delete_topic("t")
+    rig.slow_disk.work_off()
+    assert all(outcome.is_known for outcome in outcomes)
+    assert list(rig.folder.iterdir()) == []
+    assert rig.broker.health is None
+
+
+def test_a_channel_that_is_deleted_during_a_save_does_not_come_back(rig: JournalRig) -> None:
+    consumer = rig.consumer(rdy=10)
+    rig.publish(b"a")
+    consumer.finish(consumer.take_one())
+    rig.slow_disk.is_slow = True
+    rig.advance(ms=1000)
+    assert rig.slow_disk.waiting_count == 1
+    rig.topic().delete_channel("c")
+    rig.slow_disk.work_off()
+    rig.crash()
+    assert rig.topic().channels == {}

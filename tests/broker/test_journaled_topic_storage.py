@@ -1,0 +1,123 @@
+"""What a journaled topic does about files that a power failure cut, and about files that are old."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from emberq.base.clock import NS_PER_SECOND
+from emberq.broker.journal_store import SyncMode
+from tests.broker.journal_rig import JournalRig
+from tests.broker.rig import Consumer, numbered
+
+
+def drained(rig: JournalRig, channel: str = "c") -> list[bytes]:
+    """What a channel has to give, in order; it is finished."""
+    consumer = Consumer(rig.channel(channel), rdy=1000)
+    messages = consumer.take_new()
+    consumer.finish(*messages)
+    consumer.leave()
+    return [message.body for message in messages]
+
+
+# Power failures.
+
+
+def cut(rig: JournalRig, *, to_bytes: int) -> None:
+    os.truncate(rig.last_segment(), to_bytes)
+
+
+def test_offsets_that_were_seen_before_a_power_failure_are_not_given_again(tmp_path: Path) -> None:
+    rig = JournalRig(tmp_path, sync=SyncMode.INTERVAL)
+    ahead, behind = Consumer(rig.channel("ahead"), rdy=100), Consumer(rig.channel("behind"), rdy=100)
+    rig.publish(*numbered(3))
+    size_bytes = rig.last_segment().stat().st_size
+    rig.publish(*numbered(4, first=3))
+    ahead.finish(*ahead.take_new())
+    behind.finish(*behind.take_new()[:1])
+    rig.advance(ms=1000)
+    rig.crash(before_start=lambda: cut(rig, to_bytes=size_bytes))
+    assert (rig.stats("ahead").depth, rig.stats("behind").depth) == (0, 2)
+    rig.publish(b"new")
+    consumer = Consumer(rig.channel("ahead"), rdy=10)
+    new = consumer.take_one()
+    assert (new.body, int(new.id, 16)) == (b"new", 7)
+    assert drained(rig, "behind") == [*numbered(2, first=1), b"new"]
+    rig.crash()
+    assert drained(rig, "behind") == [*numbered(2, first=1), b"new"], "nothing of it was saved"
+
+
+def test_a_mark_behind_the_end_that_a_power_failure_left_hides_nothing(tmp_path: Path) -> None:
+    rig = JournalRig(tmp_path, sync=SyncMode.INTERVAL)
+    rig.channel("e#ephemeral")
+    rig.publish(b"a")
+    size_bytes = rig.last_segment().stat().st_size
+    rig.publish(b"lost", b"lost")
+    rig.topic().pause()
+    rig.publish(b"lost")
+    rig.crash(before_start=lambda: cut(rig, to_bytes=size_bytes))
+    rig.publish(b"kept")
+    rig.crash()
+    rig.topic().unpause()
+    assert drained(rig) == [b"kept"]
+
+
+# Retention.
+
+
+@pytest.fixture
+def short_memory(tmp_path: Path) -> JournalRig:
+    """Keeps what channels are past for a minute, in small segments."""
+    return JournalRig(tmp_path, segment_bytes=400, retention_ns=60 * NS_PER_SECOND)
+
+
+def publish_slowly(rig: JournalRig, count: int) -> None:
+    for body in numbered(count):
+        rig.publish(body * 10)
+        rig.advance(ms=1000)
+
+
+def test_what_all_channels_have_passed_goes_when_it_is_old(short_memory: JournalRig) -> None:
+    rig = short_memory
+    rig.channel()
+    publish_slowly(rig, 30)
+    assert rig.journaled_topic().journal.first_offset == 0
+    drained(rig)
+    rig.advance(ms=70_000)
+    assert rig.journaled_topic().journal.first_offset == 30
+
+
+def test_a_channel_that_lags_keeps_what_it_has_still_to_deliver(short_memory: JournalRig) -> None:
+    rig = short_memory
+    rig.channel("fast")
+    rig.channel("slow")
+    publish_slowly(rig, 30)
+    drained(rig, "fast")
+    for _ in range(10):
+        rig.advance(ms=60_000)
+    assert drained(rig, "slow") == [body * 10 for body in numbered(30)]
+    rig.advance(ms=10_000)
+    assert rig.journaled_topic().journal.first_offset == 30
+
+
+def test_what_waits_in_the_topic_is_kept(short_memory: JournalRig) -> None:
+    rig = short_memory
+    publish_slowly(rig, 30)
+    for _ in range(10):
+        rig.advance(ms=60_000)
+    assert len(drained(rig)) == 30
+
+
+def test_one_unfinished_message_keeps_its_segment_alone(short_memory: JournalRig) -> None:
+    rig = short_memory
+    consumer = rig.consumer(rdy=100, msg_timeout_ms=600_000)
+    publish_slowly(rig, 30)
+    messages = consumer.take_new()
+    consumer.finish(*messages[:20], *messages[21:])
+    rig.advance(ms=120_000)
+    journal = rig.journaled_topic().journal
+    assert 0 < journal.first_offset <= 20
+    rig.crash()
+    assert drained(rig) == [messages[20].body]

@@ -1,0 +1,30 @@
+"""Everything that docs/ADMIN.md has its readers type works as it says, against a real cluster."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from emberq.embedded import EmbeddedThread
+from tests.admin.rig import of_cluster
+from tests.docs.shell import read_shell_blocks, run_shell_block
+
+GUIDE = Path(__file__).parents[2] / "docs" / "ADMIN.md"
+
+
+def test_the_admin_guide_does_what_it_says(tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed (Debian: apt-get install curl)")
+    with EmbeddedThread() as nsq, of_cluster(nsq) as admin:
+        host, port = admin.address
+        replacements = {
+            "127.0.0.1:4171": f"{host}:{port}",
+            "127.0.0.1:4161": nsq.lookupd_http_addresses[0],
+            "127.0.0.1:4151": nsq.nsqd_http_addresses[0],
+        }
+        blocks = read_shell_blocks(GUIDE.read_text(encoding="utf-8"), replacements=replacements)
+        assert len(blocks) == 3
+        for block in blocks:
+            run_shell_block(block, tmp_path)

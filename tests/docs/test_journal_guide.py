@@ -1,0 +1,49 @@
+"""Everything that docs/JOURNAL.md has its readers type works as it says, against a real nsqd."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from emberq.embedded import EmbeddedThread
+from tests.docs.guide import read_blocks, run_script
+from tests.docs.shell import is_as_promised, read_shell_blocks, run_shell_block
+
+GUIDE = Path(__file__).parents[2] / "docs" / "JOURNAL.md"
+
+
+def test_the_journal_guide_does_what_it_says(tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed (Debian: apt-get install curl)")
+    data_path = tmp_path / "data"
+    with EmbeddedThread(data_path=data_path, journal=True) as nsq:
+        replacements = {
+            "127.0.0.1:4151": nsq.nsqd_http_addresses[0],
+            "/var/lib/nsqd": str(data_path / "nsqd-0"),
+        }
+        text = GUIDE.read_text(encoding="utf-8")
+        shell_blocks = read_shell_blocks(text, replacements=replacements)
+        assert len(shell_blocks) >= 8
+        for block in shell_blocks:
+            run_shell_block(block, tmp_path)
+        (script,) = read_blocks(GUIDE, replacements=replacements)
+        assert script.kind == "script"
+        run_script(script, tmp_path)
+
+
+def test_a_promise_may_leave_out_what_cannot_be_known() -> None:
+    assert is_as_promised('{"a":12,"b":"x.y"}', '{"a":…,"b":"x.y"}')
+    assert not is_as_promised('{"a":12,"b":"xzy"}', '{"a":…,"b":"x.y"}')
+    assert not is_as_promised("OK", "OKAY")
+
+
+def test_a_block_that_breaks_its_promise_is_noticed(tmp_path: Path) -> None:
+    good, silent, wrong = read_shell_blocks(
+        "```sh\necho 1\n#> 1\n```\n```sh\necho 1\n```\n```sh\nfalse\n```\n", replacements={}
+    )
+    run_shell_block(good, tmp_path)
+    for block in (silent, wrong):
+        with pytest.raises(AssertionError):
+            run_shell_block(block, tmp_path)
