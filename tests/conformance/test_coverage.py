@@ -26,7 +26,7 @@ ROWS_DUE = {
     *range(153, 166),  # J: AUTH
     *range(166, 205),  # K: HTTP
     *range(205, 230),  # L: nsqlookupd
-    252,  # M: addresses of producers
+    *range(230, 253),  # M: nsqadmin
     255,  # N: nsq_to_http's headers
     *range(259, 264),  # N: the tools
     *range(264, 273),  # N: the client

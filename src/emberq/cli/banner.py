@@ -14,7 +14,7 @@ class Addresses:
     http: str
 
 
-def banner(*, lookupd: Addresses, nsqds: Sequence[Addresses], data_path: str) -> str:
+def banner(*, lookupd: Addresses, nsqds: Sequence[Addresses], admin: str, data_path: str) -> str:
     """What there is, and what to try."""
     rows = [("nsqlookupd", lookupd), *(("nsqd", nsqd) for nsqd in nsqds)]
     lines = [f"  {name:<11} tcp {where.tcp:<16} http://{where.http}" for name, where in rows]
@@ -24,6 +24,7 @@ def banner(*, lookupd: Addresses, nsqds: Sequence[Addresses], data_path: str) ->
             f"emberq is up. Ctrl-C stops it; messages are kept in {data_path}.",
             "",
             *lines,
+            f"  {'nsqadmin':<11} {'':<20} http://{admin}",
             "",
             "Try, in another terminal:",
             f"  curl -d 'hello' 'http://{nsqd}/pub?topic=greetings'",

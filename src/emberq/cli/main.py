@@ -34,6 +34,7 @@ SUBCOMMANDS = (
     Subcommand("up", "emberq.cli.up", "a whole NSQ on this machine: nsqlookupd and nsqd, in one command"),
     Subcommand("nsqd", "emberq.cli.nsqd", "the daemon that receives, queues and delivers messages"),
     Subcommand("nsqlookupd", "emberq.cli.nsqlookupd", "the daemon that knows which nsqd has which topic"),
+    Subcommand("nsqadmin", "emberq.cli.nsqadmin", "the pages that show the cluster, and act on it"),
     Subcommand("pub", "emberq.cli.pub", "publish messages: words, lines or a file"),
     Subcommand("tail", "emberq.cli.tail", "show the messages of a topic as they come"),
     Subcommand("top", "emberq.cli.top", "a live table of topics, channels, rates and clients"),

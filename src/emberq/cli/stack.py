@@ -1,4 +1,4 @@
-"""What `emberq up` runs: one nsqlookupd and some nsqds, started and stopped together.
+"""What `emberq up` runs: one nsqlookupd, some nsqds and nsqadmin, started and stopped together.
 
 One nsqd runs in the same process. Several run as processes of their own, so that each has a core; they are started by
 the ordinary `nsqd` command, and what they log at or above the level asked for is passed on. They do not see the
@@ -19,6 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from emberq.admin.daemon import Nsqadmin
+from emberq.admin.daemon import StartError as AdminStartError
+from emberq.admin.options import Options as AdminOptions
 from emberq.base.log import LogLevel
 from emberq.cli.banner import Addresses
 from emberq.cli.up_options import Options
@@ -78,7 +81,10 @@ class Stack:
         """Set when one of the daemons cannot go on."""
         self.lookupd = Addresses("", "")
         self.nsqds: list[Addresses] = []
+        self.admin = ""
+        """Where nsqadmin is to be found."""
         self._lookupd: Nsqlookupd | None = None
+        self._admin: Nsqadmin | None = None
         self._nsqd: Nsqd | None = None
         self._children: list[_Child] = []
         self._watchers: set[asyncio.Task[None]] = set()
@@ -89,7 +95,7 @@ class Stack:
         try:
             await self._start_all()
             self._on_start(self)
-        except (LookupdStartError, NsqdStartError, StackError, OSError) as failure:
+        except (LookupdStartError, NsqdStartError, AdminStartError, StackError, OSError) as failure:
             await self.stop()
             raise StackError(f"{failure}{_advice(failure)}") from failure
         except BaseException:
@@ -100,13 +106,16 @@ class Stack:
         await self._start_lookupd()
         if self._options.nsqd == 1:
             await self._start_nsqd_here()
-            return
-        for number in range(self._options.nsqd):
-            await self._start_nsqd_process(number)
+        else:
+            for number in range(self._options.nsqd):
+                await self._start_nsqd_process(number)
+        await self._start_admin()
 
     async def stop(self) -> None:
-        """Stop the nsqds, then nsqlookupd."""
+        """Stop nsqadmin, the nsqds, then nsqlookupd."""
         self._stopping = True
+        if self._admin is not None:
+            await self._admin.stop()
         for child in self._children:
             if child.process.returncode is None:
                 child.process.send_signal(signal.SIGTERM)
@@ -136,6 +145,18 @@ class Stack:
         await lookupd.start()
         self._lookupd = lookupd
         self.lookupd = Addresses(_text(lookupd.tcp_address), _text(lookupd.http_address))
+
+    async def _start_admin(self) -> None:
+        options = self._options
+        admin = Nsqadmin(
+            AdminOptions(
+                http_address=options.address(options.admin_http_port),
+                lookupd_http_address=(self.lookupd.http,),
+            )
+        )
+        await admin.start()
+        self._admin = admin
+        self.admin = _text(admin.http_address)
 
     async def _start_nsqd_here(self) -> None:
         tcp_port, http_port = self._options.nsqd_ports(0)

@@ -31,7 +31,10 @@ def run(options: Options) -> int:
     from emberq.cli.stack import Stack, StackError
 
     def announce(stack: Stack) -> None:
-        print(banner(lookupd=stack.lookupd, nsqds=stack.nsqds, data_path=options.data_path), flush=True)
+        print(
+            banner(lookupd=stack.lookupd, nsqds=stack.nsqds, admin=stack.admin, data_path=options.data_path),
+            flush=True,
+        )
 
     process.prepare()
     try:

@@ -50,6 +50,10 @@ class Options:
         4161, "HTTP port of nsqlookupd; 0 means a free one", at_least=0, at_most=MAX_PORT
     )
 
+    admin_http_port: int = _STACK.integer(
+        4171, "HTTP port of nsqadmin; 0 means a free one", at_least=0, at_most=MAX_PORT
+    )
+
     @property
     def log_format(self) -> LogFormat:
         """What is shown on a terminal is for people."""

@@ -1,0 +1,248 @@
+"""Who asks, and whether they may.
+
+Three ways to run, by what is configured:
+
+    neither --user-file nor --trusted-proxy-cidr    as the reference: everybody may look. If --admin-user names
+                                                    somebody, only they may act, by the header that anybody can set
+    --trusted-proxy-cidr                            everybody comes through a proxy, whose header is believed; from
+                                                    elsewhere nothing is answered
+    --user-file                                     everybody logs in: on the page (a session in a cookie), with each
+                                                    request (HTTP Basic, for programs) or through a trusted proxy; the
+                                                    file says who may do what
+
+Whatever changes something is refused with 403 FORBIDDEN when a page of another site made the browser ask (`origin`),
+when it comes with a session but without its token, or when the role does not reach that far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from emberq.admin.access.network import is_within, parse_network
+from emberq.admin.access.origin import is_from_elsewhere
+from emberq.admin.access.role import Permission, Role
+from emberq.admin.access.session import Session, Sessions
+from emberq.admin.access.throttle import Throttle
+from emberq.admin.access.users import Passwords, User, UserFileError, read_users
+from emberq.admin.options import Options
+from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.http.message import HttpError, Request
+
+COOKIE = "nsqadmin-session"
+CSRF_HEADER = "x-csrf-token"
+MAX_VERIFIED = 1000
+"""Programs whose password is remembered as right; of more, the oldest is checked anew."""
+VERIFIED_NS = 300 * NS_PER_SECOND
+"""How long: a check takes as long as dozens of requests."""
+CHECKS_AT_ONCE = 2
+"""Each takes a core and 32 MiB."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Somebody who is let in."""
+
+    name: str
+    """Empty for somebody unknown."""
+    role: Role
+    session: Session | None = None
+    is_known: bool = True
+    """Whether the name was proved, or merely claimed."""
+
+
+class Gate:
+    """Owned by the daemon. Owns the sessions."""
+
+    def __init__(self, options: Options, *, clock: Clock) -> None:
+        """UserFileError if the file of users cannot be used."""
+        self._options = options
+        self._clock = clock
+        self._users: Mapping[str, User] = read_users(options.user_file) if options.user_file else {}
+        self._passwords = Passwords() if options.user_file else None
+        self._proxies = tuple(map(parse_network, options.trusted_proxy_cidr))
+        self._sessions = Sessions(clock=clock, lifetime_ns=options.session_lifetime_ns)
+        self._throttle = Throttle(clock)
+        self._checking = asyncio.Semaphore(CHECKS_AT_ONCE)
+        self._verified: dict[bytes, tuple[str, int]] = {}
+        """By a digest of name and password: the name, and until when they are believed."""
+        self._digest_key = secrets.token_bytes(32)
+
+    @property
+    def has_passwords(self) -> bool:
+        """Whether one can log in with a name and a password."""
+        return self._passwords is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may look."""
+        return not self.has_passwords and not self._proxies
+
+    def reload(self) -> None:
+        """Read the file of users again. Who is not in it any more, or has a new password, is logged out."""
+        if not self._options.user_file:
+            return
+        try:
+            users = read_users(self._options.user_file)
+        except UserFileError as failure:
+            _log.error("the users stay as they are: %s", failure)
+            return
+        for name, user in self._users.items():
+            now = users.get(name)
+            if now is None or now.password != user.password:
+                self._sessions.close_all_of(name)
+        self._users = users
+        self._verified.clear()
+        _log.info("read %d users", len(users))
+
+    # Who asks.
+
+    def visitor(self, request: Request) -> Visitor | None:
+        """Who asks; None if that is not known, or not yet (see `verify`)."""
+        if self.is_open:
+            return self._passer_by(request)
+        return self._vouched_for(request) or self._logged_in(request) or self._verified_before(request)
+
+    def _passer_by(self, request: Request) -> Visitor:
+        """As in the reference: the header is believed, whoever sent it."""
+        name = request.header(self._options.acl_http_header) or ""
+        is_admin = not self._options.admin_user or name in self._options.admin_user
+        claimed = name or basic_user(request)
+        return Visitor(claimed, Role.ADMIN if is_admin else Role.VIEWER, is_known=False)
+
+    def _vouched_for(self, request: Request) -> Visitor | None:
+        name = request.header(self._options.acl_http_header) or ""
+        if not name or not is_within(request.remote_address, self._proxies):
+            return None
+        if self.has_passwords:
+            user = self._users.get(name)
+            return Visitor(name, user.role) if user is not None else None
+        is_admin = not self._options.admin_user or name in self._options.admin_user
+        return Visitor(name, Role.ADMIN if is_admin else Role.VIEWER)
+
+    def _logged_in(self, request: Request) -> Visitor | None:
+        token = cookie(request, COOKIE)
+        session = self._sessions.find(token) if token else None
+        user = self._users.get(session.user) if session is not None else None
+        return Visitor(user.name, user.role, session) if user is not None else None
+
+    def _verified_before(self, request: Request) -> Visitor | None:
+        credentials = _basic(request) if self.has_passwords else None
+        if credentials is None:
+            return None
+        name, until_ns = self._verified.get(self._digest(*credentials), ("", 0))
+        user = self._users.get(name) if self._clock.monotonic_ns() < until_ns else None
+        return Visitor(user.name, user.role) if user is not None else None
+
+    async def verify(self, request: Request) -> Visitor | None:
+        """Who asks, after a check of the password that the request shows, if it does."""
+        credentials = _basic(request) if self.has_passwords else None
+        if credentials is None:
+            return None
+        user = await self._checked(*credentials, request)
+        while len(self._verified) >= MAX_VERIFIED:
+            del self._verified[next(iter(self._verified))]
+        self._verified[self._digest(*credentials)] = user.name, self._clock.monotonic_ns() + VERIFIED_NS
+        return Visitor(user.name, user.role)
+
+    def shows_password(self, request: Request) -> bool:
+        """Whether `verify` may find out who asks."""
+        return self.has_passwords and _basic(request) is not None
+
+    def _digest(self, name: str, password: str) -> bytes:
+        """Kept in place of a password."""
+        return hmac.digest(self._digest_key, f"{name}\0{password}".encode("utf-8", "surrogatepass"), hashlib.sha256)
+
+    async def _checked(self, name: str, password: str, request: Request) -> User:
+        """The user with this name and password; HttpError."""
+        passwords = self._passwords
+        if passwords is None:
+            raise HttpError(404, "NOT_FOUND")
+        address = request.remote_address.rpartition(":")[0]
+        async with self._checking:  # what others failed with meanwhile counts
+            if not self._throttle.allows(address=address, name=name):
+                raise HttpError(429, "TOO_MANY_TRIES")
+            user = self._users.get(name)
+            is_right = await asyncio.to_thread(passwords.check, user, password)
+            if user is None or not is_right:
+                self._throttle.failed(address=address, name=name)
+                raise HttpError(401, "LOGIN_FAILED")
+            self._throttle.succeeded(address=address, name=name)
+            return user
+
+    async def log_in(self, name: str, password: str, request: Request) -> tuple[str, Visitor]:
+        """A new session's token; HttpError."""
+        user = await self._checked(name, password, request)
+        token, session = self._sessions.open(user.name)
+        return token, Visitor(user.name, user.role, session)
+
+    def log_out(self, request: Request) -> None:
+        """End the session that the request belongs to."""
+        token = cookie(request, COOKIE)
+        if token:
+            self._sessions.close(token)
+
+    # Whether they may.
+
+    def check_source(self, request: Request, visitor: Visitor | None) -> None:
+        """HttpError unless the visitor's own doing made the request, which is about to change something."""
+        if is_from_elsewhere(request):
+            raise HttpError(403, "FORBIDDEN")
+        session = visitor.session if visitor is not None else None
+        if session is not None and not session.knows(request.header(CSRF_HEADER) or ""):
+            raise HttpError(403, "FORBIDDEN")
+
+    def check(self, request: Request, visitor: Visitor, permission: Permission) -> None:
+        """HttpError unless the visitor may do this, by their own doing."""
+        self.check_source(request, visitor)
+        self.check_role(visitor, permission)
+
+    def check_role(self, visitor: Visitor, permission: Permission) -> None:
+        """HttpError unless the visitor may do this."""
+        if permission not in visitor.role.permissions:
+            raise HttpError(403, "FORBIDDEN")
+
+    def cookie_header(self, token: str, request: Request, *, path: str) -> tuple[str, str]:
+        """The header that makes the browser keep a session's token; an empty one makes it forget."""
+        age_s = self._sessions.lifetime_ns // NS_PER_SECOND if token else 0
+        secure = "; Secure" if is_secure(request) else ""
+        return "Set-Cookie", f"{COOKIE}={token}; Path={path}; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}"
+
+
+def is_secure(request: Request) -> bool:
+    """Whether the browser speaks TLS, with us or with a proxy."""
+    return request.is_tls or "https" in (request.header("x-scheme"), request.header("x-forwarded-proto"))
+
+
+def cookie(request: Request, name: str) -> str:
+    """The value of a cookie; empty if there is none."""
+    for pair in (request.header("cookie") or "").split(";"):
+        key, equals, value = pair.strip().partition("=")
+        if equals and key == name:
+            return value
+    return ""
+
+
+def basic_user(request: Request) -> str:
+    """The name in HTTP Basic credentials, whether it is right or not."""
+    credentials = _basic(request)
+    return credentials[0] if credentials is not None else ""
+
+
+def _basic(request: Request) -> tuple[str, str] | None:
+    scheme, _, encoded = (request.header("authorization") or "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        name, colon, password = base64.b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")
+    except ValueError:  # not base64, not even ASCII, or not UTF-8
+        return None
+    return (name, password) if colon else None

@@ -1,0 +1,97 @@
+"""Those who logged in.
+
+A session is a random token that the browser keeps in a cookie, and another that its scripts send along with whatever
+changes something: a page of another site can make the browser send the first, but cannot know the second.
+
+    Set-Cookie: nsqadmin=<token>; Path=/; HttpOnly; SameSite=Strict; Max-Age=…       (and Secure, over TLS)
+    X-CSRF-Token: <the other>
+
+Sessions live in memory: a restart logs everybody out. They end when nothing was asked for a while. Kept are digests
+of the tokens, so that a dump of memory or a timing does not give one away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass, field
+
+from emberq.base.clock import Clock
+
+TOKEN_BYTES = 32
+MAX_SESSIONS = 10_000
+"""Of more, the one that was not used for longest ends."""
+MAX_SESSIONS_OF_USER = 100
+"""So that one user, logging in again and again, cannot log out all others."""
+
+
+@dataclass(slots=True)
+class Session:
+    """Somebody's log-in."""
+
+    user: str
+    csrf_token: str = field(repr=False)
+    used_ns: int
+    """When something was last asked with it, by the monotonic clock."""
+
+    def knows(self, csrf_token: str) -> bool:
+        """Whether this is its other token."""
+        return hmac.compare_digest(self.csrf_token.encode(), csrf_token.encode("utf-8", "replace"))
+
+
+class Sessions:
+    """All that are open, the one that was used last at the end."""
+
+    def __init__(self, *, clock: Clock, lifetime_ns: int) -> None:
+        self._clock = clock
+        self.lifetime_ns = lifetime_ns
+        self._sessions: dict[bytes, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, user: str) -> tuple[str, Session]:
+        """A new session and the token that stands for it."""
+        self._drop_stale()
+        mine = [digest for digest, session in self._sessions.items() if session.user == user]
+        if len(mine) >= MAX_SESSIONS_OF_USER:
+            del self._sessions[mine[0]]
+        elif len(self._sessions) >= MAX_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        session = Session(user, secrets.token_urlsafe(TOKEN_BYTES), self._clock.monotonic_ns())
+        self._sessions[_digest(token)] = session
+        return token, session
+
+    def find(self, token: str) -> Session | None:
+        """The session that a token stands for, which lives on from now."""
+        digest = _digest(token)
+        session = self._sessions.pop(digest, None)
+        if session is None or self._is_stale(session):
+            return None
+        session.used_ns = self._clock.monotonic_ns()
+        self._sessions[digest] = session
+        return session
+
+    def close(self, token: str) -> None:
+        """End a session, if there is one."""
+        self._sessions.pop(_digest(token), None)
+
+    def close_all_of(self, user: str) -> None:
+        """End all sessions of somebody."""
+        for digest in [digest for digest, session in self._sessions.items() if session.user == user]:
+            del self._sessions[digest]
+
+    def _drop_stale(self) -> None:
+        for digest, session in list(self._sessions.items()):
+            if not self._is_stale(session):
+                return
+            del self._sessions[digest]
+
+    def _is_stale(self, session: Session) -> bool:
+        return self._clock.monotonic_ns() - session.used_ns > self.lifetime_ns
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()

@@ -1,0 +1,183 @@
+"""The nsqadmin daemon: what there is, and in which order it starts and stops. Nothing of it is kept on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import emberq
+from emberq.admin.access.gate import Gate
+from emberq.admin.access.role import Role
+from emberq.admin.access.users import UserFileError
+from emberq.admin.audit import Audit
+from emberq.admin.history import History
+from emberq.admin.live import Gatherer
+from emberq.admin.notification import Notifier
+from emberq.admin.options import Options, OptionsError
+from emberq.admin.record import Recorder
+from emberq.admin.site import Visit
+from emberq.admin.table import Parts, routes
+from emberq.admin.upstream import Cluster, UpstreamOptionsError, check_names
+from emberq.base.clock import NS_PER_MS, Clock, SystemClock
+from emberq.base.garbage import Sweeper
+from emberq.base.listener import Listener, ListenError
+from emberq.base.loop_timers import LoopTimers
+from emberq.base.timers import Timers
+from emberq.cluster.pipeline_feed import PipelineFeed
+from emberq.http.message import Request
+from emberq.http.router import Router
+from emberq.http.server import HttpServer
+
+
+class StartError(Exception):
+    """nsqadmin could not start; the text says why."""
+
+
+class Nsqadmin:
+    """One nsqadmin. `start` takes hold of everything, `stop` lets go of it in reverse order. The pages see a `Site`."""
+
+    def __init__(self, options: Options, *, clock: Clock | None = None) -> None:
+        """To be made in the event loop it will run in; StartError for options that cannot work."""
+        self.options = options = _validated(options)
+        self.clock = clock = clock or SystemClock()
+        self.failed = asyncio.Event()
+        """Set when the daemon cannot go on."""
+        self._timers = Timers()
+        self._loop_timers: LoopTimers | None = None
+        self._sweeper = Sweeper(timers=self._timers, clock=clock)
+        try:
+            self.cluster = Cluster(options)
+            self._gate = Gate(options, clock=clock)
+        except (UpstreamOptionsError, UserFileError) as failure:
+            raise StartError(str(failure)) from failure
+        self._audit = Audit(options.audit_log_file, clock=clock)
+        self._notifier = Notifier(self.cluster.http, options.notification_http_endpoint, clock=clock)
+        self._pipelines = PipelineFeed(clock=clock, auth_secret=self.cluster.secret)
+        self.gatherer = Gatherer(
+            self.cluster,
+            History(interval_ns=options.history_interval_ns, duration_ns=options.history_duration_ns),
+            self._pipelines,
+            clock=clock,
+            timers=self._timers,
+            interval_ns=options.live_interval_ns,
+        )
+        parts = Parts(
+            options=options,
+            site=self,
+            cluster=self.cluster,
+            gate=self._gate,
+            gatherer=self.gatherer,
+            recorder=Recorder(self._audit, self._notifier),
+            clock=clock,
+        )
+        self._http = HttpServer(Router(routes(parts)), clock=clock, timers=self._timers)
+        self._listener = Listener(options.http_address, self._http.make_protocol, label="HTTP")
+
+    async def start(self) -> None:
+        """Serve people; StartError, with nothing left behind, if that cannot be."""
+        try:
+            await check_names(self.options)
+            self._audit.check()
+            await self._listener.bind()
+        except (UpstreamOptionsError, ListenError) as failure:
+            raise StartError(str(failure)) from failure
+        except OSError as failure:
+            path = self.options.audit_log_file
+            raise StartError(f"failed to open --audit-log-file ({path}) - {failure.strerror}") from failure
+        self._loop_timers = LoopTimers(asyncio.get_running_loop(), self._timers, self.clock)
+        self._loop_timers.start()
+        self._sweeper.start()
+        self._notifier.start()
+        self.gatherer.start()
+        await self._listener.serve()
+
+    async def stop(self) -> None:
+        """Accept no more, close what is open, tell what is still to be told."""
+        await self._listener.close()
+        await self.gatherer.stop()
+        self._http.close()
+        await self._pipelines.stop()
+        await self._notifier.stop()
+        self._sweeper.stop()
+        if self._loop_timers is not None:
+            self._loop_timers.stop()
+
+    def reload(self) -> None:
+        """Read the file of users again."""
+        self._gate.reload()
+
+    def run_timers(self) -> None:
+        """Do what is due by the clock now; for tests that move it."""
+        self._timers.run_due(self.clock.monotonic_ns())
+
+    @property
+    def http_address(self) -> tuple[str, int]:
+        """Host and port of HTTP."""
+        return cast(tuple[str, int], self._listener.address)  # the options allow no Unix socket
+
+    # What the pages see.
+
+    @property
+    def base_path(self) -> str:
+        """Empty, or `/path` without a slash at the end."""
+        return self.options.base_path.rstrip("/")
+
+    @property
+    def version(self) -> str:
+        return emberq.NSQ_VERSION
+
+    @property
+    def has_passwords(self) -> bool:
+        return self._gate.has_passwords
+
+    @property
+    def static_folder(self) -> Path | None:
+        return Path(self.options.dev_static_dir) if self.options.dev_static_dir else None
+
+    def visit(self, request: Request) -> Visit | None:
+        """Who asks; None if they have yet to log in."""
+        visitor = self._gate.visitor(request)
+        if visitor is None:
+            return None
+        session = visitor.session
+        return Visit(
+            user=visitor.name,
+            role=visitor.role,
+            csrf_token=session.csrf_token if session is not None else "",
+            can_log_out=session is not None,
+        )
+
+    def browser_config(self, visit: Visit | None) -> dict[str, Any]:
+        """What scripts in the browser have to know; see `Site`."""
+        options = self.options
+        role = visit.role if visit is not None else Role.VIEWER
+        return {
+            "version": self.version,
+            "user_agent": f"nsqadmin/v{self.version}",
+            "base_path": self.base_path,
+            "graph_enabled": bool(options.graphite_url),
+            "graphite_url": "" if options.proxy_graphite else options.graphite_url,
+            "statsd_interval": options.statsd_interval_s,
+            "statsd_prefix": options.statsd_prefix,
+            "statsd_counter_format": options.statsd_counter_format,
+            "statsd_gauge_format": options.statsd_gauge_format,
+            "nsqlookupd": list(self.cluster.lookupds),
+            "live_interval_ms": options.live_interval_ns // NS_PER_MS,
+            "history_interval_ms": options.history_interval_ns // NS_PER_MS,
+            "history_duration_ms": options.history_duration_ns // NS_PER_MS,
+            "user": visit.user if visit is not None else "",
+            "role": role,
+            "is_admin": visit is not None and role is Role.ADMIN,
+            "permissions": sorted(role.permissions),
+            "csrf_token": visit.csrf_token if visit is not None else "",
+            "can_log_out": visit is not None and visit.can_log_out,
+            "has_passwords": self.has_passwords,
+        }
+
+
+def _validated(options: Options) -> Options:
+    try:
+        return options.validated()
+    except OptionsError as wrong:
+        raise StartError(str(wrong)) from wrong

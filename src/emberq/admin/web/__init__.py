@@ -1,0 +1,1 @@
+"""nsqadmin's pages: their HTML, made here, and the scripts and styles they need, in `static`."""

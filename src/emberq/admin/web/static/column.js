@@ -1,0 +1,115 @@
+/* Columns that several tables share; see table.js for what a column is. */
+
+import { path } from "./api.js";
+import { h, setAttribute, setText } from "./dom.js";
+import * as format from "./format.js";
+import { label } from "./panel.js";
+import { linkCell } from "./table.js";
+
+/** A count straight from the document. */
+export function figureColumn(id, text, priority = null) {
+  return {
+    id,
+    label: text,
+    priority,
+    isNumeric: true,
+    value: (row) => row[id] ?? 0,
+    text: (row) => format.integer(row[id]),
+  };
+}
+
+export const rateColumn = {
+  id: "rate",
+  label: "Msgs/s",
+  isNumeric: true,
+  value: (row) => row.rate ?? -1,
+  text: (row) => format.rate(row.rate),
+};
+
+/** Where the messages wait. */
+export const storageColumn = {
+  id: "storage",
+  label: "Memory + disk",
+  isNumeric: true,
+  priority: 3,
+  value: (row) => row.backend_depth,
+  text: (row) => `${format.integer(row.memory_depth)} + ${format.integer(row.backend_depth)}`,
+};
+
+/** What a row is about: a link to its page, and whether it is paused. */
+export function nameColumn({ label: text, id = "name", name, href }) {
+  const link = linkCell(href, name);
+  return {
+    id,
+    label: text,
+    className: "name",
+    isSearched: true,
+    value: name,
+    paint(cell, row) {
+      link(cell, row);
+      paintPaused(cell, row.paused);
+    },
+  };
+}
+
+const nodeLink = linkCell(
+  (row) => path("nodes", row.node),
+  (row) => row.hostname || row.node,
+);
+
+/** The node's host name, or its address where it has none, with the address beside it. */
+export const nodeColumn = {
+  id: "node",
+  label: "Node",
+  className: "name",
+  isSearched: true,
+  value: (row) => `${row.hostname ?? ""} ${row.node}`,
+  paint(cell, row) {
+    nodeLink(cell, row);
+    const aside = cell.querySelector(".aside") ?? cell.appendChild(h("span", { class: "aside" }));
+    setText(aside, row.hostname ? row.node : "");
+    paintPaused(cell, row.paused);
+  },
+};
+
+function paintPaused(cell, isPaused) {
+  const mark = cell.querySelector(".label");
+  if (isPaused && mark === null) cell.append(label("paused", "warning"));
+  if (!isPaused) mark?.remove();
+}
+
+/** A button on every row; the table's onAction hears of it. */
+export const tombstoneColumn = {
+  id: "tombstone",
+  label: "Tombstone",
+  isUnsortable: true,
+  isSilent: true,
+  priority: 2,
+  className: "row-action",
+  value: () => "",
+  paint(cell, row) {
+    const button =
+      cell.firstElementChild ??
+      cell.appendChild(h("button", { type: "button", class: "quiet", "data-action": "tombstone" }, "Tombstone…"));
+    setAttribute(button, "aria-label", `Tombstone on ${row.node ?? ""} ${row.topic_name ?? ""}`.trim());
+  },
+};
+
+/** What there is to know of a consumer's connection, as labels. */
+export function attributesOf(client) {
+  return [
+    client.sample_rate > 0 && `sampled ${client.sample_rate}%`,
+    client.tls && (client.tls_version ? `TLS ${client.tls_version.replace(/^TLSv?/i, "")}` : "TLS"),
+    client.deflate && "Deflate",
+    client.snappy && "Snappy",
+    locality(client),
+  ].filter(Boolean);
+}
+
+function locality(client) {
+  const { topology_region: region, topology_zone: zone } = client;
+  if (!region && !zone) return null;
+  const isSameRegion = region === client.node_topology_region;
+  const near = isSameRegion && zone === client.node_topology_zone ? "same zone" : isSameRegion ? "same region" : null;
+  return [[region, zone].filter(Boolean).join("/"), near].filter(Boolean).join(", ");
+}

@@ -1,0 +1,72 @@
+/* How figures are written. Fixed to one locale, so that a screenshot in a ticket reads the same everywhere. */
+
+const GROUPED = new Intl.NumberFormat("en-US");
+const COMPACT = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
+const MISSING = "–";
+
+/** 1,234,567 */
+export function integer(value) {
+  return isNumber(value) ? GROUPED.format(Math.round(value)) : MISSING;
+}
+
+/** 1.2M, for where there is little room. */
+export function compact(value) {
+  if (!isNumber(value)) return MISSING;
+  if (Number.isInteger(value) && value < 10_000) return GROUPED.format(value);
+  return value < 10_000 ? rate(value) : COMPACT.format(value);
+}
+
+/** Messages per second: a decimal while it is small enough to matter. */
+export function rate(value) {
+  if (!isNumber(value)) return MISSING;
+  return value > 0 && value < 10 ? value.toFixed(1) : GROUPED.format(Math.round(value));
+}
+
+/** 12.3 MB */
+export function bytes(value) {
+  if (!isNumber(value)) return MISSING;
+  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
+  let index = 0;
+  while (value >= 1000 && index < units.length - 1) {
+    value /= 1000;
+    index += 1;
+  }
+  return `${index === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${units[index]}`;
+}
+
+/** A length of time given in nanoseconds: 340 µs, 12 ms, 1.5 s, 3m 20s, 2h 5m, 3d 4h */
+export function duration(ns) {
+  if (!isNumber(ns)) return MISSING;
+  if (ns === 0) return "0";
+  if (ns < 1e6) return `${Math.round(ns / 1e3)} µs`;
+  if (ns < 1e9) return `${ns < 1e7 ? (ns / 1e6).toFixed(1) : Math.round(ns / 1e6)} ms`;
+  const seconds = ns / 1e9;
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes}m ${Math.floor(seconds % 60)}s`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours}h ${minutes % 60}m` : `${Math.floor(hours / 24)}d ${hours % 24}h`;
+}
+
+/** Date and time in the reader's time zone: 2026-05-17 09:30:00 */
+export function moment(milliseconds) {
+  if (!isNumber(milliseconds)) return MISSING;
+  const date = new Date(milliseconds);
+  const two = (number) => String(number).padStart(2, "0");
+  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  return `${day} ${clock(milliseconds)}`;
+}
+
+/** Time of day in the reader's time zone. */
+export function clock(milliseconds) {
+  return new Date(milliseconds).toTimeString().slice(0, 8);
+}
+
+/** `1 topic`, `2 topics` */
+export function counted(count, noun) {
+  return `${integer(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+function isNumber(value) {
+  return typeof value === "number" && Number.isFinite(value);
+}

@@ -1,0 +1,90 @@
+/* The keyboard:  / search   j k rows   Enter open   g then t n c l p pages   d dark or light   ? this list */
+
+import { path } from "./api.js";
+import { h } from "./dom.js";
+import { tables } from "./table.js";
+
+const PAGES = { t: "topics", n: "nodes", c: "counter", l: "lookup", p: "pipelines" };
+const SEQUENCE_MS = 1_000;
+const HELP = [
+  ["/", "Search"],
+  ["j  k", "Next or previous row"],
+  ["Enter", "Open the row"],
+  ["Escape", "Leave the search field, close a dialog"],
+  ["g t", "Topics"],
+  ["g n", "Nodes"],
+  ["g c", "Counter"],
+  ["g l", "Lookup"],
+  ["g p", "Pipelines"],
+  ["d", "Dark or light"],
+  ["?", "This list"],
+];
+
+let prefixedAt = -Infinity;
+
+export function listenToKeys() {
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    if (isTyping(event.target)) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    if (act(event.key)) event.preventDefault();
+  });
+  document.querySelector("[data-show-keys]")?.addEventListener("click", showHelp);
+}
+
+function act(key) {
+  const isPrefixed = performance.now() - prefixedAt < SEQUENCE_MS;
+  prefixedAt = -Infinity;
+  if (isPrefixed && PAGES[key]) location.assign(path(PAGES[key]));
+  else if (key === "g") prefixedAt = performance.now();
+  else if (key === "/") return focusSearch();
+  else if (key === "j" || key === "k") return moveRow(key === "j" ? 1 : -1);
+  else if (key === "d") document.dispatchEvent(new CustomEvent("toggletheme"));
+  else if (key === "?") showHelp();
+  else return false;
+  return true;
+}
+
+function focusSearch() {
+  const field = document.querySelector("input[type=search]");
+  field?.focus();
+  field?.select();
+  return field !== null;
+}
+
+function moveRow(step) {
+  const table = tables.active ?? tables.find((each) => each.shownCount > 0);
+  table?.moveFocus(step);
+  return table !== undefined;
+}
+
+function showHelp() {
+  const rows = HELP.map(([keys, meaning]) =>
+    h("tr", {}, h("th", { scope: "row" }, keyCaps(keys)), h("td", {}, meaning)),
+  );
+  const close = h("button", { class: "primary" }, "Close");
+  const dialog = h(
+    "dialog",
+    { "aria-labelledby": "keys-title" },
+    h(
+      "form",
+      { method: "dialog" },
+      h("h2", { id: "keys-title" }, "Keyboard"),
+      h("table", { class: "keys" }, rows),
+      h("div", { class: "dialog-buttons" }, close),
+    ),
+  );
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function keyCaps(keys) {
+  return keys.split(/ +/).map((key) => h("kbd", {}, key));
+}
+
+function isTyping(element) {
+  return element.matches("input, textarea, select, [contenteditable]");
+}

@@ -1,0 +1,114 @@
+/* The document of a view, kept fresh without a reload.
+ *
+ *   streaming   an EventSource on /api/live brings every new document        the header says "Live"
+ *   polling     where streams do not get through (a proxy that buffers),     "Polling"
+ *               the same document is asked for again and again; a stream
+ *               is tried anew now and then
+ *   waiting     nothing arrives: what stands on the page is old              "Reconnecting"
+ *   paused      the tab is hidden: nothing is asked for at all               "Paused"
+ */
+
+import { ApiError, apiPath, get } from "./api.js";
+import { config } from "./config.js";
+import { setAttribute, setText } from "./dom.js";
+
+const LABELS = { streaming: "Live", polling: "Polling", waiting: "Reconnecting…", paused: "Paused" };
+const POLL_MS = 5_000;
+const STREAM_RETRY_MS = 30_000;
+/** A stream that is open but silent for so long does not get through. */
+const SILENCE_MS = 15_000;
+
+/** Follows a view: onDocument(document) for each new one, onProblem(text) when there is none to be had. */
+export class Live {
+  #query;
+  #view;
+  #onDocument;
+  #onProblem;
+  #source = null;
+  #timers = new Set();
+
+  constructor(view, parameters, { onDocument, onProblem }) {
+    this.#view = view;
+    this.#query = new URLSearchParams({ view, ...parameters }).toString();
+    this.#onDocument = onDocument;
+    this.#onProblem = onProblem;
+  }
+
+  start() {
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.#pause() : this.#stream()));
+    this.#stream();
+    return this;
+  }
+
+  /** Asks at once: after an action, the reader wants to see what it did. */
+  async refresh() {
+    try {
+      this.#onDocument(await get(`${apiPath("view")}?${this.#query}`));
+      return true;
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+      this.#onProblem(failure.message);
+      return false;
+    }
+  }
+
+  #stream() {
+    this.#stop();
+    const source = new EventSource(`${apiPath("live")}?${this.#query}`);
+    this.#source = source;
+    let silence = this.#after(SILENCE_MS, () => this.#poll());
+    source.addEventListener(this.#view, (event) => {
+      this.#cancel(silence);
+      silence = this.#after(SILENCE_MS + 2 * config.liveIntervalMs, () => this.#poll());
+      showState("streaming");
+      this.#onDocument(JSON.parse(event.data));
+    });
+    source.addEventListener("problem", (event) => this.#onProblem(JSON.parse(event.data).message));
+    source.addEventListener("error", () => {
+      if (source.readyState === EventSource.CLOSED) this.#poll();
+      else showState("waiting"); // the browser tries again by itself
+    });
+  }
+
+  #poll() {
+    this.#stop();
+    const ask = async () => {
+      showState((await this.refresh()) ? "polling" : "waiting");
+      this.#after(POLL_MS, ask);
+    };
+    ask();
+    this.#after(STREAM_RETRY_MS, () => this.#stream());
+  }
+
+  #pause() {
+    this.#stop();
+    showState("paused");
+  }
+
+  #stop() {
+    this.#source?.close();
+    this.#source = null;
+    for (const timer of this.#timers) clearTimeout(timer);
+    this.#timers.clear();
+  }
+
+  #after(milliseconds, action) {
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      action();
+    }, milliseconds);
+    this.#timers.add(timer);
+    return timer;
+  }
+
+  #cancel(timer) {
+    clearTimeout(timer);
+    this.#timers.delete(timer);
+  }
+}
+
+function showState(state) {
+  const indicator = document.getElementById("live-state");
+  setAttribute(indicator, "data-state", state);
+  setText(indicator.lastElementChild, LABELS[state]);
+}

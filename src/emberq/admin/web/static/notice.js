@@ -1,0 +1,29 @@
+/* What the page has to say: a banner for as long as something is wrong, a note in the corner for what was just done. */
+
+import { h, setAttribute, setText } from "./dom.js";
+
+const NOTE_MS = 6_000;
+
+/** Shows a partial failure or a problem above the content, or takes it away for "". */
+export function banner(kind, text) {
+  const element = document.getElementById("banner");
+  setAttribute(element, "hidden", text === "");
+  setAttribute(element, "data-kind", kind);
+  setText(element, text);
+}
+
+/** A document's own warning: some nodes did not answer, the figures are those of the others. */
+export function warn(document_) {
+  const warning = (document_.message ?? "").replace(/^WARNING: /, "");
+  banner("warning", warning && `Some of the cluster did not answer; figures are incomplete. ${warning}`);
+}
+
+/** Says what was done, or why it was not. */
+export function note(text, kind = "done") {
+  const region = document.getElementById("notes");
+  const close = h("button", { type: "button", class: "quiet", "aria-label": "Dismiss" }, "×");
+  const element = h("div", { class: "note", "data-kind": kind }, h("span", {}, text), close);
+  close.addEventListener("click", () => element.remove());
+  region.append(element);
+  if (kind === "done") setTimeout(() => element.remove(), NOTE_MS);
+}

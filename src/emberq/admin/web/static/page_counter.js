@@ -1,0 +1,97 @@
+/* The cluster's odometer: all messages that channels were given, counting up between two documents at their rate. */
+
+import { h, setText } from "./dom.js";
+import * as format from "./format.js";
+import { Live } from "./live.js";
+import { banner, warn } from "./notice.js";
+import { Charts, content, loaded, section } from "./panel.js";
+import { DataTable } from "./table.js";
+import { figureColumn } from "./column.js";
+
+const isStill = matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+export function start() {
+  const figure = h("p", { class: "odometer", "data-figure": "total" }, "–");
+  const rate = h("p", { class: "hint" });
+  const charts = new Charts("count_rate");
+  const table = counterTable();
+  const odometer = new Odometer(figure);
+  let previous = null;
+  content.append(
+    h("div", { class: "counter" }, figure, h("p", {}, "messages given to channels"), rate),
+    charts.element,
+    section("By channel and node", {}, table.element),
+  );
+  new Live(
+    "counter",
+    {},
+    {
+      onDocument(document_) {
+        const counters = Object.values(document_.stats ?? {});
+        const total = counters.reduce((sum, counter) => sum + counter.message_count, 0);
+        const { time } = document_;
+        const perSecond = rateSince(previous, { time, total });
+        previous = { time, total };
+        warn(document_);
+        odometer.show(total, perSecond ?? 0);
+        if (perSecond !== null) {
+          setText(rate, `${format.rate(perSecond)} per second`);
+          charts.add({ time, count_rate: perSecond });
+        }
+        table.setRows(counters);
+        loaded();
+      },
+      onProblem: (text) => banner("problem", text),
+    },
+  ).start();
+}
+
+/** Runs on at the last known rate until the next document corrects it. */
+class Odometer {
+  #element;
+  #total = 0;
+  #perMs = 0;
+  #since = 0;
+  #isRunning = false;
+
+  constructor(element) {
+    this.#element = element;
+  }
+
+  show(total, perSecond) {
+    this.#total = total;
+    this.#perMs = isStill ? 0 : perSecond / 1000;
+    this.#since = performance.now();
+    if (this.#isRunning) return;
+    this.#isRunning = true;
+    this.#run();
+  }
+
+  #run() {
+    const elapsedMs = performance.now() - this.#since;
+    setText(this.#element, format.integer(Math.floor(this.#total + elapsedMs * this.#perMs)));
+    this.#isRunning = this.#perMs > 0;
+    if (this.#isRunning) requestAnimationFrame(() => this.#run());
+  }
+}
+
+function rateSince(previous, now) {
+  if (previous === null || now.time <= previous.time) return null;
+  return Math.max(0, (now.total - previous.total) / (now.time - previous.time));
+}
+
+function counterTable() {
+  return new DataTable({
+    label: "Counters",
+    noun: "counter",
+    empty: "No channels yet.",
+    key: (row) => `${row.topic_name}:${row.channel_name}:${row.node}`,
+    sort: "-message_count",
+    columns: [
+      { id: "topic", label: "Topic", value: (row) => row.topic_name, className: "name" },
+      { id: "channel", label: "Channel", value: (row) => row.channel_name },
+      { id: "node", label: "Node", value: (row) => row.node, priority: 2 },
+      figureColumn("message_count", "Messages"),
+    ],
+  });
+}

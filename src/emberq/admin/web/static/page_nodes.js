@@ -1,0 +1,111 @@
+/* All nsqds that the cluster knows. */
+
+import { path } from "./api.js";
+import { figureColumn, nameColumn, rateColumn } from "./column.js";
+import { config } from "./config.js";
+import { h, setAttribute, setText } from "./dom.js";
+import * as format from "./format.js";
+import { Live } from "./live.js";
+import { banner, warn } from "./notice.js";
+import { content, label, loaded, searchField, section } from "./panel.js";
+import { DataTable } from "./table.js";
+
+export function start() {
+  const table = nodeTable();
+  const count = h("span", { class: "count" });
+  content.append(section("All nodes", { controls: [count, searchField(table, "nodes")] }, table.element));
+  new Live(
+    "nodes",
+    {},
+    {
+      onDocument(document_) {
+        const nodes = document_.nodes ?? [];
+        warn(document_);
+        table.setRows(nodes);
+        setText(count, format.counted(nodes.length, "node"));
+        loaded();
+      },
+      onProblem: (text) => banner("problem", text),
+    },
+  ).start();
+}
+
+/** How the cluster names a node: IPv6 addresses stand in brackets. */
+function nameOf(node) {
+  const host = node.broadcast_address.includes(":") ? `[${node.broadcast_address}]` : node.broadcast_address;
+  return `${host}:${node.http_port}`;
+}
+
+function nodeTable() {
+  return new DataTable({
+    label: "Nodes",
+    noun: "node",
+    empty: "No nodes: no nsqd has registered.",
+    key: nameOf,
+    sort: "host",
+    remembersInAddress: true,
+    columns: [
+      nameColumn({
+        id: "host",
+        label: "Host",
+        name: (node) => node.hostname || nameOf(node),
+        href: (node) => path("nodes", nameOf(node)),
+      }),
+      {
+        id: "address",
+        label: "Broadcast address",
+        value: (node) => node.broadcast_address,
+        isSearched: true,
+        priority: 2,
+      },
+      { id: "tcp", label: "TCP", value: (node) => node.tcp_port, isNumeric: true, priority: 3 },
+      { id: "http", label: "HTTP", value: (node) => node.http_port, isNumeric: true, priority: 3 },
+      { id: "version", label: "Version", value: (node) => node.version, isSearched: true, paint: paintVersion },
+      { id: "region", label: "Region", value: (node) => node.topology_region ?? "", isSearched: true, priority: 3 },
+      { id: "zone", label: "Zone", value: (node) => node.topology_zone ?? "", isSearched: true, priority: 3 },
+      { ...rateColumn, priority: 2 },
+      figureColumn("depth", "Depth"),
+      { ...figureColumn("client_count", "Consumers"), priority: 3 },
+      {
+        id: "lookupds",
+        label: "Lookupds",
+        value: lookupdCount,
+        paint: paintLookupds,
+        isNumeric: true,
+        priority: 2,
+        title: "nsqlookupds that know this node",
+      },
+      {
+        id: "topics",
+        label: "Topics",
+        value: (node) => (node.topics ?? []).length,
+        paint: paintTopics,
+        isNumeric: true,
+      },
+    ],
+  });
+}
+
+function paintVersion(cell, node) {
+  setText(cell.firstElementChild ?? cell.appendChild(h("span", {})), node.version);
+  const mark = cell.querySelector(".label");
+  if (node.out_of_date && mark === null) cell.append(label("out of date", "warning"));
+  if (!node.out_of_date) mark?.remove();
+}
+
+function lookupdCount(node) {
+  return (node.remote_addresses ?? []).length;
+}
+
+function paintLookupds(cell, node) {
+  const expected = config.lookupds.length;
+  setText(cell, expected === 0 ? "–" : `${lookupdCount(node)} of ${expected}`);
+  setAttribute(cell, "data-kind", lookupdCount(node) === expected ? null : "warning");
+  setAttribute(cell, "title", (node.remote_addresses ?? []).join("\n"));
+}
+
+function paintTopics(cell, node) {
+  const topics = node.topics ?? [];
+  const dead = topics.filter((topic) => topic.tombstoned).length;
+  setText(cell, format.integer(topics.length) + (dead ? ` (${dead} tombstoned)` : ""));
+}

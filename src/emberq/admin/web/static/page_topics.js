@@ -1,0 +1,135 @@
+/* All topics: the cluster's figures, and a table that is searched, filtered and sorted in the browser. */
+
+import { askAndCreate } from "./action.js";
+import { path } from "./api.js";
+import { paintSparkline } from "./chart.js";
+import { figureColumn, nameColumn } from "./column.js";
+import { h, setText } from "./dom.js";
+import * as format from "./format.js";
+import { Live } from "./live.js";
+import { banner, warn } from "./notice.js";
+import { button, Charts, content, loaded, searchField, section, Tiles } from "./panel.js";
+import { RecentRates } from "./recent.js";
+import { DataTable, rememberInAddress } from "./table.js";
+
+const FILTERS = {
+  all: { label: "All topics", admits: () => true },
+  backlog: { label: "With a backlog", admits: (topic) => totalDepth(topic) > 0 },
+  idle: { label: "Without consumers", admits: (topic) => topic.client_count === 0 },
+  paused: { label: "Paused", admits: (topic) => topic.paused },
+};
+
+export function start() {
+  const recent = new RecentRates();
+  const table = topicTable(recent);
+  const tiles = new Tiles([
+    { id: "topics", label: "Topics", text: (all) => format.integer(all.count) },
+    { id: "rate", label: "Messages per second", text: (all) => format.rate(all.rate) },
+    { id: "depth", label: "Depth", text: (all) => format.integer(all.depth) },
+    { id: "in-flight", label: "In flight", text: (all) => format.integer(all.in_flight) },
+    { id: "clients", label: "Consumers", text: (all) => format.integer(all.clients) },
+  ]);
+  const charts = new Charts("rate", "depth", "in_flight");
+  const live = new Live(
+    "topics",
+    {},
+    {
+      onDocument(document_) {
+        const topics = document_.topics ?? [];
+        recent.add(document_.time, topics);
+        const all = sum(topics);
+        warn(document_);
+        tiles.show(all);
+        charts.add({ time: document_.time, ...all });
+        table.setRows(topics);
+        setText(count, format.counted(topics.length, "topic"));
+        loaded();
+      },
+      onProblem: (text) => banner("problem", text),
+    },
+  );
+  const count = h("span", { class: "count" });
+  const create = button("Create topic…", { kind: "primary", permission: "create" }, async () => {
+    if (await askAndCreate()) live.refresh();
+  });
+  const controls = [count, searchField(table, "topics"), filterField(table), create];
+  content.append(tiles.element, charts.element, section("All topics", { controls }, table.element));
+  charts.recall();
+  recent.recall();
+  live.start();
+}
+
+function topicTable(recent) {
+  const name = (topic) => topic.topic_name;
+  return new DataTable({
+    label: "Topics",
+    noun: "topic",
+    empty: "No topics yet. A topic appears when something is published to it, or is created here.",
+    key: name,
+    sort: "name",
+    remembersInAddress: true,
+    columns: [
+      nameColumn({ label: "Topic", name, href: (topic) => path("topics", topic.topic_name) }),
+      {
+        id: "rate",
+        label: "Msgs/s",
+        value: (topic) => topic.rate ?? 0,
+        isNumeric: true,
+        paint: paintRate(recent),
+        className: "with-spark",
+      },
+      {
+        id: "depth",
+        label: "Depth",
+        title: "Messages that wait in the topic and its channels",
+        value: totalDepth,
+        text: (topic) => format.integer(totalDepth(topic)),
+        isNumeric: true,
+      },
+      figureColumn("in_flight_count", "In flight", 2),
+      figureColumn("deferred_count", "Deferred", 3),
+      figureColumn("channel_count", "Channels", 2),
+      figureColumn("client_count", "Consumers", 2),
+      figureColumn("node_count", "Nodes", 3),
+      figureColumn("message_count", "Messages", 3),
+    ],
+  });
+}
+
+function paintRate(recent) {
+  return (cell, topic) => {
+    const figure_ = cell.querySelector(".figure") ?? cell.appendChild(h("span", { class: "figure" }));
+    setText(figure_, format.rate(topic.rate));
+    paintSparkline(cell, recent.of(topic.topic_name));
+  };
+}
+
+function filterField(table) {
+  const options = Object.entries(FILTERS).map(([value, { label: text }]) => h("option", { value }, text));
+  const field = h("select", { "aria-label": "Which topics" }, options);
+  const choose = () => table.filter(FILTERS[field.value].admits);
+  field.value = new URLSearchParams(location.search).get("show") ?? "all";
+  if (field.selectedIndex < 0) field.value = "all";
+  choose();
+  field.addEventListener("change", () => {
+    choose();
+    rememberInAddress("show", field.value === "all" ? "" : field.value);
+  });
+  return field;
+}
+
+function totalDepth(topic) {
+  return (topic.depth ?? 0) + (topic.channel_depth ?? 0);
+}
+
+function sum(topics) {
+  const all = { count: topics.length, rate: 0, finish_rate: 0, depth: 0, in_flight: 0, clients: 0 };
+  for (const topic of topics) {
+    all.rate += topic.rate ?? 0;
+    all.finish_rate += topic.finish_rate ?? 0;
+    all.depth += totalDepth(topic);
+    all.in_flight += topic.in_flight_count ?? 0;
+    all.clients += topic.client_count ?? 0;
+  }
+  return all;
+}

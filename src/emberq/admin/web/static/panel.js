@@ -1,0 +1,146 @@
+/* Pieces that pages are made of: figures in a row, charts in a row, a section with a heading, a search field. */
+
+import { apiPath, ApiError, get } from "./api.js";
+import { Chart } from "./chart.js";
+import { config, may } from "./config.js";
+import { h, setText } from "./dom.js";
+import * as format from "./format.js";
+import { rememberInAddress } from "./table.js";
+
+/** Where a page puts what it shows. */
+export const content = document.getElementById("content");
+
+/** Takes away the sign that data is on its way. */
+export function loaded() {
+  document.getElementById("loading")?.remove();
+  content.removeAttribute("aria-busy");
+}
+
+/** A part of the page with a heading and, beside it, its controls. */
+export function section(title, { controls = [], note = null } = {}, ...children) {
+  const id = `section-${title.toLowerCase().replaceAll(" ", "-")}`;
+  const heading = h("h2", { id }, title);
+  const head = h("div", { class: "section-head" }, heading, h("div", { class: "controls" }, controls));
+  return h("section", { "aria-labelledby": id }, head, note ? h("p", { class: "hint" }, note) : null, children);
+}
+
+/** The figures that matter most, large. Each is { id, label, text(document), detail?(document) }. */
+export class Tiles {
+  #tiles;
+  #values = new Map();
+
+  constructor(tiles) {
+    this.#tiles = tiles;
+    this.element = h(
+      "dl",
+      { class: "tiles" },
+      tiles.map((tile) => this.#tile(tile)),
+    );
+  }
+
+  show(figures) {
+    for (const tile of this.#tiles) {
+      const { value, detail } = this.#values.get(tile.id);
+      setText(value, tile.text(figures));
+      if (tile.detail) setText(detail, tile.detail(figures));
+    }
+  }
+
+  #tile({ id, label }) {
+    const value = h("span", { class: "tile-value", "data-figure": id }, "–");
+    const detail = h("span", { class: "tile-detail" });
+    this.#values.set(id, { value, detail });
+    return h("div", { class: "tile" }, h("dt", {}, label), h("dd", {}, value, detail));
+  }
+}
+
+const CHARTS = {
+  rate: {
+    title: "Messages/s",
+    format: format.compact,
+    series: [
+      { id: "rate", label: "in" },
+      { id: "finish_rate", label: "out" },
+    ],
+  },
+  count_rate: { title: "Messages/s, to all channels", format: format.compact, series: [{ id: "count_rate" }] },
+  depth: { title: "Depth", format: format.compact, series: [{ id: "depth" }] },
+  in_flight: { title: "In flight", format: format.compact, series: [{ id: "in_flight" }] },
+  e2e_p99: { title: "Slowest, end to end", format: format.duration, series: [{ id: "e2e_p99" }] },
+};
+
+/** Charts of what the server remembers, continued by what the page sees itself. */
+export class Charts {
+  #charts;
+
+  constructor(...names) {
+    this.#charts = names.map((name) => new Chart({ ...CHARTS[name], keepMs: config.historyMs }));
+    this.element = h(
+      "div",
+      { class: "charts" },
+      this.#charts.map((chart) => chart.element),
+    );
+  }
+
+  /** What happened before the page was opened. Without it the charts begin now. */
+  async recall(parameters = {}) {
+    try {
+      const { points } = await get(`${apiPath("history")}?${new URLSearchParams(parameters)}`);
+      for (const chart of this.#charts) chart.prepend(points ?? []);
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+    }
+  }
+
+  /** The figures that were just seen: { time, rate, finish_rate, depth, in_flight, e2e_p99 }, as many as are known. */
+  add(point) {
+    for (const chart of this.#charts) chart.add(point);
+  }
+}
+
+/** A search field for a table; what is typed stands in the page's address too. */
+export function searchField(table, noun) {
+  const field = h("input", {
+    type: "search",
+    id: "search",
+    placeholder: `Search ${noun}…`,
+    "aria-label": `Search ${noun}`,
+    autocomplete: "off",
+    spellcheck: "false",
+    value: new URLSearchParams(location.search).get("q") ?? "",
+  });
+  field.addEventListener("input", () => {
+    table.search(field.value);
+    rememberInAddress("q", field.value);
+  });
+  table.search(field.value);
+  return field;
+}
+
+/** A button; none for readers who may not do what it does. */
+export function button(label, { kind = null, permission = null, title = null }, action) {
+  if (permission !== null && !may(permission)) return null;
+  const element = h("button", { type: "button", class: kind, title }, label);
+  element.addEventListener("click", () => action(element));
+  return element;
+}
+
+/** A word or two in a frame: `paused`, `TLS`. */
+export function label(text, kind = null) {
+  return h("span", { class: "label", "data-kind": kind }, text);
+}
+
+/** The highest percentile that is tracked, on the node where it is highest, in nanoseconds; null when none is. */
+export function worstLatency(latency) {
+  const percentiles = latency?.percentiles ?? [];
+  if (percentiles.length === 0) return null;
+  const worst = percentiles.reduce((a, b) => (b.quantile > a.quantile ? b : a));
+  return worst.max ?? worst.value ?? null;
+}
+
+/** `p99 12 ms · p95 3 ms` */
+export function latencyText(latency) {
+  return (latency?.percentiles ?? [])
+    .map((each) => `p${+(each.quantile * 100).toFixed(2)} ${format.duration(each.max ?? each.value)}`)
+    .join(" · ");
+}

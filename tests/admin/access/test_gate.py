@@ -1,0 +1,78 @@
+"""What a request shows of who sent it. (What follows from that is tested through sockets, in `test_login`.)"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from emberq.admin.access.gate import COOKIE, Gate, basic_user, cookie, is_secure
+from emberq.admin.access.role import Role
+from emberq.admin.options import Options
+from emberq.base.clock import ManualClock
+from emberq.http.message import Request
+from tests.admin.rig import basic
+
+
+def request(*, is_tls: bool = False, **headers: str) -> Request:
+    named = {name.replace("_", "-").lower().encode(): value.encode("latin-1") for name, value in headers.items()}
+    return Request("GET", "/", headers=named, remote_address="127.0.0.1:5000", is_tls=is_tls)
+
+
+def gate(**options: Any) -> Gate:
+    async def make() -> Gate:
+        return Gate(Options(lookupd_http_address=("127.0.0.1:4161",), **options), clock=ManualClock())
+
+    return asyncio.run(make())
+
+
+@pytest.mark.parametrize(
+    ("sent", "value"),
+    [
+        ("", ""),
+        (f"{COOKIE}=abc", "abc"),
+        (f"other=1; {COOKIE}=abc; more=2", "abc"),
+        (f"x{COOKIE}=abc", ""),
+        (COOKIE, ""),
+        (f"{COOKIE}=a=b", "a=b"),
+    ],
+)
+def test_a_cookie_is_found_among_others(sent: str, value: str) -> None:
+    assert cookie(request(Cookie=sent), COOKIE) == value
+
+
+@pytest.mark.parametrize(
+    ("sent", "name"),
+    [
+        (basic("joe", "p:w"), "joe"),
+        (basic("joe", "x").replace("Basic", "bAsIc"), "joe"),
+        ("Basic", ""),
+        ("Basic \xff", ""),
+        ("Bearer x", ""),
+        ("Basic am9l", ""),  # no colon
+    ],
+)
+def test_a_user_is_found_in_basic_credentials(sent: str, name: str) -> None:
+    assert basic_user(request(Authorization=sent)) == name
+
+
+def test_a_proxy_may_speak_tls_for_us() -> None:
+    assert is_secure(request(is_tls=True))
+    assert is_secure(request(X_Scheme="https"))
+    assert is_secure(request(X_Forwarded_Proto="https"))
+    assert not is_secure(request())
+
+
+def test_without_admin_users_everybody_is_an_admin() -> None:
+    visitor = gate().visitor(request(Authorization=basic("joe", "x")))
+    assert visitor is not None
+    assert (visitor.name, visitor.role, visitor.is_known) == ("joe", Role.ADMIN, False)
+
+
+def test_an_admin_user_is_named_by_the_header_to_the_letter() -> None:
+    guarded = gate(admin_user=("ada",), acl_http_header="X-User")
+    for name, role in (("ada", Role.ADMIN), ("Ada", Role.VIEWER), ("ada,eve", Role.VIEWER), ("", Role.VIEWER)):
+        visitor = guarded.visitor(request(X_User=name))
+        assert visitor is not None
+        assert visitor.role is role

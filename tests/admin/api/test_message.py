@@ -1,0 +1,269 @@
+"""Messages and journals through nsqadmin, on real nsqds."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from emberq.embedded import EmbeddedThread
+from tests.admin.conftest import StartAdmin
+from tests.admin.rig import AdminThread, of_cluster
+from tests.cluster.rig import create, publish
+
+
+@pytest.fixture
+def journaled() -> Iterator[EmbeddedThread]:
+    """Two nsqds that journal every topic."""
+    with EmbeddedThread(nsqd_count=2, journal=True) as nsq:
+        yield nsq
+
+
+@pytest.fixture
+def journal_admin(journaled: EmbeddedThread) -> Iterator[AdminThread]:
+    with of_cluster(journaled) as admin:
+        yield admin
+
+
+class ForeignNsqd(BaseHTTPRequestHandler):
+    """An nsqd that knows nothing of what emberq added."""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        _, _, port = self.headers["Host"].rpartition(":")
+        answers: dict[str, Any] = {
+            "/info": {"broadcast_address": "127.0.0.1", "hostname": "go", "http_port": int(port), "version": "1.3.0"},
+            "/stats": {"topics": [{"topic_name": "t", "channels": [{"channel_name": "ch"}]}]},
+        }
+        self._answer(200 if path in answers else 404, answers.get(path, {"message": "NOT_FOUND"}))
+
+    def do_POST(self) -> None:
+        self._answer(404, {"message": "NOT_FOUND"})
+
+    def _answer(self, status: int, document: Any) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(document).encode())
+
+    def log_message(self, *_arguments: Any) -> None:
+        """Not a word."""
+
+
+@pytest.fixture
+def foreign() -> Iterator[str]:
+    """The address of such an nsqd."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ForeignNsqd)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+# Peeking
+
+
+def test_waiting_messages_of_all_nodes_are_shown(admin: AdminThread, cluster: EmbeddedThread) -> None:
+    for node in (0, 1):
+        create(cluster, "t", "ch", node=node)
+    publish(cluster, "t", b"first", node=0)
+    publish(cluster, "t", b"\xff\xfe", node=1)
+    publish(cluster, "t", b"</script><b>", node=0)
+    answer = admin.get("/api/topics/t/ch/peek?count=3")
+    first, second, third = answer.json()["messages"]
+    assert first["body"] == "first"
+    assert first["nsqd"] == cluster.nsqd_http_addresses[0]
+    assert first["attempts"] == 0
+    assert base64.b64decode(second["body_base64"]) == b"\xff\xfe"
+    assert third["body"] == "</script><b>"
+    assert b"<" not in answer.body
+    assert admin.get("/api/topics/t/ch").json()["depth"] == 3
+
+
+def test_at_most_so_many_messages_are_shown_as_asked_for(admin: AdminThread, cluster: EmbeddedThread) -> None:
+    create(cluster, "t", "ch")
+    publish(cluster, "t", b"1", b"2", b"3")
+    assert len(admin.get("/api/topics/t/ch/peek?count=2").json()["messages"]) == 2
+    for count in ("0", "101", "x", "-1", "%C2%B2", "9" * 5000):
+        assert admin.get(f"/api/topics/t/ch/peek?count={count}").error == (400, "INVALID_ARG_COUNT")
+
+
+def test_a_channel_that_is_not_there_cannot_be_peeked_into(admin: AdminThread, cluster: EmbeddedThread) -> None:
+    create(cluster, "t")
+    assert admin.get("/api/topics/t/nope/peek").error == (404, "CHANNEL_NOT_FOUND")
+
+
+# Publishing
+
+
+def test_a_message_is_published(admin: AdminThread, cluster: EmbeddedThread) -> None:
+    create(cluster, "t", "ch", node=1)
+    answer = admin.post("/api/topics/t/publish", {"body": "héllo"})
+    assert (answer.status, answer.json()) == (200, {"message": "", "node": cluster.nsqd_http_addresses[1]})
+    (message,) = admin.get("/api/topics/t/ch/peek").json()["messages"]
+    assert message["body"] == "héllo"
+
+
+def test_bytes_are_published_to_the_node_asked_for(admin: AdminThread, cluster: EmbeddedThread) -> None:
+    for node in (0, 1):
+        create(cluster, "t", "ch", node=node)
+    body = {"body_base64": base64.b64encode(b"\xff").decode(), "node": cluster.nsqd_http_addresses[1]}
+    assert admin.post("/api/topics/t/publish", body).status == 200
+    (message,) = admin.get("/api/topics/t/ch/peek").json()["messages"]
+    assert message["nsqd"] == cluster.nsqd_http_addresses[1]
+
+
+def test_a_message_can_be_deferred(admin: AdminThread, cluster: EmbeddedThread) -> None:
+    create(cluster, "t", "ch")
+    assert admin.post("/api/topics/t/publish", {"body": "later", "defer_ms": 60_000}).status == 200
+    channel = admin.get("/api/topics/t/ch").json()
+    assert (channel["depth"], channel["deferred_count"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "refusal"),
+    [
+        ({"body": ""}, (400, "MSG_EMPTY")),
+        ({"body_base64": "%"}, (400, "INVALID_MESSAGE")),
+        ({"body_base64": "é"}, (400, "INVALID_MESSAGE")),
+        ({"body": "\ud800"}, (400, "INVALID_MESSAGE")),
+        ({"body": 5}, (400, "body must be a string")),
+        ({"body": "x", "defer_ms": -1}, (400, "INVALID_DEFER")),
+        ({"body": "x", "defer_ms": True}, (400, "defer_ms must be a whole number")),
+        ({"body": "x" * (1024 * 1024 + 1)}, (400, "MSG_TOO_BIG")),
+        ({"body": "x", "node": "nope:1"}, (404, "NODE_NOT_FOUND")),
+    ],
+)
+def test_what_cannot_be_published_is_refused(
+    admin: AdminThread, cluster: EmbeddedThread, body: dict[str, Any], refusal: tuple[int, str]
+) -> None:
+    create(cluster, "t")
+    answer = admin.post("/api/topics/t/publish", body)
+    assert (answer.status, answer.json()["message"]) == refusal
+
+
+# Journals
+
+
+def test_the_journal_of_each_node_is_shown(journal_admin: AdminThread, journaled: EmbeddedThread) -> None:
+    create(journaled, "t", "ch", node=0)
+    create(journaled, "t", node=1)
+    publish(journaled, "t", b"one", b"two", node=0)
+    answer = journal_admin.get("/api/topics/t/journal").json()
+    assert answer["message"] == ""
+    by_node = {journal["node"]: journal for journal in answer["nodes"]}
+    assert set(by_node) == set(journaled.nsqd_http_addresses)
+    journal = by_node[journaled.nsqd_http_addresses[0]]
+    assert (journal["first_offset"], journal["next_offset"]) == (0, 2)
+    assert journal["channels"] == [{"channel_name": "ch", "low_water": 0, "lag": 2}]
+
+
+def test_a_topic_without_a_journal_has_none_to_show(admin: AdminThread, cluster: EmbeddedThread) -> None:
+    create(cluster, "t")
+    assert admin.get("/api/topics/t/journal").json() == {"nodes": [], "message": ""}
+    assert admin.get("/api/topics/nope/journal").status == 502
+
+
+def test_a_channel_is_moved_to_the_end_and_back(journal_admin: AdminThread, journaled: EmbeddedThread) -> None:
+    for node in (0, 1):
+        create(journaled, "t", "ch", node=node)
+        publish(journaled, "t", b"one", b"two", node=node)
+    answer = journal_admin.post("/api/topics/t/ch", {"action": "seek", "to": "latest"})
+    assert (answer.status, answer.json()["message"]) == (200, "")
+    assert [node["offset"] for node in answer.json()["nodes"]] == [2, 2]
+    assert journal_admin.get("/api/topics/t/ch").json()["depth"] == 0
+    assert journal_admin.post("/api/topics/t/ch", {"action": "seek", "to": "2020-01-01T00:00:00Z"}).status == 200
+    assert journal_admin.get("/api/topics/t/ch").json()["depth"] == 4
+
+
+def test_an_offset_belongs_to_one_node(journal_admin: AdminThread, journaled: EmbeddedThread) -> None:
+    for node in (0, 1):
+        create(journaled, "t", "ch", node=node)
+        publish(journaled, "t", b"one", b"two", node=node)
+    status, message = journal_admin.post("/api/topics/t/ch", {"action": "seek", "to": "1"}).error
+    assert (status, message.partition(":")[0]) == (400, "NODE_REQUIRED")
+    body = {"action": "seek", "to": "1", "node": journaled.nsqd_http_addresses[0]}
+    assert journal_admin.post("/api/topics/t/ch", body).status == 200
+    assert journal_admin.get("/api/topics/t/ch").json()["depth"] == 3
+    assert journal_admin.post("/api/topics/t/ch", body | {"node": "nope:1"}).error == (404, "NODE_NOT_FOUND")
+
+
+def test_a_place_that_is_none_is_a_warning_or_refused(journal_admin: AdminThread, journaled: EmbeddedThread) -> None:
+    create(journaled, "t", "ch")
+    assert journal_admin.post("/api/topics/t/ch", {"action": "seek"}).error == (400, "INVALID_POSITION")
+    answer = journal_admin.post("/api/topics/t/ch", {"action": "seek", "to": "tomorrow"}).json()
+    assert "INVALID_ARG_TO" in answer["message"]
+
+
+def test_a_channel_without_a_journal_cannot_be_moved(admin: AdminThread, cluster: EmbeddedThread) -> None:
+    create(cluster, "t", "ch")
+    status, message = admin.post("/api/topics/t/ch", {"action": "seek", "to": "earliest"}).error
+    assert status == 501
+    assert message.startswith("NOT_SUPPORTED: ")
+
+
+# Dead letters
+
+
+def dead_letter(body: str) -> bytes:
+    envelope = {"emberq_dead_letter": 1, "topic": "orders", "channel": "billing", "id": "0" * 16, "attempts": 6}
+    return json.dumps(envelope | {"timestamp_ns": 1, "reason": "max_attempts", "body": body}).encode()
+
+
+def test_dead_letters_go_back_to_where_they_came_from(admin: AdminThread, cluster: EmbeddedThread) -> None:
+    create(cluster, "orders", "billing")
+    create(cluster, "orders.dead", "ch")
+    publish(cluster, "orders.dead", dead_letter("one"), dead_letter("two"))
+    answer = admin.post("/api/topics/orders.dead/ch", {"action": "redrive", "count": 1})
+    assert (answer.status, answer.json()) == (200, {"moved": 1, "left": 0, "message": ""})
+    assert admin.get("/api/topics/orders/billing").json()["depth"] == 1
+    assert admin.post("/api/topics/orders.dead/ch", {"action": "redrive"}).json()["moved"] == 1
+    assert admin.get("/api/topics/orders.dead/ch").json()["depth"] == 0
+
+
+@pytest.mark.parametrize("body", [{"count": 0}, {"count": 10_001}, {"to": "*"}])
+def test_a_redrive_that_cannot_be_is_refused(admin: AdminThread, cluster: EmbeddedThread, body: dict[str, Any]) -> None:
+    create(cluster, "t", "ch")
+    assert admin.post("/api/topics/t/ch", {"action": "redrive"} | body).status == 400
+
+
+# Others' nsqds
+
+
+def test_what_another_nsqd_cannot_do_is_said(foreign: str) -> None:
+    with AdminThread(nsqd_http_address=(foreign,)) as admin:
+        assert admin.get("/api/topics/t/journal").json() == {"nodes": [], "message": ""}
+        for answer in (
+            admin.get("/api/topics/t/ch/peek"),
+            admin.post("/api/topics/t/ch", {"action": "seek", "to": "earliest"}),
+            admin.post("/api/topics/t/ch", {"action": "redrive"}),
+        ):
+            status, message = answer.error
+            assert status == 501
+            assert message.startswith(f"NOT_SUPPORTED: {foreign} ")
+
+
+def test_what_one_of_several_nsqds_cannot_do_is_a_warning(foreign: str, journaled: EmbeddedThread) -> None:
+    create(journaled, "t", "ch")
+    publish(journaled, "t", b"one")
+    with AdminThread(nsqd_http_address=(foreign, journaled.nsqd_http_addresses[0])) as admin:
+        assert len(admin.get("/api/topics/t/ch/peek").json()["messages"]) == 1
+        for answer in (
+            admin.get("/api/topics/t/journal"),
+            admin.post("/api/topics/t/ch", {"action": "seek", "to": "latest"}),
+        ):
+            assert answer.status == 200
+            assert answer.json()["message"] == f"WARNING: {foreign} cannot do this: only emberq's nsqd can"
+            assert len(answer.json()["nodes"]) == 1
+
+
+def test_the_secret_for_guarded_nsqds_comes_from_a_file(start_admin: StartAdmin, tmp_path: Any) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("open sesame\n")
+    assert start_admin(nsqd_secret_file=str(secret)).daemon.cluster.secret == b"open sesame"

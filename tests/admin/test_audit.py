@@ -1,0 +1,91 @@
+"""The audit log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from emberq.admin.access.gate import Visitor
+from emberq.admin.access.role import Role
+from emberq.admin.audit import Audit, Deed, Outcome
+from emberq.base.clock import ManualClock
+from emberq.embedded import EmbeddedThread
+from emberq.http.message import Request
+from tests.admin.conftest import StartAdmin
+from tests.cluster.rig import create
+
+ADA = Visitor("ada", Role.ADMIN)
+
+
+def record(path: str, deed: Deed, *, message: str = "") -> None:
+    request = Request("DELETE", "/api/topics/t", remote_address="10.0.0.7:5000")
+    audit = Audit(path, clock=ManualClock())
+    asyncio.run(audit.record(request, ADA, deed, Outcome.DONE, message))
+
+
+def test_an_action_is_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    record(str(path), Deed(action="delete_topic", topic="t"))
+    record(str(path), Deed(action="log_out"))
+    first, second = path.read_text().splitlines()
+    assert json.loads(first) == {
+        "time": "2023-11-14T22:13:20.000Z",
+        "user": "ada",
+        "is_known": True,
+        "role": "admin",
+        "remote": "10.0.0.7:5000",
+        "action": "delete_topic",
+        "topic": "t",
+        "outcome": "done",
+        "message": "",
+    }
+    assert json.loads(second)["action"] == "log_out"
+
+
+def test_a_name_cannot_forge_a_line_or_fill_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    record(str(path), Deed(action="x", topic='t\n{"user": "eve"}\u2028\x1b[2J' + "x" * 10_000))
+    (line,) = path.read_bytes().splitlines()
+    assert line.isascii()
+    assert len(json.loads(line)["topic"]) == 256
+
+
+def test_without_a_file_it_goes_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "emberq.admin.audit"):
+        record("", Deed(action="delete_topic", topic="t"))
+    (line,) = [entry.getMessage() for entry in caplog.records if entry.name == "emberq.admin.audit"]
+    assert json.loads(line.removeprefix("audit: "))["topic"] == "t"
+
+
+def test_a_file_that_cannot_be_written_to_is_replaced_by_the_log(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    record(str(tmp_path / "no" / "audit"), Deed(action="delete_topic", topic="t"))
+    assert '"action": "delete_topic"' in caplog.text
+
+
+def test_what_was_done_failed_or_was_refused_is_told(
+    start_admin: StartAdmin, cluster: EmbeddedThread, tmp_path: Path
+) -> None:
+    create(cluster, "t", "ch")
+    path = tmp_path / "audit"
+    admin = start_admin(audit_log_file=str(path), admin_user=("ada",))
+    admin.post("/api/topics", {"topic": "new", "channel": "ch"}, X_Forwarded_User="ada")
+    admin.post("/api/topics/t/ch", {"action": "pause"}, X_Forwarded_User="ada")
+    admin.delete("/api/topics/nope", X_Forwarded_User="ada")
+    admin.delete("/api/topics/t", X_Forwarded_User="eve")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["user"], line["action"], line["outcome"]) for line in lines] == [
+        ("ada", "create_topic", "done"),
+        ("ada", "create_channel", "done"),
+        ("ada", "pause_channel", "done"),
+        ("ada", "delete_topic", "failed"),
+        ("eve", "delete", "refused"),
+    ]
+    assert lines[3]["message"].startswith("failed to query any nsqlookupd")
+    assert lines[4]["detail"] == "DELETE /api/topics/t"
+    assert not any(line["is_known"] for line in lines)

@@ -1,0 +1,121 @@
+"""The history of figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from emberq.admin import history as module
+from emberq.admin.history import History
+from emberq.admin.rate import Meter
+from emberq.admin.view import Look
+from emberq.base.clock import NS_PER_SECOND
+from emberq.cluster.aggregate import total_topics
+from emberq.cluster.observer import Snapshot
+from emberq.cluster.stats_document import StatsReader
+from tests.cluster.rig import NODE, channel_entry, topic_entry
+
+TRACKED = {"count": 3, "percentiles": [{"quantile": 0.99, "value": 2e9}, {"quantile": 0.5, "value": 1e9}]}
+
+
+class Recording:
+    """Records a look every ten seconds."""
+
+    def __init__(self, *, duration_s: int = 60, interval_s: int = 10) -> None:
+        self.history = History(interval_ns=interval_s * NS_PER_SECOND, duration_ns=duration_s * NS_PER_SECOND)
+        self._meter = Meter()
+        self._now_s = 1000
+
+    def add(self, *entries: dict[str, Any], after_s: int = 10) -> None:
+        self._now_s += after_s
+        topics = total_topics(StatsReader(NODE).topics({"topics": list(entries)}))
+        rates = self._meter.measure(topics, now_ns=self._now_s * NS_PER_SECOND)
+        look = Look(Snapshot(producers=(NODE,), topics=topics), rates, taken_ns=self._now_s * NS_PER_SECOND)
+        self.history.record(look, now_ns=self._now_s * NS_PER_SECOND)
+
+    def points(self, topic: str = "", channel: str = "") -> list[dict[str, Any]]:
+        points: list[dict[str, Any]] = self.history.document(topic, channel)["points"]
+        return points
+
+
+def topic(name: str = "t", *, count: int = 0, depth: int = 0, in_flight: int = 0) -> dict[str, Any]:
+    channel = channel_entry("c", depth=depth, in_flight_count=in_flight, message_count=count)
+    return topic_entry(name, channel, message_count=count, depth=1, e2e_processing_latency=TRACKED)
+
+
+def test_points_are_kept_in_their_order() -> None:
+    recording = Recording()
+    recording.add(topic(count=0, depth=5, in_flight=2))
+    recording.add(topic(count=15, depth=7))
+    first, second = recording.points("t")
+    assert first == {
+        "time": 1010.0,
+        "depth": 6,
+        "in_flight": 2,
+        "rate": None,
+        "finish_rate": None,
+        "e2e_p99": 2_000_000_000,
+    }
+    assert (second["time"], second["depth"], second["rate"]) == (1020.0, 8, 1.5)
+    assert [point["depth"] for point in recording.points("t", "c")] == [5, 7]
+    assert [point["depth"] for point in recording.points()] == [6, 8]
+    assert recording.points()[1]["rate"] == 1.5
+    assert recording.history.document()["interval"] == 10.0
+
+
+def test_only_the_newest_points_are_kept() -> None:
+    recording = Recording(duration_s=30)
+    for depth in range(5):
+        recording.add(topic(depth=depth))
+    assert [point["depth"] for point in recording.points("t", "c")] == [2, 3, 4]
+
+
+def test_points_are_not_recorded_more_often_than_asked_for() -> None:
+    recording = Recording()
+    recording.add(topic())
+    recording.add(topic(), after_s=2)
+    recording.add(topic(), after_s=8)
+    assert [point["time"] for point in recording.points("t")] == [1010.0, 1020.0]
+
+
+def test_what_is_away_for_a_while_has_a_gap() -> None:
+    recording = Recording()
+    recording.add(topic(depth=1))
+    recording.add()
+    recording.add(topic(depth=3))
+    assert [point["time"] for point in recording.points("t", "c")] == [1010.0, 1030.0]
+    assert len(recording.points()) == 3
+
+
+def test_what_has_been_away_for_a_whole_turn_is_forgotten() -> None:
+    recording = Recording(duration_s=30)
+    recording.add(topic(depth=1))
+    for _ in range(3):
+        recording.add()
+    assert recording.points("t") == []
+    recording.add(topic(depth=2))
+    assert [point["depth"] for point in recording.points("t", "c")] == [2]
+
+
+def test_the_last_rates_of_every_topic_are_told_together() -> None:
+    recording = Recording()
+    recording.add(topic("a"), topic("b"))
+    recording.add(topic("a", count=10), topic("b", count=20))
+    assert recording.history.recent_rates() == {"interval": 10.0, "topics": {"a": [None, 1], "b": [None, 2]}}
+
+
+def test_a_history_of_no_duration_is_none() -> None:
+    recording = Recording(duration_s=0)
+    recording.add(topic())
+    assert not recording.history.is_kept
+    assert recording.points() == recording.points("t") == []
+    assert recording.history.recent_rates()["topics"] == {}
+
+
+def test_there_are_so_many_series_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SERIES", 3)
+    recording = Recording()
+    recording.add(topic("a"), topic("b"))
+    recorded = [name for name in (("a", ""), ("a", "c"), ("b", ""), ("b", "c"), ("", "")) if recording.points(*name)]
+    assert recorded == [("a", ""), ("a", "c"), ("b", "")]

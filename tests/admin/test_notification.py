@@ -1,0 +1,121 @@
+"""Notifications, as an endpoint gets them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from emberq.embedded import EmbeddedThread
+from tests.admin.conftest import StartAdmin
+from tests.admin.rig import basic
+from tests.cluster.rig import DEAD, create
+from tests.waiting import wait_until
+
+
+class Endpoint:
+    """An HTTP server that remembers what is posted to it."""
+
+    def __init__(self) -> None:
+        received = self.received = list[dict[str, Any]]()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                assert self.headers["Content-Type"] == "application/json"
+                received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_arguments: Any) -> None:
+                """Not a word."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/told"
+
+    def expect(self, count: int) -> list[dict[str, Any]]:
+        wait_until(lambda: len(self.received) >= count)
+        return self.received
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    endpoint = Endpoint()
+    thread = threading.Thread(target=endpoint.server.serve_forever)
+    thread.start()
+    yield endpoint
+    endpoint.server.shutdown()
+    thread.join()
+    endpoint.server.server_close()
+
+
+@pytest.mark.conformance(245)
+def test_creating_a_channel_is_told_as_two_actions(
+    start_admin: StartAdmin, cluster: EmbeddedThread, endpoint: Endpoint
+) -> None:
+    create(cluster, "t")
+    admin = start_admin(notification_http_endpoint=endpoint.url, base_path="/nsq")
+    asked = admin.post(
+        "/nsq/api/topics",
+        {"topic": "t", "channel": "ch"},
+        Authorization=basic("joe", "secret"),
+        Host="admin.example:4171",
+        User_Agent="test/1",
+    )
+    assert asked.status == 200
+    first, second = endpoint.expect(2)
+    assert (first["action"], second["action"]) == ("create_topic", "create_channel")
+    assert "channel" not in first
+    for told in (first, second):
+        assert told["topic"] == "t"
+        assert told["user"] == "joe"
+        assert told["url"] == "http://admin.example:4171/nsq/api/topics"
+        assert told["via"] == socket.gethostname()
+        assert told["user_agent"] == "test/1"
+        assert told["remote_ip"].startswith("127.0.0.1:")
+        assert told["timestamp"] > 1_700_000_000
+        assert "node" not in told
+    assert second["channel"] == "ch"
+
+
+def test_every_action_is_told(start_admin: StartAdmin, cluster: EmbeddedThread, endpoint: Endpoint) -> None:
+    create(cluster, "t", "ch")
+    admin = start_admin(notification_http_endpoint=endpoint.url)
+    for path in ("/api/topics/t", "/api/topics/t/ch"):
+        for action in ("pause", "unpause", "empty"):
+            assert admin.post(path, {"action": action}, X_Scheme="https").status == 200
+    assert admin.delete("/api/topics/t/ch").status == 200
+    node = cluster.nsqd_http_addresses[0]
+    assert admin.delete(f"/api/nodes/{node}", {"topic": "t"}).status == 200
+    told = endpoint.expect(8)
+    assert [each["action"] for each in told] == [
+        "pause_topic",
+        "unpause_topic",
+        "empty_topic",
+        "pause_channel",
+        "unpause_channel",
+        "empty_channel",
+        "delete_channel",
+        "tombstone_topic_producer",
+    ]
+    assert told[0]["url"].startswith("https://")
+    assert "user" not in told[0]
+    assert told[-1]["node"] == node
+
+
+def test_a_failed_pause_is_told_and_a_failed_deletion_is_not(start_admin: StartAdmin, endpoint: Endpoint) -> None:
+    admin = start_admin(notification_http_endpoint=endpoint.url)
+    assert admin.delete("/api/topics/nope").status == 502
+    assert admin.post("/api/topics/nope", {"action": "pause"}).status == 502
+    (told,) = endpoint.expect(1)
+    assert (told["action"], told["topic"]) == ("pause_topic", "nope")
+
+
+def test_an_endpoint_that_cannot_be_reached_harms_nobody(start_admin: StartAdmin) -> None:
+    admin = start_admin(notification_http_endpoint=f"http://{DEAD}/")
+    for _ in range(3):
+        assert admin.post("/api/topics", {"topic": "t"}).status == 200

@@ -1,0 +1,84 @@
+"""A real, headless Chromium, driven by Playwright.
+
+Playwright would download a browser of its own; we drive the system's. Where there is none the tests are skipped, and
+say what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, sync_playwright
+
+COMMANDS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--no-sandbox",  # tests may run as root, where the sandbox refuses to
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE_MS = 10_000
+"""How long an expected change may take. Nothing waits this long unless a test is about to fail."""
+
+
+def executable() -> str:
+    """Where Chromium is; the test is skipped if it is nowhere."""
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, COMMANDS)), None)
+    if found is None:
+        pytest.skip("no Chromium: on Debian `apt-get install chromium`, elsewhere set CHROMIUM to its path")
+    return found
+
+
+@contextmanager
+def running_chromium() -> Iterator[Browser]:
+    """A browser, from start to end."""
+    path = executable()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+class Complaints:
+    """What pages write to their console, and errors that their scripts do not catch."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._expected: list[str] = []
+
+    def watch(self, page: Page) -> None:
+        page.on("console", self._note_message)
+        page.on("pageerror", self._note_error)
+
+    def expect(self, part: str) -> None:
+        """Do not mind complaints that hold this text: the browser's own about a refused request, say."""
+        self._expected.append(part)
+
+    def unexpected(self) -> list[str]:
+        return [text for text in self.texts if not any(part in text for part in self._expected)]
+
+    def _note_message(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.texts.append(f"{message.type}: {message.text}")
+
+    def _note_error(self, error: Error) -> None:
+        self.texts.append(f"error: {error}")
+
+
+@contextmanager
+def open_page(browser: Browser, complaints: Complaints, **options: Any) -> Iterator[Page]:
+    """A page in a context of its own: no cookies, no storage. Its complaints are noted."""
+    context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    complaints.watch(page)
+    yield page
+    context.close()

@@ -1,0 +1,111 @@
+"""Two real nsqds, a real nsqlookupd and a real nsqadmin, and what a test does to them behind the pages' back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from emberq.embedded import EmbeddedThread
+from tests.browser.admin_process import AdminProcess
+from tests.http_client import Answer, HttpClient
+from tests.raw_client import Client
+from tests.waiting import wait_until
+
+JOURNALED = "journaled"
+"""Topics whose names begin so are kept as journals."""
+
+
+class Cluster:
+    """The daemons, and HTTP to each nsqd."""
+
+    def __init__(self, nsq: EmbeddedThread, admin: AdminProcess) -> None:
+        self._nsq = nsq
+        self._clients: list[Client] = []
+        self.admin = admin
+        self.nodes = nsq.nsqd_http_addresses
+        self.tcp_addresses = nsq.nsqd_tcp_addresses
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+    def post(self, node: int, target: str, body: bytes = b"") -> Answer:
+        """Ask one nsqd to do something; it must not refuse."""
+        answer = self._http(node).post(target, body)
+        assert answer.status == 200, answer
+        return answer
+
+    def publish(self, topic: str, *bodies: bytes, node: int = 0) -> None:
+        for body in bodies:
+            self.post(node, f"/pub?topic={quote(topic)}", body)
+
+    def create(self, topic: str, *channels: str, nodes: tuple[int, ...] = (0, 1)) -> None:
+        """A topic with channels, on both nsqds; returns when nsqlookupd knows all of it."""
+        for node in nodes:
+            self.post(node, f"/topic/create?topic={quote(topic)}")
+            for channel in channels:
+                self.post(node, f"/channel/create?topic={quote(topic)}&channel={quote(channel)}")
+        wait_until(lambda: len(self.producers(topic)) == len(nodes))
+
+    def producers(self, topic: str) -> list[dict[str, Any]]:
+        """The nsqds that nsqlookupd would send a consumer to."""
+        answer = _client(self._nsq.lookupd_http_addresses[0]).get(f"/lookup?topic={quote(topic)}")
+        found: list[dict[str, Any]] = answer.json()["producers"] if answer.status == 200 else []
+        return found
+
+    def topic(self, name: str, *, node: int = 0) -> dict[str, Any] | None:
+        """What an nsqd says of a topic; None if it has none of that name."""
+        answer = self._http(node).get(f"/stats?format=json&topic={quote(name)}").json()
+        return next(iter(answer["topics"] or []), None)
+
+    def channel(self, topic: str, name: str, *, node: int = 0) -> dict[str, Any] | None:
+        """What an nsqd says of a channel."""
+        found = self.topic(topic, node=node)
+        return next((each for each in found["channels"] if each["channel_name"] == name), None) if found else None
+
+    def depth(self, topic: str, channel: str) -> int:
+        """Messages that wait in a channel on both nsqds."""
+        found = (self.channel(topic, channel, node=node) for node in (0, 1))
+        return sum(each["depth"] for each in found if each is not None)
+
+    def consumer(self, topic: str, channel: str, *, node: int = 0, rdy: int = 0, **identity: Any) -> Client:
+        """A connection that subscribed, until the cluster goes."""
+        host, _, port = self.tcp_addresses[node].partition(":")
+        client = Client((host, int(port)))
+        self._clients.append(client)
+        client.identify(**identity)
+        client.sub(topic, channel)
+        if rdy:
+            client.rdy(rdy)
+        return client
+
+    def _http(self, node: int) -> HttpClient:
+        return _client(self.nodes[node])
+
+
+def dead_letter(topic: str, channel: str, body: str) -> bytes:
+    """A message as an nsqd puts it among the dead letters."""
+    origin = {"topic": topic, "channel": channel, "id": "0" * 16, "attempts": 5, "timestamp_ns": 1}
+    return json.dumps({"emberq_dead_letter": 1, **origin, "reason": "max_attempts", "body": body}).encode()
+
+
+@contextmanager
+def running_cluster(folder: Path, *flags: str, **nsqd_options: Any) -> Iterator[Cluster]:
+    """All of it; the flags are nsqadmin's."""
+    with ExitStack() as running:
+        options = {"journal_topic": (f"^{JOURNALED}",)} | nsqd_options
+        nsq = running.enter_context(EmbeddedThread(nsqd_count=2, **options))
+        lookupd = f"--lookupd-http-address={nsq.lookupd_http_addresses[0]}"
+        admin = running.enter_context(AdminProcess(lookupd, *flags, log_path=folder / "nsqadmin.log"))
+        cluster = Cluster(nsq, admin)
+        running.callback(cluster.close)
+        yield cluster
+
+
+def _client(address: str) -> HttpClient:
+    host, _, port = address.partition(":")
+    return HttpClient((host, int(port)))

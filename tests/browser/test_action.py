@@ -1,0 +1,252 @@
+"""Every action that pages offer, carried out on a real cluster; the nsqds are asked whether it was."""
+
+from __future__ import annotations
+
+import re
+from itertools import count
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.chromium import Complaints
+from tests.browser.cluster import JOURNALED, Cluster, dead_letter
+from tests.waiting import wait_until
+
+HOSTILE_BODY = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+
+_number = count(1)
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    """A topic of the test's own, on both nodes, with a channel."""
+    name = f"topic-{next(_number)}"
+    cluster.create(name, "channel")
+    return name
+
+
+def open_dialog(page: Page, button: str) -> Locator:
+    page.get_by_role("button", name=button, exact=True).first.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_be_visible()
+    return dialog
+
+
+def confirm_by_name(page: Page, button: str, name: str) -> None:
+    """Press a button that asks for the name; nothing else will do."""
+    dialog = open_dialog(page, button)
+    submit = dialog.locator("button[type=submit]")
+    expect(submit).to_be_disabled()
+    field = dialog.get_by_role("textbox")
+    field.fill(f"{name}x")
+    expect(submit).to_be_disabled()
+    field.fill(name)
+    submit.click()
+
+
+def noted(page: Page, text: str) -> None:
+    expect(page.locator(".note").filter(has_text=text)).to_be_visible()
+
+
+def test_create_a_topic_with_a_channel(page: Page, cluster: Cluster) -> None:
+    page.goto(f"{cluster.admin.url}/topics")
+    dialog = open_dialog(page, "Create topic…")
+    dialog.get_by_label("Topic").fill("created")
+    dialog.get_by_label("Channel").fill("first")
+    dialog.get_by_role("button", name="Create").click()
+    noted(page, "Created channel first of created")
+    expect(page.get_by_role("link", name="created")).to_be_visible()
+
+
+def test_create_and_delete_an_inactive_topic_on_the_lookup_page(page: Page, cluster: Cluster) -> None:
+    page.goto(f"{cluster.admin.url}/lookup")
+    page.get_by_role("textbox", name="Topic").fill("forgotten")
+    page.get_by_role("textbox", name="Channel").fill("c")
+    page.get_by_role("button", name="Create").click()
+    noted(page, "Created")
+    entry = page.locator(".inactive-topic").filter(has_text="forgotten")
+    expect(entry).to_be_visible()
+    entry.get_by_role("button", name="Delete…").first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill("forgotten")
+    dialog.get_by_role("button", name="Delete").click()
+    expect(entry).to_have_count(0)
+
+
+def test_a_name_that_is_refused(page: Page, cluster: Cluster, complaints: Complaints) -> None:
+    complaints.expect("400")
+    page.goto(f"{cluster.admin.url}/lookup")
+    page.get_by_role("textbox", name="Topic").fill("no spaces, please")
+    page.get_by_role("button", name="Create").click()
+    noted(page, "INVALID_TOPIC")
+
+
+@pytest.mark.parametrize("of", ["topic", "channel"])
+def test_pause_and_unpause(page: Page, cluster: Cluster, topic: str, of: str) -> None:
+    page.goto(f"{cluster.admin.url}/topics/{topic}" + ("/channel" if of == "channel" else ""))
+
+    def paused() -> list[bool]:
+        if of == "topic":
+            return [bool((cluster.topic(topic, node=node) or {}).get("paused")) for node in (0, 1)]
+        return [bool((cluster.channel(topic, "channel", node=node) or {}).get("paused")) for node in (0, 1)]
+
+    open_dialog(page, "Pause").get_by_role("button", name="Pause").click()
+    expect(page.locator("#state")).to_have_text("paused")
+    wait_until(lambda: paused() == [True, True])
+    open_dialog(page, "Unpause").get_by_role("button", name="Unpause").click()
+    expect(page.locator("#state")).to_be_hidden()
+    wait_until(lambda: paused() == [False, False])
+
+
+def test_a_question_can_be_declined(page: Page, cluster: Cluster, topic: str) -> None:
+    page.goto(f"{cluster.admin.url}/topics/{topic}")
+    dialog = open_dialog(page, "Pause")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_have_count(0)
+    open_dialog(page, "Delete…")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    found = cluster.topic(topic)
+    assert found is not None
+    assert not found["paused"]
+
+
+def test_empty_a_channel(page: Page, cluster: Cluster, topic: str) -> None:
+    cluster.publish(topic, b"1", b"2", node=0)
+    cluster.publish(topic, b"3", node=1)
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    expect(page.locator("[data-figure=depth]")).to_have_text("3")
+    confirm_by_name(page, "Empty…", "channel")
+    expect(page.locator("[data-figure=depth]")).to_have_text("0")
+    assert cluster.depth(topic, "channel") == 0
+
+
+def test_empty_a_topic(page: Page, cluster: Cluster) -> None:
+    cluster.create("without.channels")
+    cluster.publish("without.channels", b"1", b"2")
+    page.goto(f"{cluster.admin.url}/topics/without.channels")
+    expect(page.locator("[data-figure=depth]")).to_have_text("2")
+    confirm_by_name(page, "Empty…", "without.channels")
+    expect(page.locator("[data-figure=depth]")).to_have_text("0")
+
+
+def test_delete_a_channel(page: Page, cluster: Cluster, topic: str) -> None:
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    confirm_by_name(page, "Delete…", "channel")
+    page.wait_for_url(re.compile(f"/topics/{topic}$"))
+    assert cluster.channel(topic, "channel", node=0) is None
+    assert cluster.channel(topic, "channel", node=1) is None
+
+
+def test_delete_a_topic(page: Page, cluster: Cluster, topic: str) -> None:
+    page.goto(f"{cluster.admin.url}/topics/{topic}")
+    confirm_by_name(page, "Delete…", topic)
+    page.wait_for_url(re.compile("/topics$"))
+    assert cluster.topic(topic, node=0) is None
+    assert cluster.topic(topic, node=1) is None
+
+
+def test_tombstone_a_topic_on_one_node(page: Page, cluster: Cluster, topic: str) -> None:
+    page.goto(f"{cluster.admin.url}/topics/{topic}")
+    row = page.get_by_role("table", name="Nodes").locator("tbody tr[data-key]").filter(has_text=cluster.nodes[1])
+    row.get_by_role("button").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill(topic)
+    dialog.get_by_role("button", name="Tombstone").click()
+    noted(page, f"Tombstoned {topic}")
+    expect(row).to_have_count(0)
+    assert cluster.topic(topic, node=0) is not None
+    assert cluster.topic(topic, node=1) is None
+
+
+def test_publish_and_peek(page: Page, cluster: Cluster, topic: str) -> None:
+    page.goto(f"{cluster.admin.url}/topics/{topic}")
+    page.get_by_label("Body").fill(HOSTILE_BODY)
+    page.get_by_role("button", name="Publish").click()
+    noted(page, f"Published to {topic}")
+    wait_until(lambda: cluster.depth(topic, "channel") == 1)
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    page.get_by_role("button", name="Peek").click()
+    expect(page.locator(".message pre")).to_have_text(HOSTILE_BODY)
+    assert page.locator(".message img, .message script").count() == 0
+    assert cluster.depth(topic, "channel") == 1
+
+
+def test_publish_a_message_for_later(page: Page, cluster: Cluster, topic: str) -> None:
+    page.goto(f"{cluster.admin.url}/topics/{topic}")
+    page.get_by_label("Body").fill("later")
+    page.get_by_label("Deferred by").fill("60000")
+    page.get_by_role("button", name="Publish").click()
+    noted(page, "Published")
+
+    def deferred() -> int:
+        return sum((cluster.channel(topic, "channel", node=node) or {})["deferred_count"] for node in (0, 1))
+
+    wait_until(lambda: deferred() == 1)
+
+
+def test_an_empty_message_is_refused(page: Page, cluster: Cluster, topic: str, complaints: Complaints) -> None:
+    complaints.expect("400")
+    page.goto(f"{cluster.admin.url}/topics/{topic}")
+    page.get_by_role("button", name="Publish").click()
+    noted(page, "MSG_EMPTY")
+
+
+def test_seek_to_the_beginning_and_to_the_end(page: Page, cluster: Cluster) -> None:
+    topic = f"{JOURNALED}.seek"
+    cluster.create(topic, "reader")
+    cluster.publish(topic, b"1", b"2", b"3")
+    page.goto(f"{cluster.admin.url}/topics/{topic}/reader")
+    depth = page.locator("[data-figure=depth]")
+    expect(depth).to_have_text("3")
+    for position, left in (("latest", "0"), ("earliest", "3"), ("time", "0")):
+        dialog = open_dialog(page, "Seek…")
+        dialog.get_by_label("To", exact=True).select_option(position)
+        if position == "time":
+            dialog.get_by_label("Time").fill("2099-01-01T00:00")
+        dialog.get_by_label("Type the channel").fill("reader")
+        dialog.get_by_role("button", name="Move").click()
+        expect(depth).to_have_text(left)
+
+
+def test_a_seek_to_an_offset_names_its_node(page: Page, cluster: Cluster) -> None:
+    topic = f"{JOURNALED}.offset"
+    cluster.create(topic, "reader")
+    cluster.publish(topic, b"1", b"2", b"3")
+    page.goto(f"{cluster.admin.url}/topics/{topic}/reader")
+    expect(page.locator("[data-figure=depth]")).to_have_text("3")
+    dialog = open_dialog(page, "Seek…")
+    dialog.get_by_label("To", exact=True).select_option("offset")
+    dialog.get_by_label("Offset").fill("2")
+    dialog.get_by_label("On", exact=True).select_option(cluster.nodes[0])
+    dialog.get_by_label("Type the channel").fill("reader")
+    dialog.get_by_role("button", name="Move").click()
+    expect(page.locator("[data-figure=depth]")).to_have_text("1")
+
+
+def test_a_seek_where_there_is_no_journal_is_refused(
+    page: Page, cluster: Cluster, topic: str, complaints: Complaints
+) -> None:
+    complaints.expect("501")
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    expect(page.locator("[data-figure=depth]")).to_have_text("0")
+    dialog = open_dialog(page, "Seek…")
+    dialog.get_by_label("To", exact=True).select_option("earliest")
+    dialog.get_by_label("Type the channel").fill("channel")
+    dialog.get_by_role("button", name="Move").click()
+    noted(page, "Not done")
+
+
+def test_dead_letters_are_recognised_and_redriven(page: Page, cluster: Cluster, topic: str) -> None:
+    dead = f"{topic}.dead"
+    cluster.create(dead, "review")
+    cluster.publish(dead, dead_letter(topic, "channel", "one"), dead_letter(topic, "channel", "two"))
+    page.goto(f"{cluster.admin.url}/topics/{dead}/review")
+    page.get_by_role("button", name="Peek").click()
+    expect(page.locator(".message pre")).to_have_text(["one", "two"])
+    expect(page.locator(".dead-letter").first).to_contain_text(f"{topic} / channel")
+    page.locator("#dead-letter-offer button").click()
+    page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+    noted(page, "Redrove 2 messages")
+    assert cluster.depth(dead, "review") == 0
+    assert cluster.depth(topic, "channel") == 2

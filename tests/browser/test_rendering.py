@@ -1,0 +1,220 @@
+"""Pages filled with documents that a test makes up: what a real cluster cannot easily be brought to show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from emberq.admin.access.role import Role
+from tests.admin.web.stand_in import FixedSite, StandIn
+
+HOSTILE = "<img src=x onerror=alert(1)>'\"&amp;${1}"
+
+
+def topic_line(name: str, **figures: Any) -> dict[str, Any]:
+    fixed = {"topic_name": name, "depth": 0, "channel_depth": 0, "in_flight_count": 0, "deferred_count": 0}
+    counts = {"client_count": 0, "channel_count": 1, "node_count": 1, "message_count": 0, "paused": False, "rate": 0}
+    return fixed | counts | figures
+
+
+def topics_document(*topics: dict[str, Any], message: str = "") -> dict[str, Any]:
+    return {"topics": list(topics), "time": time.time(), "message": message}
+
+
+def channel_document(**changes: Any) -> dict[str, Any]:
+    figures = ("depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count")
+    fixed = dict.fromkeys((*figures, "timeout_count", "message_count", "client_count"), 0)
+    names = {"node": "*", "hostname": "", "topic_name": "t", "channel_name": "c", "paused": False}
+    return fixed | names | {"nodes": [], "clients": [], "rates": {}, "time": time.time(), "message": ""} | changes
+
+
+@pytest.fixture(autouse=True)  # there before the page and after it: a page must not find its server gone
+def stand_in() -> Iterator[StandIn]:
+    history = {"interval": 10, "points": [], "topics": {}}
+    with StandIn({"/api/history": history}) as stand_in:
+        yield stand_in
+
+
+def test_hostile_names_are_shown_as_they_are_spelled(page: Page, stand_in: StandIn) -> None:
+    stand_in.documents["topics"] = topics_document(topic_line(HOSTILE))
+    page.goto(f"{stand_in.url}/topics")
+    expect(page.get_by_role("link", name=HOSTILE, exact=True)).to_be_visible()
+    assert page.locator("table img").count() == 0
+
+
+def test_hostile_clients_and_their_links_are_harmless(page: Page, stand_in: StandIn) -> None:
+    client = {
+        "node": "n:1",
+        "remote_address": "1.2.3.4:5",
+        "client_id": HOSTILE,
+        "hostname": HOSTILE,
+        "user_agent": HOSTILE,
+        "connected": 1_000_000_000,
+        "authed": True,
+        "auth_identity": HOSTILE,
+        "auth_identity_url": "javascript:alert(1)",
+    }
+    stand_in.documents["channel"] = channel_document(clients=[client])
+    page.goto(f"{stand_in.url}/topics/t/c")
+    row = page.get_by_role("table", name="Consumers").locator("tbody tr[data-key]")
+    expect(row).to_contain_text(HOSTILE)
+    assert page.locator("main img").count() == 0
+    assert page.locator("a[href^='javascript']").count() == 0
+
+
+def test_hostile_bodies_are_shown_as_text(page: Page, stand_in: StandIn) -> None:
+    stand_in.documents["channel"] = channel_document()
+    stand_in.documents["/api/topics/t/c/peek"] = {
+        "messages": [
+            {"id": "1", "timestamp": 1, "attempts": 0, "body": HOSTILE},
+            {"id": "2", "timestamp": 1, "attempts": 0, "body_base64": "AP8="},
+            {"id": "3", "timestamp": 1, "attempts": 0, "body": '{"emberq_dead_letter":1,"reason":"<b>"}'},
+        ]
+    }
+    page.goto(f"{stand_in.url}/topics/t/c")
+    page.get_by_role("button", name="Peek").click()
+    expect(page.locator(".message pre")).to_have_text([HOSTILE, "000000  00 ff", ""])
+    expect(page.locator(".dead-letter")).to_contain_text("<b>")
+    assert page.locator(".message img").count() == 0
+
+
+def test_a_partial_failure_is_shown_with_what_is_known(page: Page, stand_in: StandIn) -> None:
+    stand_in.documents["topics"] = topics_document(topic_line("orders"), message="WARNING: 10.0.0.9:4151 timed out")
+    page.goto(f"{stand_in.url}/topics")
+    expect(page.get_by_role("alert")).to_contain_text("10.0.0.9:4151 timed out")
+    expect(page.get_by_role("link", name="orders")).to_be_visible()
+
+
+def test_an_empty_cluster_says_so(page: Page, stand_in: StandIn) -> None:
+    stand_in.documents["topics"] = {"topics": None, "time": time.time(), "message": ""}
+    page.goto(f"{stand_in.url}/topics")
+    expect(page.locator(".empty")).to_contain_text("No topics yet")
+
+
+def test_where_streams_do_not_get_through_the_page_polls(page: Page, stand_in: StandIn) -> None:
+    stand_in.documents["topics"] = topics_document(topic_line("orders"))
+    page.goto(f"{stand_in.url}/topics")
+    expect(page.locator("#live-state")).to_have_text("Polling")
+
+
+def test_a_pipeline_that_failed_shows_its_error(page: Page, stand_in: StandIn) -> None:
+    progress = {"id": "1", "batchId": 3, "inputRowsPerSecond": 1234.5, "processedRowsPerSecond": 2000.0, "lag": 7}
+    stand_in.documents["pipelines"] = {
+        "pipelines": [
+            progress | {"name": "archive", "durationMs": {"triggerExecution": 812}},
+            progress | {"name": "bad", "error": f"disk full {HOSTILE}"},
+        ],
+        "time": time.time(),
+        "message": "",
+    }
+    page.goto(f"{stand_in.url}/pipelines")
+    cards = page.locator(".pipeline")
+    expect(cards.nth(0)).to_contain_text("running")
+    expect(cards.nth(0)).to_contain_text("812 ms")
+    expect(cards.nth(1)).to_contain_text("failed")
+    expect(cards.nth(1)).to_contain_text(HOSTILE)
+
+
+def test_readers_without_permissions_see_no_buttons(page: Page) -> None:
+    documents = {"/api/history": {"points": []}, "channel": channel_document()}
+    with StandIn(documents, FixedSite(role=Role.VIEWER)) as stand_in:
+        page.goto(f"{stand_in.url}/topics/t/c")
+        expect(page.locator("[data-figure=depth]")).to_have_text("0")
+        for action in ("Pause", "Empty…", "Delete…", "Seek…", "Redrive…", "Peek"):
+            assert page.get_by_role("button", name=action).count() == 0
+        page.goto("about:blank")
+
+
+def test_graphite_draws_what_nsqd_reports_to_statsd(page: Page) -> None:
+    graphite = {"graph_enabled": True, "graphite_url": "", "statsd_interval": 60, "statsd_prefix": "nsq.%s"}
+    formats = {"statsd_counter_format": "stats.counters.%s.count", "statsd_gauge_format": "stats.gauges.%s"}
+    documents = {"/api/history": {"points": []}, "/render": {}, "channel": channel_document()}
+    with StandIn(documents, FixedSite(config=graphite | formats)) as stand_in:
+        page.goto(f"{stand_in.url}/topics/t%23ephemeral/c?t=24h")
+        drawn = page.locator("section", has=page.get_by_role("heading", name="Graphite")).locator("img")
+        expect(drawn).to_have_count(2)
+        depth = parse_qs(urlsplit(drawn.nth(0).get_attribute("src") or "").query)
+        series = "stats.gauges.nsq.*.topic.tephemeral.channel.c.depth"
+        assert depth["target"] == [f'summarize(sumSeries({series}),"60sec","avg")']
+        assert depth["from"] == ["-24h"]
+        page.get_by_role("combobox", name="Time shown").select_option("off")
+        expect(drawn).to_have_count(0)
+        page.goto("about:blank")
+
+
+def test_search_sort_and_filter_are_kept_in_the_address(page: Page, stand_in: StandIn) -> None:
+    lines = [topic_line(f"topic-{number}", channel_depth=number, paused=number == 3) for number in range(1, 12)]
+    stand_in.documents["topics"] = topics_document(*lines)
+    page.goto(f"{stand_in.url}/topics")
+    names = page.get_by_role("table", name="Topics").locator("tbody tr[data-key] td.name a")
+    expect(names.first).to_have_text("topic-1")
+    page.get_by_role("button", name="Depth").click()
+    expect(names.first).to_have_text("topic-11")
+    page.get_by_role("searchbox").fill("topic-1")
+    expect(names).to_have_text(["topic-11", "topic-10", "topic-1"])
+    page.reload()
+    expect(names).to_have_text(["topic-11", "topic-10", "topic-1"])
+    page.get_by_role("searchbox").fill("")
+    page.get_by_role("combobox", name="Which topics").select_option("paused")
+    expect(names).to_have_text(["topic-3"])
+    page.get_by_role("searchbox").fill("none of them")
+    expect(page.locator(".empty")).to_have_text("None of 11 topics matches.")
+
+
+def test_the_keyboard_is_enough(page: Page, stand_in: StandIn) -> None:
+    stand_in.documents["topics"] = topics_document(*[topic_line(name) for name in ("alpha", "beta", "gamma")])
+    stand_in.documents["topic"] = channel_document(channels=[], topic_name="beta")
+    page.goto(f"{stand_in.url}/topics")
+    expect(page.get_by_role("link", name="gamma")).to_be_visible()
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    expect(page.get_by_role("link", name="beta")).to_be_focused()
+    page.keyboard.press("k")
+    expect(page.get_by_role("link", name="alpha")).to_be_focused()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="beta", level=1)).to_be_visible()
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    expect(page.get_by_role("heading", name="Topics", level=1)).to_be_visible()
+
+
+def test_the_choice_of_dark_or_light_lasts(page: Page, stand_in: StandIn) -> None:
+    stand_in.documents["topics"] = topics_document()
+    page.emulate_media(color_scheme="light")
+    page.goto(f"{stand_in.url}/topics")
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_role("button", name="Dark or light").click()
+    dark = page.evaluate(ground)
+    assert dark != light
+    page.reload()
+    assert page.evaluate(ground) == dark
+
+
+@pytest.mark.parametrize("target", ["topics", "topics/t", "topics/t/c", "nodes", "counter", "lookup", "login"])
+def test_a_phone_needs_no_sideways_scrolling(page: Page, stand_in: StandIn, target: str) -> None:
+    long_name = "a.topic.with.a.very.long.name." * 2
+    stand_in.documents |= {
+        "topics": topics_document(topic_line(long_name, message_count=10**12)),
+        "topic": channel_document(channels=[channel_document(channel_name=long_name)]),
+        "channel": channel_document(channel_name=long_name, nodes=[channel_document(node=long_name)]),
+        "nodes": {"nodes": [], "time": time.time(), "message": ""},
+        "counter": {"stats": {}, "time": time.time(), "message": ""},
+        "/api/topics": {"topics": {long_name: ["c"]}, "message": ""},
+    }
+    page.set_viewport_size({"width": 375, "height": 812})
+    page.goto(f"{stand_in.url}/{target}")
+    expect(page.locator("#loading")).to_have_count(0)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375

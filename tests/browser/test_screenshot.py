@@ -1,0 +1,114 @@
+"""Pictures of the pages on a busy cluster, for the documentation.
+
+`UPDATE_SCREENSHOTS=1 pytest tests/browser/test_screenshot.py` renews those in docs/images; otherwise they are made and
+thrown away, which at least shows that they can be made.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.chromium import Complaints, open_page
+from tests.browser.cluster import Cluster, dead_letter, running_cluster
+from tests.browser.traffic import Traffic
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+IS_KEPT = bool(os.environ.get("UPDATE_SCREENSHOTS"))
+HISTORY_S = 12.0 if IS_KEPT else 0.5
+"""How long the charts are to reach back."""
+
+DESKTOP = {"viewport": {"width": 1280, "height": 880}, "device_scale_factor": 1.5}
+PHONE = {"viewport": {"width": 375, "height": 760}, "device_scale_factor": 2, "has_touch": True}
+ORDERS = "orders.created"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Busy for a while already."""
+    flags = ("--live-interval=200ms", "--history-interval=200ms")
+    options = {"e2e_processing_latency_percentile": (0.99, 0.95), "journal_topic": (f"^{ORDERS}$",)}
+    with (
+        running_cluster(tmp_path_factory.mktemp("cluster"), *flags, **options) as cluster,
+        Traffic(cluster.tcp_addresses),
+    ):
+        cluster.create("orders.dead", "review")
+        letters = [dead_letter(ORDERS, "billing", f'{{"order": {number}}}') for number in range(4711, 4714)]
+        cluster.publish("orders.dead", *letters)
+        cluster.create("newsletter", "smtp")
+        for node in (0, 1):
+            cluster.post(node, "/topic/pause?topic=newsletter")
+        time.sleep(HISTORY_S)  # history takes time to happen
+        yield cluster
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    if not IS_KEPT:
+        return tmp_path
+    IMAGES.mkdir(exist_ok=True)
+    return IMAGES
+
+
+PICTURES = [
+    ("topics-light", "/topics", "light", DESKTOP),
+    ("channel-dark", f"/topics/{ORDERS}/billing", "dark", DESKTOP),
+    ("topics-phone", "/topics", "light", PHONE),
+    ("topics-dark", "/topics", "dark", DESKTOP),
+    ("topic-light", f"/topics/{ORDERS}", "light", DESKTOP),
+    ("channel-phone", f"/topics/{ORDERS}/billing", "dark", PHONE),
+    ("nodes-light", "/nodes", "light", DESKTOP),
+    ("counter-dark", "/counter", "dark", DESKTOP),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "theme", "device"), PICTURES if IS_KEPT else PICTURES[:3])
+def test_pages(
+    browser: Browser,
+    cluster: Cluster,
+    complaints: Complaints,
+    folder: Path,
+    *,
+    name: str,
+    path: str,
+    theme: str,
+    device: dict[str, Any],
+) -> None:
+    with open_page(browser, complaints, color_scheme=theme, **device) as page:
+        page.goto(f"{cluster.admin.url}{path}")
+        page.wait_for_selector("tbody tr[data-key]")
+        expect(page.locator("#live-state")).to_have_text("Live")
+        settle(page)
+        page.screenshot(path=folder / f"nsqadmin-{name}.png")
+
+
+def test_dead_letters(browser: Browser, cluster: Cluster, complaints: Complaints, folder: Path) -> None:
+    with open_page(browser, complaints, color_scheme="light", **DESKTOP) as page:
+        page.goto(f"{cluster.admin.url}/topics/orders.dead/review")
+        page.get_by_role("button", name="Peek").click()
+        page.locator(".message").first.scroll_into_view_if_needed()
+        page.locator("#dead-letter-offer").scroll_into_view_if_needed()
+        settle(page)
+        page.screenshot(path=folder / "nsqadmin-dead-letters-light.png")
+
+
+def test_a_question(browser: Browser, cluster: Cluster, complaints: Complaints, folder: Path) -> None:
+    with open_page(browser, complaints, color_scheme="light", **DESKTOP) as page:
+        page.goto(f"{cluster.admin.url}/topics/clicks")
+        page.wait_for_selector("tbody tr[data-key]")
+        settle(page)
+        page.get_by_role("button", name="Delete…").click()
+        page.get_by_role("dialog").get_by_role("textbox").fill("clicks")
+        page.screenshot(path=folder / "nsqadmin-delete-light.png")
+
+
+def settle(page: Page) -> None:
+    """Let a few more figures come, so that sparklines have begun."""
+    if IS_KEPT:
+        page.wait_for_timeout(1_500)
