@@ -153,7 +153,8 @@ class ServerTls:
         try:
             from emberq.nsqd.unverified_certificate import UnverifiedContext
         except ImportError as missing:
-            raise TlsError(f"--tls-client-auth-policy={REQUIRE} needs pyOpenSSL: pip install 'emberq[client-certificates]'") from missing
+            remedy = "pip install 'emberq[client-certificates]'"
+            raise TlsError(f"--tls-client-auth-policy={REQUIRE} needs pyOpenSSL: {remedy}") from missing
         return UnverifiedContext(
             certificate_path=self._files.certificate,
             key_path=self._files.key,

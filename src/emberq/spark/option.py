@@ -1,0 +1,342 @@
+"""The options of format("nsq"): one table, from which they are parsed, checked and documented.
+
+An option is written as Spark's own are, `startingOffsets`, and case does not matter. What nobody knows is refused with
+the nearest name that exists: a misspelt option that is quietly ignored is a bug found in production.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from emberq.base.clock import NS_PER_SECOND
+from emberq.base.duration import parse_duration
+from emberq.base.printable import quoted
+from emberq.spark.error import OptionError
+from emberq.spark.journal_start import parse_start
+from emberq.wire.name import is_valid_name
+
+
+class Use(enum.Flag):
+    """What an option is good for."""
+
+    BATCH = enum.auto()
+    STREAM = enum.auto()
+    SINK = enum.auto()
+    READ = BATCH | STREAM
+    ALL = READ | SINK
+
+
+class Mode(enum.StrEnum):
+    """How messages come to Spark."""
+
+    AUTO = "auto"
+    JOURNAL = "journal"
+    CHANNEL = "channel"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option: its name, what it is for, how its text becomes a value."""
+
+    name: str
+    use: Use
+    parse: Callable[[str], Any]
+    default: str | None
+    """Its text if it is not given; None: there is no default, and the value is None."""
+    help: str
+
+
+def _list(text: str) -> tuple[str, ...]:
+    items = tuple(item.strip() for item in text.split(",") if item.strip())
+    if not items:
+        raise ValueError("it is empty")
+    return items
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    addresses = _list(text)
+    for address in addresses:
+        if re.fullmatch(r"(https?://)?(\[[^\]]+\]|[^/:\s]+):[0-9]{1,5}/?", address) is None:
+            raise ValueError(f"{quoted(address)} is not of the form host:port")
+    return tuple(dict.fromkeys(address.rstrip("/") for address in addresses))
+
+
+def _name(text: str) -> str:
+    if not is_valid_name(text):
+        raise ValueError(f"{quoted(text)} is not a name that NSQ allows: up to 64 of the characters .a-zA-Z0-9_-")
+    return text
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_name(name) for name in _list(text)))
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"it is not a regular expression: {error}") from error
+    return text
+
+
+def _mode(text: str) -> Mode:
+    try:
+        return Mode(text.lower())
+    except ValueError:
+        raise ValueError(f"{quoted(text)} is not one of {', '.join(Mode)}") from None
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{quoted(text)} is neither true nor false")
+    return text.lower() == "true"
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError(f"{quoted(text)} is not a whole number from 1 on")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        duration_ns = parse_duration(text)
+    except ValueError:
+        raise ValueError(f"{quoted(text)} is not a duration such as 500ms, 10s or 1m30s") from None
+    if duration_ns <= 0:
+        raise ValueError("it must be above 0")
+    return duration_ns / NS_PER_SECOND
+
+
+def _as_is(text: str) -> str:
+    return text
+
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        name="topic",
+        use=Use.ALL,
+        parse=_names,
+        default=None,
+        help="The topic to read, or several with commas between them. For the sink: the one to write to; without it, "
+        "the column `topic` says it of each row.",
+    ),
+    Option(
+        name="topicPattern",
+        use=Use.READ,
+        parse=_pattern,
+        default=None,
+        help="Instead of `topic`: a regular expression; topics whose whole name it matches are read, also those that "
+        "appear later.",
+    ),
+    Option(
+        name="nsqd",
+        use=Use.ALL,
+        parse=_addresses,
+        default=None,
+        help="The HTTP addresses of the nsqds, as `host:4151` with commas between them.",
+    ),
+    Option(
+        name="lookupd",
+        use=Use.ALL,
+        parse=_addresses,
+        default=None,
+        help="Instead of `nsqd`: the HTTP addresses of the nsqlookupds that know them, as `host:4161`.",
+    ),
+    Option(
+        name="mode",
+        use=Use.READ,
+        parse=_mode,
+        default="auto",
+        help="`journal` reads the journals of topics, in parallel and exactly once. `channel` consumes a channel, as "
+        "any nsqd has it. `auto` takes the journals if every nsqd has one for every topic.",
+    ),
+    Option(
+        name="channel",
+        use=Use.READ,
+        parse=_name,
+        default=None,
+        help="In journal mode: a channel that follows what a stream has committed. Retention keeps what it has not "
+        "passed, and its depth is the stream's lag. Nobody else may consume it.",
+    ),
+    Option(
+        name="startingOffsets",
+        use=Use.READ,
+        parse=parse_start,
+        default="earliest",
+        help="Where to begin: `earliest`, `latest`, a time such as `2025-01-31T12:00:00Z`, or JSON: "
+        '`{"host:4151": {"clicks": 1200}}`, where what is not named begins at the earliest. A stream that has a '
+        "checkpoint goes on from there.",
+    ),
+    Option(
+        name="endingOffsets",
+        use=Use.BATCH,
+        parse=parse_start,
+        default="latest",
+        help="Where to end, exclusive; spelled as `startingOffsets`, where JSON leaves out what is not to be read.",
+    ),
+    Option(
+        name="maxRowsPerTrigger",
+        use=Use.STREAM,
+        parse=_positive,
+        default=None,
+        help="How many rows a micro-batch has at most, shared out by what waits in each journal.",
+    ),
+    Option(
+        name="rowsPerPartition",
+        use=Use.READ,
+        parse=_positive,
+        default="100000",
+        help="More rows of one journal than this are read by several tasks.",
+    ),
+    Option(
+        name="minPartitions",
+        use=Use.READ,
+        parse=_positive,
+        default="1",
+        help="Use at least so many tasks, if there are as many rows.",
+    ),
+    Option(
+        name="failOnDataLoss",
+        use=Use.READ,
+        parse=_boolean,
+        default="true",
+        help="Whether a query fails when messages are gone before they were read: removed by retention, damaged on "
+        "disk, or their topic deleted and made again. If not, it goes on with what is there, and logs it.",
+    ),
+    Option(
+        name="fetchBytes",
+        use=Use.READ,
+        parse=_positive,
+        default="4194304",
+        help="How much a task asks an nsqd for at a time.",
+    ),
+    Option(
+        name="discoveryInterval",
+        use=Use.STREAM,
+        parse=_seconds,
+        default="10s",
+        help="How often a stream looks for nsqds and topics that are new.",
+    ),
+    Option(
+        name="maxBodyBytes",
+        use=Use.SINK,
+        parse=_positive,
+        default="2097152",
+        help="How large one MPUB may be; nsqd takes up to its `--max-body-size`. What a task writes to a topic in a "
+        "micro-batch is stored as a whole or not at all if it fits into one.",
+    ),
+    Option(
+        name="writeId",
+        use=Use.SINK,
+        parse=_as_is,
+        default=None,
+        help="For a batch write: a name for it. What was written under the same name already is not stored again, if "
+        "the topic is journaled. Meant for `foreachBatch`, as the name of the query with the number of the batch; a "
+        "stream that writes by itself needs none.",
+    ),
+    Option(
+        name="tls",
+        use=Use.ALL,
+        parse=_boolean,
+        default="false",
+        help="Whether to talk HTTPS. The addresses in `nsqd` and `lookupd` are then those for HTTPS.",
+    ),
+    Option(
+        name="tlsCaFile",
+        use=Use.ALL,
+        parse=_as_is,
+        default=None,
+        help="Certificates of the authorities to trust, instead of the system's. This and the next two are paths that "
+        "must exist on the driver and on every executor.",
+    ),
+    Option(
+        name="tlsCertFile", use=Use.ALL, parse=_as_is, default=None, help="The certificate to show, if nsqd wants one."
+    ),
+    Option(
+        name="tlsKeyFile", use=Use.ALL, parse=_as_is, default=None, help="Its key, if that is not in the same file."
+    ),
+    Option(
+        name="tlsVerify",
+        use=Use.ALL,
+        parse=_boolean,
+        default="true",
+        help="Whether the certificate of a server must be valid for its name.",
+    ),
+    Option(
+        name="authSecret",
+        use=Use.ALL,
+        parse=_as_is,
+        default=None,
+        help="The secret to show to nsqds that run with `--auth-http-api`.",
+    ),
+    Option(
+        name="requestTimeout", use=Use.ALL, parse=_seconds, default="30s", help="How long an answer may be in coming."
+    ),
+    Option(
+        name="retryTimeout",
+        use=Use.ALL,
+        parse=_seconds,
+        default="60s",
+        help="For how long a task tries again when an nsqd does not answer, before Spark is told that it failed.",
+    ),
+)
+"""Every option there is."""
+
+
+SPARKS_OWN = {"checkpointlocation", "queryname", "asyncprogresstrackingenabled"}
+"""What Spark passes on although it is meant for Spark itself; in lower case."""
+
+
+def parse_options(given: Mapping[str, str], use: Use) -> dict[str, Any]:
+    """The value of every option of this use, by name. OptionError for what is wrong with those given."""
+    known = {option.name.lower(): option for option in OPTIONS}
+    texts: dict[str, str] = {}
+    for name, text in given.items():
+        if name.lower() in SPARKS_OWN:
+            continue
+        option = known.get(name.lower())
+        if option is None:
+            raise OptionError(_unknown(name, (each.name for each in OPTIONS if each.use & use)))
+        if not option.use & use:
+            raise OptionError(f'option "{option.name}" has no meaning for {_described(use)}')
+        texts[option.name] = text
+    return {option.name: _value(option, texts) for option in OPTIONS if option.use & use}
+
+
+def _value(option: Option, texts: Mapping[str, str]) -> Any:
+    text = texts.get(option.name, option.default)
+    if text is None:
+        return None
+    try:
+        return option.parse(text.strip())
+    except ValueError as error:
+        raise OptionError(f'option "{option.name}": {error}') from error
+
+
+def _unknown(name: str, names: Iterable[str]) -> str:
+    similar = {candidate.lower(): candidate for candidate in names}
+    nearest = difflib.get_close_matches(name.lower(), similar, n=1)
+    if nearest:
+        return f'unknown option "{name}"; did you mean "{similar[nearest[0]]}"?'
+    return f'unknown option "{name}"; there are: {", ".join(sorted(similar.values()))}'
+
+
+def _described(use: Use) -> str:
+    return {Use.BATCH: "a batch read", Use.STREAM: "a stream", Use.SINK: "writing"}.get(use, str(use))
+
+
+def option_table(use: Use) -> str:
+    """The options of this use as a table in Markdown, for the guide."""
+    lines = ["| option | default | what it does |", "|---|---|---|"]
+    lines += [
+        f"| `{option.name}` | {f'`{option.default}`' if option.default is not None else ''} | {option.help} |"
+        for option in OPTIONS
+        if option.use & use
+    ]
+    return "\n".join(lines)

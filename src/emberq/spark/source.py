@@ -1,0 +1,96 @@
+"""format("nsq"): NSQ for Spark, to read and to write.
+
+    spark.read.format("nsq").option("nsqd", "127.0.0.1:4151").option("topic", "clicks").load()
+
+    (spark.readStream.format("nsq").option("lookupd", "127.0.0.1:4161").option("topic", "clicks")
+        .option("channel", "archive").load()
+        .writeStream.format("parquet").option("checkpointLocation", "...").start("..."))
+
+    df.selectExpr("to_json(struct(*)) AS body").write.format("nsq").mode("append")
+        .option("nsqd", "127.0.0.1:4151").option("topic", "counts").save()
+
+`schema` describes the rows that are read, `sink_schema` those that can be written, `option` what can be set. Mistakes
+in options and columns, and servers that do not answer, show before any data moves.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from emberq.spark.error import OptionError, SchemaError
+from emberq.spark.journal_reader import JournalBatchReader, JournalStreamReader
+from emberq.spark.journal_survey import JournalSurvey
+from emberq.spark.option import Mode, Use
+from emberq.spark.schema import MESSAGE_SCHEMA
+from emberq.spark.setting import SinkSettings, SourceSettings
+from emberq.spark.sink import BatchSink, StreamSink, reachable
+from emberq.spark.sink_schema import check_schema
+
+
+class NsqDataSource(DataSource):
+    """What Spark finds under the name `nsq`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "nsq"
+
+    def schema(self) -> StructType:
+        return MESSAGE_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        settings = self._source_settings(schema, Use.BATCH)
+        if _mode(settings) is Mode.CHANNEL:
+            raise OptionError(
+                "a batch reads journals, and a channel has no end to read to; give the topic a journal (nsqd "
+                "--journal-topic), or use readStream"
+            )
+        return JournalBatchReader(settings)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name, as are the others
+        settings = self._source_settings(schema, Use.STREAM)
+        if _mode(settings) is Mode.CHANNEL:
+            raise OptionError('option "mode": there is no channel mode in this version; journal the topic')
+        return JournalStreamReader(settings)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return BatchSink(reachable(self._sink_settings(schema, overwrite=overwrite), timeout_s=0))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        # Spark makes one for every micro-batch, and an nsqd that is being restarted should not end a query.
+        settings = self._sink_settings(schema, overwrite=overwrite)
+        if settings.write_id is not None:
+            raise OptionError('option "writeId" is for batch writes; a stream names its batches by itself')
+        return StreamSink(reachable(settings, timeout_s=settings.access.retry_timeout_s))
+
+    def _source_settings(self, schema: StructType, use: Use) -> SourceSettings:
+        if schema != MESSAGE_SCHEMA:
+            raise SchemaError(
+                f"messages have the columns {MESSAGE_SCHEMA.simpleString()}; do not give another schema, but parse the "
+                "column body, as with from_json"
+            )
+        return SourceSettings.of(self.options, use)
+
+    def _sink_settings(self, schema: StructType, *, overwrite: bool) -> SinkSettings:
+        if overwrite:
+            raise OptionError('messages cannot be overwritten; use mode("append"), or outputMode("append")')
+        settings = SinkSettings.of(self.options)
+        check_schema(schema, topic=settings.topic)
+        return settings
+
+
+def _mode(settings: SourceSettings) -> Mode:
+    """The mode, where `auto` has been decided by asking the nsqds."""
+    if settings.mode is not Mode.AUTO:
+        return settings.mode
+    survey = JournalSurvey(settings)
+    try:
+        return Mode.JOURNAL if survey.every_topic_has_a_journal() else Mode.CHANNEL
+    finally:
+        survey.book.close()

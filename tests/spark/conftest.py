@@ -1,0 +1,74 @@
+"""Fixtures for the tests of the Spark package: one SparkSession for all of them, and nsqds with journals.
+
+The folder is left out where PySpark is not installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.journal_nsqd import JournalNsqd
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+if find_spec("pyspark") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+SPARK_TIMEOUT_S = 300
+
+StartNsqd = Callable[..., JournalNsqd]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests with Spark the time that it takes to start on a machine that is busy with other things."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark on this machine, with as few threads and as little waiting as a test wants."""
+    from emberq.spark import session
+
+    folder = tmp_path_factory.mktemp("spark")
+    running = session(
+        "tests",
+        master="local[2,4]",
+        config={
+            "spark.ui.enabled": False,
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.local.dir": str(folder),
+            "spark.driver.memory": "512m",
+            "spark.sql.streaming.noDataMicroBatches.enabled": False,
+        },
+    )
+    running.sparkContext.setLogLevel("ERROR")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def start_journal_nsqd(tmp_path: Path) -> Iterator[StartNsqd]:
+    """Starts nsqds that journal every topic; flags may be added."""
+    number = count(1)
+    with ExitStack() as running:
+
+        def start(*flags: str) -> JournalNsqd:
+            return running.enter_context(JournalNsqd(tmp_path / f"nsqd-{next(number)}", *flags))
+
+        yield start
+
+
+@pytest.fixture
+def nsqd(start_journal_nsqd: StartNsqd) -> JournalNsqd:
+    """One nsqd that journals every topic."""
+    return start_journal_nsqd()

@@ -1,0 +1,99 @@
+"""A real nsqd process with journals, which can be killed and comes back at the same address with the same data."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlencode
+
+from tests.waiting import wait_until
+
+COMMAND = (sys.executable, "-m", "emberq.cli.nsqd")
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 20.0
+
+
+def free_port() -> int:
+    """A port that nobody listens on; it may be taken by the time it is used, but hardly ever is."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class JournalNsqd:
+    """Running from `with` on, until `kill`; `start` brings it back."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        self._folder = folder
+        self._flags = flags or ("--journal",)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.tcp_port, self.http_port = free_port(), free_port()
+
+    def __enter__(self) -> Self:
+        self.data_path.mkdir(parents=True)
+        self.start()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(STOP_TIMEOUT_S)
+
+    @property
+    def data_path(self) -> Path:
+        """Its data folder."""
+        return self._folder / "data"
+
+    @property
+    def http(self) -> str:
+        """The address of its HTTP API."""
+        return f"127.0.0.1:{self.http_port}"
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        listen = [f"--tcp-address=127.0.0.1:{self.tcp_port}", f"--http-address={self.http}"]
+        arguments = [*COMMAND, *listen, "--broadcast-address=127.0.0.1", f"--data-path={self.data_path}"]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen([*arguments, *self._flags], stdout=log, stderr=log)
+        wait_until(self._answers, timeout_s=START_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(STOP_TIMEOUT_S)
+        self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            return self.get_text("/ping") == "OK"
+        except OSError:
+            return False
+
+    def get_text(self, path: str, **query: str | int) -> str:
+        with urllib.request.urlopen(self._url(path, query), timeout=10) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    def get(self, path: str, **query: str | int) -> Any:
+        """The JSON of an answer."""
+        return json.loads(self.get_text(path, **query))
+
+    def post(self, path: str, body: bytes = b"", **query: str | int) -> None:
+        request = urllib.request.Request(self._url(path, query), data=body, method="POST")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            answer.read()
+
+    def _url(self, path: str, query: dict[str, str | int]) -> str:
+        return f"http://{self.http}{path}?{urlencode(query)}"
+
+    def publish(self, topic: str, bodies: Iterable[bytes]) -> None:
+        """Publish lines, which become one batch of the journal."""
+        self.post("/mpub", b"\n".join(bodies), topic=topic)
