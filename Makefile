@@ -18,7 +18,7 @@ INSTALL_VENV := { rm -rf $(VENV); \
         echo "No virtual environment could be made. On Debian: sudo apt-get install python3-venv" >&2; exit 1; \
     fi; }
 
-.PHONY: help setup compiled run test check bench chaos chromium lock clean
+.PHONY: help setup compiled run up demo test test-spark check bench chaos chromium lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,12 +27,22 @@ setup: $(READY) ## create .venv with the locked dependencies
 
 compiled: $(COMPILED_READY) ## build the package, compiled, into build/compiled
 
-run: $(COMPILED_READY) ## start nsqlookupd and nsqd, data in ./emberq-data (Ctrl-C stops them cleanly)
+run: $(COMPILED_READY) ## start nsqlookupd, nsqd, nsqadmin and a live Spark pipeline (Ctrl-C stops them cleanly)
+	@PYTHONPATH=$(COMPILED) $(BIN)/emberq demo examples/spark/clickstream.toml $(ARGS)
+
+up: $(COMPILED_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data in ./emberq-data
 	@PYTHONPATH=$(COMPILED) $(BIN)/emberq up $(ARGS)
 
-test: check $(NODE_READY) $(COMPILED_READY) chromium ## run all checks and all tests
-	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+demo: $(COMPILED_READY) ## the pipeline for 20,000 events, checked end to end
+	@PYTHONPATH=$(COMPILED) $(BIN)/emberq demo examples/spark/clickstream.toml --count 20000 $(ARGS)
+
+test: check $(NODE_READY) $(COMPILED_READY) chromium ## run all checks and tests (those of Spark: make test-spark)
+	$(BIN)/pytest -n 2 --dist loadfile --ignore=tests/spark --ignore=tests/browser $(ARGS)
 	PYTHONPATH=$(COMPILED) $(BIN)/pytest -n 2 --dist loadfile -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
+	$(BIN)/pytest tests/browser
+
+test-spark: $(READY) ## run the tests that need a real Spark (minutes)
+	$(BIN)/pytest tests/spark $(ARGS)
 
 check: $(READY) ## lint, types and import directions
 	$(BIN)/ruff check .

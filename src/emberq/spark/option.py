@@ -162,7 +162,15 @@ OPTIONS: tuple[Option, ...] = (
         parse=_name,
         default=None,
         help="In journal mode: a channel that follows what a stream has committed. Retention keeps what it has not "
-        "passed, and its depth is the stream's lag. Nobody else may consume it.",
+        "passed, and its depth is the stream's lag. In channel mode: the one to consume. Nobody else may consume it.",
+    ),
+    Option(
+        name="spool",
+        use=Use.STREAM,
+        parse=_as_is,
+        default=None,
+        help="In channel mode: a folder for messages on their way, the same for the driver and all executors. It "
+        "belongs to the checkpoint; each query has its own.",
     ),
     Option(
         name="startingOffsets",

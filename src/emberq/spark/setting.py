@@ -75,6 +75,7 @@ class SourceSettings:
     topic_pattern: str | None
     mode: Mode
     channel: str | None
+    spool: str | None
     start: Start
     end: Start | None
     """None: a stream, which has no end."""
@@ -98,6 +99,7 @@ class SourceSettings:
             topic_pattern=values["topicPattern"],
             mode=values["mode"],
             channel=values["channel"],
+            spool=values.get("spool"),
             start=values["startingOffsets"],
             end=values.get("endingOffsets"),
             max_rows_per_trigger=values.get("maxRowsPerTrigger"),

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from emberq.spark.channel_reader import ChannelStreamReader
 from emberq.spark.error import OptionError, SchemaError
 from emberq.spark.journal_reader import JournalBatchReader, JournalStreamReader
 from emberq.spark.journal_survey import JournalSurvey
@@ -56,7 +57,7 @@ class NsqDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name, as are the others
         settings = self._source_settings(schema, Use.STREAM)
         if _mode(settings) is Mode.CHANNEL:
-            raise OptionError('option "mode": there is no channel mode in this version; journal the topic')
+            return ChannelStreamReader(settings, spool=settings.spool)
         return JournalStreamReader(settings)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -1,0 +1,137 @@
+"""The `emberq archive` command: topics to Parquet files, each message exactly once; and merging small files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emberq.cli.argument import positive_count, topic_name
+from emberq.cli.connection_flags import add_lookupd_flag, add_nsqd_http_flag
+from emberq.cli.spark_work import add_master_flag, in_thread, nsq_options, require_spark, start_session
+from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, counted, run_command
+
+if TYPE_CHECKING:
+    from emberq.spark.pipeline.query_progress import QueryProgress
+
+COMPACT = "compact"
+DEFAULT_TRIGGER = "30s"
+MIB = 1024 * 1024
+
+EXAMPLES = """\
+examples:
+  emberq archive clicks orders --to data/archive            what is there now, then end; run it again for the rest
+  emberq archive clicks --to data/archive --follow          until Ctrl-C, a file for each 30 seconds
+  emberq archive clicks --to s3a://bucket/archive --master spark://host:7077
+  emberq archive compact data/archive                       merge small files
+
+Files are in DIR/topic=T/date=D/hour=H, by the time of publishing, in UTC. Topics must be journaled. Run it with the
+same DIR again and it goes on where it was, also with more topics; a topic that is left out is not read any further.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Archive, or compact; the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == [COMPACT]:
+        return run_command(_compact_parser(), words[1:], _compact)
+    return run_command(_parser(), words, _archive, interrupted_status=DONE)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser("emberq archive", "Write topics to Parquet files.", epilog=EXAMPLES)
+    parser.add_argument("topic", nargs="+", type=topic_name, metavar="TOPIC")
+    parser.add_argument("--to", required=True, metavar="DIR", help="the archive; made if it is not there")
+    parser.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    parser.add_argument(
+        "--every",
+        default=DEFAULT_TRIGGER,
+        metavar="TIME",
+        help=f"with --follow: how often files are written (default {DEFAULT_TRIGGER})",
+    )
+    parser.add_argument(
+        "--batch", type=positive_count, metavar="N", help="write at most N messages at a time (default no limit)"
+    )
+    add_master_flag(parser)
+    add_nsqd_http_flag(parser)
+    add_lookupd_flag(parser)
+    return parser
+
+
+def _compact_parser() -> argparse.ArgumentParser:
+    parser = command_parser("emberq archive compact", "Merge the small files of an archive or a Parquet sink.")
+    parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument(
+        "--target-mib", type=positive_count, default=128, metavar="N", help="how large files may become (default 128)"
+    )
+    return parser
+
+
+async def _archive(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    require_spark()
+    from emberq.spark.error import NsqSparkError
+
+    try:
+        await in_thread(lambda stopping: _run(arguments, terminal, stopping))
+    except NsqSparkError as failure:
+        raise CommandError(str(failure), hint="Run it again: it goes on where it was.") from failure
+    return DONE
+
+
+def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event) -> None:
+    from emberq.spark.archive import archive_pipeline
+    from emberq.spark.pipeline.model import AVAILABLE_NOW
+    from emberq.spark.pipeline.run import PipelineRun
+
+    folder = arguments.to if "://" in arguments.to else str(Path(arguments.to).absolute())
+    pipeline = archive_pipeline(
+        list(dict.fromkeys(arguments.topic)),
+        folder,
+        access=nsq_options(arguments),
+        trigger=arguments.every if arguments.follow else AVAILABLE_NOW,
+        options={"maxRowsPerTrigger": str(arguments.batch)} if arguments.batch else {},
+    )
+    spark = start_session("emberq archive", arguments, terminal)
+    progress_bar = terminal.progress(f"-> {arguments.to}")
+    archived = 0
+
+    def advance(progress: QueryProgress) -> None:
+        nonlocal archived
+        archived += progress.rows
+        progress_bar.advance(progress.rows)
+
+    run = PipelineRun(pipeline, spark, on_progress=advance)
+    try:
+        with progress_bar:
+            run.start()
+            run.wait(until=stopping.is_set)
+    finally:
+        run.stop()
+        spark.stop()
+    _report(terminal, {"archived": archived, "to": arguments.to}, f"archived {counted(archived, 'message')}")
+
+
+async def _compact(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    require_spark()
+    from emberq.spark.pipeline.parquet_compaction import compact
+
+    if not arguments.folder.is_dir():
+        raise CommandError(f"{arguments.folder} is no folder on this machine")
+    done = await in_thread(lambda _stopping: compact(arguments.folder, target_bytes=arguments.target_mib * MIB))
+    result = {"files_before": done.files_before, "files_after": done.files_after}
+    _report(terminal, result, f"{counted(done.files_before, 'file')} before, {done.files_after:,} now")
+    return DONE
+
+
+def _report(terminal: Terminal, result: Mapping[str, object], text: str) -> None:
+    if terminal.as_json:
+        terminal.write_json(result)
+    else:
+        terminal.write(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""The `emberq pipeline` command: run a pipeline of Spark that is written down in a TOML file, check it, look at it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from emberq.cli.connection_flags import add_lookupd_flag, add_nsqd_http_flag
+from emberq.cli.spark_work import add_master_flag, in_thread, require_spark, start_session
+from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
+
+if TYPE_CHECKING:
+    from emberq.spark.pipeline.checkpoint_status import QueryStatus
+    from emberq.spark.pipeline.progress_table import ProgressTable
+    from emberq.spark.pipeline.query_progress import QueryProgress
+    from emberq.spark.pipeline.toml_file import PipelineFile
+
+REDRAWS_PER_SECOND = 4
+
+EXAMPLES = """\
+examples:
+  emberq pipeline validate clicks.toml                   is it right? every problem with its line
+  emberq pipeline run clicks.toml                        on this machine, until Ctrl-C
+  emberq pipeline run clicks.toml --once                 what is there now, then end
+  emberq pipeline run clicks.toml --master spark://h:7077
+  emberq pipeline status clicks.toml                     how far each sink is, and what it has still to read
+
+Another run goes on where the last one was, whatever ended it.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do as told; the exit status."""
+    parser = command_parser("emberq pipeline", "Run pipelines of Spark over topics.", epilog=EXAMPLES)
+    parser.add_argument("action", choices=("run", "validate", "status"))
+    parser.add_argument("file", metavar="FILE", help="the pipeline, in TOML")
+    parser.add_argument("--once", action="store_true", help="run: end when what is there now is done")
+    parser.add_argument(
+        "--accept-changes",
+        action="store_true",
+        help="run: go on although SQL has changed that state belongs to; Spark judges",
+    )
+    parser.add_argument("--quick", action="store_true", help="validate: without asking Spark what it thinks of the SQL")
+    add_master_flag(parser)
+    add_nsqd_http_flag(parser)
+    add_lookupd_flag(parser)
+    return run_command(parser, argv, _pipeline, interrupted_status=DONE)
+
+
+async def _pipeline(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    require_spark()
+    from emberq.spark.error import NsqSparkError
+    from emberq.spark.pipeline.problem import PipelineError
+
+    actions: dict[str, Callable[[argparse.Namespace, Terminal, threading.Event], None]] = {
+        "run": _run,
+        "validate": _validate,
+        "status": _status,
+    }
+    try:
+        await in_thread(lambda stopping: actions[arguments.action](arguments, terminal, stopping))
+    except PipelineError as wrong:
+        for problem in str(wrong).splitlines()[:-1]:
+            terminal.note(problem)
+        raise CommandError(str(wrong).splitlines()[-1]) from wrong
+    except NsqSparkError as failure:
+        hint = "Run it again: it goes on where it was." if arguments.action == "run" else ""
+        raise CommandError(str(failure), hint=hint) from failure
+    return DONE
+
+
+def _loaded(arguments: argparse.Namespace) -> PipelineFile:
+    """The file, with what the flags say otherwise."""
+    from emberq.spark.pipeline.model import AVAILABLE_NOW
+    from emberq.spark.pipeline.toml_file import load_pipeline
+
+    try:
+        loaded = load_pipeline(arguments.file)
+    except (OSError, UnicodeDecodeError) as failure:
+        raise CommandError(f"{arguments.file}: {failure}") from failure
+    pipeline = loaded.pipeline
+    if arguments.nsqd_http_address or arguments.lookupd_http_address:
+        nsqds, lookupds = tuple(arguments.nsqd_http_address), tuple(arguments.lookupd_http_address)
+        pipeline = replace(pipeline, nsqd=nsqds, lookupd=lookupds)
+    if arguments.once:
+        sinks = {name: replace(sink, trigger="") for name, sink in pipeline.sinks.items()}
+        pipeline = replace(pipeline, trigger=AVAILABLE_NOW, sinks=sinks)
+    return replace(loaded, pipeline=pipeline)
+
+
+def _validate(arguments: argparse.Namespace, terminal: Terminal, _stopping: threading.Event) -> None:
+    loaded = _loaded(arguments)
+    pipeline = loaded.pipeline
+    if not arguments.quick:
+        from emberq.spark.pipeline.build import build
+
+        build(pipeline, start_session(pipeline.name, arguments, terminal, pipeline.spark), origin=loaded.origin)
+    if terminal.as_json:
+        terminal.write_json({"file": arguments.file, "pipeline": pipeline.name, "valid": True})
+    else:
+        terminal.write(
+            f"{arguments.file} is right: {', '.join(pipeline.sources)} -> {', '.join(pipeline.sinks)}"
+            + (" (SQL not looked at)" if arguments.quick else "")
+        )
+
+
+def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event) -> None:
+    loaded = _loaded(arguments)
+    pipeline = loaded.pipeline
+    spark = start_session(pipeline.name, arguments, terminal, pipeline.spark)
+    from emberq.spark.pipeline import progress_table
+    from emberq.spark.pipeline.run import PipelineRun
+
+    table = progress_table.ProgressTable()
+
+    def show(progress: QueryProgress) -> None:
+        table.add(progress)
+        if progress.rows and not terminal.is_rich:
+            _write_progress(terminal, progress)
+
+    run = PipelineRun(pipeline, spark, origin=loaded.origin, accept_changes=arguments.accept_changes, on_progress=show)
+    try:
+        run.start()
+        terminal.note(f"{pipeline.name} runs; {'it ends by itself' if arguments.once else 'Ctrl-C stops it'}")
+        _watch(run.wait, table, terminal, stopping)
+    finally:
+        run.stop()
+        spark.stop()
+    if not terminal.as_json:
+        terminal.write(f"{pipeline.name}: {table.row_count:,} rows read, {table.bad_count():,} bad records")
+
+
+def _watch(wait: Callable[..., None], table: ProgressTable, terminal: Terminal, stopping: threading.Event) -> None:
+    """Wait, and show the table meanwhile where somebody sees it."""
+    if not terminal.is_rich:
+        wait(until=stopping.is_set)
+        return
+    from rich.live import Live
+
+    with Live(console=terminal.console, get_renderable=table.drawn, refresh_per_second=REDRAWS_PER_SECOND):
+        wait(until=stopping.is_set)
+
+
+def _write_progress(terminal: Terminal, progress: QueryProgress) -> None:
+    if terminal.as_json:
+        terminal.write_json(asdict(progress))
+        return
+    bad = sum(progress.bad.values())
+    terminal.write(
+        f"{progress.time} {progress.query} batch {progress.batch}: {progress.rows:,} rows in "
+        f"{progress.duration_ms:,} ms{f', {bad:,} bad' if bad else ''}"
+    )
+
+
+def _status(arguments: argparse.Namespace, terminal: Terminal, _stopping: threading.Event) -> None:
+    from emberq.spark.pipeline.checkpoint_status import pipeline_status
+
+    pipeline = _loaded(arguments).pipeline
+    if "://" in pipeline.checkpoint:
+        raise CommandError(f"the checkpoint {pipeline.checkpoint} is not on this machine")
+    found = pipeline_status(pipeline)
+    if terminal.as_json:
+        for status in found:
+            terminal.write_json(asdict(status))
+        return
+    if not found:
+        terminal.note(f"{pipeline.name} has never run with the checkpoint {pipeline.checkpoint}")
+    for status in found:
+        terminal.write(_described(status))
+
+
+def _described(status: QueryStatus) -> str:
+    if status.batch is None:
+        return f"{status.query}: has not finished a batch yet"
+    lag = "unknown" if status.lag is None else f"{status.lag:,} messages"
+    where = ", ".join(f"{place} {offset:,}" for place, offset in status.offsets.items())
+    return f"{status.query}: batch {status.batch} done at {status.done_at}; behind by {lag}; next {where}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

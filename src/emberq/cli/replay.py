@@ -1,0 +1,157 @@
+"""The `emberq replay` command: publish again what was published before, from an archive or from the journal."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emberq.base.moment import parse_moment
+from emberq.base.printable import quoted
+from emberq.cli.argument import positive_count, topic_name
+from emberq.cli.connection_flags import DEFAULT_NSQD_TCP_ADDRESS as DEFAULT_TCP
+from emberq.cli.connection_flags import (
+    add_lookupd_flag,
+    add_nsqd_http_flag,
+    add_nsqd_tcp_flag,
+    add_security_flags,
+    client_config,
+)
+from emberq.cli.spark_work import nsq_options, require_spark
+from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, counted, run_command
+
+if TYPE_CHECKING:
+    from emberq.client import Producer
+
+BATCH_SIZE = 500
+
+EXAMPLES = """\
+examples:
+  emberq replay clicks --to clicks.again --start 2026-11-15T06:00:00Z --end 2026-11-15T07:00:00Z
+  emberq replay clicks --to clicks.again --archive data/archive --rate 1000
+
+Without --archive the journal of the topic is read, from the nsqds at --nsqd-http-address (or --lookupd-http-address).
+What was there when it began is replayed, so a topic may be replayed into itself. If it is interrupted it has published
+a part, and says how much.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recording:
+    """What is to be replayed."""
+
+    count: int
+    portions: Callable[[], Iterator[list[bytes]]]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Replay; the exit status."""
+    parser = command_parser("emberq replay", "Publish again what a topic has had.", epilog=EXAMPLES)
+    parser.add_argument("topic", type=topic_name, metavar="TOPIC")
+    parser.add_argument("--to", required=True, type=topic_name, metavar="TOPIC", help="where to publish")
+    parser.add_argument("--archive", type=Path, metavar="DIR", help="read what `emberq archive` has written")
+    parser.add_argument("--start", type=_moment, metavar="TIME", help="published then or later: 2026-11-15T06:00:00Z")
+    parser.add_argument("--end", type=_moment, metavar="TIME", help="published before then")
+    parser.add_argument("--rate", type=positive_count, metavar="N", help="publish at most N messages a second")
+    add_nsqd_tcp_flag(parser)
+    add_nsqd_http_flag(parser)
+    add_lookupd_flag(parser)
+    add_security_flags(parser)
+    return run_command(parser, argv, _replay)
+
+
+def _moment(text: str) -> str:
+    if parse_moment(text) is None:
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is no moment; write 2026-11-15T06:00:00Z")
+    return text
+
+
+async def _replay(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    require_spark()
+    from emberq.client import Producer
+    from emberq.spark.error import NsqSparkError
+    from emberq.tools.reachable import check_any_is_reachable
+
+    find = _from_archive if arguments.archive is not None else _from_journal
+    addresses, config = arguments.nsqd_tcp_address or [DEFAULT_TCP], client_config(arguments)
+    try:
+        recording = await asyncio.to_thread(find, arguments)
+        await check_any_is_reachable(addresses, config)
+        async with Producer(addresses, config) as producer:
+            await _publish(arguments, terminal, producer, recording)
+    except NsqSparkError as failure:
+        raise CommandError(str(failure)) from failure
+    return DONE
+
+
+def _from_archive(arguments: argparse.Namespace) -> _Recording:
+    from emberq.spark.archive import TimeRange, archived_bodies, archived_count, archived_topics
+
+    folder, topic = arguments.archive, arguments.topic
+    topics = archived_topics(folder)
+    if topic not in topics:
+        there = f"it has {', '.join(topics)}" if topics else "it is no archive"
+        raise CommandError(f"{folder} has no topic {topic}; {there}")
+    times = TimeRange(
+        start_ns=parse_moment(arguments.start) if arguments.start else None,
+        end_ns=parse_moment(arguments.end) if arguments.end else None,
+    )
+    return _Recording(archived_count(folder, topic, times), lambda: archived_bodies(folder, topic, times))
+
+
+def _from_journal(arguments: argparse.Namespace) -> _Recording:
+    from emberq.spark.journal_replay import JournalReplay
+
+    replay = JournalReplay(
+        {**nsq_options(arguments), "topic": arguments.topic, "mode": "journal"},
+        start=arguments.start or "earliest",
+        end=arguments.end or "latest",
+    )
+    replay.prepare()
+    return _Recording(replay.message_count, replay.bodies)
+
+
+async def _publish(
+    arguments: argparse.Namespace, terminal: Terminal, producer: Producer, recording: _Recording
+) -> None:
+    """Tell how much was published, also if it ends early."""
+    from emberq.base.clock import SystemClock
+    from emberq.tools.publish_lines import LinePublisher
+    from emberq.tools.throttle import Throttle
+
+    progress = terminal.progress(f"{arguments.topic} -> {arguments.to}", total=recording.count)
+    publisher = LinePublisher(
+        producer,
+        arguments.to,
+        batch_size=BATCH_SIZE,
+        throttle=Throttle(arguments.rate, clock=SystemClock()) if arguments.rate else None,
+        on_confirmed=progress.advance,
+    )
+    try:
+        with progress:
+            await publisher.publish(_read_in_thread(recording.portions()))
+    finally:
+        _report(arguments, terminal, published=publisher.confirmed_count, count=recording.count)
+
+
+async def _read_in_thread(portions: Iterator[list[bytes]]) -> AsyncIterator[Sequence[bytes]]:
+    while (portion := await asyncio.to_thread(next, portions, None)) is not None:
+        yield portion
+
+
+def _report(arguments: argparse.Namespace, terminal: Terminal, *, published: int, count: int) -> None:
+    if terminal.as_json:
+        terminal.write_json({"from": arguments.topic, "to": arguments.to, "published": published, "found": count})
+        return
+    early = f" of {count:,}; then it ended early" if published < count else ""
+    terminal.write(f"published {counted(published, 'message')}{early} to {arguments.to}")
+    if not count:
+        terminal.note(f"there is nothing of {arguments.topic} from that time")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""The `emberq sql` command: Spark SQL over topics and archives, as they are now."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emberq.base.printable import one_line
+from emberq.cli.argument import topic_name
+from emberq.cli.connection_flags import add_lookupd_flag, add_nsqd_http_flag
+from emberq.cli.spark_work import add_master_flag, in_thread, nsq_options, require_spark, start_session
+from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
+
+if TYPE_CHECKING:
+    from emberq.spark.sql_console import Result, SqlConsole
+
+MAX_ROWS = 1000
+PROMPT = "sql> "
+
+EXAMPLES = """\
+examples:
+  emberq sql --topic clicks 'SELECT page, count(*) FROM clicks GROUP BY page'
+  emberq sql --topic clicks --schema 'page STRING, at TIMESTAMP' 'SELECT max(at) FROM clicks'
+  emberq sql --archive data/archive 'SELECT topic, count(*) FROM archive GROUP BY topic'
+  emberq sql --topic clicks                   asks for statements, until Ctrl-D
+
+A topic, which must be journaled, is a view of its name, with _ for what SQL does not allow in one. Its columns are
+those of its JSON, as its newest messages show it or as --schema says; --raw gives body and text instead. What
+--archive names is the view archive.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run SQL; the exit status."""
+    parser = command_parser("emberq sql", "Query topics and archives with Spark SQL.", epilog=EXAMPLES)
+    parser.add_argument("statement", nargs="?", metavar="SQL")
+    parser.add_argument("--topic", action="append", default=[], type=topic_name, metavar="TOPIC", help="a view of it")
+    parser.add_argument("--schema", default="", metavar="DDL", help="the columns of the topics' JSON")
+    parser.add_argument("--raw", action="store_true", help="take bodies as they are, not as JSON")
+    parser.add_argument("--archive", metavar="DIR", help="what `emberq archive` has written, as the view archive")
+    parser.add_argument("-n", type=int, default=MAX_ROWS, dest="limit", metavar="N", help="show at most N rows")
+    add_master_flag(parser)
+    add_nsqd_http_flag(parser)
+    add_lookupd_flag(parser)
+    return run_command(parser, argv, _sql)
+
+
+async def _sql(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    require_spark()
+    if not arguments.topic and arguments.archive is None:
+        raise CommandError("there is nothing to query", hint="Name a topic with --topic, or a folder with --archive.")
+    from emberq.spark.error import NsqSparkError
+
+    try:
+        await in_thread(lambda stopping: _run(arguments, terminal, stopping))
+    except NsqSparkError as failure:
+        raise CommandError(str(failure)) from failure
+    return DONE
+
+
+def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event) -> None:
+    from emberq.spark.sql_console import SqlConsole
+
+    spark = start_session("emberq sql", arguments, terminal)
+    try:
+        console = SqlConsole(spark)
+        if arguments.archive is not None:
+            path = arguments.archive if "://" in arguments.archive else str(Path(arguments.archive).absolute())
+            console.add_archive(path)
+        for topic in arguments.topic:
+            console.add_topic(topic, access=nsq_options(arguments), schema=arguments.schema, raw=arguments.raw)
+        if arguments.statement is not None:
+            _show(console.run(arguments.statement, max_rows=arguments.limit), terminal)
+        else:
+            _converse(console, arguments, terminal, stopping)
+    finally:
+        spark.stop()
+
+
+def _converse(
+    console: SqlConsole, arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event
+) -> None:
+    """Statement by statement; a wrong one is not the end."""
+    from emberq.spark.sql_console import StatementError
+
+    while not stopping.is_set():
+        try:
+            statement = input(PROMPT if sys.stdin.isatty() else "").strip().rstrip(";")
+        except EOFError:
+            return
+        if not statement:
+            continue
+        try:
+            _show(console.run(statement, max_rows=arguments.limit), terminal)
+        except StatementError as failure:
+            terminal.note(str(failure))
+
+
+def _show(result: Result, terminal: Terminal) -> None:
+    if not terminal.is_rich:
+        for line in result.json_lines:
+            terminal.write(line)
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in result.columns:
+        table.add_column(Text(name))
+    for row in result.rows:
+        table.add_row(*(Text("" if value is None else one_line(str(value))) for value in row))
+    terminal.console.print(table)
+    if result.is_cut:
+        terminal.note(f"there are more than {len(result.rows):,} rows; -n shows more")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

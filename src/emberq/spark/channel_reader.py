@@ -1,0 +1,233 @@
+"""A channel as a stream of Spark, for any nsqd, exactly once as far as Spark is concerned.
+
+A receiver on the driver puts messages into a spool on disk and finishes them (`channel_receiver`, `channel_spool`);
+tasks read the spool. Offsets are positions in it:
+
+    {"spool": "0b5f6a52-…", "next": 183}
+
+The folder of the spool must be the same for the driver and all executors: any folder if Spark runs on one machine, a
+shared one on a cluster. It belongs to the checkpoint: neither means anything without the other.
+
+What `emberq.client` calls an nsqd's address, that for TCP, is what the column `nsqd` says here.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from emberq.spark.channel_receiver import ChannelReceiver
+from emberq.spark.channel_spool import Segment, Spool, read_segment
+from emberq.spark.error import DataLossError, NsqSparkError, OptionError
+from emberq.spark.setting import SourceSettings
+
+IDLE_WAIT_S = 0.05
+"""Spark asks again at once when there is nothing new; so long it is kept waiting."""
+IDLE_PAUSE_S = 0.005
+QUIET_S = 2.0
+"""With Trigger.AvailableNow: a channel that brings nothing for so long has no more."""
+MAX_AVAILABLE_WAIT_S = 60.0
+"""With Trigger.AvailableNow: a channel that never is quiet is read for so long."""
+ROWS_PER_BATCH = 10_000
+
+_log = logging.getLogger(__name__)
+
+
+class SegmentPartition(InputPartition):
+    """Segments that one task reads."""
+
+    def __init__(self, paths: list[str]) -> None:
+        super().__init__(paths)
+
+
+class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """On the driver one object serves a query from start to stop."""
+
+    def __init__(self, settings: SourceSettings, *, spool: str | None) -> None:
+        if settings.channel is None:
+            raise OptionError('option "channel" is missing: the channel to consume, in mode "channel"')
+        if spool is None:
+            raise OptionError('option "spool" is missing: a folder for messages on their way, in mode "channel"')
+        if "://" in spool:
+            raise OptionError(
+                f'option "spool": {spool} is no folder; a disk of this machine, or a shared one, is needed'
+            )
+        if settings.topic_pattern is not None:
+            raise OptionError('option "topicPattern" works with journals only; list the topics in option "topic"')
+        self._settings = settings
+        self._folder = spool
+        self._spool: Spool | None = None
+        self._receiver: ChannelReceiver | None = None
+        self._available_end: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**ChannelStreamReader(self._settings, spool=self._folder).__dict__}
+
+    # On the driver.
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as are the others
+        """Where a query begins that has no checkpoint: with what is in the spool."""
+        spool = self._opened()
+        return _document(spool, spool.segments[0].number if spool.segments else 0)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """How much a micro-batch may be."""
+        max_rows = self._settings.max_rows_per_trigger
+        return ReadAllAvailable() if max_rows is None else ReadMaxRows(max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Receive until the channel is empty; what arrives later is not read."""
+        spool = self._opened()
+        deadline_s = time.monotonic() + MAX_AVAILABLE_WAIT_S
+        quiet_since_s, last = time.monotonic(), spool.next_number
+        while time.monotonic() < min(quiet_since_s + QUIET_S, deadline_s):
+            self._check()
+            if spool.next_number != last:
+                quiet_since_s, last = time.monotonic(), spool.next_number
+            time.sleep(IDLE_PAUSE_S)
+        if self._receiver is not None:
+            self._receiver.stop()  # what it took now would have to wait for its timeout when Spark ends this process
+        self._available_end = spool.next_number
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next micro-batch ends; `start` if there is nothing to read within a moment."""
+        spool = self._opened()
+        first = self._number(start)
+        deadline_s = time.monotonic() + IDLE_WAIT_S
+        while spool.next_number <= first and self._available_end is None and time.monotonic() < deadline_s:
+            self._check()
+            time.sleep(IDLE_PAUSE_S)
+        self._check()
+        end = spool.next_number if self._available_end is None else self._available_end
+        max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return _document(spool, _limited_end(spool.segments, first=first, end=max(first, end), max_rows=max_rows))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """What the tasks of a micro-batch read. After a restart this comes first, with what the checkpoint holds."""
+        spool = self._opened()
+        first, behind = self._number(start), self._number(end)
+        segments = [segment for segment in spool.segments if first <= segment.number < behind]
+        if len(segments) < behind - first:
+            self._lost(
+                f"of the segments {first} to {behind - 1} of spool {self._folder}, only {len(segments)} are there"
+            )
+        return [
+            SegmentPartition([str(each.path) for each in group])
+            for group in _groups(segments, rows_per_partition=self._settings.rows_per_partition)
+        ]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Called when Spark plans the batch behind this one."""
+        if self._receiver is not None:
+            self._receiver.committed(self._number(end))
+
+    def stop(self) -> None:
+        """Spark rather ends the process, with SIGTERM; see `_opened`."""
+        if self._receiver is not None:
+            self._receiver.stop()
+        if self._spool is not None:
+            self._spool.close()
+
+    # In a task.
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some segments."""
+        if isinstance(partition, SegmentPartition):  # Spark makes one of its own when there is nothing to read
+            for path in partition.value:
+                yield from read_segment(Path(path)).to_batches(max_chunksize=ROWS_PER_BATCH)
+
+    def _opened(self) -> Spool:
+        if self._spool is None:
+            spool = Spool(Path(self._folder))
+            spool.open()
+            receiver = ChannelReceiver(self._settings, spool)
+            try:
+                receiver.start()
+            except NsqSparkError:
+                spool.close()
+                raise
+            self._spool, self._receiver = spool, receiver
+            if threading.current_thread() is threading.main_thread() and is_reader_process():
+                signal.signal(signal.SIGTERM, self._terminated)
+        return self._spool
+
+    def _terminated(self, _number: int, _frame: FrameType | None) -> None:
+        """Give back what is in flight: what a receiver had that is gone, nsqd brings again only when it times out."""
+        self.stop()
+        sys.exit(0)
+
+    def _check(self) -> None:
+        if self._receiver is not None and self._receiver.failure is not None:
+            raise NsqSparkError(f"receiving has ended: {self._receiver.failure}") from self._receiver.failure
+
+    def _number(self, offset: dict[str, Any]) -> int:
+        """The segment that an offset means. It must be one of this spool."""
+        spool = self._opened()
+        try:
+            uuid, number = str(offset["spool"]), int(offset["next"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise NsqSparkError(
+                "the checkpoint holds no offsets of a spool; was it made in another mode? Go back to that mode, or use "
+                "a new checkpointLocation"
+            ) from error
+        if uuid != spool.uuid:
+            self._lost(f"spool {self._folder} is not the one that this query has read")
+            return spool.segments[0].number if spool.segments else 0
+        return number
+
+    def _lost(self, text: str) -> None:
+        if self._settings.fail_on_data_loss:
+            raise DataLossError(f'{text}. Option "failOnDataLoss" = "false" goes on with what is there')
+        _log.warning("%s", text)
+
+
+def is_reader_process() -> bool:
+    """Whether this process is the one that Spark made for a query's reader, and not somebody's program."""
+    return "pyspark.sql.streaming.python_streaming_source_runner" in " ".join(sys.orig_argv)
+
+
+def _document(spool: Spool, number: int) -> dict[str, Any]:
+    return {"spool": spool.uuid, "next": number}
+
+
+def _limited_end(segments: Sequence[Segment], *, first: int, end: int, max_rows: int | None) -> int:
+    """Where a batch from `first` on ends that has `max_rows` at most, but one segment at least."""
+    if max_rows is None:
+        return end
+    row_count = 0
+    for segment in segments:
+        if first <= segment.number < end:
+            row_count += segment.row_count
+            if row_count > max_rows:
+                return max(segment.number, first + 1)
+    return end
+
+
+def _groups(segments: Sequence[Segment], *, rows_per_partition: int) -> Iterator[list[Segment]]:
+    """Neighbours, so many that a task has about `rows_per_partition` rows."""
+    group: list[Segment] = []
+    row_count = 0
+    for segment in segments:
+        group.append(segment)
+        row_count += segment.row_count
+        if row_count >= rows_per_partition:
+            yield group
+            group, row_count = [], 0
+    if group:
+        yield group

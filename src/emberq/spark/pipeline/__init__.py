@@ -1,0 +1,35 @@
+"""Pipelines: topics read as rows, SQL over them, results to topics and files, exactly once.
+
+As values (`model`) or as TOML (`toml_file`), run here or by `emberq pipeline run FILE`.
+"""
+
+from emberq.spark.pipeline.model import (
+    BadRecords,
+    BodyFormat,
+    OutputMode,
+    Pipeline,
+    Sink,
+    Source,
+    Table,
+    View,
+    Watermark,
+)
+from emberq.spark.pipeline.problem import PipelineError
+from emberq.spark.pipeline.run import PipelineFailed, PipelineRun
+from emberq.spark.pipeline.toml_file import load_pipeline
+
+__all__ = [
+    "BadRecords",
+    "BodyFormat",
+    "OutputMode",
+    "Pipeline",
+    "PipelineError",
+    "PipelineFailed",
+    "PipelineRun",
+    "Sink",
+    "Source",
+    "Table",
+    "View",
+    "Watermark",
+    "load_pipeline",
+]

@@ -1,0 +1,146 @@
+"""From the bodies of messages to rows, and to those that are no rows and why.
+
+Every message is judged, none is lost and none stops a query: a body that is not what its source says gets a reason, and
+goes where bad records go. The reasons:
+
+    not UTF-8
+    not JSON
+    not a JSON object
+    does not fit the schema: amount is not a DOUBLE
+    page is missing                                      for a column that the schema says is NOT NULL
+    does not have the columns of the schema              for CSV
+
+A bad record in a topic is a dead letter, laid out as `emberq.wire.dead_letter` draws it, so that `emberq requeue-dead`
+can publish it again once the pipeline knows better. Its channel is the name of the pipeline and the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from emberq.spark.pipeline.model import BodyFormat, Source
+from emberq.wire.dead_letter import MARK, VERSION
+
+MESSAGE_COLUMNS = {"_topic": "topic", "_nsqd": "nsqd", "_offset": "offset", "_id": "id", "_time": "timestamp"}
+"""What a row says of its message besides the body, and the columns of format("nsq") it comes from."""
+
+MAX_LETTER_BYTES = 1_000_000
+"""nsqd takes messages of up to 1 MiB unless it was told otherwise. Where the note would not fit, the bare body goes."""
+
+_ROW = "row"
+_REASON = "reason"
+_CORRUPT = "_emberq_corrupt"
+
+
+def fixed_schema(body_format: BodyFormat) -> StructType | None:
+    """The columns that a format always has; None if a schema says them."""
+    if body_format is BodyFormat.TEXT:
+        return StructType([StructField("text", StringType())])
+    if body_format is BodyFormat.BINARY:
+        return StructType([StructField("body", BinaryType())])
+    return None
+
+
+def judged(messages: DataFrame, source: Source, schema: StructType) -> DataFrame:
+    """The messages, each with its row or the reason why it has none."""
+    text = F.col("body").cast("string")
+    match source.format:
+        case BodyFormat.BINARY:
+            row, reason = F.struct("body"), F.lit(None).cast("string")
+            return messages.withColumn(_ROW, row).withColumn(_REASON, reason)
+        case BodyFormat.TEXT:
+            messages = messages.withColumn(_ROW, F.struct(text.alias("text")))
+            misfit = F.lit(None)
+        case BodyFormat.JSON:
+            messages = messages.withColumn(_ROW, _from_json(text, source, schema))
+            misfit = _json_misfit(text, schema)
+        case BodyFormat.CSV:
+            messages = messages.withColumn(_ROW, _from_csv(text, source, schema))
+            misfit = F.lit("does not have the columns of the schema")
+    reason = F.when(~F.is_valid_utf8(text), "not UTF-8")
+    if source.format is not BodyFormat.TEXT:
+        reason = reason.when(F.col(_ROW).isNull() | F.col(_ROW)[_CORRUPT].isNotNull(), misfit)
+        reason = reason.otherwise(_missing(schema))
+    return messages.withColumn(_REASON, reason)
+
+
+def good_rows(judged_messages: DataFrame, schema: StructType) -> DataFrame:
+    """The rows, with what there is to know of their messages."""
+    columns = [F.col(_ROW)[field.name].alias(field.name) for field in schema.fields]
+    return judged_messages.where(F.col(_REASON).isNull()).select(
+        *columns, *(F.col(column).alias(name) for name, column in MESSAGE_COLUMNS.items())
+    )
+
+
+def bad_records(judged_messages: DataFrame) -> DataFrame:
+    """The others as they came, with the reason: for a table."""
+    return judged_messages.where(F.col(_REASON).isNotNull()).select(*MESSAGE_COLUMNS.values(), _REASON, F.col("body"))
+
+
+def dead_letters(bad: DataFrame, *, channel: str) -> DataFrame:
+    """The same as messages of a dead-letter topic."""
+    text = F.col("body").cast("string")
+    is_text = F.is_valid_utf8(text)
+    letter = F.to_json(
+        F.struct(
+            F.lit(VERSION).alias(MARK),
+            F.col("topic"),
+            F.lit(channel).alias("channel"),
+            F.col("id"),
+            F.lit(1).alias("attempts"),
+            (F.unix_micros("timestamp") * 1000).alias("timestamp_ns"),
+            F.col(_REASON),
+            F.when(is_text, text).alias("body"),
+            F.when(~is_text, F.base64("body")).alias("body_base64"),
+        )
+    )
+    fits = F.octet_length(letter) <= MAX_LETTER_BYTES
+    return bad.select(F.when(fits, letter.cast("binary")).otherwise(F.col("body")).alias("body"))
+
+
+def counts() -> Sequence[Column]:
+    """What a query observes of its messages: how many there were, and how many were bad."""
+    return F.count(F.lit(1)).alias("messages"), F.count(_REASON).alias("bad")
+
+
+def _nullable(schema: StructType) -> StructType:
+    fields = [StructField(field.name, field.dataType) for field in schema.fields]
+    return StructType([*fields, StructField(_CORRUPT, StringType())])
+
+
+def _from_json(text: Column, source: Source, schema: StructType) -> Column:
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT} | dict(source.format_options)
+    return F.from_json(text, _nullable(schema), options)
+
+
+def _from_csv(text: Column, source: Source, schema: StructType) -> Column:
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT} | dict(source.format_options)
+    columns = [f"`{field.name}` {field.dataType.simpleString()}" for field in _nullable(schema).fields]
+    return F.from_csv(text, ", ".join(columns), options)
+
+
+def _json_misfit(text: Column, schema: StructType) -> Column:
+    """What is wrong with a body that from_json did not like."""
+    misfits = [
+        F.when(
+            F.get_json_object(text, f"$['{field.name}']").isNotNull() & F.col(_ROW)[field.name].isNull(),
+            f"{field.name} is not a {field.dataType.simpleString().upper()}",
+        )
+        for field in schema.fields
+    ]
+    return (
+        F.when(F.try_parse_json(text).isNull(), "not JSON")
+        .when(~F.trim(text).startswith("{"), "not a JSON object")
+        .otherwise(F.concat(F.lit("does not fit the schema: "), F.concat_ws(", ", *misfits)))
+    )
+
+
+def _missing(schema: StructType) -> Column:
+    """Which of the columns that must be there are not; null if none is missing."""
+    required = [field.name for field in schema.fields if not field.nullable]
+    missing = [F.when(F.col(_ROW)[name].isNull(), f"{name} is missing") for name in required]
+    return F.nullif(F.concat_ws(", ", *missing), F.lit("")) if missing else F.lit(None)

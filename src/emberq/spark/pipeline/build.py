@@ -1,0 +1,232 @@
+"""From a pipeline to queries that Spark can start: sources become views, SQL is analyzed, every sink gets its rows.
+
+Nothing is read here but schemas that nobody wrote down (`schema_peek`), so this is also how a pipeline is validated:
+what Spark thinks of SQL, columns and output modes shows, as problems with the place where they stand.
+
+Each sink is a query that reads its sources for itself: exactly once holds for every one of them, and a slow one does
+not hold up the others. Each has a channel of its own on the topics, `PIPELINE.SINK`, which follows what it has done:
+retention keeps what it has not, and its depth is the query's lag.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from emberq.spark.pipeline.body_format import (
+    MESSAGE_COLUMNS,
+    bad_records,
+    counts,
+    dead_letters,
+    fixed_schema,
+    good_rows,
+    judged,
+)
+from emberq.spark.pipeline.check import access_for, problems_of
+from emberq.spark.pipeline.model import Pipeline, Sink, Source
+from emberq.spark.pipeline.plan import cause_of, first_sentence, keeps_state, stream_fault
+from emberq.spark.pipeline.problem import KeyPath, Origin, PipelineError, Problem
+from emberq.spark.pipeline.schema_peek import peeked_schema, struct_of
+
+OBSERVED = "emberq_"
+"""Before the name of a source: what a query observes of its messages."""
+MAX_CHANNEL_CHARS = 64
+
+_WINDOW_REMEDY = 'add a watermark to the source and group by a window of that column, or set output_mode = "update"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What is to be started for a sink, or for the bad records of a source."""
+
+    name: str
+    rows: DataFrame
+    sink: Sink
+    checkpoint: str
+    state: Mapping[str, str]
+    """The definitions that the query's state depends on, by their paths; empty if it keeps none."""
+    definitions: Mapping[str, str]
+    """All that its rows are made by."""
+
+
+def build(pipeline: Pipeline, spark: SparkSession, *, origin: Origin | None = None) -> list[Query]:
+    """The queries of a pipeline. PipelineError for everything that is wrong with it."""
+    problems = problems_of(pipeline)
+    if problems:
+        raise PipelineError(problems, origin)
+    builder = _Builder(pipeline, spark)
+    queries = [*builder.sinks(), *builder.bad_records()]
+    if builder.problems:
+        raise PipelineError(list(dict.fromkeys(builder.problems)), origin)
+    return queries
+
+
+class _Builder:
+    def __init__(self, pipeline: Pipeline, spark: SparkSession) -> None:
+        self._pipeline = pipeline
+        self._spark = spark
+        self._schemas: dict[str, StructType] = {}
+        self.problems: list[Problem] = []
+
+    def sinks(self) -> Iterator[Query]:
+        self._find_schemas()
+        if self.problems:
+            return
+        self._define_tables()
+        for name, sink in self._pipeline.sinks.items():
+            self._define_views(query=name)
+            if self.problems:
+                return  # what is built on it would only say the same again
+            query = self._query(name, sink)
+            if query is not None:
+                yield query
+
+    def bad_records(self) -> Iterator[Query]:
+        """A query for each source that has somewhere for them to go."""
+        for name, source in self._pipeline.sources.items():
+            if source.bad_records is None or name not in self._schemas:
+                continue
+            query = f"{name}-bad"
+            rows = bad_records(self._judged(name, source, query=query))
+            sink = Sink(view=name, topic=source.bad_records.topic, path=source.bad_records.path)
+            if sink.topic:
+                rows = dead_letters(rows, channel=f"{self._pipeline.name}.{name}")
+            else:
+                sink = Sink(view=name, path=source.bad_records.path, partition_by_time="timestamp")
+            yield Query(name=query, rows=rows, sink=sink, checkpoint=self._checkpoint(query), state={}, definitions={})
+
+    def _query(self, name: str, sink: Sink) -> Query | None:
+        rows = self._spark.table(sink.view)
+        fault = stream_fault(rows, sink.output_mode)
+        if fault is not None:
+            path: KeyPath = ("sink", name)
+            self.problems.append(Problem(path, fault, _WINDOW_REMEDY if "output mode" in fault.lower() else ""))
+            return None
+        missing = {*sink.partition_by, *filter(None, [sink.partition_by_time])} - {*rows.columns}
+        if missing:
+            where = f"{sink.view} has the columns {', '.join(rows.columns)}"
+            self.problems.append(Problem(("sink", name), f"there is no column {', '.join(sorted(missing))}", where))
+            return None
+        definitions = dict(self._definitions(sink.view))
+        return Query(
+            name=name,
+            rows=rows,
+            sink=sink,
+            checkpoint=self._checkpoint(name),
+            state=definitions if keeps_state(rows) else {},
+            definitions=definitions,
+        )
+
+    def _checkpoint(self, query: str) -> str:
+        return f"{self._pipeline.checkpoint.rstrip('/')}/{query}"
+
+    # Sources
+
+    def _find_schemas(self) -> None:
+        for name, source in self._pipeline.sources.items():
+            try:
+                schema = fixed_schema(source.format) or self._schema_of(name, source)
+            except PySparkException as fault:
+                remedy = "write it as SQL does: page STRING NOT NULL, at TIMESTAMP" if source.schema else ""
+                path: KeyPath = ("source", name, "schema") if source.schema else ("source", name)
+                self.problems.append(Problem(path, cause_of(fault), remedy))
+                continue
+            reserved = [field.name for field in schema.fields if field.name.lower() in MESSAGE_COLUMNS]
+            if reserved:
+                self.problems.append(
+                    Problem(("source", name, "schema"), f"{reserved[0]} tells of the message", "rename that column")
+                )
+            self._schemas[name] = schema
+
+    def _schema_of(self, name: str, source: Source) -> StructType:
+        if source.schema:
+            return struct_of(source.schema)
+        messages = self._spark.read.format("nsq").options(**self._batch_options(source)).load()
+        kept_in = f"{self._pipeline.checkpoint.rstrip('/')}/{name}.schema"
+        schema = peeked_schema(self._spark, messages, kept_in=kept_in)
+        if schema is None:
+            remedy = 'write it down: schema = "page STRING, at TIMESTAMP"'
+            self.problems.append(Problem(("source", name), "there are no messages to see the schema by", remedy))
+        return schema or StructType()
+
+    def _batch_options(self, source: Source) -> dict[str, str]:
+        streaming_only = {"maxrowspertrigger", "discoveryinterval", "channel", "spool"}
+        return {key: text for key, text in self._options(source).items() if key.lower() not in streaming_only}
+
+    def _options(self, source: Source) -> dict[str, str]:
+        topics = {"topic": ",".join(source.topic)} if source.topic else {"topicPattern": source.topic_pattern}
+        return access_for(self._pipeline, source.options) | topics | dict(source.options)
+
+    def _judged(self, name: str, source: Source, *, query: str) -> DataFrame:
+        own = {"channel": channel_name(self._pipeline.name, query), "spool": f"{self._checkpoint(query)}.spool-{name}"}
+        options = own | self._options(source)
+        messages = self._spark.readStream.format("nsq").options(**options).load()
+        return judged(messages, source, self._schemas[name]).observe(f"{OBSERVED}{name}", *counts())
+
+    def _rows(self, name: str, source: Source, *, query: str) -> DataFrame:
+        rows = good_rows(self._judged(name, source, query=query), self._schemas[name])
+        if source.watermark is not None:
+            rows = rows.withWatermark(source.watermark.column, source.watermark.delay)
+        return rows.dropDuplicatesWithinWatermark(list(source.dedupe)) if source.dedupe else rows
+
+    # Views
+
+    def _define_tables(self) -> None:
+        for name, table in self._pipeline.tables.items():
+            reader = self._spark.read.format(table.format).options(**table.options)
+            try:
+                if table.schema:
+                    reader = reader.schema(table.schema)
+                reader.load(table.path).createOrReplaceTempView(name)
+            except PySparkException as fault:
+                self.problems.append(Problem(("table", name), first_sentence(fault)))
+
+    def _define_views(self, *, query: str) -> None:
+        """All views, reading as `query`."""
+        for name, source in self._pipeline.sources.items():
+            try:
+                self._rows(name, source, query=query).createOrReplaceTempView(name)
+            except PySparkException as fault:
+                self.problems.append(Problem(("source", name), first_sentence(fault)))
+        if self.problems:
+            return
+        for name, view in self._pipeline.views.items():
+            try:
+                self._spark.sql(view.sql).createOrReplaceTempView(name)
+            except PySparkException as fault:
+                self.problems.append(
+                    Problem(("view", name, "sql"), first_sentence(fault), line_offset=_sql_line(fault, view.sql))
+                )
+                return  # views behind it may need it
+
+    def _definitions(self, view: str) -> Iterator[tuple[str, str]]:
+        """What a view is made by: its SQL and that of the views it uses, and what sources do with rows."""
+        pipeline = self._pipeline
+        if view in pipeline.sources:
+            source = pipeline.sources[view]
+            if source.watermark is not None:
+                yield f"source.{view}.watermark", source.watermark.column
+            if source.dedupe:
+                yield f"source.{view}.dedupe", ", ".join(source.dedupe)
+        if view in pipeline.views:
+            sql = pipeline.views[view].sql
+            yield f"view.{view}.sql", " ".join(sql.split())
+            for name in (*pipeline.sources, *pipeline.views):
+                if name != view and re.search(rf"\b{re.escape(name)}\b", sql, re.IGNORECASE):
+                    yield from self._definitions(name)
+
+
+def channel_name(pipeline: str, query: str) -> str:
+    """The channel that follows a query."""
+    return re.sub(r"[^.a-zA-Z0-9_-]", "-", f"{pipeline}.{query}")[-MAX_CHANNEL_CHARS:]
+
+
+def _sql_line(fault: Exception, sql: str) -> int:
+    """How far below its key the fault lies, in SQL that begins on the line behind three quotes, as long ones do."""
+    found = re.search(r"\bline (\d+)", str(fault))
+    return int(found[1]) if found and "\n" in sql.strip() else 0

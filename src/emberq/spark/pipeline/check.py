@@ -1,0 +1,203 @@
+"""Whether a pipeline makes sense, as far as that can be told without Spark and without NSQ.
+
+`problems_of` names everything that is wrong, not just the first; what SQL and schemas mean is for Spark to judge, when
+the pipeline is built.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from emberq.base.clock import NS_PER_SECOND
+from emberq.base.duration import parse_duration
+from emberq.base.printable import quoted
+from emberq.spark.error import OptionError
+from emberq.spark.option import OPTIONS, Use
+from emberq.spark.pipeline.model import (
+    AVAILABLE_NOW,
+    BadRecords,
+    BodyFormat,
+    OutputMode,
+    Pipeline,
+    Sink,
+    Source,
+    Watermark,
+)
+from emberq.spark.pipeline.problem import KeyPath, Problem
+from emberq.spark.setting import SinkSettings, SourceSettings
+from emberq.wire.name import is_valid_name
+
+_SQL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_INTERVAL = re.compile(r"\d+ (second|minute|hour|day)s?")
+_SET_ELSEWHERE = {option.name.lower() for option in OPTIONS if option.name in ("topic", "topicPattern")}
+
+
+def problems_of(pipeline: Pipeline) -> list[Problem]:
+    """What is wrong with it; nothing if it can be built."""
+    return [
+        *_of_the_whole(pipeline),
+        *(each for name, source in pipeline.sources.items() for each in _of_source(name, source, pipeline)),
+        *(each for name, sink in pipeline.sinks.items() for each in _of_sink(name, sink, pipeline)),
+    ]
+
+
+def trigger_seconds(text: str) -> float | None:
+    """The interval of a trigger; None for `available-now`. ValueError for what is neither."""
+    if text == AVAILABLE_NOW:
+        return None
+    interval_ns = parse_duration(text)
+    if interval_ns < 0:
+        raise ValueError(text)
+    return interval_ns / NS_PER_SECOND
+
+
+def _of_the_whole(pipeline: Pipeline) -> Iterator[Problem]:
+    if not pipeline.name:
+        yield Problem(("name",), "the pipeline has no name", 'add a line such as name = "clickstream"')
+    if not pipeline.checkpoint:
+        yield Problem(("checkpoint",), "there is no folder for what it remembers", 'add checkpoint = "data/checkpoint"')
+    if not pipeline.sources:
+        yield Problem(("source",), "there is nothing to read", "add a table [source.NAME] with a topic")
+    if not pipeline.sinks:
+        yield Problem(("sink",), "the results go nowhere", "add a table [sink.NAME]")
+    if pipeline.nsqd and pipeline.lookupd:
+        yield Problem(("lookupd",), "both nsqd and lookupd say where NSQ is", "leave one of them out")
+    yield from _of_trigger(("trigger",), pipeline.trigger)
+    if pipeline.progress_topic:
+        yield from _of_topic(("progress_topic",), pipeline.progress_topic)
+    yield from _of_names(pipeline)
+
+
+def _of_names(pipeline: Pipeline) -> Iterator[Problem]:
+    """Sources, tables and views share their names, for SQL knows them all alike."""
+    seen: dict[str, str] = {}
+    for kind, names in (("source", pipeline.sources), ("table", pipeline.tables), ("view", pipeline.views)):
+        for name in names:
+            if _SQL_NAME.fullmatch(name) is None:
+                yield Problem((kind, name), f"{quoted(name)} cannot be used in SQL", "use letters, digits and _")
+            elif name.lower() in seen:
+                yield Problem((kind, name), f"there is a {seen[name.lower()]} of that name too", "rename one of them")
+            seen[name.lower()] = kind
+    for name in pipeline.sinks:
+        if re.fullmatch(r"[A-Za-z0-9_-]+", name) is None:
+            yield Problem(("sink", name), "the name also is that of a folder", "use letters, digits, _ and -")
+
+
+def _of_source(name: str, source: Source, pipeline: Pipeline) -> Iterator[Problem]:
+    path: KeyPath = ("source", name)
+    if bool(source.topic) == bool(source.topic_pattern):
+        yield Problem(path, "one of topic and topic_pattern says what to read", 'write topic = "NAME"')
+    for topic in source.topic:
+        yield from _of_topic((*path, "topic"), topic)
+    if source.format is BodyFormat.CSV and not source.schema:
+        yield Problem(path, "CSV needs a schema", 'add schema = "user STRING, amount DOUBLE"')
+    if source.schema and source.format in (BodyFormat.TEXT, BodyFormat.BINARY):
+        column = "text" if source.format is BodyFormat.TEXT else "body"
+        yield Problem((*path, "schema"), f"{source.format} has one column, {column}", "leave the schema out")
+    if source.dedupe and source.watermark is None:
+        yield Problem(
+            (*path, "dedupe"),
+            "without a watermark every row would have to be remembered for ever",
+            'add watermark = { column = "at", delay = "10 minutes" }',
+        )
+    if source.watermark is not None:
+        yield from _of_watermark((*path, "watermark"), source.watermark)
+    if source.bad_records is not None:
+        yield from _of_bad_records((*path, "bad_records"), source.bad_records)
+    yield from _of_source_options(path, source, pipeline)
+
+
+def _of_watermark(path: KeyPath, watermark: Watermark) -> Iterator[Problem]:
+    if not watermark.column:
+        yield Problem(path, "it names no column", 'write { column = "at", delay = "10 minutes" }')
+    if _INTERVAL.fullmatch(watermark.delay) is None:
+        yield Problem(path, f"the delay {quoted(watermark.delay)} is no interval", 'write it as "10 minutes"')
+
+
+def _of_bad_records(path: KeyPath, bad: BadRecords) -> Iterator[Problem]:
+    if bool(bad.topic) == bool(bad.path):
+        yield Problem(path, "either topic or path says where they go", 'write { topic = "NAME.bad" }')
+    elif bad.topic:
+        yield from _of_topic(path, bad.topic)
+
+
+def _of_source_options(path: KeyPath, source: Source, pipeline: Pipeline) -> Iterator[Problem]:
+    yield from _of_options_set_elsewhere((*path, "options"), source.options)
+    if not source.topic and not source.topic_pattern:
+        return
+    topics = {"topic": ",".join(source.topic)} if source.topic else {"topicPattern": source.topic_pattern}
+    try:
+        SourceSettings.of(_with_access(pipeline, source.options) | topics, Use.STREAM)
+    except OptionError as error:
+        yield Problem((*path, "options"), str(error))
+
+
+def _of_sink(name: str, sink: Sink, pipeline: Pipeline) -> Iterator[Problem]:
+    path: KeyPath = ("sink", name)
+    known = [*pipeline.sources, *pipeline.views]
+    if sink.view not in known:
+        yield Problem((*path, "from"), f"there is no source or view {quoted(sink.view)}", _nearest(sink.view, known))
+    if sink.topic and (sink.path or sink.format):
+        yield Problem(path, "a sink is a topic or a path, not both", "make two sinks of it, from the same view")
+    elif not (sink.topic or sink.path or sink.format):
+        yield Problem(path, "it does not say where rows go", 'add topic = "NAME", path = "DIR" or format = "console"')
+    if sink.trigger:
+        yield from _of_trigger((*path, "trigger"), sink.trigger)
+    if sink.topic:
+        yield from _of_topic((*path, "topic"), sink.topic)
+        yield from _of_sink_options(path, sink, pipeline)
+    if sink.path and sink.output_mode is not OutputMode.APPEND:
+        yield Problem(
+            (*path, "output_mode"),
+            f"files are only added to, and {quoted(sink.output_mode)} would change rows",
+            'leave it out; a result with a window and a watermark is written when it is final, with "append"',
+        )
+    if (sink.partition_by or sink.partition_by_time) and not sink.path:
+        yield Problem(path, "partitions are folders, and this sink has no path", "leave partition_by out")
+
+
+def _of_sink_options(path: KeyPath, sink: Sink, pipeline: Pipeline) -> Iterator[Problem]:
+    yield from _of_options_set_elsewhere((*path, "options"), sink.options)
+    try:
+        SinkSettings.of(_with_access(pipeline, sink.options) | {"topic": sink.topic})
+    except OptionError as error:
+        yield Problem((*path, "options"), str(error))
+
+
+def _of_options_set_elsewhere(path: KeyPath, options: Mapping[str, str]) -> Iterator[Problem]:
+    for key in options:
+        if key.lower() in _SET_ELSEWHERE:
+            yield Problem((*path, key), "this is no option here", "write it above, as topic = or topic_pattern =")
+
+
+def _with_access(pipeline: Pipeline, options: Mapping[str, str]) -> dict[str, str]:
+    """The options with where NSQ is; they may name other nsqds than the pipeline does."""
+    return access_for(pipeline, options) | {key: text for key, text in options.items() if key not in _SET_ELSEWHERE}
+
+
+def access_for(pipeline: Pipeline, options: Mapping[str, str]) -> dict[str, str]:
+    """Where NSQ is for something with these options: the pipeline's addresses, unless they have their own."""
+    has_own = {"nsqd", "lookupd"} & {key.lower() for key in options}
+    return {} if has_own else pipeline.access_options
+
+
+def _of_trigger(path: KeyPath, text: str) -> Iterator[Problem]:
+    try:
+        trigger_seconds(text)
+    except ValueError:
+        yield Problem(path, f"{quoted(text)} is no trigger", f'write an interval, as "10s", or "{AVAILABLE_NOW}"')
+
+
+def _of_topic(path: KeyPath, topic: str) -> Iterator[Problem]:
+    if not is_valid_name(topic):
+        yield Problem(path, f"{quoted(topic)} is no name of a topic", "use up to 64 of .a-zA-Z0-9_-")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    nearest = difflib.get_close_matches(name, names, n=1)
+    if nearest:
+        return f"did you mean {quoted(nearest[0])}?"
+    return f"there are: {', '.join(names)}" if names else "add a source"

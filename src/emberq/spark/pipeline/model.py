@@ -1,0 +1,160 @@
+"""What a pipeline is, as values: where its data comes from, what is made of it, where that goes. Nothing runs here.
+
+    from emberq.spark.pipeline import Pipeline, Sink, Source, View, Watermark
+
+    pipeline = Pipeline(
+        name="clickstream",
+        checkpoint="data/checkpoint",
+        nsqd=("127.0.0.1:4151",),
+        sources={
+            "clicks": Source(
+                topic=("clicks",),
+                schema="page STRING NOT NULL, at TIMESTAMP NOT NULL",
+                watermark=Watermark(column="at", delay="1 minute"),
+            )
+        },
+        views={"per_minute": View(sql="SELECT window(at, '1 minute') AS minute, page, count(*) AS clicks ...")},
+        sinks={"counts": Sink(view="per_minute", topic="clicks.per-minute")},
+    )
+
+The same can be written as TOML (`toml_file`). `check` says what is wrong with one, `run` runs it.
+
+A source is a view of its own name: the columns of its schema, and `_topic`, `_nsqd`, `_offset`, `_id` and `_time` of
+the message. Views may use sources, tables and the views before them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+DEFAULT_TRIGGER = "1s"
+AVAILABLE_NOW = "available-now"
+PROGRESS_TOPIC = "emberq.pipelines"
+
+
+class BodyFormat(enum.StrEnum):
+    """What the bodies of messages are."""
+
+    JSON = "json"
+    CSV = "csv"
+    TEXT = "text"
+    BINARY = "binary"
+
+
+class OutputMode(enum.StrEnum):
+    """Which rows of a result go to a sink with each batch."""
+
+    APPEND = "append"
+    UPDATE = "update"
+    COMPLETE = "complete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    """How late a row may come: rows whose `column` is more than `delay` behind the latest are too late."""
+
+    column: str
+    delay: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRecords:
+    """Where messages go that are not what their source says: to a topic, or to a folder of Parquet files."""
+
+    topic: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Messages of one or several topics, read as rows."""
+
+    topic: tuple[str, ...] = ()
+    topic_pattern: str = ""
+    """Instead of `topic`: a regular expression for whole names."""
+    format: BodyFormat = BodyFormat.JSON
+    schema: str = ""
+    """The columns as DDL. Empty for JSON: as the newest messages show it. NOT NULL makes a message without it bad."""
+    format_options: Mapping[str, str] = field(default_factory=dict)
+    """Spark's for the format, such as `sep` for CSV."""
+    bad_records: BadRecords | None = None
+    """None: they are counted and left out."""
+    watermark: Watermark | None = None
+    dedupe: tuple[str, ...] = ()
+    """Columns that together are the same in copies of a row; needs a watermark, which says for how long to look."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of format("nsq"), such as `maxRowsPerTrigger`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "format", BodyFormat(self.format))  # "json" will do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Data that stays as it is while the pipeline runs, to be joined with."""
+
+    path: str
+    format: str = "parquet"
+    schema: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A result, in Spark's SQL."""
+
+    sql: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """Where the rows of a view go: a topic, a folder of files, or whatever Spark can write a stream to.
+
+    A topic gets the column `body`, or else the whole row as JSON. Parquet is written exactly once and can be compacted
+    (`parquet_folder`).
+    """
+
+    view: str
+    topic: str = ""
+    path: str = ""
+    format: str = ""
+    """Of Spark: `console`, `memory`, or of the files in `path`, which are Parquet unless this says otherwise."""
+    partition_by: tuple[str, ...] = ()
+    partition_by_time: str = ""
+    """A timestamp column from which partitions `date` and `hour` are made, in UTC."""
+    output_mode: OutputMode = OutputMode.APPEND
+    trigger: str = ""
+    """As the pipeline's, if this sink is to have another."""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "output_mode", OutputMode(self.output_mode))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """Everything that runs together. Each sink is a query of Spark with a checkpoint of its own."""
+
+    name: str
+    checkpoint: str
+    sources: Mapping[str, Source]
+    sinks: Mapping[str, Sink]
+    views: Mapping[str, View] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    nsqd: tuple[str, ...] = ()
+    lookupd: tuple[str, ...] = ()
+    trigger: str = DEFAULT_TRIGGER
+    """How often a batch is made, such as `10s`; `available-now`: until what is there now is done, then it ends."""
+    progress_topic: str = PROGRESS_TOPIC
+    """Where progress is published; empty: nowhere."""
+    spark: Mapping[str, str] = field(default_factory=dict)
+    """Settings of Spark."""
+
+    @property
+    def access_options(self) -> dict[str, str]:
+        """The options of format("nsq") that say where NSQ is."""
+        if self.nsqd:
+            return {"nsqd": ",".join(self.nsqd)}
+        return {"lookupd": ",".join(self.lookupd)} if self.lookupd else {}

@@ -1,0 +1,74 @@
+"""The live table of a pipeline: a line for each query, with what it does now and has done in this run."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from rich.table import Table
+from rich.text import Text
+
+from emberq.spark.pipeline.query_progress import QueryProgress
+
+
+@dataclass(slots=True)
+class _Line:
+    """What is known of a query."""
+
+    last: QueryProgress
+    row_count: int = 0
+    bad: dict[str, int] = field(default_factory=dict)
+
+
+class ProgressTable:
+    """Collects progress from any thread."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, _Line] = {}
+        self._guard = threading.Lock()
+
+    def add(self, progress: QueryProgress) -> None:
+        """Another batch is done."""
+        with self._guard:
+            line = self._lines.setdefault(progress.query, _Line(progress))
+            line.last = progress
+            line.row_count += progress.rows
+            for source, count in progress.bad.items():
+                line.bad[source] = line.bad.get(source, 0) + count
+
+    @property
+    def row_count(self) -> int:
+        """The rows that all queries together have read."""
+        with self._guard:
+            return sum(line.row_count for line in self._lines.values())
+
+    def bad_count(self) -> int:
+        """Messages of this run that were not what their source says. Every query that reads a source sees them all."""
+        with self._guard:
+            sources: dict[str, int] = {}
+            for line in self._lines.values():
+                for source, count in line.bad.items():
+                    sources[source] = max(sources.get(source, 0), count)
+            return sum(sources.values())
+
+    def drawn(self) -> Table:
+        """The table as it stands."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("QUERY", no_wrap=True)
+        for title in ("BATCH", "ROWS", "ROWS/s", "BATCH ms", "STATE", "BAD"):
+            table.add_column(title, justify="right", no_wrap=True)
+        table.add_column("WATERMARK", no_wrap=True)
+        with self._guard:
+            for name, line in sorted(self._lines.items()):
+                bad = sum(line.bad.values())
+                table.add_row(
+                    Text(name),
+                    str(line.last.batch),
+                    f"{line.row_count:,}",
+                    f"{line.last.rows_per_second:,.0f}",
+                    f"{line.last.duration_ms:,}",
+                    f"{line.last.state_rows:,}",
+                    Text(f"{bad:,}", style="yellow" if bad else "dim"),
+                    Text(line.last.watermark.removesuffix(".000Z").replace("T", " "), style="dim"),
+                )
+        return table

@@ -1,0 +1,243 @@
+"""Running a pipeline: every query started, watched and stopped in good order.
+
+    from emberq.spark import session
+    from emberq.spark.pipeline import PipelineRun
+
+    run = PipelineRun(pipeline, session("clicks"))
+    run.start()
+    run.wait()          # until it is done (trigger "available-now"), or fails
+    run.stop()
+
+If a query fails the others are stopped, and `wait` raises PipelineFailed with the sink and the cause. Whatever happens,
+another run goes on where this one was: what a batch had not finished is done again, into the same files and under the
+same names.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from emberq.spark.error import NsqSparkError
+from emberq.spark.pipeline.build import Query, build
+from emberq.spark.pipeline.change import changes, keep, refusal
+from emberq.spark.pipeline.check import access_for, trigger_seconds
+from emberq.spark.pipeline.file_system import FileSystem
+from emberq.spark.pipeline.model import OutputMode, Pipeline, Sink
+from emberq.spark.pipeline.parquet_folder import ParquetFolder
+from emberq.spark.pipeline.plan import cause_of, first_sentence
+from emberq.spark.pipeline.problem import Origin, PipelineError, Problem
+from emberq.spark.pipeline.query_progress import ProgressListener, ProgressPublisher, QueryProgress
+
+PARQUET = "parquet"
+LOOK_INTERVAL_S = 0.2
+BATCH_TIMEOUT_S = 30.0
+"""How long a stop waits for batches that have begun."""
+START_TIMEOUT_S = 120.0
+"""How long a query may take to begin; it takes two seconds where there is nothing else to do."""
+EVENT_TIMEOUT_MS = 10_000
+WORKER_TOO_LATE = "failed to connect back"
+
+_log = logging.getLogger(__name__)
+
+
+class PipelineFailed(NsqSparkError):
+    """A query of a pipeline could not go on."""
+
+    def __init__(self, query: str, cause: str) -> None:
+        super().__init__(f"{query}: {cause}")
+        self.query = query
+        self.cause = cause
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.query, self.cause)
+
+
+class PipelineRun:
+    """One run of a pipeline. Owned by one thread."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        *,
+        origin: Origin | None = None,
+        accept_changes: bool = False,
+        on_progress: Callable[[QueryProgress], None] | None = None,
+    ) -> None:
+        """`on_progress` is called in a thread of Spark."""
+        self._pipeline = pipeline
+        self._spark = spark
+        self._origin = origin
+        self._accept_changes = accept_changes
+        self._on_progress = on_progress
+        self._running: dict[str, StreamingQuery] = {}
+        self._listener: ProgressListener | None = None
+        self._publisher: ProgressPublisher | None = None
+
+    def start(self) -> None:
+        """Start all queries. PipelineError, with nothing left running, if the pipeline cannot be run."""
+        queries = build(self._pipeline, self._spark, origin=self._origin)
+        self._check_changes(queries)
+        self._listen(queries)
+        try:
+            for query in queries:
+                self._start_one(query)
+        except PySparkException as fault:
+            self.stop()
+            raise PipelineError([Problem(("sink", query.name), first_sentence(fault))], self._origin) from fault
+
+    def wait(self, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Returns when all queries are done, or `until` says so. PipelineFailed if one of them fails."""
+        while not until():
+            for name, query in self._running.items():
+                fault = None if query.isActive else query.exception()
+                if fault is not None:
+                    time.sleep(LOOK_INTERVAL_S)  # Ctrl-C reaches the workers too, and perhaps before us
+                    if until():
+                        return
+                    self.stop()
+                    raise PipelineFailed(name, cause_of(fault)) from fault
+            if not any(query.isActive for query in self._running.values()):
+                return
+            time.sleep(LOOK_INTERVAL_S)
+
+    def stop(self) -> None:
+        """Stop all queries between two batches, if that comes soon."""
+        deadline_s = time.monotonic() + BATCH_TIMEOUT_S
+        for query in self._running.values():
+            while query.isActive and _is_in_a_batch(query) and time.monotonic() < deadline_s:
+                time.sleep(LOOK_INTERVAL_S)
+            query.stop()
+        if self._listener is not None:
+            _await_events(self._spark)
+            self._spark.streams.removeListener(self._listener)
+            self._listener = None
+        if self._publisher is not None:
+            self._publisher.close()
+            self._publisher = None
+
+    def _check_changes(self, queries: list[Query]) -> None:
+        files = FileSystem(self._spark)
+        changed = {query.name: changes(query, files) for query in queries}
+        refused = [
+            refusal(query, changed[query.name])
+            for query in queries
+            if changed[query.name] and query.state and not self._accept_changes
+        ]
+        if refused:
+            raise PipelineError(refused, self._origin)
+        for query in queries:
+            if changed[query.name]:
+                _log.warning(
+                    "%s has changed; sink %s goes on where it was, with the new one",
+                    ", ".join(changed[query.name]),
+                    query.name,
+                )
+            keep(query, files)
+
+    def _listen(self, queries: list[Query]) -> None:
+        pipeline = self._pipeline
+        access = access_for(pipeline, {})
+        if pipeline.progress_topic and access:
+            self._publisher = ProgressPublisher(access, pipeline.progress_topic)
+            self._publisher.start()
+        names = {self._spark_name(query): query.name for query in queries}
+        self._listener = ProgressListener(pipeline.name, names, self._tell)
+        self._spark.streams.addListener(self._listener)
+
+    def _tell(self, progress: QueryProgress) -> None:
+        if self._publisher is not None:
+            self._publisher.put(progress)
+        if self._on_progress is not None:
+            self._on_progress(progress)
+
+    def _spark_name(self, query: Query) -> str:
+        """The memory sink makes a table of that name, for which only the sink's will do."""
+        return query.name if query.sink.format == "memory" else f"{self._pipeline.name}/{query.name}"
+
+    def _start_one(self, query: Query) -> None:
+        """Start a query and wait until its source is there.
+
+        One by one, because each starts a Python process and Spark gives up on one that is not there after 10 seconds;
+        on a busy machine, or with many queries, that happens to one or the other, which is then started again.
+        """
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while True:
+            running = self._running[query.name] = self._started(query)
+            while running.isActive and _is_initializing(running) and time.monotonic() < deadline_s:
+                time.sleep(LOOK_INTERVAL_S)
+            fault = running.exception()
+            if fault is None or WORKER_TOO_LATE not in str(fault) or time.monotonic() > deadline_s:
+                return  # a fault is for `wait` to tell
+
+    def _started(self, query: Query) -> StreamingQuery:
+        sink = query.sink
+        rows = _as_messages(query.rows) if sink.topic else query.rows
+        writer = rows.writeStream.queryName(self._spark_name(query)).outputMode(sink.output_mode)
+        writer = writer.option("checkpointLocation", query.checkpoint)
+        writer = _with_trigger(writer, sink.trigger or self._pipeline.trigger)
+        if sink.topic:
+            options = access_for(self._pipeline, sink.options) | dict(sink.options) | {"topic": sink.topic}
+            return _into_topic(writer, sink, options).start()
+        if sink.path and sink.format in ("", PARQUET):
+            return _into_folder(writer, sink).start()
+        if sink.partition_by:
+            writer = writer.partitionBy(*sink.partition_by)
+        writer = writer.format(sink.format).options(**sink.options)
+        return writer.start(sink.path) if sink.path else writer.start()
+
+
+def _into_topic(writer: DataStreamWriter, sink: Sink, options: Mapping[str, str]) -> DataStreamWriter:
+    """Spark lets a Python sink have appended rows only. Rows that change are written batch by batch, without the names
+    that keep a batch from being stored twice after a crash; a change that comes twice is the same change."""
+    if sink.output_mode is OutputMode.APPEND:
+        return writer.format("nsq").options(**options)
+
+    def write(rows: DataFrame, _batch_id: int) -> None:
+        rows.write.format("nsq").mode("append").options(**options).save()
+
+    return writer.foreachBatch(write)
+
+
+def _into_folder(writer: DataStreamWriter, sink: Sink) -> DataStreamWriter:
+    folder = ParquetFolder(sink.path, partition_by=sink.partition_by, partition_by_time=sink.partition_by_time)
+    return writer.foreachBatch(folder.write)
+
+
+def _with_trigger(writer: DataStreamWriter, text: str) -> DataStreamWriter:
+    seconds = trigger_seconds(text)
+    if seconds is None:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{round(seconds * 1000)} milliseconds")
+
+
+def _as_messages(rows: DataFrame) -> DataFrame:
+    """What a topic takes: the column `body` and when to deliver it, or else everything as JSON."""
+    if "body" in rows.columns:
+        return rows.select(*(name for name in ("body", "defer_ms") if name in rows.columns))
+    return rows.select(F.to_json(F.struct("*")).alias("body"))
+
+
+def _await_events(spark: SparkSession) -> None:
+    """Events come to listeners a moment later; without this the last batch would often be missing."""
+    java_context: Any = spark.sparkContext._jsc
+    java_context.sc().listenerBus().waitUntilEmpty(EVENT_TIMEOUT_MS)
+
+
+def _is_initializing(query: StreamingQuery) -> bool:
+    status: dict[str, Any] = query.status
+    return str(status["message"]).startswith("Initializing")
+
+
+def _is_in_a_batch(query: StreamingQuery) -> bool:
+    status: dict[str, Any] = query.status
+    return bool(status["isTriggerActive"] and status["isDataAvailable"])

@@ -1,0 +1,155 @@
+"""Pipelines as they run, with a real Spark and a real nsqd: the examples, and what happens when they are changed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+
+from emberq.spark.clickstream_check import check_clickstream
+from emberq.spark.pipeline import Pipeline, PipelineError, PipelineRun, View, load_pipeline
+from emberq.spark.pipeline.build import build
+from emberq.spark.pipeline.checkpoint_status import pipeline_status
+from emberq.spark.pipeline.model import AVAILABLE_NOW, OutputMode
+from emberq.tools.generate_events import ClickGenerator, evenly_from
+from tests.spark.journal_nsqd import JournalNsqd
+from tests.spark.pipeline.topic_reading import documents_of
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "spark"
+SIX = datetime(2026, 11, 15, 6, tzinfo=UTC)
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(autouse=True)
+def with_last_batches(spark: SparkSession) -> Iterator[None]:
+    """A run ends with a batch without data that writes the windows which are over."""
+    setting = "spark.sql.streaming.noDataMicroBatches.enabled"
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, "true")
+    yield
+    spark.conf.set(setting, before or "true")
+
+
+def example(name: str, folder: Path, nsqd: JournalNsqd) -> Pipeline:
+    """An example, to be run to the end of what is there, with its data in `folder`."""
+    for file in (name, "products.csv"):
+        shutil.copy(EXAMPLES / file, folder)
+    return replace(load_pipeline(folder / name).pipeline, nsqd=(nsqd.http,), trigger=AVAILABLE_NOW)
+
+
+def run(pipeline: Pipeline, spark: SparkSession) -> None:
+    running = PipelineRun(pipeline, spark)
+    running.start()
+    try:
+        running.wait()
+    finally:
+        running.stop()
+
+
+def test_clickstream_counts_every_visit_once_over_two_runs(
+    spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path
+) -> None:
+    pipeline = example("clickstream.toml", tmp_path, nsqd)
+    clicks = ClickGenerator(now=evenly_from(SIX, interval=timedelta(milliseconds=100)), broken_every=50)
+    for _ in range(2):
+        nsqd.publish("clicks", [clicks.next() for _ in range(1000)])
+        run(pipeline, spark)
+    made = clicks.generated
+    checks = check_clickstream(pipeline, good=made.good, broken=made.broken, pages=made.pages)
+    assert all(check.is_right for check in checks), checks
+    assert (made.good, made.broken) == (1960, 40)
+
+    statuses = pipeline_status(pipeline)
+    assert [status.query for status in statuses] == ["archive", "clicks-bad", "final-counts", "live-counts"]
+    assert {status.lag for status in statuses} == {0}
+
+    progress = documents_of(nsqd.http, "emberq.pipelines")
+    assert {line["query"] for line in progress} == {status.query for status in statuses}
+    archived = [line for line in progress if line["query"] == "archive"]
+    assert (sum(line["rows"] for line in archived), sum(line["bad"]["clicks"] for line in archived)) == (2000, 40)
+    reasons = {letter["reason"] for letter in documents_of(nsqd.http, "clicks.bad")}
+    assert reasons == {
+        "not JSON",
+        "id is missing, at is missing",
+        "does not fit the schema: at is not a TIMESTAMP",
+    }
+
+
+def test_iot_counts_each_reading_once_and_late_ones_until_the_watermark(
+    spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path
+) -> None:
+    def reading(minute: float, *, sequence: int, celsius: float = 20.0) -> bytes:
+        at = (SIX + timedelta(minutes=minute)).isoformat()
+        return json.dumps({"sensor": "a", "sequence": sequence, "celsius": celsius, "at": at}).encode()
+
+    pipeline = example("iot.toml", tmp_path, nsqd)
+    nsqd.publish(
+        "readings", [reading(1, sequence=1), reading(1, sequence=1), reading(8, sequence=3), b'{"sensor": "a"}']
+    )
+    run(pipeline, spark)
+    nsqd.publish("readings", [reading(2, sequence=2, celsius=40.0), reading(1, sequence=1), reading(30, sequence=4)])
+    run(pipeline, spark)
+    nsqd.publish("readings", [reading(3, sequence=5), reading(31, sequence=6)])  # the first is too late
+    run(pipeline, spark)
+    averages = ds.dataset(tmp_path / "iot-data" / "averages", ignore_prefixes=["_", "."]).to_table().to_pylist()
+    found = [(row["since"].minute, row["readings"], row["celsius"]) for row in averages]
+    assert sorted(found) == [(0, 2, 30.0), (5, 1, 20.0)]
+    bad = ds.dataset(tmp_path / "iot-data" / "bad", ignore_prefixes=["_", "."]).to_table().to_pylist()
+    assert [row["reason"] for row in bad] == ["sequence is missing, celsius is missing, at is missing"]
+
+
+def test_enrichment_joins_a_table(spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path) -> None:
+    orders = [{"order_id": f"o{number}", "product": number, "quantity": 2} for number in (1, 2, 9)]
+    nsqd.publish("orders", [json.dumps(order).encode() for order in orders])
+    run(example("enrichment.toml", tmp_path, nsqd), spark)
+    priced = documents_of(nsqd.http, "orders.priced")
+    assert sorted((order["name"], order["total"]) for order in priced) == [("hat", 49.0), ("shoes", 119.8)]
+    assert documents_of(nsqd.http, "orders.unknown") == [{"order_id": "o9", "product": 9}]
+
+
+def test_sql_that_is_wrong_is_told_with_its_line(spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path) -> None:
+    text = (EXAMPLES / "clickstream.toml").read_text().replace("FROM clicks\n", "FROM clikcs\n")
+    (tmp_path / "wrong.toml").write_text(text)
+    loaded = load_pipeline(tmp_path / "wrong.toml")
+    line = text.splitlines().index("FROM clikcs") + 1
+    with pytest.raises(PipelineError, match=rf"wrong.toml:{line}: view.per_minute.sql: .*`clikcs` cannot be found"):
+        build(loaded.pipeline, spark, origin=loaded.origin)
+
+
+def test_a_result_that_is_never_final_cannot_be_appended(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = load_pipeline(EXAMPLES / "clickstream.toml").pipeline
+    views = {"per_minute": View(sql="SELECT page, count(*) AS clicks FROM clicks GROUP BY page")}
+    with pytest.raises(PipelineError, match=r"sink.final-counts: .* add a watermark .* output_mode = \"update\""):
+        build(replace(pipeline, views=views), spark)
+
+
+def test_changed_sql_goes_on_without_state_and_is_refused_with_it(
+    spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nsqd.publish("orders", [b'{"order_id": "o1", "product": 1, "quantity": 1}'])
+    pipeline = example("enrichment.toml", tmp_path, nsqd)
+    sinks = {"priced": pipeline.sinks["priced"]}
+    pipeline = replace(pipeline, sinks=sinks, sources={"orders": replace(pipeline.sources["orders"], bad_records=None)})
+    run(pipeline, spark)
+    changed = replace(pipeline, views={"priced": View(sql="SELECT order_id, 'free' AS total FROM orders")})
+    nsqd.publish("orders", [b'{"order_id": "o2", "product": 1, "quantity": 1}'])
+    with caplog.at_level(logging.WARNING, "emberq"):
+        run(changed, spark)
+    assert "view.priced.sql has changed; sink priced goes on where it was" in caplog.text
+    assert documents_of(nsqd.http, "orders.priced")[1] == {"order_id": "o2", "total": "free"}
+
+    grouped = View(sql="SELECT product, count(*) AS orders FROM orders GROUP BY product")
+    with_state = replace(
+        changed, views={"priced": grouped}, sinks={"priced": replace(sinks["priced"], output_mode=OutputMode.UPDATE)}
+    )
+    with pytest.raises(PipelineError, match=r"view.priced.sql: this has changed since sink priced began.*state"):
+        PipelineRun(with_state, spark).start()
