@@ -111,7 +111,7 @@ class Upstreams:
         self, kind: Kind, targets: Sequence[TargetT], ask: Callable[[TargetT], Awaitable[T]]
     ) -> Findings[list[Answer[TargetT, T]]]:
         """Ask all at once; the answers in the order of `targets`. UpstreamsFailed if there is none."""
-        outcomes = await asyncio.gather(*(self._outcome(ask(target)) for target in targets))
+        outcomes = await asyncio.gather(*(self._outcome(ask, target) for target in targets))
         answers = []
         failures = []
         for target, outcome in zip(targets, outcomes, strict=True):
@@ -123,10 +123,10 @@ class Upstreams:
             raise UpstreamsFailed(kind, failures)
         return Findings(answers, tuple(failures))
 
-    async def _outcome(self, asking: Awaitable[T]) -> T | UpstreamError:
+    async def _outcome(self, ask: Callable[[TargetT], Awaitable[T]], target: TargetT) -> T | UpstreamError:
         """What the daemon said, or how it failed: one that fails must not end the question to the others."""
         try:
-            return await asking
+            return await ask(target)
         except UpstreamError as failure:
             return failure
 
