@@ -20,7 +20,7 @@ INSTALL_VENV := { rm -rf $(VENV); \
         echo "No virtual environment could be made. On Debian: sudo apt-get install python3-venv" >&2; exit 1; \
     fi; }
 
-.PHONY: help setup compiled run up demo test test-spark check bench chaos chromium lock clean
+.PHONY: help setup compiled run up demo test test-browser test-spark check bench chaos chromium lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,7 +41,10 @@ demo: $(COMPILED_READY) ## the pipeline for 20,000 events, checked end to end
 test: check $(NODE_READY) $(COMPILED_READY) chromium ## run all checks and tests (those of Spark: make test-spark)
 	$(BIN)/pytest -n 2 --dist loadfile --ignore=tests/spark --ignore=tests/browser $(ARGS)
 	PYTHONPATH=$(COMPILED) $(BIN)/pytest -n 2 --dist loadfile -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
-	$(BIN)/pytest tests/browser
+	$(BIN)/pytest tests/browser --ignore=tests/browser/test_large_cluster.py --ignore=tests/browser/test_screenshot.py
+
+test-browser: $(READY) chromium ## run all browser tests, the large cluster and the pictures for the documents too
+	$(BIN)/pytest tests/browser $(ARGS)
 
 test-spark: $(READY) ## run the tests that need a real Spark (minutes)
 	$(BIN)/pytest tests/spark $(ARGS)
