@@ -7,9 +7,13 @@ READY := $(VENV)/.ready
 # The package as users get it, its hot modules compiled (see hatch_build.py); .venv has the source itself.
 COMPILED := build/compiled
 COMPILED_READY := $(COMPILED)/.ready
-# The one that is left out plays the same histories, and passes, but takes minutes for it when compiled.
-COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py \
-    --ignore=tests/broker/test_broker_properties.py
+COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py
+# Those that take long have targets of their own.
+OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/browser/test_screenshot.py
+# Played at length by the compiled run; uncompiled they would say the same, and take a minute for it.
+LONG_WHEN_PURE := tests/wire/test_decoder_properties.py tests/wire/test_compression.py
+# One process more than there are cores, for tests also wait: for sockets, timers and the disk.
+PYTEST_PARALLEL := $(BIN)/pytest -n $(shell echo $$(($$(nproc) + 1))) --dist loadgroup
 NODE_READY := tests/integration/node_modules/.ready
 
 # Debian keeps `venv` in a package of its own. Where we may, we install it; elsewhere we say what to do.
@@ -20,10 +24,11 @@ INSTALL_VENV := { rm -rf $(VENV); \
         echo "No virtual environment could be made. On Debian: sudo apt-get install python3-venv" >&2; exit 1; \
     fi; }
 
-.PHONY: help setup compiled run up demo test test-browser test-spark check bench chaos chromium lock clean
+.PHONY: help setup compiled run up demo test test-browser test-spark test-cluster check bench bench-spark chaos \
+    chaos-spark chromium lock clean
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(READY) ## create .venv with the locked dependencies
 
@@ -38,16 +43,19 @@ up: $(COMPILED_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, 
 demo: $(COMPILED_READY) ## the pipeline for 20,000 events, checked end to end
 	@PYTHONPATH=$(COMPILED) $(BIN)/emberq demo examples/spark/clickstream.toml --count 20000 $(ARGS)
 
-test: check $(NODE_READY) $(COMPILED_READY) chromium ## run all checks and tests (those of Spark: make test-spark)
-	$(BIN)/pytest -n 2 --dist loadfile --ignore=tests/spark --ignore=tests/browser $(ARGS)
-	PYTHONPATH=$(COMPILED) $(BIN)/pytest -n 2 --dist loadfile -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
-	$(BIN)/pytest tests/browser --ignore=tests/browser/test_large_cluster.py --ignore=tests/browser/test_screenshot.py
+test: $(READY) ## run all checks and tests
+	@$(MAKE) --no-print-directory -j2 --output-sync=target check $(NODE_READY) $(COMPILED_READY) chromium
+	$(PYTEST_PARALLEL) $(addprefix --ignore=,$(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
+	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
 
 test-browser: $(READY) chromium ## run all browser tests, the large cluster and the pictures for the documents too
 	$(BIN)/pytest tests/browser $(ARGS)
 
-test-spark: $(READY) ## run the tests that need a real Spark (minutes)
+test-spark: $(READY) ## run the tests that need a real Spark
 	$(BIN)/pytest tests/spark $(ARGS)
+
+test-cluster: $(READY) ## run pipelines on a standalone Spark cluster, through spark-pipelines, and without Java
+	$(BIN)/pytest tests/spark_cluster $(ARGS)
 
 check: $(READY) ## lint, types and import directions
 	$(BIN)/ruff check .
@@ -58,8 +66,14 @@ check: $(READY) ## lint, types and import directions
 bench: $(COMPILED_READY) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
+bench-spark: $(COMPILED_READY) ## measure NSQ with Spark, beside Spark with Parquet files
+	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench.spark $(ARGS)
+
 chaos: $(READY) ## kill nsqd hundreds of times under load (KILLS=200)
 	KILLS=$(or $(KILLS),200) $(BIN)/pytest -s tests/chaos/crashes.py $(ARGS)
+
+chaos-spark: $(READY) ## kill drivers, executors, workers and nsqds under a stream (KILLS=20)
+	KILLS=$(or $(KILLS),20) $(BIN)/pytest -s tests/chaos/spark_kills.py $(ARGS)
 
 lock: $(READY) ## renew requirements.lock from pyproject.toml
 	$(BIN)/pip install --quiet uv

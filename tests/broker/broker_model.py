@@ -66,6 +66,9 @@ class ChannelModel:
     """Due times by the monotonic clock."""
     restored: dict[bytes, int] = field(default_factory=dict)
     """Due times by the wall clock."""
+    saved: set[bytes] = field(default_factory=set)
+    """Messages that were restored and not delivered since: the broker may compare their due times with the wall clock
+    at any moment until then, however long ago they were due."""
     consumers: list[ConsumerModel] = field(default_factory=list)
 
     # What the test does.
@@ -100,7 +103,7 @@ class ChannelModel:
         flight.deadline_ns = min(asked_ns, flight.delivered_ns + self.max_held_ns)
 
     def empty(self) -> None:
-        for place in (self.queued, self.in_flight, self.deferred, self.restored):
+        for place in (self.queued, self.in_flight, self.deferred, self.restored, self.saved):
             place.clear()
 
     def restart(self, *, wall_offset_ns: int) -> None:
@@ -108,6 +111,7 @@ class ChannelModel:
         self.queued |= self.in_flight.keys()
         self.in_flight.clear()
         self.restored |= {body: due_ns + wall_offset_ns for body, due_ns in self.deferred.items()}
+        self.saved |= self.restored.keys()
         self.deferred.clear()
         self.consumers.clear()
         self.message_count = self.requeue_count = self.timeout_count = 0
@@ -129,6 +133,7 @@ class ChannelModel:
         body, consumer = message.body, model.consumer
         assert body in self.queued, "delivered, but not waiting to be"
         self.queued.remove(body)
+        self.saved.discard(body)
         self.deliveries[body] = self.deliveries.get(body, 0) + 1
         assert message.attempts == self.deliveries[body]
         self.in_flight[body] = Flight(consumer, now_ns, now_ns + consumer.subscriber.msg_timeout_ns)
@@ -242,7 +247,8 @@ class BrokerModel:
 
     @property
     def has_restored(self) -> bool:
-        return any(channel.restored for topic in self.topics.values() for channel in topic.channels.values())
+        channels = [channel for topic in self.topics.values() for channel in topic.channels.values()]
+        return any(channel.restored or channel.saved for channel in channels)
 
     def settle(self, *, now_ns: int, wall_ns: int) -> None:
         """Do what the broker does by itself, then take note of what its consumers got."""

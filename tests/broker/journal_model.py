@@ -22,6 +22,8 @@ class JournaledChannelModel(ChannelModel):
 
     def put_until(self, body: bytes, *, due_wall_ns: int, now_ns: int, wall_ns: int) -> None:
         self.message_count += 1
+        if due_wall_ns:
+            self.saved.add(body)
         if due_wall_ns <= wall_ns:
             self.queued.add(body)
         elif self.is_ephemeral:
@@ -34,6 +36,8 @@ class JournaledChannelModel(ChannelModel):
         self.empty()
         for body, due_wall_ns in log:
             self.deliveries.pop(body, None)
+            if due_wall_ns:
+                self.saved.add(body)
             if due_wall_ns > wall_ns:
                 self.restored[body] = due_wall_ns
             else:
