@@ -8,10 +8,19 @@ from urllib.parse import urlsplit
 
 from emberq.admin.access.network import NetworkError, parse_network
 from emberq.base.address import AddressError, parse_tcp_address
-from emberq.base.kinds import BOOLEAN, LOG_FORMAT, LOG_LEVEL, SettingError
+from emberq.base.kinds import LOG_FORMAT, LOG_LEVEL, SettingError
 from emberq.base.log import LogFormat, LogLevel
 from emberq.base.secret import masked
-from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, Setting, SettingTable
+from emberq.base.settings import (
+    CONFIG,
+    GENERAL,
+    VERSION,
+    Group,
+    OptionsError,
+    SettingTable,
+    command_flag,
+    deprecated_flag,
+)
 
 __all__ = ["HASH_PASSWORD", "SETTINGS", "Options", "OptionsError"]
 
@@ -173,21 +182,8 @@ def _check_url(flag: str, url: str) -> None:
         raise OptionsError(f"failed to parse --{flag} ({masked(url)})")
 
 
-HASH_PASSWORD = Setting(
-    attribute="hash_password",
-    kind=BOOLEAN,
-    default=False,
-    meaning="ask for a password, print its hash for --user-file, and exit",
-    heading=GENERAL,
-    renamed_key="",
-)
-_VERBOSE = Setting(
-    attribute="verbose",
-    kind=BOOLEAN,
-    default=False,
-    meaning="deprecated, has no effect",
-    heading=GENERAL,
-    renamed_key="",
-)
+HASH_PASSWORD = command_flag("hash_password", "ask for a password, print its hash for --user-file, and exit")
 
-SETTINGS = SettingTable("nsqadmin", options_class=Options, command=(VERSION, CONFIG, HASH_PASSWORD, _VERBOSE))
+SETTINGS = SettingTable(
+    "nsqadmin", options_class=Options, command=(VERSION, CONFIG, HASH_PASSWORD, deprecated_flag("verbose"))
+)

@@ -159,6 +159,7 @@ class HttpClient:
             return await protocol.answer
         finally:
             transport.abort()
+            protocol.forget()
 
 
 class _Exchange(asyncio.Protocol):
@@ -188,6 +189,10 @@ class _Exchange(asyncio.Protocol):
             self._complete()
         else:
             self._fail("the connection was closed before the answer was complete")
+
+    def forget(self) -> None:
+        """Let go of the parser, which holds us: daemons do not collect cycles, and this one holds the whole answer."""
+        del self._parser
 
     def _complete(self) -> None:
         if not self.answer.done():

@@ -33,7 +33,7 @@ class Family(Generic[Source_contra]):
     """One metric."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Literal["counter", "gauge", "histogram"]
     meaning: str
     samples: Sampler[Source_contra]
 

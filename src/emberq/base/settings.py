@@ -162,14 +162,18 @@ def settings_of(options_class: type) -> tuple[Setting, ...]:
 
 GENERAL = "General"
 
-VERSION = Setting(
-    attribute="version",
-    kind=BOOLEAN,
-    default=False,
-    meaning="print the version and exit",
-    heading=GENERAL,
-    renamed_key="",
-)
+
+def command_flag(attribute: str, meaning: str) -> Setting:
+    """A flag that no config file can set: it says what the command is to do instead of running the program."""
+    return Setting(attribute=attribute, kind=BOOLEAN, default=False, meaning=meaning, heading=GENERAL, renamed_key="")
+
+
+def deprecated_flag(attribute: str) -> Setting:
+    """A flag of old that scripts may still give."""
+    return command_flag(attribute, "deprecated, has no effect")
+
+
+VERSION = command_flag("version", "print the version and exit")
 
 CONFIG = Setting(
     attribute="config",

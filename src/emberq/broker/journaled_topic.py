@@ -24,7 +24,7 @@ from emberq.broker.batch import Span
 from emberq.broker.channel import Channel
 from emberq.broker.error import StoreError
 from emberq.broker.journal_migration import migrate
-from emberq.broker.journal_store import JournalStore, SyncMode
+from emberq.broker.journal_store import JournalSettings, JournalStore, SyncMode
 from emberq.broker.journaled_batch import JournaledBatch, JournalSource, published_batches, replayed_batches
 from emberq.broker.journaled_channel import JournaledChannel
 from emberq.broker.layout import PUBLISHED_HEADER_BYTES
@@ -95,6 +95,11 @@ class JournaledTopic(Topic):
     def journal(self) -> Journal:
         """For those who read it; only the topic appends."""
         return self._journal
+
+    @property
+    def settings(self) -> JournalSettings:
+        """What it is kept by: when a publish is confirmed, what retention leaves."""
+        return self._settings
 
     @property
     def is_open(self) -> bool:

@@ -6,9 +6,9 @@ import socket
 from dataclasses import dataclass
 
 from emberq.base.address import AddressError, parse_tcp_address
-from emberq.base.kinds import BOOLEAN, LOG_FORMAT, LOG_LEVEL, SettingError
+from emberq.base.kinds import LOG_FORMAT, LOG_LEVEL, SettingError
 from emberq.base.log import LogFormat, LogLevel
-from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, Setting, SettingTable
+from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, SettingTable, deprecated_flag
 
 __all__ = ["SETTINGS", "Options", "OptionsError"]
 
@@ -67,13 +67,4 @@ class Options:
         return self
 
 
-_VERBOSE = Setting(
-    attribute="verbose",
-    kind=BOOLEAN,
-    default=False,
-    meaning="deprecated, has no effect",
-    heading=GENERAL,
-    renamed_key="",
-)
-
-SETTINGS = SettingTable("nsqlookupd", options_class=Options, command=(VERSION, CONFIG, _VERBOSE))
+SETTINGS = SettingTable("nsqlookupd", options_class=Options, command=(VERSION, CONFIG, deprecated_flag("verbose")))

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from emberq.base.address import MAX_PORT, AddressError, parse_address
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.kinds import BOOLEAN, LOG_FORMAT, LOG_LEVEL, SettingError
+from emberq.base.kinds import LOG_FORMAT, LOG_LEVEL, SettingError
 from emberq.base.log import LogFormat, LogLevel
-from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, Setting, SettingTable
+from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, SettingTable, deprecated_flag
 from emberq.broker.journal_store import SyncMode
 from emberq.nsqd.journal_setting import SYNC_MODE
 from emberq.nsqd.tls_setting import TLS_MIN_VERSION, TLS_REQUIRED, TlsRequired, TlsVersion
@@ -285,19 +285,8 @@ class Options:
                 raise OptionsError(f"listen ({address}) failed - {error}") from error
 
 
-def _deprecated(attribute: str) -> Setting:
-    return Setting(
-        attribute=attribute,
-        kind=BOOLEAN,
-        default=False,
-        meaning="deprecated, has no effect",
-        heading=GENERAL,
-        renamed_key="",
-    )
-
-
 SETTINGS = SettingTable(
     "nsqd",
     options_class=Options,
-    command=(VERSION, CONFIG, _deprecated("verbose"), _deprecated("worker_id")),
+    command=(VERSION, CONFIG, deprecated_flag("verbose"), deprecated_flag("worker_id")),
 )

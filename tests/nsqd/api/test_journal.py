@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from emberq.base.clock import NS_PER_SECOND
 from emberq.base.moment import format_moment, parse_moment
 from emberq.nsqd.api import journal
 from tests.conftest import StartNsqd
@@ -15,6 +16,8 @@ from tests.harness import NsqdHarness
 from tests.http_client import HttpClient
 from tests.nsqd.auth.auth_server import AuthServer, entry, grant
 from tests.waiting import wait_until
+
+MIB = 1024 * 1024
 
 
 @pytest.fixture
@@ -51,6 +54,7 @@ def test_a_journal_tells_where_it_begins_and_ends_and_how_far_its_channels_are(
 ) -> None:
     nsqd.create_channel("t", "slow")
     nsqd.create_channel("t", "fast")
+    published = format_moment(nsqd.clock.wall_ns())
     publish(http, b"a", b"b", b"c")
     consumer = nsqd.consumer("t", "fast", rdy=3)
     for _ in range(2):
@@ -69,6 +73,11 @@ def test_a_journal_tells_where_it_begins_and_ends_and_how_far_its_channels_are(
         "next_offset": 3,
         "synced_offset": 3,
         "bytes": segment.stat().st_size,
+        "oldest": published,
+        "newest": published,
+        "sync": "always",
+        "segment_bytes": 128 * 1024 * 1024,
+        "retention": {"bytes": None, "time_ms": 24 * 3600 * 1000},
         "segments": [{"file": segment.name, "base_offset": 0, "next_offset": 3, "bytes": segment.stat().st_size}],
         "gaps": [],
         "channels": [
@@ -76,6 +85,37 @@ def test_a_journal_tells_where_it_begins_and_ends_and_how_far_its_channels_are(
             {"channel_name": "slow", "low_water": 0, "lag": 3},
         ],
     }
+
+
+def test_a_journal_tells_when_its_oldest_and_its_newest_message_were_published(
+    nsqd: NsqdHarness, http: HttpClient
+) -> None:
+    http.post("/topic/create?topic=t")
+    empty = http.get("/journal?topic=t").json()
+    assert (empty["oldest"], empty["newest"]) == (None, None)
+    began_ns = nsqd.clock.wall_ns()
+    publish(http, b"a", b"b")
+    nsqd.clock.advance(seconds=1)
+    publish(http, b"c")
+    told = http.get("/journal?topic=t").json()
+    assert told["oldest"] == format_moment(began_ns)
+    assert told["newest"] == format_moment(began_ns + NS_PER_SECOND)
+
+
+def test_a_journal_tells_what_it_is_kept_by(start_nsqd: StartNsqd) -> None:
+    nsqd = start_nsqd(
+        journal=True,
+        journal_sync="interval",
+        journal_segment_bytes=2 * MIB,
+        journal_retention_bytes=10 * MIB,
+        journal_retention_time_ns=0,
+    )
+    http = HttpClient(nsqd.http_address)
+    http.post("/topic/create?topic=t")
+    told = http.get("/journal?topic=t").json()
+    assert told["sync"] == "interval"
+    assert told["segment_bytes"] == 2 * MIB
+    assert told["retention"] == {"bytes": 10 * MIB, "time_ms": None}
 
 
 def test_an_ephemeral_channel_has_no_place_in_the_journal(nsqd: NsqdHarness, http: HttpClient) -> None:

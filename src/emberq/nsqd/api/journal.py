@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from emberq.base.clock import NS_PER_MS
+from emberq.base.moment import format_moment
 from emberq.broker.broker import Broker
 from emberq.broker.journaled_channel import JournaledChannel
 from emberq.broker.journaled_topic import JournaledTopic
@@ -13,10 +15,13 @@ from emberq.nsqd.api.channel import MAX_PEEK_BYTES, peek_count, shown_body
 from emberq.nsqd.api.failure import failing_as_internal_error
 from emberq.nsqd.api.position import EARLIEST, asked_topic, position_of
 from emberq.storage.journal.batch import JournalBatch
+from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.reader import Gap
 
 PEEK_READ_BYTES = 256 * 1024
 """Read at a time for a peek; at least one batch."""
+TIME_READ_BYTES = 4096
+"""The same for a message whose time alone matters."""
 
 JsonObject = dict[str, Any]
 
@@ -28,31 +33,10 @@ class JournalApi:
         self._broker = broker
 
     def describe(self, request: Request) -> Response:
-        """GET /journal: where it begins and ends, its files, and how far each channel has come."""
+        """GET /journal: where it begins and ends, what is kept, its files, and how far each channel has come."""
         topic = asked_topic(self._broker, request.query())
-        journal = topic.journal
-        return json(
-            {
-                "topic_name": topic.name,
-                "uuid": str(journal.uuid),
-                "created": journal.created,
-                "first_offset": journal.first_offset,
-                "next_offset": journal.next_offset,
-                "synced_offset": journal.synced_offset,
-                "bytes": journal.total_bytes,
-                "segments": [
-                    {
-                        "file": segment.path.name,
-                        "base_offset": segment.base_offset,
-                        "next_offset": segment.next_offset,
-                        "bytes": segment.size_bytes,
-                    }
-                    for segment in journal.segments
-                ],
-                "gaps": [_gap(gap) for gap in journal.gaps],
-                "channels": _channels(topic),
-            }
-        )
+        with failing_as_internal_error():
+            return json(_description(topic))
 
     def peek(self, request: Request) -> Response:
         """GET /topic/peek: some messages from an offset or a moment on, whoever has read them already."""
@@ -63,6 +47,59 @@ class JournalApi:
         count = peek_count(query)
         with failing_as_internal_error():
             return json(_peeked(topic, offset, count))
+
+
+def _description(topic: JournaledTopic) -> JsonObject:
+    journal = topic.journal
+    return {
+        "topic_name": topic.name,
+        "uuid": str(journal.uuid),
+        "created": journal.created,
+        "first_offset": journal.first_offset,
+        "next_offset": journal.next_offset,
+        "synced_offset": journal.synced_offset,
+        "bytes": journal.total_bytes,
+        **_times(topic),
+        **_settings(topic),
+        "segments": [
+            {
+                "file": segment.path.name,
+                "base_offset": segment.base_offset,
+                "next_offset": segment.next_offset,
+                "bytes": segment.size_bytes,
+            }
+            for segment in journal.segments
+        ],
+        "gaps": [_gap(gap) for gap in journal.gaps],
+        "channels": _channels(topic),
+    }
+
+
+def _times(topic: JournaledTopic) -> JsonObject:
+    """When the oldest and the newest message that is kept were published; null where there is none to be read."""
+    is_empty = topic.journal.first_offset >= topic.stored_offset
+    ends = {"oldest": topic.journal.first_offset, "newest": topic.stored_offset - 1}
+    return {name: None if is_empty else _moment_of(topic.journal, offset) for name, offset in ends.items()}
+
+
+def _moment_of(journal: Journal, offset: int) -> str | None:
+    """When the message was published, or, if it is damaged, the first one behind it that can be read."""
+    batches = journal.read(offset, max_bytes=TIME_READ_BYTES).batches
+    return format_moment(_published_ns(batches[0], max(offset, batches[0].base_offset))) if batches else None
+
+
+def _settings(topic: JournaledTopic) -> JsonObject:
+    """When a publish is confirmed, how large files get, and what retention leaves; null: no limit."""
+    settings = topic.settings
+    config = settings.config
+    return {
+        "sync": settings.sync,
+        "segment_bytes": config.segment_bytes,
+        "retention": {
+            "bytes": config.retention_bytes,
+            "time_ms": None if config.retention_ns is None else config.retention_ns // NS_PER_MS,
+        },
+    }
 
 
 def _channels(topic: JournaledTopic) -> list[JsonObject]:
@@ -112,8 +149,12 @@ def _messages(batches: list[JournalBatch], *, start: int, stop: int) -> Iterator
             shown = {
                 "offset": offset,
                 "id": f"{offset:016x}",
-                "timestamp": batch.timestamp_ns if batch.times_ns is None else batch.times_ns[index],
+                "timestamp": _published_ns(batch, offset),
                 **({"due": due_ns} if due_ns else {}),
                 **shown_body(body),
             }
             yield shown, len(body)
+
+
+def _published_ns(batch: JournalBatch, offset: int) -> int:
+    return batch.timestamp_ns if batch.times_ns is None else batch.times_ns[offset - batch.base_offset]
