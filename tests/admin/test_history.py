@@ -8,12 +8,11 @@ import pytest
 
 from emberq.admin import history as module
 from emberq.admin.history import History
-from emberq.admin.rate import Meter
 from emberq.admin.view import Look
 from emberq.base.clock import NS_PER_SECOND
-from emberq.cluster.aggregate import total_topics
-from emberq.cluster.observer import Snapshot
-from emberq.cluster.stats_document import StatsReader
+from emberq.cluster.node_figures import FigureReader
+from emberq.cluster.survey import Survey
+from emberq.cluster.tally import NOTHING, Tally
 from tests.cluster.rig import NODE, channel_entry, topic_entry
 
 TRACKED = {"count": 3, "percentiles": [{"quantile": 0.99, "value": 2e9}, {"quantile": 0.5, "value": 1e9}]}
@@ -24,15 +23,16 @@ class Recording:
 
     def __init__(self, *, duration_s: int = 60, interval_s: int = 10) -> None:
         self.history = History(interval_ns=interval_s * NS_PER_SECOND, duration_ns=duration_s * NS_PER_SECOND)
-        self._meter = Meter()
+        self._seen: Survey | None = None
         self._now_s = 1000
 
-    def add(self, *entries: dict[str, Any], after_s: int = 10) -> None:
+    def add(self, *entries: dict[str, Any], after_s: int = 10, memory: dict[str, Any] | None = None) -> None:
         self._now_s += after_s
-        topics = total_topics(StatsReader(NODE).topics({"topics": list(entries)}))
-        rates = self._meter.measure(topics, now_ns=self._now_s * NS_PER_SECOND)
-        look = Look(Snapshot(producers=(NODE,), topics=topics), rates, taken_ns=self._now_s * NS_PER_SECOND)
-        self.history.record(look, now_ns=self._now_s * NS_PER_SECOND)
+        now_ns = self._now_s * NS_PER_SECOND
+        tally = Tally(self._seen.nodes if self._seen is not None else NOTHING)
+        tally.add(FigureReader(NODE).figures({"topics": list(entries), "memory": memory}))
+        self._seen = Survey((NODE,), tally, taken_ns=now_ns, before=self._seen)
+        self.history.record(Look(self._seen, taken_ns=now_ns), now_ns=now_ns)
 
     def points(self, topic: str = "", channel: str = "") -> list[dict[str, Any]]:
         points: list[dict[str, Any]] = self.history.document(topic, channel)["points"]
@@ -103,6 +103,32 @@ def test_the_last_rates_of_every_topic_are_told_together() -> None:
     recording.add(topic("a"), topic("b"))
     recording.add(topic("a", count=10), topic("b", count=20))
     assert recording.history.recent_rates() == {"interval": 10.0, "topics": {"a": [None, 1], "b": [None, 2]}}
+
+
+def test_a_node_has_its_work_and_its_memory() -> None:
+    recording = Recording()
+    recording.add(topic(depth=5), memory={"heap_in_use_bytes": 4096, "heap_idle_bytes": 512, "gc_pause_usec_100": 7})
+    recording.add(topic(count=20, depth=5))
+    first, second = recording.history.node_document(NODE.node)["points"]
+    assert first == {
+        "time": 1010.0,
+        "depth": 6,
+        "rate": None,
+        "finish_rate": None,
+        "heap_in_use_bytes": 4096,
+        "heap_idle_bytes": 512,
+        "heap_released_bytes": None,
+        "gc_pause_usec_100": 7,
+    }
+    assert (second["rate"], second["finish_rate"], second["heap_in_use_bytes"]) == (2, 2, None)
+    assert recording.history.node_document("other:4151")["points"] == []
+
+
+def test_there_are_so_many_nodes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_NODES", 0)
+    recording = Recording()
+    recording.add(topic())
+    assert recording.history.node_document(NODE.node)["points"] == []
 
 
 def test_a_history_of_no_duration_is_none() -> None:

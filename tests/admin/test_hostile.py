@@ -13,7 +13,7 @@ from emberq.embedded import EmbeddedThread
 from tests.admin.rig import AdminThread, of_cluster, user_file
 
 HEADERS = ("Authorization", "Cookie", "Origin", "Host", "X-Forwarded-User", "X-CSRF-Token", "Content-Type")
-PATHS = ("/api/topics", "/api/topics/t", "/api/topics/t/c", "/api/topics/t/publish", "/login", "/logout")
+PATHS = ("/api/topics", "/api/topics/t", "/api/topics/t/c", "/api/publish/t", "/login", "/logout")
 HEADER_VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=255, blacklist_characters="\x7f"), max_size=40)
 JSON_BODIES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),

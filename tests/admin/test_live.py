@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from emberq.admin import live as module
+from emberq.admin import view as view_module
 from emberq.base.clock import ManualClock
 from emberq.embedded import EmbeddedThread
 from tests.admin.rig import AdminThread, of_cluster
@@ -48,7 +50,7 @@ class Watched:
     @property
     def look_count(self) -> int:
         """How often the whole nsqd was looked at."""
-        return sum("include_clients=false&include_mem=false" in call and "topic=" not in call for call in self.calls)
+        return sum(call.endswith("/stats?format=json&include_clients=false") for call in self.calls)
 
     def set_message_count(self, count: int) -> None:
         entry = topic_entry("t", channel_entry("c", message_count=count), message_count=count)
@@ -72,6 +74,24 @@ def test_a_view_is_sent_again_and_again_with_rates(watched: Watched) -> None:
         name, second = events.next()
         assert (name, second["topics"][0]["rate"], second["rates"]["total"]) == ("topics", 10.0, 10.0)
         assert second["time"] == 1_700_000_002.0
+
+
+def test_whoever_comes_is_shown_at_once_what_was_seen_last(watched: Watched) -> None:
+    assert watched.admin.get("/api/view?view=topics").status == 200
+    before = watched.look_count
+    watched.admin.call(lambda: watched.clock.advance(seconds=29))
+    with watched.admin.events("view=topics") as events:
+        assert events.next()[1]["time"] == 1_700_000_000.0
+        watched.advance(seconds=0)
+        assert events.next()[1]["time"] == 1_700_000_029.0
+    assert watched.look_count == before + 1
+
+
+def test_what_was_seen_long_ago_is_not_shown(watched: Watched) -> None:
+    assert watched.admin.get("/api/view?view=topics").status == 200
+    watched.admin.call(lambda: watched.clock.advance(seconds=31))
+    with watched.admin.events("view=topics") as events:
+        assert events.next()[1]["time"] == 1_700_000_031.0
 
 
 def test_however_many_look_the_cluster_is_asked_once(watched: Watched) -> None:
@@ -239,8 +259,42 @@ def test_the_views_hold_what_the_api_answers(admin: AdminThread, filled: Embedde
     for query, (path, rates) in views.items():
         shown, answered = document(admin, query), admin.get(path).json()
         answered.pop("message")
+        for part in answered.get("nodes", ()) if path.endswith("/c") else ():
+            part["clients"] = None  # in the view only the channel itself has them
         assert {key: shown[key] for key in answered} == answered
         assert set(shown["rates"]) == rates
+
+
+def test_a_node_shows_its_memory(admin: AdminThread, filled: EmbeddedThread) -> None:
+    memory = document(admin, f"view=node&node={filled.nsqd_http_addresses[0]}")["memory"]
+    assert memory["heap_in_use_bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("search", "count", "first"),
+    [("", 3, "client-0"), ("CLIENT-1 host", 1, "client-1"), ("none", 0, None)],
+)
+def test_of_many_clients_the_first_that_match_are_shown(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, search: str, count: int, first: str | None
+) -> None:
+    monkeypatch.setattr(module, "MAX_CLIENTS", 2)
+    clients = [{"client_id": f"client-{number}", "hostname": "host"} for number in range(3)]
+    channel = channel_entry("c", clients=clients, client_count=3)
+    watched.nsqd.answers["/stats"] = {"topics": [topic_entry("t", channel)]}
+    shown = watched.admin.get(f"/api/view?view=channel&topic=t&channel=c&search={quote(search)}").json()
+    assert (shown["client_count"], shown["clients_matching"]) == (3, count)
+    assert [client["client_id"] for client in shown["clients"] or ()][:1] == ([first] if first else [])
+    assert len(shown["clients"] or ()) == min(count, 2)
+    assert [part["clients"] for part in shown["nodes"]] == [None]
+
+
+def test_very_many_counters_are_told_by_channel(
+    admin: AdminThread, filled: EmbeddedThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_module, "MAX_COUNTERS", 1)
+    assert document(admin, "view=counter")["stats"] == {
+        "t:c:*": {"node": "*", "topic_name": "t", "channel_name": "c", "message_count": 2}
+    }
 
 
 def test_nodes_show_what_they_have_to_do(admin: AdminThread, filled: EmbeddedThread) -> None:
@@ -248,7 +302,7 @@ def test_nodes_show_what_they_have_to_do(admin: AdminThread, filled: EmbeddedThr
     assert {node["node"] for node in nodes} == set(filled.nsqd_http_addresses)
     for node in nodes:
         assert (node["depth"], node["message_count"], node["client_count"], node["topic_count"]) == (1, 1, 0, 1)
-        assert node["topics"] == [{"topic": "t", "tombstoned": False}]
+        assert (node["registered_count"], node["tombstoned_count"], node["topics"]) == (1, 0, None)
 
 
 def test_a_cluster_without_an_nsqd_is_empty_and_well() -> None:

@@ -88,10 +88,13 @@ def test_every_action_is_told(start_admin: StartAdmin, cluster: EmbeddedThread, 
     for path in ("/api/topics/t", "/api/topics/t/ch"):
         for action in ("pause", "unpause", "empty"):
             assert admin.post(path, {"action": action}, X_Scheme="https").status == 200
+    policy = {"action": "set_policy", "max_attempts": 5, "dead_letter_topic": "t.dead"}
+    assert admin.post("/api/topics/t/ch", policy).status == 200
+    assert admin.post("/api/topics/t/ch", {"action": "clear_policy"}).status == 200
     assert admin.delete("/api/topics/t/ch").status == 200
     node = cluster.nsqd_http_addresses[0]
     assert admin.delete(f"/api/nodes/{node}", {"topic": "t"}).status == 200
-    told = endpoint.expect(8)
+    told = endpoint.expect(10)
     assert [each["action"] for each in told] == [
         "pause_topic",
         "unpause_topic",
@@ -99,6 +102,8 @@ def test_every_action_is_told(start_admin: StartAdmin, cluster: EmbeddedThread, 
         "pause_channel",
         "unpause_channel",
         "empty_channel",
+        "set_channel_policy",
+        "clear_channel_policy",
         "delete_channel",
         "tombstone_topic_producer",
     ]

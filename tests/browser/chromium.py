@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, ViewportSize, sync_playwright
 
 COMMANDS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
@@ -25,6 +25,7 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+VIEWPORT = ViewportSize(width=1280, height=900)
 PATIENCE_MS = 10_000
 """How long an expected change may take. Nothing waits this long unless a test is about to fail."""
 
@@ -58,6 +59,14 @@ class Complaints:
         page.on("console", self._note_message)
         page.on("pageerror", self._note_error)
 
+    @contextmanager
+    def watching(self, page: Page) -> Iterator[None]:
+        """Watch a page that others will use, too."""
+        self.watch(page)
+        yield
+        page.remove_listener("console", self._note_message)
+        page.remove_listener("pageerror", self._note_error)
+
     def expect(self, part: str) -> None:
         """Do not mind complaints that hold this text: the browser's own about a refused request, say."""
         self._expected.append(part)
@@ -74,11 +83,18 @@ class Complaints:
 
 
 @contextmanager
-def open_page(browser: Browser, complaints: Complaints, **options: Any) -> Iterator[Page]:
-    """A page in a context of its own: no cookies, no storage. Its complaints are noted."""
-    context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
+def open_page(browser: Browser, **options: Any) -> Iterator[Page]:
+    """A page in a context of its own: no cookies, no storage, nothing in the cache."""
+    context = browser.new_context(**({"viewport": VIEWPORT} | options))
     context.set_default_timeout(PATIENCE_MS)
-    page = context.new_page()
-    complaints.watch(page)
-    yield page
+    yield context.new_page()
     context.close()
+
+
+def forget(page: Page) -> None:
+    """Make the page as it was when it was opened, but for the cache and its address."""
+    if page.url.startswith("http"):
+        page.evaluate("localStorage.clear()")
+    page.context.clear_cookies()
+    if page.viewport_size != VIEWPORT:
+        page.set_viewport_size(VIEWPORT)

@@ -83,6 +83,12 @@ class Cluster:
             client.rdy(rdy)
         return client
 
+    @contextmanager
+    def with_admin(self, folder: Path, *flags: str) -> Iterator[Cluster]:
+        """The same nsqds as another nsqadmin sees them, which is started with these flags."""
+        with running_admin(self._nsq, folder, *flags) as admin:
+            yield Cluster(self._nsq, admin)
+
     def _http(self, node: int) -> HttpClient:
         return _client(self.nodes[node])
 
@@ -96,14 +102,20 @@ def dead_letter(topic: str, channel: str, body: str) -> bytes:
 @contextmanager
 def running_cluster(folder: Path, *flags: str, **nsqd_options: Any) -> Iterator[Cluster]:
     """All of it; the flags are nsqadmin's."""
+    options = {"journal_topic": (f"^{JOURNALED}",)} | nsqd_options
     with ExitStack() as running:
-        options = {"journal_topic": (f"^{JOURNALED}",)} | nsqd_options
         nsq = running.enter_context(EmbeddedThread(nsqd_count=2, **options))
-        lookupd = f"--lookupd-http-address={nsq.lookupd_http_addresses[0]}"
-        admin = running.enter_context(AdminProcess(lookupd, *flags, log_path=folder / "nsqadmin.log"))
+        admin = running.enter_context(running_admin(nsq, folder, *flags))
         cluster = Cluster(nsq, admin)
         running.callback(cluster.close)
         yield cluster
+
+
+def running_admin(nsq: EmbeddedThread, folder: Path, *flags: str) -> AdminProcess:
+    """An nsqadmin that asks the nsqlookupd of these nsqds."""
+    return AdminProcess(
+        f"--lookupd-http-address={nsq.lookupd_http_addresses[0]}", *flags, log_path=folder / "nsqadmin.log"
+    )
 
 
 def _client(address: str) -> HttpClient:

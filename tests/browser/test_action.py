@@ -192,18 +192,24 @@ def test_an_empty_message_is_refused(page: Page, cluster: Cluster, topic: str, c
     noted(page, "MSG_EMPTY")
 
 
-def test_seek_to_the_beginning_and_to_the_end(page: Page, cluster: Cluster) -> None:
+def test_seek_to_the_beginning_to_the_end_and_to_a_time(page: Page, cluster: Cluster) -> None:
     topic = f"{JOURNALED}.seek"
     cluster.create(topic, "reader")
     cluster.publish(topic, b"1", b"2", b"3")
     page.goto(f"{cluster.admin.url}/topics/{topic}/reader")
     depth = page.locator("[data-figure=depth]")
     expect(depth).to_have_text("3")
-    for position, left in (("latest", "0"), ("earliest", "3"), ("time", "0")):
+    places = (
+        ("latest", "", "0"),
+        ("earliest", "", "3"),
+        ("time", "2099-01-01T00:00:30", "0"),
+        ("time", "2020-01-01T00:00", "3"),
+    )
+    for position, moment, left in places:
         dialog = open_dialog(page, "Seek…")
         dialog.get_by_label("To", exact=True).select_option(position)
-        if position == "time":
-            dialog.get_by_label("Time").fill("2099-01-01T00:00")
+        if moment:
+            dialog.get_by_label("Time").fill(moment)
         dialog.get_by_label("Type the channel").fill("reader")
         dialog.get_by_role("button", name="Move").click()
         expect(depth).to_have_text(left)
@@ -250,3 +256,47 @@ def test_dead_letters_are_recognised_and_redriven(page: Page, cluster: Cluster, 
     noted(page, "Redrove 2 messages")
     assert cluster.depth(dead, "review") == 0
     assert cluster.depth(topic, "channel") == 2
+
+
+def test_a_policy_is_set_leads_to_the_dead_letters_and_is_cleared(page: Page, cluster: Cluster, topic: str) -> None:
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    policy = page.locator("[data-figure=policy]")
+    expect(policy).to_contain_text("None: a message is delivered until somebody finishes it.")
+    dialog = open_dialog(page, "Set policy…")
+    expect(dialog.get_by_label("Then to topic")).to_have_value(f"{topic}.dead")
+    dialog.get_by_label("Deliveries at most").fill("1")
+    dialog.get_by_role("button", name="Set policy").click()
+    noted(page, "Set the policy of channel")
+    expect(policy).to_contain_text(f"After 1 delivery without success a message goes to topic {topic}.dead.")
+    set_on = [(cluster.channel(topic, "channel", node=node) or {}).get("policy") for node in (0, 1)]
+    assert set_on == [{"max_attempts": 1, "dead_letter_topic": f"{topic}.dead"}] * 2
+    page.get_by_role("heading", name="Dead letters").scroll_into_view_if_needed()
+    expect(page.get_by_text(f"no node has topic {topic}.dead")).to_be_visible()
+
+    cluster.publish(topic, b"poison")
+    consumer = cluster.consumer(topic, "channel", rdy=1)
+    consumer.req(consumer.read_message(), 0)
+    wait_until(lambda: cluster.topic(f"{topic}.dead") is not None)
+    expect(policy).to_contain_text("1 message so far.")
+    page.get_by_role("button", name="Create channel review").click()
+    link = page.get_by_role("link", name=f"{topic}.dead / review")
+    expect(link.locator("xpath=..")).to_contain_text("1 message waiting")
+    link.click()
+    page.get_by_role("button", name="Peek").click()
+    expect(page.locator(".dead-letter")).to_contain_text(f"{topic} / channel")
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+
+    dialog = open_dialog(page, "Clear policy…")
+    dialog.get_by_role("button", name="Clear policy").click()
+    noted(page, "Cleared the policy")
+    expect(policy).to_contain_text("None:")
+    assert (cluster.channel(topic, "channel") or {}).get("policy") is None
+
+
+def test_a_policy_that_cannot_be_is_refused(page: Page, cluster: Cluster, topic: str, complaints: Complaints) -> None:
+    complaints.expect("400")
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    dialog = open_dialog(page, "Set policy…")
+    dialog.get_by_label("Then to topic").fill(topic)
+    dialog.get_by_role("button", name="Set policy").click()
+    noted(page, "DEAD_LETTER_CYCLE")

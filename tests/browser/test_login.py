@@ -1,4 +1,4 @@
-"""Logging in, being refused, and what each role is offered, on a real cluster."""
+"""Logging in, being refused, and what each role is offered, on a real cluster; with scripts and without."""
 
 from __future__ import annotations
 
@@ -7,34 +7,43 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from emberq.admin.access.password import hash_password
-from tests.browser.chromium import Complaints
-from tests.browser.cluster import Cluster, running_cluster
+from tests.admin.rig import user_file
+from tests.browser.chromium import Complaints, open_page
+from tests.browser.cluster import Cluster
 
 PASSWORD = "correct horse battery staple"
 BASE_PATH = "/nsq"
+USERS = {role[:3]: (role, PASSWORD) for role in ("viewer", "operator", "admin")}
+ACTIONS = {"Pause", "Seek…", "Redrive…", "Peek", "Set policy…", "Empty…", "Delete…"}
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """An nsqadmin below a path of its own, with a user of each role."""
-    folder = tmp_path_factory.mktemp("cluster")
-    users = folder / "users"
-    hashed = hash_password(PASSWORD)
-    users.write_text("".join(f"{role[:3]}:{role}:{hashed}\n" for role in ("viewer", "operator", "admin")))
-    with running_cluster(folder, f"--user-file={users}", f"--base-path={BASE_PATH}") as cluster:
-        cluster.create("orders", "billing")
-        yield cluster
+def guarded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster through an nsqadmin below a path of its own, with a user of each role; it has a topic `guarded`."""
+    cluster.create("guarded", "channel")
+    folder = tmp_path_factory.mktemp("guarded")
+    users = user_file(folder, USERS)
+    with cluster.with_admin(folder, f"--user-file={users}", f"--base-path={BASE_PATH}") as guarded:
+        yield guarded
 
 
-def log_in(page: Page, cluster: Cluster, user: str, *, password: str = PASSWORD, path: str = "/topics") -> None:
-    page.goto(f"{cluster.admin.url}{BASE_PATH}{path}")
-    page.wait_for_url(re.compile(r"/nsq/login\?next="))
+def url(cluster: Cluster, path: str) -> str:
+    return f"{cluster.admin.url}{BASE_PATH}{path}"
+
+
+def fill_in(page: Page, user: str, *, password: str = PASSWORD) -> None:
     page.get_by_label("Name").fill(user)
     page.get_by_label("Password").fill(password)
     page.get_by_role("button", name="Log in").click()
+
+
+def log_in(page: Page, cluster: Cluster, user: str, *, path: str = "/topics") -> None:
+    """As the form does it; the page's cookies are its own from then on."""
+    answer = page.request.post(url(cluster, "/login"), form={"user": user, "password": PASSWORD}, max_redirects=0)
+    assert answer.status == 303
+    page.goto(url(cluster, path))
 
 
 def asked(page: Page, method: str, path: str, *, token: bool = True, body: Any = None) -> int:
@@ -48,69 +57,84 @@ def asked(page: Page, method: str, path: str, *, token: bool = True, body: Any =
     return status
 
 
-def test_who_is_not_logged_in_sees_nothing_and_then_the_page_that_was_asked_for(page: Page, cluster: Cluster) -> None:
-    log_in(page, cluster, "adm", path="/topics/orders")
-    page.wait_for_url(re.compile("/nsq/topics/orders$"))
-    expect(page.get_by_role("heading", name="orders", level=1)).to_be_visible()
-    expect(page.get_by_role("link", name="billing")).to_be_visible()
+def test_who_is_not_logged_in_sees_nothing_and_then_the_page_that_was_asked_for(page: Page, guarded: Cluster) -> None:
+    page.goto(url(guarded, "/topics/guarded"))
+    page.wait_for_url(re.compile(r"/nsq/login\?next="))
+    fill_in(page, "adm")
+    page.wait_for_url(re.compile("/nsq/topics/guarded$"))
+    expect(page.get_by_role("heading", name="guarded", level=1)).to_be_visible()
+    expect(page.get_by_role("link", name="channel")).to_be_visible()
     expect(page.locator(".user")).to_have_text("adm")
 
 
-def test_a_wrong_password_is_refused(page: Page, cluster: Cluster, complaints: Complaints) -> None:
+def test_a_wrong_password_is_refused(page: Page, guarded: Cluster, complaints: Complaints) -> None:
     complaints.expect("401")
-    log_in(page, cluster, "adm", password="wrong")
+    page.goto(url(guarded, "/login"))
+    fill_in(page, "adm", password="wrong")
     expect(page.get_by_role("alert").filter(has_text="Name or password is wrong.")).to_be_visible()
-    page.goto(f"{cluster.admin.url}{BASE_PATH}/topics")
+    page.goto(url(guarded, "/topics"))
     page.wait_for_url(re.compile("/nsq/login"))
 
 
-def test_the_login_page_sends_nobody_to_another_site(page: Page, cluster: Cluster) -> None:
-    page.goto(f"{cluster.admin.url}{BASE_PATH}/login?next=https://elsewhere.example/")
-    page.get_by_label("Name").fill("adm")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in").click()
+def test_without_scripts_the_form_logs_in_and_is_refused(
+    browser: Browser, guarded: Cluster, complaints: Complaints
+) -> None:
+    with open_page(browser, java_script_enabled=False) as page:
+        complaints.watch(page)
+        page.goto(url(guarded, "/topics/guarded"))
+        page.wait_for_url(re.compile(r"/nsq/login\?next="))
+        fill_in(page, "adm", password="wrong")
+        page.wait_for_url(re.compile(r"/nsq/login\?failed=true&next="))
+        expect(page.get_by_role("alert").filter(has_text="Name or password is wrong.")).to_be_visible()
+        fill_in(page, "adm")
+        page.wait_for_url(re.compile("/nsq/topics/guarded$"))
+        expect(page.get_by_role("heading", name="guarded", level=1)).to_be_visible()
+        expect(page.locator(".user")).to_have_text("adm")
+        expect(page.locator("#loading")).to_be_hidden()
+
+
+def test_the_login_page_sends_nobody_to_another_site(page: Page, guarded: Cluster) -> None:
+    page.goto(url(guarded, "/login?next=https://elsewhere.example/"))
+    fill_in(page, "adm")
     page.wait_for_url(re.compile("/nsq/(topics)?$"))
 
 
-def test_logging_out_ends_it(page: Page, cluster: Cluster) -> None:
-    log_in(page, cluster, "vie")
+def test_logging_out_ends_it(page: Page, guarded: Cluster) -> None:
+    log_in(page, guarded, "vie")
     expect(page.locator("#live-state")).to_have_text("Live")
     page.get_by_role("button", name="Log out").click()
     page.wait_for_url(re.compile("/nsq/login"))
-    page.goto(f"{cluster.admin.url}{BASE_PATH}/topics")
+    page.goto(url(guarded, "/topics"))
     page.wait_for_url(re.compile("/nsq/login"))
 
 
 @pytest.mark.parametrize(
-    ("user", "offered"),
-    [
-        ("vie", set()),
-        ("ope", {"Pause", "Seek…", "Redrive…", "Peek"}),
-        ("adm", {"Pause", "Seek…", "Redrive…", "Peek", "Empty…", "Delete…"}),
-    ],
+    ("user", "withheld"),
+    [("vie", ACTIONS), ("ope", {"Empty…", "Delete…"}), ("adm", set())],
 )
-def test_a_role_is_offered_what_it_may_do(page: Page, cluster: Cluster, user: str, offered: set[str]) -> None:
-    log_in(page, cluster, user, path="/topics/orders/billing")
+def test_a_role_is_offered_what_it_may_do(page: Page, guarded: Cluster, user: str, withheld: set[str]) -> None:
+    log_in(page, guarded, user, path="/topics/guarded/channel")
     expect(page.locator("[data-figure=depth]")).to_have_text("0")
     labels = set(page.locator("main button:visible").all_text_contents())
-    assert labels & {"Pause", "Seek…", "Redrive…", "Peek", "Empty…", "Delete…"} == offered
+    assert labels & ACTIONS == ACTIONS - withheld
 
 
 def test_what_a_role_may_not_do_is_refused_by_the_server_too(
-    page: Page, cluster: Cluster, complaints: Complaints
+    page: Page, guarded: Cluster, complaints: Complaints
 ) -> None:
     complaints.expect("403")
-    log_in(page, cluster, "ope")
-    page.wait_for_url(re.compile("/nsq/topics$"))
-    assert asked(page, "DELETE", "/api/topics/orders") == 403
-    assert asked(page, "POST", "/api/topics/orders", body={"action": "empty"}) == 403
-    assert cluster.topic("orders") is not None
+    log_in(page, guarded, "vie", path="/login")
+    assert asked(page, "POST", "/api/topics/guarded/channel", body={"action": "clear_policy"}) == 403
+    page.context.clear_cookies()
+    log_in(page, guarded, "ope", path="/login")
+    assert asked(page, "DELETE", "/api/topics/guarded") == 403
+    assert asked(page, "POST", "/api/topics/guarded", body={"action": "empty"}) == 403
+    assert guarded.topic("guarded") is not None
 
 
-def test_a_request_without_the_token_is_refused(page: Page, cluster: Cluster, complaints: Complaints) -> None:
+def test_a_request_without_the_token_is_refused(page: Page, guarded: Cluster, complaints: Complaints) -> None:
     complaints.expect("403")
-    log_in(page, cluster, "adm")
-    page.wait_for_url(re.compile("/nsq/topics$"))
-    assert asked(page, "POST", "/api/topics/orders", token=False, body={"action": "pause"}) == 403
-    assert asked(page, "POST", "/api/topics/orders", body={"action": "pause"}) == 200
-    assert asked(page, "POST", "/api/topics/orders", body={"action": "unpause"}) == 200
+    log_in(page, guarded, "adm", path="/login")
+    assert asked(page, "POST", "/api/topics/guarded", token=False, body={"action": "pause"}) == 403
+    assert asked(page, "POST", "/api/topics/guarded", body={"action": "pause"}) == 200
+    assert asked(page, "POST", "/api/topics/guarded", body={"action": "unpause"}) == 200

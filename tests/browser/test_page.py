@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.admin.pipeline_report import HEARTBEAT, REPORT
 from tests.browser.cluster import JOURNALED, Cluster
 
 BODY = b'{"order": 4711}'
@@ -14,6 +16,12 @@ BODY = b'{"order": 4711}'
 
 def row(page: Page, table: str, text: str) -> Locator:
     return page.get_by_role("table", name=table, exact=True).locator("tbody tr[data-key]").filter(has_text=text)
+
+
+def cell(page: Page, row: Locator, heading: str) -> Locator:
+    """The cell of a row under a heading."""
+    titles = row.locator("xpath=ancestor::table").locator("thead th").all_text_contents()
+    return row.locator("td").nth(titles.index(heading))
 
 
 def figure(page: Page, name: str) -> Locator:
@@ -80,7 +88,10 @@ def test_node(page: Page, cluster: Cluster) -> None:
     expect(row(page, "Topics", "orders")).to_be_visible()
     expect(row(page, "Channels", "billing")).to_contain_text("orders")
     expect(row(page, "Consumers", "worker-1")).to_contain_text("orders / billing")
-    expect(figure(page, "clients")).to_have_text("1")
+    expect(figure(page, "clients")).not_to_have_text("0")
+    expect(figure(page, "memory")).to_contain_text("MB")
+    memory = page.get_by_role("img", name=re.compile("^Memory: now .* MB"))
+    expect(memory.locator(".chart-line").first).to_have_attribute("d", re.compile("M.*L"))
 
 
 def test_counter(page: Page, cluster: Cluster) -> None:
@@ -92,31 +103,55 @@ def test_counter(page: Page, cluster: Cluster) -> None:
 def test_lookup(page: Page, cluster: Cluster) -> None:
     page.goto(f"{cluster.admin.url}/lookup")
     expect(page.locator("main code")).to_have_count(1)
-    expect(page.get_by_text("None.", exact=True)).to_be_visible()
+    expect(page.locator("#loading")).to_have_count(0)
+    assert page.locator(".inactive-topic").filter(has_text="orders").count() == 0
 
 
 def test_pipelines(page: Page, cluster: Cluster) -> None:
+    """What Spark queries publish, over HTTP as they do it."""
     page.goto(f"{cluster.admin.url}/pipelines")
     expect(page.get_by_text("No pipeline has reported yet.")).to_be_visible()
-    cluster.publish(
-        "emberq.pipelines",
-        b'{"name": "archive", "id": "1", "batchId": 1, "inputRowsPerSecond": 1500.0, "lag": 12,'
-        b' "durationMs": {"triggerExecution": 250}, "timestamp": "2026-05-17T09:30:00.000Z"}',
-    )
-    card = page.locator(".pipeline")
-    expect(card).to_contain_text("1,500")
-    expect(card).to_contain_text("250 ms")
+    for report in (REPORT, REPORT | {"batch": 43, "duration_ms": 250, "rows_in_per_second": 1500.0}):
+        cluster.publish("emberq.pipelines", json.dumps(report).encode())
+    card = page.get_by_role("article", name="clickstream / counts")
+    for name, text in {
+        "in": "1,500",
+        "out": "25",
+        "lag": "12",
+        "batch": "250 ms",
+        "number": "43",
+        "rows": "2,400",
+        "bad": "6",
+        "state": "310",
+    }.items():
+        expect(card.locator(f"[data-figure={name}]")).to_have_text(text)
+    expect(card).to_contain_text("The last 2 batches took 250 ms to 1.3 s.")
+    expect(card.locator("polyline")).to_have_attribute("points", re.compile(r"^0\.0,\S+ 80\.0,\S+$"))
+    expect(card.locator(".label")).to_have_text("running")
+    failed = HEARTBEAT | {"state": "failed", "error": "the sink's disk is full"}
+    cluster.publish("emberq.pipelines", json.dumps(failed).encode())
+    expect(card.locator(".label")).to_have_text("failed")
+    expect(card.locator(".problem")).to_contain_text("the sink's disk is full")
+    expect(card.locator("[data-figure=batch]")).to_have_text("250 ms")
 
 
 def test_the_journal_of_a_topic(page: Page, cluster: Cluster) -> None:
-    cluster.create(f"{JOURNALED}.events", "reader")
-    cluster.publish(f"{JOURNALED}.events", *[BODY] * 4)
-    page.goto(f"{cluster.admin.url}/topics/{JOURNALED}.events")
+    topic = f"{JOURNALED}.events"
+    cluster.create(topic, "reader")
+    cluster.publish(topic, *[BODY] * 4)
+    page.goto(f"{cluster.admin.url}/topics/{topic}")
     page.get_by_role("heading", name="Journal", exact=True).scroll_into_view_if_needed()
     journal = row(page, "Journal by node", cluster.nodes[0])
-    expect(journal.locator("td").nth(2)).to_have_text("4")
+    expect(cell(page, journal, "Next offset")).to_have_text("4")
+    expect(cell(page, journal, "Messages")).to_have_text("4")
+    expect(cell(page, journal, "Retention")).to_have_text("1 d")
+    expect(cell(page, journal, "Sync")).to_have_text("always")
+    expect(cell(page, journal, "Oldest message")).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d$"))
+    expect(cell(page, row(page, "Journal by node", cluster.nodes[1]), "Oldest message")).to_have_text("–")
     cursor = row(page, "Channels in the journal", cluster.nodes[0])
-    expect(cursor.locator("td").nth(3)).to_have_text("4")
+    expect(cell(page, cursor, "Lag")).to_have_text("4")
+    cursor.get_by_role("link", name="reader").click()
+    page.wait_for_url(re.compile(f"/topics/{topic}/reader$"))
 
 
 def test_a_topic_that_nobody_has(page: Page, cluster: Cluster) -> None:

@@ -11,7 +11,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from emberq.admin.access.role import Role
+from tests.admin.pipeline_report import HEARTBEAT, REPORT
 from tests.admin.web.stand_in import FixedSite, StandIn
+from tests.browser.kept import Kept
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"&amp;${1}"
 
@@ -33,11 +35,16 @@ def channel_document(**changes: Any) -> dict[str, Any]:
     return fixed | names | {"nodes": [], "clients": [], "rates": {}, "time": time.time(), "message": ""} | changes
 
 
-@pytest.fixture(autouse=True)  # there before the page and after it: a page must not find its server gone
-def stand_in() -> Iterator[StandIn]:
-    history = {"interval": 10, "points": [], "topics": {}}
-    with StandIn({"/api/history": history}) as stand_in:
-        yield stand_in
+NO_HISTORY = {"interval": 10, "points": [], "topics": {}}
+
+
+@pytest.fixture
+def stand_in(kept: Kept, page: Page) -> Iterator[StandIn]:
+    """Always the same one, so that the browser knows its scripts; what a test shows, the next one does not find."""
+    stand_in = kept.get("stand in", lambda: StandIn({}))
+    stand_in.documents = {"/api/history": NO_HISTORY}
+    yield stand_in
+    page.goto("about:blank")  # before the documents change, for which it asks again and again
 
 
 def test_hostile_names_are_shown_as_they_are_spelled(page: Page, stand_in: StandIn) -> None:
@@ -69,7 +76,7 @@ def test_hostile_clients_and_their_links_are_harmless(page: Page, stand_in: Stan
 
 def test_hostile_bodies_are_shown_as_text(page: Page, stand_in: StandIn) -> None:
     stand_in.documents["channel"] = channel_document()
-    stand_in.documents["/api/topics/t/c/peek"] = {
+    stand_in.documents["/api/peek/t/c"] = {
         "messages": [
             {"id": "1", "timestamp": 1, "attempts": 0, "body": HOSTILE},
             {"id": "2", "timestamp": 1, "attempts": 0, "body_base64": "AP8="},
@@ -96,36 +103,74 @@ def test_an_empty_cluster_says_so(page: Page, stand_in: StandIn) -> None:
     expect(page.locator(".empty")).to_contain_text("No topics yet")
 
 
+def test_a_cluster_without_inactive_topics_says_so(page: Page, stand_in: StandIn) -> None:
+    stand_in.documents["/api/topics"] = {"topics": {}, "message": ""}
+    page.goto(f"{stand_in.url}/lookup")
+    expect(page.get_by_text("None.", exact=True)).to_be_visible()
+
+
+def test_the_policies_of_nodes_that_do_not_agree_are_all_shown(page: Page, stand_in: StandIn) -> None:
+    strict = {"max_attempts": 1, "dead_letter_topic": "t.dead"}
+    nodes = [channel_document(node="a:1", policy=strict), channel_document(node="b:1")]
+    stand_in.documents |= {"channel": channel_document(nodes=nodes), "/api/topics": {"topics": [], "message": ""}}
+    page.goto(f"{stand_in.url}/topics/t/c")
+    policy = page.locator("[data-figure=policy]")
+    expect(policy).to_contain_text("The nodes do not agree")
+    expect(policy).to_contain_text("After 1 delivery without success a message goes to topic t.dead.")
+    expect(policy).to_contain_text("No policy.")
+
+
+def test_of_very_many_consumers_the_server_searches_for_more(page: Page, stand_in: StandIn) -> None:
+    first = [{"node": "n:1", "remote_address": f"1.2.3.4:{port}", "client_id": "worker"} for port in range(3)]
+    stand_in.documents["channel"] = channel_document(clients=first, client_count=500, clients_matching=500)
+    page.goto(f"{stand_in.url}/topics/t/c")
+    expect(page.locator("[data-figure=clients]")).to_have_text("500")
+    expect(page.get_by_text("The first 3 of 500: search to find the others.")).to_be_visible()
+    with page.expect_request(lambda request: "search=late" in request.url):
+        page.get_by_role("searchbox", name="Search consumers").fill("late")
+
+
 def test_where_streams_do_not_get_through_the_page_polls(page: Page, stand_in: StandIn) -> None:
     stand_in.documents["topics"] = topics_document(topic_line("orders"))
     page.goto(f"{stand_in.url}/topics")
     expect(page.locator("#live-state")).to_have_text("Polling")
 
 
-def test_a_pipeline_that_failed_shows_its_error(page: Page, stand_in: StandIn) -> None:
-    progress = {"id": "1", "batchId": 3, "inputRowsPerSecond": 1234.5, "processedRowsPerSecond": 2000.0, "lag": 7}
+def test_pipelines_tell_how_they_are(page: Page, stand_in: StandIn) -> None:
+    now = time.time()
+    known = {"received": now, "recent": [], "row_count": 0, "bad_count": 0, "last_error": None}
+    error = {"error": f"disk full {HOSTILE}", "time": "2026-11-15T06:11:00.000Z"}
     stand_in.documents["pipelines"] = {
         "pipelines": [
-            progress | {"name": "archive", "durationMs": {"triggerExecution": 812}},
-            progress | {"name": "bad", "error": f"disk full {HOSTILE}"},
+            REPORT | known | {"query": "a", "watermark": "1970-01-01T00:00:00.000Z"},
+            HEARTBEAT | known | {"query": "b", "received": now - 61},
+            HEARTBEAT | known | {"query": "c", "state": "failed", "error": error["error"], "last_error": error},
+            REPORT | known | {"query": "d", "lag": None, "rows_out_per_second": None, "last_error": error},
         ],
-        "time": time.time(),
+        "time": now,
         "message": "",
     }
     page.goto(f"{stand_in.url}/pipelines")
-    cards = page.locator(".pipeline")
-    expect(cards.nth(0)).to_contain_text("running")
-    expect(cards.nth(0)).to_contain_text("812 ms")
-    expect(cards.nth(1)).to_contain_text("failed")
-    expect(cards.nth(1)).to_contain_text(HOSTILE)
+    well, silent, failed, mended = (page.get_by_role("article", name=f"clickstream / {name}") for name in "abcd")
+    expect(well.locator(".label")).to_have_text("running")
+    expect(well.locator(".problem")).to_be_hidden()
+    expect(well.locator("[data-figure=watermark]")).to_have_text("–")
+    expect(silent.locator(".label")).to_have_text("silent")
+    expect(silent).to_contain_text("not heard of since")
+    expect(failed.locator(".label")).to_have_text("failed")
+    expect(failed.locator(".problem")).to_contain_text(HOSTILE)
+    expect(mended.locator(".label")).to_have_text("running")
+    expect(mended.locator(".problem")).to_contain_text("disk full")
+    expect(mended.locator("[data-figure=lag]")).to_have_text("–")
+    assert page.locator("main img").count() == 0
 
 
 def test_readers_without_permissions_see_no_buttons(page: Page) -> None:
-    documents = {"/api/history": {"points": []}, "channel": channel_document()}
+    documents = {"/api/history": NO_HISTORY, "channel": channel_document()}
     with StandIn(documents, FixedSite(role=Role.VIEWER)) as stand_in:
         page.goto(f"{stand_in.url}/topics/t/c")
         expect(page.locator("[data-figure=depth]")).to_have_text("0")
-        for action in ("Pause", "Empty…", "Delete…", "Seek…", "Redrive…", "Peek"):
+        for action in ("Pause", "Empty…", "Delete…", "Seek…", "Redrive…", "Peek", "Set policy…"):
             assert page.get_by_role("button", name=action).count() == 0
         page.goto("about:blank")
 
@@ -133,7 +178,7 @@ def test_readers_without_permissions_see_no_buttons(page: Page) -> None:
 def test_graphite_draws_what_nsqd_reports_to_statsd(page: Page) -> None:
     graphite = {"graph_enabled": True, "graphite_url": "", "statsd_interval": 60, "statsd_prefix": "nsq.%s"}
     formats = {"statsd_counter_format": "stats.counters.%s.count", "statsd_gauge_format": "stats.gauges.%s"}
-    documents = {"/api/history": {"points": []}, "/render": {}, "channel": channel_document()}
+    documents = {"/api/history": NO_HISTORY, "/render": {}, "channel": channel_document()}
     with StandIn(documents, FixedSite(config=graphite | formats)) as stand_in:
         page.goto(f"{stand_in.url}/topics/t%23ephemeral/c?t=24h")
         drawn = page.locator("section", has=page.get_by_role("heading", name="Graphite")).locator("img")
@@ -203,18 +248,23 @@ def test_the_choice_of_dark_or_light_lasts(page: Page, stand_in: StandIn) -> Non
     assert page.evaluate(ground) == dark
 
 
-@pytest.mark.parametrize("target", ["topics", "topics/t", "topics/t/c", "nodes", "counter", "lookup", "login"])
-def test_a_phone_needs_no_sideways_scrolling(page: Page, stand_in: StandIn, target: str) -> None:
+def test_a_phone_needs_no_sideways_scrolling(page: Page, stand_in: StandIn) -> None:
     long_name = "a.topic.with.a.very.long.name." * 2
+    policy = {"max_attempts": 5, "dead_letter_topic": long_name}
+    empty = {"time": time.time(), "message": ""}
+    progress = {"received": time.time(), "recent": [{"duration_ms": 1}] * 40, "row_count": 10**12, "bad_count": 3}
     stand_in.documents |= {
         "topics": topics_document(topic_line(long_name, message_count=10**12)),
         "topic": channel_document(channels=[channel_document(channel_name=long_name)]),
-        "channel": channel_document(channel_name=long_name, nodes=[channel_document(node=long_name)]),
-        "nodes": {"nodes": [], "time": time.time(), "message": ""},
-        "counter": {"stats": {}, "time": time.time(), "message": ""},
+        "channel": channel_document(channel_name=long_name, policy=policy, nodes=[channel_document(node=long_name)]),
+        "nodes": {"nodes": []} | empty,
+        "node": {"node": long_name, "topics": [channel_document(topic_name=long_name, channels=[])]} | empty,
+        "counter": {"stats": {}} | empty,
+        "pipelines": {"pipelines": [REPORT | progress | {"query": long_name}]} | empty,
         "/api/topics": {"topics": {long_name: ["c"]}, "message": ""},
     }
     page.set_viewport_size({"width": 375, "height": 812})
-    page.goto(f"{stand_in.url}/{target}")
-    expect(page.locator("#loading")).to_have_count(0)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    for target in ("topics", "topics/t", "topics/t/c", "nodes", "nodes/n", "counter", "lookup", "pipelines", "login"):
+        page.goto(f"{stand_in.url}/{target}")
+        expect(page.locator("#loading")).to_have_count(0)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375, target

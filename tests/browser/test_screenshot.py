@@ -6,6 +6,8 @@ thrown away, which at least shows that they can be made.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.admin.pipeline_report import REPORT
 from tests.browser.chromium import Complaints, open_page
 from tests.browser.cluster import Cluster, dead_letter, running_cluster
 from tests.browser.traffic import Traffic
@@ -27,6 +30,7 @@ HISTORY_S = 12.0 if IS_KEPT else 0.5
 DESKTOP = {"viewport": {"width": 1280, "height": 880}, "device_scale_factor": 1.5}
 PHONE = {"viewport": {"width": 375, "height": 760}, "device_scale_factor": 2, "has_touch": True}
 ORDERS = "orders.created"
+POLICY = b'{"max_attempts": 5, "dead_letter_topic": "orders.dead"}'
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +48,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.create("newsletter", "smtp")
         for node in (0, 1):
             cluster.post(node, "/topic/pause?topic=newsletter")
+            cluster.post(node, f"/channel/policy?topic={ORDERS}&channel=billing", POLICY)
+        report_progress(cluster)
         time.sleep(HISTORY_S)  # history takes time to happen
         yield cluster
+
+
+def report_progress(cluster: Cluster) -> None:
+    """As the queries of a pipeline do it."""
+    for batch in range(30):
+        counts = {"query": "live-counts", "batch": batch, "duration_ms": round(900 + 400 * math.sin(batch / 3))}
+        archive = {"query": "archive", "batch": batch, "duration_ms": round(300 + 90 * math.sin(batch / 2))}
+        for figures in (counts, archive | {"watermark": "", "bad": {"clicks": 0}}):
+            cluster.publish("emberq.pipelines", json.dumps(REPORT | figures).encode())
 
 
 @pytest.fixture
@@ -64,6 +79,7 @@ PICTURES = [
     ("topic-light", f"/topics/{ORDERS}", "light", DESKTOP),
     ("channel-phone", f"/topics/{ORDERS}/billing", "dark", PHONE),
     ("nodes-light", "/nodes", "light", DESKTOP),
+    ("pipelines-light", "/pipelines", "light", DESKTOP),
     ("counter-dark", "/counter", "dark", DESKTOP),
 ]
 
@@ -80,16 +96,16 @@ def test_pages(
     theme: str,
     device: dict[str, Any],
 ) -> None:
-    with open_page(browser, complaints, color_scheme=theme, **device) as page:
+    with open_page(browser, color_scheme=theme, **device) as page, complaints.watching(page):
         page.goto(f"{cluster.admin.url}{path}")
-        page.wait_for_selector("tbody tr[data-key]")
+        page.wait_for_selector("tbody tr[data-key], .pipeline")
         expect(page.locator("#live-state")).to_have_text("Live")
         settle(page)
         page.screenshot(path=folder / f"nsqadmin-{name}.png")
 
 
 def test_dead_letters(browser: Browser, cluster: Cluster, complaints: Complaints, folder: Path) -> None:
-    with open_page(browser, complaints, color_scheme="light", **DESKTOP) as page:
+    with open_page(browser, color_scheme="light", **DESKTOP) as page, complaints.watching(page):
         page.goto(f"{cluster.admin.url}/topics/orders.dead/review")
         page.get_by_role("button", name="Peek").click()
         page.locator(".message").first.scroll_into_view_if_needed()
@@ -99,7 +115,7 @@ def test_dead_letters(browser: Browser, cluster: Cluster, complaints: Complaints
 
 
 def test_a_question(browser: Browser, cluster: Cluster, complaints: Complaints, folder: Path) -> None:
-    with open_page(browser, complaints, color_scheme="light", **DESKTOP) as page:
+    with open_page(browser, color_scheme="light", **DESKTOP) as page, complaints.watching(page):
         page.goto(f"{cluster.admin.url}/topics/clicks")
         page.wait_for_selector("tbody tr[data-key]")
         settle(page)

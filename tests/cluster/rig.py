@@ -1,15 +1,19 @@
-"""What tests of the cluster package share: someone who asks, real daemons to ask, and entries of nsqd's statistics."""
+"""What tests of the cluster package share: someone who asks, real daemons to ask, and made up statistics."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.base.http_query import HttpClient
 from emberq.cluster.action import Actions
+from emberq.cluster.node_figures import FigureReader
 from emberq.cluster.observer import Observer
 from emberq.cluster.producer import Producer
+from emberq.cluster.survey import Survey
+from emberq.cluster.tally import NOTHING, Tally
 from emberq.cluster.topology import Addresses, Topology
 from emberq.cluster.upstream import Upstreams
 from emberq.embedded import EmbeddedThread
@@ -122,3 +126,13 @@ def topic_entry(name: str = "t", *channels: dict[str, Any], **fields: Any) -> di
         "paused": False,
         "e2e_processing_latency": {"count": 0, "percentiles": None},
     } | fields
+
+
+def seen(*, before: Survey | None = None, at_s: int = 1, **topics_by_node: list[dict[str, Any]]) -> Survey:
+    """A look at a cluster of these nsqds."""
+    producers = [replace(NODE, broadcast_address=node) for node in topics_by_node]
+    then = before.nodes if before is not None else NOTHING
+    tally = Tally(then)
+    for producer, topics in zip(producers, topics_by_node.values(), strict=True):
+        tally.add(FigureReader(producer, then.get(producer.node)).figures({"topics": topics}))
+    return Survey(producers, tally, taken_ns=at_s * NS_PER_SECOND, before=before)

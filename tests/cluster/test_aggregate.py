@@ -3,9 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from emberq.cluster.aggregate import sorted_clients, total_channel, total_topic, total_topics
+from emberq.cluster.aggregate import sorted_clients, total_channel, total_topic
 from emberq.cluster.producer import Producer
-from emberq.cluster.stats import ClientStats, TopicStats
+from emberq.cluster.stats import ClientStats, DeadLetterPolicy, TopicStats
 from emberq.cluster.stats_document import StatsReader
 from tests.cluster.rig import NODE, channel_entry, topic_entry
 
@@ -68,9 +68,15 @@ def test_a_topic_that_no_node_has_is_all_zero() -> None:
     assert (total.depth, total.channels, total.nodes, total.paused) == (0, (), (), False)
 
 
-def test_topics_are_told_apart_and_sorted() -> None:
-    parts = on(FIRST, topic_entry("b", depth=1), topic_entry("a", depth=2)) + on(SECOND, topic_entry("b", depth=4))
-    assert [(total.topic_name, total.depth) for total in total_topics(parts)] == [("a", 2), ("b", 5)]
+def test_a_policy_is_the_one_that_all_nodes_have() -> None:
+    policy = {"max_attempts": 5, "dead_letter_topic": "t.dead"}
+    (same, other, none) = (
+        on(node, topic_entry("t", channel_entry("c", policy=said, dead_letter_count=2)))[0].channels[0]
+        for node, said in ((FIRST, policy), (SECOND, policy), (NODE, None))
+    )
+    assert total_channel([same, other]).policy == DeadLetterPolicy(max_attempts=5, dead_letter_topic="t.dead")
+    differing = total_channel([same, other, none])
+    assert (differing.policy, differing.dead_letter_count, differing.redriven_count) == (None, 6, 0)
 
 
 def test_latency_is_combined_over_nodes() -> None:

@@ -6,6 +6,8 @@ from contextlib import closing
 
 import pytest
 
+from emberq.base.clock import ManualClock
+from emberq.cluster.rate import Rates
 from emberq.cluster.upstream import ChannelNotFound, NodeNotFound, UpstreamsFailed
 from emberq.embedded import EmbeddedThread
 from tests.base.running import run
@@ -84,17 +86,38 @@ def test_counters_name_every_channel_on_every_node(busy: EmbeddedThread) -> None
         assert counters == {f"t:c:{first}": 2, f"t:c:{second}": 3}
 
 
-def test_a_snapshot_has_every_topic_and_every_node(busy: EmbeddedThread) -> None:
+def test_a_survey_has_every_topic_and_every_node(busy: EmbeddedThread) -> None:
     create(busy, "alone", node=0)
     for view in (through_lookupd(busy), through_nsqds(busy)):
-        snapshot = run(view.observer.snapshot()).value
-        assert [(topic.topic_name, len(topic.nodes or ())) for topic in snapshot.topics] == [("alone", 1), ("t", 2)]
-        assert {producer.node for producer in snapshot.producers} == set(busy.nsqd_http_addresses)
+        survey = run(view.observer.survey(ManualClock())).value
+        assert {key: total.node_count for key, total in survey.totals.items()} == {
+            ("alone", ""): 1,
+            ("t", ""): 2,
+            ("t", "c"): 2,
+        }
+        assert {producer.node for producer in survey.producers} == set(survey.nodes) == set(busy.nsqd_http_addresses)
+        assert all((figures.memory or {})["heap_in_use_bytes"] > 0 for figures in survey.nodes.values())
+
+
+def test_a_survey_tells_what_happened_since_the_one_before(busy: EmbeddedThread) -> None:
+    clock = ManualClock()
+    observer = through_lookupd(busy).observer
+    before = run(observer.survey(clock)).value
+    publish(busy, "t", b"6", b"7", b"8", node=1)
+    clock.advance(seconds=2)
+    survey = run(observer.survey(clock, before)).value
+    assert (before.total_rates(), survey.total_rates()) == (None, Rates(came=1.5, left=0.0))
+
+
+@pytest.mark.nsq(nsqd_count=0)
+def test_a_cluster_without_an_nsqd_is_surveyed_and_empty(nsq: EmbeddedThread) -> None:
+    found = run(through_lookupd(nsq).observer.survey(ManualClock()))
+    assert (found.value.totals, found.warnings) == ({}, ())
 
 
 def test_a_dead_nsqd_is_a_warning_beside_the_figures_of_the_others(busy: EmbeddedThread) -> None:
-    found = run(through_nsqds(busy, DEAD).observer.snapshot())
-    assert [topic.message_count for topic in found.value.topics] == [5]
+    found = run(through_nsqds(busy, DEAD).observer.survey(ManualClock()))
+    assert found.value.totals["t", ""].message_count == 5
     assert found.warnings == (REFUSED.format("info"),)
 
 

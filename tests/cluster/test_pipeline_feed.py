@@ -10,31 +10,74 @@ import pytest
 from emberq.base.clock import ManualClock
 from emberq.cluster import pipeline_feed as module
 from emberq.cluster.pipeline_feed import MAX_REPORT_BYTES, PipelineFeed
-
-REPORT = {"name": "clicks", "id": "1", "batchId": 7, "inputRowsPerSecond": 100.5}
+from tests.admin.pipeline_report import HEARTBEAT, REPORT
 
 
 @pytest.fixture
-def feed() -> PipelineFeed:
-    return PipelineFeed(clock=ManualClock())
+def clock() -> ManualClock:
+    return ManualClock()
 
 
-def reports(feed: PipelineFeed) -> list[dict[str, Any]]:
-    shown: list[dict[str, Any]] = feed.document()["pipelines"]
-    return shown
+@pytest.fixture
+def feed(clock: ManualClock) -> PipelineFeed:
+    return PipelineFeed(clock=clock)
+
+
+def take(feed: PipelineFeed, *reports: dict[str, Any]) -> None:
+    for report in reports:
+        feed.read(json.dumps(report).encode())
+
+
+def shown(feed: PipelineFeed) -> list[dict[str, Any]]:
+    queries: list[dict[str, Any]] = feed.document()["pipelines"]
+    return queries
 
 
 def test_the_last_report_of_each_query_is_kept(feed: PipelineFeed) -> None:
-    feed.read(json.dumps(REPORT | {"name": "views"}).encode())
-    feed.read(json.dumps(REPORT).encode())
-    feed.read(json.dumps(REPORT | {"batchId": 8}).encode())
-    assert [(report["name"], report["batchId"]) for report in reports(feed)] == [("clicks", 8), ("views", 7)]
-    assert reports(feed)[0]["received"] == 1_700_000_000.0
+    take(feed, REPORT | {"query": "views"}, REPORT, REPORT | {"batch": 43}, REPORT | {"pipeline": "archive"})
+    assert [(query["pipeline"], query["query"], query["batch"]) for query in shown(feed)] == [
+        ("archive", "counts", 42),
+        ("clickstream", "counts", 43),
+        ("clickstream", "views", 42),
+    ]
 
 
-def test_a_query_without_a_name_is_known_by_its_id(feed: PipelineFeed) -> None:
-    feed.read(b'{"name": null, "id": "abc"}')
-    assert [report["name"] for report in reports(feed)] == ["abc"]
+def test_all_that_a_query_says_is_passed_on_with_when_it_was_heard(feed: PipelineFeed, clock: ManualClock) -> None:
+    take(feed, REPORT)
+    clock.advance(seconds=5)
+    (query,) = shown(feed)
+    assert REPORT.items() <= query.items()
+    assert query["received"] == 1_700_000_000.0
+
+
+def test_the_last_batches_are_kept_and_heartbeats_are_none(feed: PipelineFeed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RECENT_COUNT", 2)
+    take(feed, *[REPORT | {"duration_ms": duration} for duration in (10, 20, 30)], HEARTBEAT)
+    (query,) = shown(feed)
+    assert [batch["duration_ms"] for batch in query["recent"]] == [20, 30]
+    assert query["recent"][0] == {
+        "time": "2026-11-15T06:10:00.000Z",
+        "duration_ms": 20,
+        "rows_in_per_second": 800.1,
+        "rows_out_per_second": 24.7,
+    }
+    assert query["lag"] == 0
+
+
+def test_rows_and_bad_records_are_summed_up(feed: PipelineFeed) -> None:
+    take(feed, REPORT, REPORT | {"rows": 100, "bad": {"clicks": 1, "views": 2}}, HEARTBEAT)
+    (query,) = shown(feed)
+    assert (query["row_count"], query["bad_count"]) == (1300, 6)
+
+
+def test_the_last_error_stays_when_the_query_runs_again(feed: PipelineFeed) -> None:
+    take(feed, REPORT)
+    assert shown(feed)[0]["last_error"] is None
+    failed = {"state": "failed", "error": "disk full", "time": "2026-11-15T06:11:00.000Z"}
+    take(feed, HEARTBEAT | failed, REPORT)
+    (query,) = shown(feed)
+    assert (query["state"], query["error"]) == ("running", "")
+    assert query["last_error"] == {"error": "disk full", "time": "2026-11-15T06:11:00.000Z"}
 
 
 NO_REPORTS = [
@@ -42,22 +85,30 @@ NO_REPORTS = [
     b"text",
     b"[]",
     b"{}",
-    b'{"name": 5}',
-    b'{"name": "x", "rate": NaN}',
-    b'{"name": "x", "rate": 1e999}',
+    b'{"pipeline": "x"}',
+    b'{"pipeline": "x", "query": ""}',
+    b'{"pipeline": "x", "query": 5}',
+    b'{"pipeline": "x", "query": "y", "rate": NaN}',
+    b'{"pipeline": "x", "query": "y", "rate": 1e999}',
     b"[" * 9999,
-    b'{"name": "x", "pad": "' + b"x" * MAX_REPORT_BYTES + b'"}',
+    b'{"pipeline": "x", "query": "y", "pad": "' + b"x" * MAX_REPORT_BYTES + b'"}',
 ]
 
 
 @pytest.mark.parametrize("body", NO_REPORTS)
 def test_what_is_no_report_is_passed_over(feed: PipelineFeed, body: bytes) -> None:
     feed.read(body)
-    assert reports(feed) == []
+    assert shown(feed) == []
+
+
+@pytest.mark.parametrize("wrong", ["many", None, -1, True, {"clicks": "many"}, [1]])
+def test_counts_that_are_none_count_as_nothing(feed: PipelineFeed, wrong: Any) -> None:
+    take(feed, REPORT | {"rows": wrong, "bad": wrong, "duration_ms": wrong})
+    (query,) = shown(feed)
+    assert (query["row_count"], query["bad_count"], query["recent"]) == (0, 0, [])
 
 
 def test_so_many_queries_are_kept_and_no_more(feed: PipelineFeed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_PIPELINES", 2)
-    for name in ("a", "b", "a", "c"):
-        feed.read(json.dumps({"name": name}).encode())
-    assert [report["name"] for report in reports(feed)] == ["a", "c"]
+    monkeypatch.setattr(module, "MAX_QUERIES", 2)
+    take(feed, *[REPORT | {"query": name} for name in ("a", "b", "a", "c")])
+    assert [query["query"] for query in shown(feed)] == ["a", "c"]

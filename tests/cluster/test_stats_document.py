@@ -65,7 +65,9 @@ def test_an_nsqd_without_topics_says_null() -> None:
     assert StatsReader(NODE).topics({"topics": None}) == []
 
 
-@pytest.mark.parametrize("wrong", [{"depth": "many"}, {"e2e_processing_latency": []}, {"channels": {}}])
+@pytest.mark.parametrize(
+    "wrong", [{"depth": "many"}, {"e2e_processing_latency": []}, {"channels": {}}, {"channels": [{"policy": 5}]}]
+)
 def test_nonsense_is_not_taken_for_figures(wrong: dict[str, object]) -> None:
     with pytest.raises(MalformedDocument):
         StatsReader(NODE).topics({"topics": [topic_entry("t", **wrong)]})

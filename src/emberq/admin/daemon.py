@@ -100,6 +100,7 @@ class Nsqadmin:
         await self._pipelines.stop()
         await self._notifier.stop()
         self._sweeper.stop()
+        self.cluster.background.close()
         if self._loop_timers is not None:
             self._loop_timers.stop()
 

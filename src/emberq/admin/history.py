@@ -1,4 +1,4 @@
-"""Figures since nsqadmin started: of the cluster, of each topic and of each channel.
+"""Figures since nsqadmin started: of the cluster, of each topic and channel, and of each node.
 
 Each has a ring of points, one for every --history-interval, reaching back --history-duration. All rings turn together:
 they share the times, and whatever is not there at one time has a gap there. What has been gone for a whole turn is
@@ -7,35 +7,39 @@ forgotten.
     times    | 10:00:00 | 10:00:10 | 10:00:20 | …          one ring for all
     figures  | depth in_flight rate finish_rate e2e_p99 |  for each, single precision: they are drawn, not reckoned with
 
-Memory is bounded by points x series: 360 x 4,000 x 20 bytes are 29 MB, when it is full.
+Memory is bounded by points x series: 360 x (4,000 x 20 + 500 x 28) bytes are 34 MB, when it is full.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from emberq.admin.rate import RateBook
 from emberq.admin.view import Look, slowest_ns
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
-from emberq.cluster.stats import ChannelStats, TopicStats
+from emberq.cluster.rate import Rates
+from emberq.cluster.survey import Total
 
 MAX_POINTS = 2_000
 MAX_SERIES = 4_000
 """Topics and channels; the history of more begins when others are forgotten."""
+MAX_NODES = 500
+"""The same for nodes."""
 RECENT_COUNT = 30
 """As many as a sparkline shows."""
 
 FIGURES = ("depth", "in_flight", "rate", "finish_rate", "e2e_p99")
 _RATE = FIGURES.index("rate")
+MEMORY_FIGURES = ("heap_in_use_bytes", "heap_idle_bytes", "heap_released_bytes", "gc_pause_usec_100")
+NODE_FIGURES = ("depth", "rate", "finish_rate", *MEMORY_FIGURES)
 _GAP = math.nan
 
 Name = tuple[str, str]
-"""Topic and channel. A topic's own has no channel, the cluster's neither."""
+"""Topic and channel. A topic's own has no channel, the cluster's neither; a node's is its address, without channel."""
 CLUSTER: Name = ("", "")
-Point = tuple[float, float, float, float, float]
+Point = tuple[float, ...]
 
 
 class History:
@@ -45,9 +49,10 @@ class History:
         self.interval_ns = interval_ns
         self._size = min(duration_ns // interval_ns, MAX_POINTS)
         self._times_ms = array("d", [0.0]) * self._size
-        self._count = 0
+        self.point_count = 0
         """Points recorded so far, of which the last `_size` are kept."""
-        self._rings: dict[Name, _Ring] = {}
+        self._series = _Rings(FIGURES, self._size)
+        self._nodes = _Rings(NODE_FIGURES, self._size)
         self._due_ns = 0
 
     @property
@@ -55,44 +60,32 @@ class History:
         """Whether there is a history at all."""
         return self._size > 0
 
-    def due_ns(self) -> int:
-        """When the next point should be recorded, by the monotonic clock."""
-        return self._due_ns
-
     def record(self, look: Look, *, now_ns: int) -> None:
         """Add a point, if one is due at `now_ns` by the monotonic clock."""
         if not self.is_kept or now_ns < self._due_ns:
             return
         self._due_ns = now_ns + self.interval_ns
-        slot = self._count % self._size
+        slot = self.point_count % self._size
         self._times_ms[slot] = look.taken_ns // NS_PER_MS
-        self._count += 1
-        for ring in self._rings.values():
-            ring.clear(slot)
-        self._forget()
-        for name, point in _points(look):
-            ring_ = self._ring(name)
-            if ring_ is not None:
-                ring_.write(slot, point, turn=self._count)
-
-    def _ring(self, name: Name) -> _Ring | None:
-        ring = self._rings.get(name)
-        if ring is None and len(self._rings) < MAX_SERIES:
-            ring = self._rings[name] = _Ring(self._size)
-        return ring
-
-    def _forget(self) -> None:
-        for name in [name for name, ring in self._rings.items() if self._count - ring.last_turn >= self._size]:
-            del self._rings[name]
+        self.point_count += 1
+        self._series.record(_points(look), slot=slot, turn=self.point_count, max_count=MAX_SERIES)
+        self._nodes.record(_node_points(look), slot=slot, turn=self.point_count, max_count=MAX_NODES)
 
     def document(self, topic: str = "", channel: str = "") -> dict[str, Any]:
         """The points of a topic, a channel or the whole cluster."""
-        ring = self._rings.get((topic, channel))
+        return self._points_of(self._series, (topic, channel))
+
+    def node_document(self, node: str) -> dict[str, Any]:
+        """The points of a node: what it has to do, and its memory."""
+        return self._points_of(self._nodes, (node, ""))
+
+    def _points_of(self, rings: _Rings, name: Name) -> dict[str, Any]:
+        ring = rings.by_name.get(name)
         points = []
         for slot in self._slots() if ring is not None else ():
             figures = ring.read(slot) if ring is not None else None
             if figures is not None:
-                shown = {name: _shown(value) for name, value in zip(FIGURES, figures, strict=True)}
+                shown = {figure: _shown(value) for figure, value in zip(rings.figures, figures, strict=True)}
                 points.append({"time": self._times_ms[slot] / 1000, **shown})
         return {"interval": self.interval_ns / NS_PER_SECOND, "points": points}
 
@@ -103,81 +96,104 @@ class History:
             "interval": self.interval_ns / NS_PER_SECOND,
             "topics": {
                 topic: [_shown(ring.figure(slot, _RATE)) for slot in slots]
-                for (topic, channel), ring in self._rings.items()
+                for (topic, channel), ring in self._series.by_name.items()
                 if topic and not channel
             },
         }
 
     def _slots(self) -> Iterator[int]:
         """From the oldest point to the newest."""
-        kept = min(self._count, self._size)
-        return (number % self._size for number in range(self._count - kept, self._count))
+        kept = min(self.point_count, self._size)
+        return (number % self._size for number in range(self.point_count - kept, self.point_count))
+
+
+class _Rings:
+    """Series with the same figures."""
+
+    def __init__(self, figures: Sequence[str], size: int) -> None:
+        self.figures = figures
+        self.by_name: dict[Name, _Ring] = {}
+        self._size = size
+
+    def record(self, points: Iterable[tuple[Name, Point]], *, slot: int, turn: int, max_count: int) -> None:
+        """Write the points into a slot. Those who have none have a gap there; for too long, and they are forgotten."""
+        for name, point in points:
+            ring = self.by_name.get(name)
+            if ring is None:
+                if len(self.by_name) >= max_count:
+                    continue
+                ring = self.by_name[name] = _Ring(self._size, len(self.figures))
+            ring.write(slot, point, turn=turn)
+        for name in [name for name, ring in self.by_name.items() if ring.last_turn != turn]:
+            if turn - self.by_name[name].last_turn >= self._size:
+                del self.by_name[name]
+            else:
+                self.by_name[name].clear(slot)
 
 
 class _Ring:
     """The figures of one series."""
 
-    def __init__(self, size: int) -> None:
-        self._values = array("f", [_GAP]) * (size * len(FIGURES))
+    def __init__(self, size: int, width: int) -> None:
+        self._gap = array("f", [_GAP]) * width
+        self._values = self._gap * size
+        self._width = width
         self.last_turn = 0
         """When it was last written."""
 
     def clear(self, slot: int) -> None:
-        start = slot * len(FIGURES)
-        for index in range(start, start + len(FIGURES)):
-            self._values[index] = _GAP
+        self._values[slot * self._width : (slot + 1) * self._width] = self._gap
 
     def write(self, slot: int, point: Point, *, turn: int) -> None:
-        start = slot * len(FIGURES)
-        self._values[start : start + len(FIGURES)] = array("f", point)
+        self._values[slot * self._width : (slot + 1) * self._width] = array("f", point)
         self.last_turn = turn
 
     def read(self, slot: int) -> Iterable[float] | None:
         """The figures; None in a gap."""
-        start = slot * len(FIGURES)
-        values = self._values[start : start + len(FIGURES)]
+        values = self._values[slot * self._width : (slot + 1) * self._width]
         return None if math.isnan(values[0]) else values
 
     def figure(self, slot: int, index: int) -> float:
-        return self._values[slot * len(FIGURES) + index]
+        return self._values[slot * self._width + index]
 
 
 def _points(look: Look) -> Iterator[tuple[Name, Point]]:
-    """What is recorded of a look."""
+    """What is recorded of topics and channels."""
     depth = in_flight = 0.0
-    for topic in look.snapshot.topics:
-        own = _topic_point(topic, look.rates)
+    for name, topic, channels in look.survey.topic_totals():
+        own = _topic_point(topic, [channel for _, channel in channels])
         depth += own[0]
         in_flight += own[1]
-        yield (topic.topic_name, ""), own
-        for channel in topic.channels:
-            yield (topic.topic_name, channel.channel_name), _channel_point(channel, look.rates)
-    rates = look.rates.total()
-    yield CLUSTER, (depth, in_flight, rates.came if rates else _GAP, rates.left if rates else _GAP, _GAP)
+        yield (name, ""), own
+        for channel_name, channel in channels:
+            yield (name, channel_name), _channel_point(channel)
+    yield CLUSTER, (depth, in_flight, *_rates(look.survey.total_rates()), _GAP)
 
 
-def _topic_point(topic: TopicStats, rates: RateBook) -> Point:
+def _topic_point(topic: Total, channels: Sequence[Total]) -> Point:
     """What waits in a topic waits in it or in its channels."""
-    own = rates.of(topic.topic_name)
-    done = [rates.of(topic.topic_name, channel.channel_name) for channel in topic.channels]
     return (
-        topic.depth + sum(channel.depth for channel in topic.channels),
-        sum(channel.in_flight_count for channel in topic.channels),
-        own.came if own is not None else _GAP,
-        sum(each.left for each in done if each is not None) if own is not None else _GAP,
+        topic.depth + sum(channel.depth for channel in channels),
+        sum(channel.in_flight_count for channel in channels),
+        topic.rates.came if topic.rates is not None else _GAP,
+        sum(channel.rates.left for channel in channels if channel.rates is not None) if topic.rates else _GAP,
         _latency(slowest_ns(topic.latency)),
     )
 
 
-def _channel_point(channel: ChannelStats, rates: RateBook) -> Point:
-    own = rates.of(channel.topic_name, channel.channel_name)
-    return (
-        channel.depth,
-        channel.in_flight_count,
-        own.came if own is not None else _GAP,
-        own.left if own is not None else _GAP,
-        _latency(slowest_ns(channel.latency)),
-    )
+def _channel_point(channel: Total) -> Point:
+    return (channel.depth, channel.in_flight_count, *_rates(channel.rates), _latency(slowest_ns(channel.latency)))
+
+
+def _node_points(look: Look) -> Iterator[tuple[Name, Point]]:
+    """What is recorded of nodes."""
+    for node, figures in look.survey.nodes.items():
+        work, memory = look.survey.work[node], figures.memory or {}
+        yield (node, ""), (work.depth, *_rates(work.rates), *(memory.get(figure, _GAP) for figure in MEMORY_FIGURES))
+
+
+def _rates(rates: Rates | None) -> tuple[float, float]:
+    return (_GAP, _GAP) if rates is None else (rates.came, rates.left)
 
 
 def _latency(value_ns: int | None) -> float:

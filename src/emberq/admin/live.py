@@ -7,11 +7,11 @@ There are rounds only while somebody looks, and for the history:
     only the history        every --history-interval
     neither                 none
 
-Whoever comes is shown what was seen last, if that is recent, and else is reason enough for a look.
+Whoever comes is shown what was seen last at once, unless that is long ago, and soon after what is to be seen then.
 
 A round that takes long is followed by a pause of at least its own length, so that a huge cluster keeps nsqadmin busy
-for no more than half of the time. What goes wrong in a round is told to those who look, as an event `problem`; the next
-round tries again.
+for no more than half of the time; and all that takes long is done in the background, so that nobody who asks has to
+wait for it. What goes wrong in a round is told to those who look, as an event `problem`; the next round tries again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
 from emberq.admin.api.failure import TopicNotFound
+from emberq.admin.encoding import encode_in_pieces
 from emberq.admin.event_stream import EventStream, encode_event
 from emberq.admin.history import History
-from emberq.admin.rate import Meter
 from emberq.admin.upstream import Cluster
 from emberq.admin.view import (
+    MAX_CLIENTS,
     Document,
     Look,
     channel_view,
@@ -42,11 +42,11 @@ from emberq.admin.view import (
 )
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
-from emberq.cluster.aggregate import total_topics
-from emberq.cluster.observer import Snapshot
-from emberq.cluster.pipeline_feed import PipelineFeed
-from emberq.cluster.producer import Producer
-from emberq.cluster.stats import TopicStats
+from emberq.cluster.client_sieve import ClientSieve
+from emberq.cluster.observer import Observer
+from emberq.cluster.pipeline_feed import TOPIC, PipelineFeed
+from emberq.cluster.survey import Survey
+from emberq.cluster.topology import Topology
 from emberq.cluster.upstream import ClusterError, Findings
 from emberq.http.message import HttpError, encode_json
 
@@ -57,12 +57,10 @@ MAX_STREAM_NS = 600 * NS_PER_SECOND
 MAX_VIEWS = 100
 """Different views that are looked at; those with clients cost a question to the nsqds each."""
 
+MAX_GREETING_AGE_NS = 30 * NS_PER_SECOND
+"""What was seen longer ago is not shown to those who come: it could be taken for what is."""
+
 PROBLEM = "problem"
-
-_THREAD_PARTS = 1000
-"""Topics times nodes that take some ten milliseconds to reckon with."""
-
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -87,6 +85,8 @@ class Subject:
     topic: str = ""
     channel: str = ""
     node: str = ""
+    search: str = ""
+    """Words that the clients of a channel are chosen by."""
 
 
 @dataclass(slots=True)
@@ -125,11 +125,16 @@ class Gatherer:
         self._pipelines = pipelines
         self._clock = clock
         self._interval_ns = interval_ns
-        self._meter = Meter()
         self._audiences: dict[Subject, _Audience] = {}
         self._look: Look | None = None
         self._look_ns = 0
         """When the last look began, by the monotonic clock."""
+        self._rested_ns = 0
+        """When the next round may begin at the earliest."""
+        self._kept: dict[Subject, bytes] = {}
+        """Documents of the last look, encoded."""
+        self._recent_rates: tuple[int, bytes] = (-1, b"")
+        """The same for the last rates of all topics, and how many points the history had then."""
         self._looking: asyncio.Task[Look] | None = None
         """A look under way, which all who need one share."""
         self._round: asyncio.Task[None] | None = None
@@ -187,8 +192,8 @@ class Gatherer:
         return stream
 
     async def _greet(self, subject: Subject) -> None:
-        await self._show_all([subject], self._recent_look())
-        self._alarm.set_earlier(self._look_ns + self._interval_ns)
+        await self._show_all([subject], self._look_no_older_than(MAX_GREETING_AGE_NS))
+        self._alarm.set_earlier(max(self._look_ns + self._interval_ns, self._rested_ns))
 
     def _leave(self, subject: Subject, stream: EventStream) -> None:
         audience = self._audiences.get(subject)
@@ -210,14 +215,15 @@ class Gatherer:
             await self._show_all(list(self._audiences), self.look())
         finally:
             self._round = None
-        self._alarm.set(self._next_round_ns(began_ns, self._clock.monotonic_ns()))
+        now_ns = self._clock.monotonic_ns()
+        self._rested_ns = now_ns + (now_ns - began_ns)
+        self._alarm.set(self._next_round_ns(began_ns))
 
-    def _next_round_ns(self, began_ns: int, now_ns: int) -> int:
-        rested_ns = now_ns + (now_ns - began_ns)
+    def _next_round_ns(self, began_ns: int) -> int:
         if self._audiences:
-            return max(began_ns + self._interval_ns, rested_ns)
+            return max(began_ns + self._interval_ns, self._rested_ns)
         if self.history.is_kept:
-            return max(began_ns + self.history.interval_ns, rested_ns)
+            return max(began_ns + self.history.interval_ns, self._rested_ns)
         return NEVER
 
     async def _show_all(self, subjects: Sequence[Subject], looking: Awaitable[Look]) -> None:
@@ -252,11 +258,19 @@ class Gatherer:
 
     async def document(self, subject: Subject) -> bytes:
         """A subject's document once, as JSON; ClusterError."""
-        return await self._encoded(subject, await self._recent_look())
+        # Not older than those who look all the time see it.
+        return await self._encoded(subject, await self._look_no_older_than(self._interval_ns // 2))
 
-    async def _recent_look(self) -> Look:
-        """Not older than those who look all the time see it."""
-        if self._look is not None and self._clock.monotonic_ns() - self._look_ns < self._interval_ns // 2:
+    async def recent_rates(self) -> bytes:
+        """The last rates of every topic, as JSON."""
+        count = self.history.point_count
+        if self._recent_rates[0] != count:
+            document = self.history.recent_rates() | {"message": ""}
+            self._recent_rates = count, await self._cluster.background.run(lambda: encode_in_pieces(document))
+        return self._recent_rates[1]
+
+    async def _look_no_older_than(self, age_ns: int) -> Look:
+        if self._look is not None and self._clock.monotonic_ns() - self._look_ns < age_ns:
             return self._look
         return await self.look()
 
@@ -269,55 +283,57 @@ class Gatherer:
     async def _take_look(self) -> Look:
         began_ns = self._clock.monotonic_ns()
         try:
-            producers = await self._cluster.topology.identities()
-            parts = await self._parts(producers.value)
-            look = await _computed(
-                lambda: self._reckon(producers.value, parts.value, producers.warnings + parts.warnings),
-                size=len(parts.value),
-            )
+            found, names = await self._cluster.ask_in_background(self._ask_all)
         finally:
             self._looking = None
+        survey = found.value
+        look = Look(survey, names.value, taken_ns=self._clock.wall_ns(), warnings=found.warnings)
         self._look, self._look_ns = look, began_ns
+        self._kept = {}
         self.history.record(look, now_ns=self._clock.monotonic_ns())
-        self._pipelines.follow(look.snapshot)
+        self._pipelines.follow(survey.producers, survey.rates_by_node(TOPIC))
         return look
 
-    async def _parts(self, producers: Sequence[Producer]) -> Findings[list[TopicStats]]:
-        """The topics of every node. A cluster without a single nsqd has none, and nothing is wrong with it."""
-        if not producers:
-            return Findings([])
-        return await self._cluster.observer.of_producers(producers)
-
-    def _reckon(self, producers: tuple[Producer, ...], parts: list[TopicStats], warnings: tuple[str, ...]) -> Look:
-        """Sums and rates. Only one look is taken at a time, so nobody else has the meter."""
-        topics = total_topics(parts)
-        rates = self._meter.measure(topics, now_ns=self._clock.monotonic_ns())
-        return Look(Snapshot(producers=producers, topics=topics), rates, self._clock.wall_ns(), warnings)
+    async def _ask_all(
+        self, topology: Topology, observer: Observer
+    ) -> tuple[Findings[Survey], Findings[tuple[str, ...]]]:
+        before = self._look.survey if self._look is not None else None
+        return await asyncio.gather(observer.survey(self._clock, before), topology.registered_topics())
 
     async def _encoded(self, subject: Subject, look: Look) -> bytes:
         """A subject's document as JSON; ClusterError."""
+        kept = self._kept.get(subject) if look is self._look else None
+        if kept is not None:
+            return kept
         make = await self._document(subject, look)
-        return await _computed(lambda: encode_json(make()), size=look.part_count)
+        encoded = await self._cluster.background.run(lambda: encode_in_pieces(make()))
+        if subject.view in _MADE_OF_THE_LOOK and look is self._look and len(self._kept) < MAX_VIEWS:
+            self._kept[subject] = encoded
+        return encoded
 
     async def _document(self, subject: Subject, look: Look) -> Callable[[], Document]:
         """Asks what has to be asked for, and gives what makes the document of it, which may take long."""
         match subject.view:
             case View.TOPICS:
-                names = await self._cluster.topology.topics()
-                return partial(topics_view, look, names.value)
+                return partial(topics_view, look)
             case View.TOPIC:
-                topic = look.topic(subject.topic)
+                topic = await self._cluster.background.run(lambda: look.survey.topic(subject.topic))
                 if topic is None:
                     raise TopicNotFound(f"no nsqd has topic {subject.topic}")
                 return partial(topic_view, topic, look)
             case View.CHANNEL:
-                found = await self._cluster.observer.channel(subject.topic, subject.channel, include_clients=True)
-                return partial(channel_view, found.value, look)
+                sieve = ClientSieve(search=subject.search, limit=MAX_CLIENTS)
+                channel = await self._cluster.ask_in_background(
+                    lambda _, observer: observer.channel(
+                        subject.topic, subject.channel, include_clients=True, sieve=sieve
+                    )
+                )
+                return partial(channel_view, channel.value, sieve, look)
             case View.NODES:
-                producers = await self._cluster.topology.producers()
+                producers = await self._cluster.ask_in_background(lambda topology, _: topology.producers())
                 return partial(nodes_view, producers.value, look)
             case View.NODE:
-                node = await self._cluster.observer.node(subject.node)
+                node = await self._cluster.ask_in_background(lambda _, observer: observer.node(subject.node))
                 return partial(node_view, node.value, look)
             case View.COUNTER:
                 return partial(counter_view, look)
@@ -325,9 +341,8 @@ class Gatherer:
                 return partial(pipelines_view, self._pipelines.document(), look)
 
 
-async def _computed(compute: Callable[[], T], *, size: int) -> T:
-    """What takes long is computed in a thread, so that nobody has to wait for it."""
-    return compute() if size < _THREAD_PARTS else await asyncio.to_thread(compute)
+_MADE_OF_THE_LOOK = frozenset({View.TOPICS, View.TOPIC, View.COUNTER})
+"""Views for which nobody is asked anything more: their documents stay the same until the next look."""
 
 
 def _problem(text: str) -> bytes:

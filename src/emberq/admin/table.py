@@ -31,6 +31,7 @@ _OPEN_PAGES = ("/login", "/static/", "/fonts/")
 """What those who have yet to log in may see."""
 
 _CHANNEL = "/api/topics/{topic}/{channel}"
+"""A channel may have any name, so nothing of ours lies below /api/topics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,18 +92,19 @@ class _Table:
         handlers: dict[str, Handler] = {
             "/api/topics": api.topics,
             "/api/topics/{topic}": api.topic,
-            "/api/topics/{topic}/journal": self._messages.journal,
             _CHANNEL: api.channel,
             "/api/nodes": api.nodes,
             "/api/nodes/{node}": api.node,
             "/api/counter": api.counter,
+            "/api/journal/{topic}": self._messages.journal,
             "/api/graphite": graphite.rate,
         }
         if self._parts.options.proxy_graphite:
             handlers["/render"] = graphite.render
         for path, handler in handlers.items():
             yield Route("GET", path, self.protection.reading(handler))
-        yield Route("GET", f"{_CHANNEL}/peek", self.protection.reading(self._messages.peek, Permission.PEEK))
+        peek = self.protection.reading(self._messages.peek, Permission.PEEK)
+        yield Route("GET", "/api/peek/{topic}/{channel}", peek)
 
     def watchings(self) -> Iterable[Route]:
         """What the pages follow; there is too much of it for the access log."""
@@ -122,7 +124,7 @@ class _Table:
         publish, pause, delete = Permission.PUBLISH, Permission.PAUSE, Permission.DELETE
         yield self._change("POST", "/api/topics", api.create, Permission.CREATE)
         yield self._change("POST", "/api/topics/{topic}", api.act_on_topic, pause)
-        yield self._change("POST", "/api/topics/{topic}/publish", api.publish, publish, max_bytes=MAX_PUBLISH_BYTES)
+        yield self._change("POST", "/api/publish/{topic}", self._messages.publish, publish, max_bytes=MAX_PUBLISH_BYTES)
         yield self._change("POST", _CHANNEL, api.act_on_channel, pause)
         yield self._change("DELETE", "/api/topics/{topic}", api.delete_topic, delete)
         yield self._change("DELETE", _CHANNEL, api.delete_channel, delete)

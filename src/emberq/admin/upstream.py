@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any, TypeVar
 
 from emberq.admin.options import Options
 from emberq.base.address import parse_tcp_address
 from emberq.base.http_query import HttpClient
 from emberq.cluster.action import Actions
+from emberq.cluster.background import Background
 from emberq.cluster.observer import Observer
 from emberq.cluster.topology import Addresses, Topology
 from emberq.cluster.upstream import Upstreams
+
+T = TypeVar("T")
 
 
 class UpstreamOptionsError(Exception):
@@ -31,11 +36,20 @@ class Cluster:
             tls=client_tls(options),
         )
         self.secret = _read_secret(options.nsqd_secret_file)
-        self.upstreams = Upstreams(self.http, secret=self.secret)
+        self.background = Background()
         addresses = Addresses(lookupds=options.lookupd_http_address, nsqds=options.nsqd_http_address)
+        self.upstreams = Upstreams(self.http, secret=self.secret, background=self.background)
         self.topology = Topology(self.upstreams, addresses)
         self.observer = Observer(self.upstreams, self.topology)
         self.actions = Actions(self.upstreams, self.topology)
+        # The same once more, to be asked in the background.
+        upstreams = Upstreams(self.http, secret=self.secret, background=self.background)
+        self._far_topology = Topology(upstreams, addresses)
+        self._far_observer = Observer(upstreams, self._far_topology)
+
+    async def ask_in_background(self, ask: Callable[[Topology, Observer], Coroutine[Any, Any, T]]) -> T:
+        """For questions with large answers: those who are served meanwhile do not notice."""
+        return await self.background.ask(lambda: ask(self._far_topology, self._far_observer))
 
     @property
     def lookupds(self) -> tuple[str, ...]:
@@ -45,6 +59,7 @@ class Cluster:
     def ask_other_lookupds(self, addresses: tuple[str, ...]) -> None:
         """Ask these nsqlookupds from now on."""
         self.topology.addresses = Addresses(lookupds=addresses, nsqds=self.topology.addresses.nsqds)
+        self._far_topology.addresses = self.topology.addresses
 
 
 def client_tls(options: Options) -> ssl.SSLContext:

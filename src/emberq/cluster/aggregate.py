@@ -1,6 +1,7 @@
 """Figures of many nsqds made into one: sums, with the parts kept beside them.
 
-Depths and counts are added up; a thing is paused if it is so anywhere; percentiles are combined as `latency` says.
+Depths and counts are added up; a thing is paused if it is so anywhere; percentiles are combined as `latency` says; a
+policy is the one that all have.
 Inside a topic, a channel that only one nsqd has stays as that nsqd's.
 """
 
@@ -10,14 +11,6 @@ from collections.abc import Iterable, Sequence
 
 from emberq.cluster.latency import combined
 from emberq.cluster.stats import EVERY_NODE, ChannelStats, ClientStats, TopicStats
-
-
-def total_topics(parts: Iterable[TopicStats]) -> tuple[TopicStats, ...]:
-    """Each topic over all nodes that have it, by name."""
-    by_name: dict[str, list[TopicStats]] = {}
-    for part in parts:
-        by_name.setdefault(part.topic_name, []).append(part)
-    return tuple(total_topic(name, by_name[name]) for name in sorted(by_name))
 
 
 def total_topic(name: str, parts: Sequence[TopicStats]) -> TopicStats:
@@ -70,6 +63,9 @@ def total_channel(parts: Sequence[ChannelStats]) -> ChannelStats:
         latency=combined((part.latency for part in parts), topic=topic, channel=name),
         clients=sorted_clients(client for part in parts for client in part.clients),
         nodes=tuple(sorted(parts, key=lambda part: (part.hostname, part.node))),
+        policy=parts[0].policy if len({part.policy for part in parts}) == 1 else None,
+        dead_letter_count=sum(part.dead_letter_count for part in parts),
+        redriven_count=sum(part.redriven_count for part in parts),
     )
 
 

@@ -109,7 +109,7 @@ def _list_of(kind: type, document: Document, key: str) -> list[Any]:
     values = document.get(key)
     if values is None:
         return []
-    if isinstance(values, list) and all(isinstance(value, kind) for value in values):
+    if isinstance(values, list) and {kind}.issuperset(map(type, values)):
         return values
     raise _wrong(key)
 

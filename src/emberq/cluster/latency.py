@@ -44,12 +44,13 @@ class Latency(NamedTuple):
 
 
 UNTRACKED = Latency(message_count=0, percentiles=None)
-_UNTRACKED_DOCUMENT: Document = {"count": 0, "percentiles": None}
+UNTRACKED_DOCUMENT: Document = {"count": 0, "percentiles": None}
+"""What an nsqd says that tracks none."""
 
 
 def latency_of(document: Document | None) -> Latency:
     """What an nsqd says under `e2e_processing_latency`; an old one says nothing."""
-    if not document or document == _UNTRACKED_DOCUMENT:  # nearly always, and cheaper than to read it
+    if not document or document == UNTRACKED_DOCUMENT:  # nearly always, and cheaper than to read it
         return UNTRACKED
     count = integer(document, "count")
     entries = objects(document, "percentiles")

@@ -1,9 +1,16 @@
 """The Spark queries that run on the cluster, as they report themselves.
 
-Every query publishes its progress, a JSON object as Spark words it (`name`, `id`, `batchId`, `inputRowsPerSecond`,
-`durationMs`, …) with what emberq adds (`lag`, `error`), to the topic `emberq.pipelines`. Here the last report of each
-is kept, read by an ephemeral channel of our own, so that nobody misses a report because of us. Nothing is subscribed
-to before the topic exists: subscribing would create it.
+Every query of a pipeline publishes its progress, a JSON object for each batch and, when it has nothing to do, every few
+seconds, to the topic `emberq.pipelines`; its fields are those of `QueryProgress`. They are read by an ephemeral channel
+of our own, so that nobody misses a report because of us. Nothing is subscribed to before the topic exists: subscribing
+would create it.
+
+Of each query the last report is kept, and what one report does not tell: the last batches, what was counted in all of
+them, the last error, and when we heard of it.
+
+    {…the last report, "received": 1763190600.5, "row_count": 52000, "bad_count": 3,
+     "recent": [{"time", "duration_ms", "rows_in_per_second", "rows_out_per_second"}, …],   the newest last
+     "last_error": {"error", "time"}}                                                       stays when it runs again
 """
 
 from __future__ import annotations
@@ -12,18 +19,23 @@ import asyncio
 import json
 import logging
 import secrets
+from collections import deque
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from emberq.base.clock import NS_PER_MS, Clock
 from emberq.client import ClientConfig, Consumer, ConsumerConfig, Message, NsqError
-from emberq.cluster.observer import Snapshot
+from emberq.cluster.producer import Producer
 
 TOPIC = "emberq.pipelines"
-MAX_PIPELINES = 500
+MAX_QUERIES = 500
 """Of more, the one that reported longest ago is forgotten."""
+RECENT_COUNT = 40
+"""Batches, as many as a sparkline shows."""
 MAX_REPORT_BYTES = 64 * 1024
 """A longer one is not a report."""
 _MAX_IN_FLIGHT = 100
+_BATCH_FIGURES = ("time", "duration_ms", "rows_in_per_second", "rows_out_per_second")
 
 _log = logging.getLogger(__name__)
 
@@ -35,17 +47,16 @@ class PipelineFeed:
         self._clock = clock
         self._config = ClientConfig(client_id="nsqadmin", auth_secret=auth_secret)
         self._channel = f"nsqadmin-{secrets.token_hex(4)}#ephemeral"
-        self._reports: dict[str, dict[str, Any]] = {}
-        """By the query's name, the newest last."""
+        self._queries: dict[tuple[str, str], _Query] = {}
+        """By the names of pipeline and query, the one that reported last at the end."""
         self._addresses: frozenset[str] = frozenset()
         self._consumer: Consumer | None = None
         self._change: asyncio.Task[None] | None = None
         """Consumers being stopped and started, one after the other."""
 
-    def follow(self, snapshot: Snapshot) -> None:
-        """Subscribe on all nsqds that have the topic now."""
-        nodes = {part.node for topic in snapshot.topics if topic.topic_name == TOPIC for part in topic.nodes or ()}
-        addresses = frozenset(producer.tcp_address for producer in snapshot.producers if producer.node in nodes)
+    def follow(self, producers: Iterable[Producer], nodes: Collection[str]) -> None:
+        """Subscribe on all nsqds that have the topic now: those of the producers that are called one of `nodes`."""
+        addresses = frozenset(producer.tcp_address for producer in producers if producer.node in nodes)
         if addresses != self._addresses and (self._change is None or self._change.done()):
             self._addresses = addresses
             self._change = asyncio.get_running_loop().create_task(self._subscribe(addresses))
@@ -87,23 +98,73 @@ class PipelineFeed:
 
     def read(self, body: bytes) -> None:
         """Keep a report; what is none is passed over."""
-        if len(body) > MAX_REPORT_BYTES:
+        report = _report_in(body)
+        if report is None:
             return
-        try:
-            report = json.loads(body)
-            json.dumps(report, allow_nan=False)  # Infinity and NaN, which are no JSON, are read but cannot be shown
-        except (ValueError, RecursionError):
-            return
-        if not isinstance(report, dict):
-            return
-        name = report.get("name") or report.get("id")
-        if not isinstance(name, str):
-            return
-        self._reports.pop(name, None)
-        self._reports[name] = {**report, "name": name, "received": self._clock.wall_ns() // NS_PER_MS / 1000}
-        if len(self._reports) > MAX_PIPELINES:
-            del self._reports[next(iter(self._reports))]
+        name = report["pipeline"], report["query"]
+        query = self._queries.pop(name, None) or _Query()
+        query.take(report, received_ms=self._clock.wall_ns() // NS_PER_MS)
+        self._queries[name] = query
+        if len(self._queries) > MAX_QUERIES:
+            del self._queries[next(iter(self._queries))]
 
     def document(self) -> dict[str, Any]:
-        """The last report of each query, by name."""
-        return {"pipelines": [self._reports[name] for name in sorted(self._reports)]}
+        """What is known of each query, by name."""
+        return {"pipelines": [self._queries[name].document() for name in sorted(self._queries)]}
+
+
+class _Query:
+    """What is kept of one query. Owned by the feed."""
+
+    def __init__(self) -> None:
+        self._report: dict[str, Any] = {}
+        self._received_ms = 0
+        self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT_COUNT)
+        self._row_count = 0
+        self._bad_count = 0
+        self._last_error: dict[str, Any] | None = None
+
+    def take(self, report: dict[str, Any], *, received_ms: int) -> None:
+        self._report = report
+        self._received_ms = received_ms
+        self._row_count += _count(report.get("rows"))
+        self._bad_count += _sum(report.get("bad"))
+        if _count(report.get("duration_ms")):  # else it tells of no batch, only that the query is alive, or has ended
+            self._recent.append({figure: report.get(figure) for figure in _BATCH_FIGURES})
+        if report.get("error"):
+            self._last_error = {"error": str(report["error"]), "time": report.get("time")}
+
+    def document(self) -> dict[str, Any]:
+        return {
+            **self._report,
+            "received": self._received_ms / 1000,
+            "recent": list(self._recent),
+            "row_count": self._row_count,
+            "bad_count": self._bad_count,
+            "last_error": self._last_error,
+        }
+
+
+def _report_in(body: bytes) -> dict[str, Any] | None:
+    """The report that a message is; None if it is something else."""
+    if len(body) > MAX_REPORT_BYTES:
+        return None
+    try:
+        report = json.loads(body)
+        json.dumps(report, allow_nan=False)  # Infinity and NaN, which are no JSON, are read but cannot be shown
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(report, dict):
+        return None
+    is_named = all(isinstance(report.get(part), str) and report[part] for part in ("pipeline", "query"))
+    return report if is_named else None
+
+
+def _count(value: object) -> int:
+    """A number of things; 0 for anything that is none."""
+    return value if type(value) is int and value > 0 else 0
+
+
+def _sum(counts: object) -> int:
+    """Counts by source, together."""
+    return sum(map(_count, counts.values())) if isinstance(counts, dict) else 0

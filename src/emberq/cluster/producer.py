@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from emberq.base.address import TcpAddress
 from emberq.cluster.document import Document, flags, integer, objects, text, texts
@@ -17,8 +18,7 @@ from emberq.cluster.version import precedence
 UNKNOWN_REMOTE_ADDRESS = "N/A"
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerTopic:
+class ProducerTopic(NamedTuple):
     """A topic on a node."""
 
     topic: str
@@ -69,9 +69,9 @@ def producers_of_lookup(document: Document) -> list[Producer]:
     return [_identity(described) for described in objects(document, "producers")]
 
 
-def producers_of_nodes(document: Document, *, lookupd: str) -> list[Producer]:
-    """Those in an answer of /nodes by the nsqlookupd at `lookupd`, with their topics."""
-    return [_registered(described, lookupd) for described in objects(document, "producers")]
+def producers_of_nodes(document: Document, *, lookupd: str, with_topics: bool = True) -> list[Producer]:
+    """Those in an answer of /nodes by the nsqlookupd at `lookupd`; their topics are most of the answer."""
+    return [_registered(described, lookupd, with_topics) for described in objects(document, "producers")]
 
 
 def producer_of_info(document: Document, *, address: str, topics: Iterable[str] = ()) -> Producer:
@@ -93,16 +93,19 @@ def _identity(document: Document) -> Producer:
     )
 
 
-def _registered(document: Document, lookupd: str) -> Producer:
+def _registered(document: Document, lookupd: str, with_topics: bool) -> Producer:
     identity = _identity(document)
-    names, tombstones = texts(document, "topics"), flags(document, "tombstones")
-    tombstones += [False] * (len(names) - len(tombstones))  # an old nsqlookupd has none
-    topics = (ProducerTopic(name, tombstoned) for name, tombstoned in zip(names, tombstones, strict=False))
     return replace(
         identity,
         remote_addresses=(f"{lookupd}/{identity.remote_address or UNKNOWN_REMOTE_ADDRESS}",),
-        topics=tuple(sorted(topics, key=lambda each: each.topic)),
+        topics=_registered_topics(document) if with_topics else (),
     )
+
+
+def _registered_topics(document: Document) -> tuple[ProducerTopic, ...]:
+    names, tombstones = texts(document, "topics"), flags(document, "tombstones")
+    tombstones += [False] * (len(names) - len(tombstones))  # an old nsqlookupd has none
+    return tuple(sorted(map(ProducerTopic, names, tombstones)))
 
 
 def united(producers: Iterable[Producer]) -> list[Producer]:

@@ -2,8 +2,8 @@
 
 The same classes serve for both. Over several nsqds `node` is `*`, and `nodes` holds the figures of each.
 
-They are named tuples and not frozen dataclasses because there are many of them: a thousand topics on 80 nodes are a
-quarter of a million, and a named tuple is made in less than half the time.
+They are named tuples and not frozen dataclasses because there may be tens of thousands of clients, and a named tuple is
+made in less than half the time. All topics of all nodes are too many even so: see `node_figures`.
 """
 
 from __future__ import annotations
@@ -61,6 +61,13 @@ class ClientStats(NamedTuple):
         return 0 if self.topology_zone == self.node_topology_zone else 1
 
 
+class DeadLetterPolicy(NamedTuple):
+    """When a channel gives up on a message, and where that goes."""
+
+    max_attempts: int
+    dead_letter_topic: str
+
+
 class ChannelStats(NamedTuple):
     """A channel."""
 
@@ -86,6 +93,12 @@ class ChannelStats(NamedTuple):
     clients: tuple[ClientStats, ...] = ()
     """Empty if they were not asked for."""
     nodes: tuple[ChannelStats, ...] | None = None
+    policy: DeadLetterPolicy | None = None
+    """Over several nodes, what all of them have; None if there is none, or they differ."""
+    dead_letter_count: int = 0
+    """Messages that it gave up on."""
+    redriven_count: int = 0
+    """Dead letters that were sent back from it."""
 
     @property
     def memory_depth(self) -> int:

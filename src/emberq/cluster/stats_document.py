@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from emberq.cluster.client_sieve import ClientSieve
 from emberq.cluster.document import Document, Integers, MalformedDocument, flag, integer, objects, text
 from emberq.cluster.latency import Latency, latency_of
 from emberq.cluster.producer import Producer
-from emberq.cluster.stats import ChannelStats, ClientStats, TopicStats
+from emberq.cluster.stats import ChannelStats, ClientStats, DeadLetterPolicy, TopicStats
 
-_TOPIC_FIGURES = Integers("depth", "backend_depth", "message_count")
-_CHANNEL_FIGURES = Integers(
+TOPIC_FIGURES = ("depth", "backend_depth", "message_count")
+CHANNEL_FIGURES = (
     "depth",
     "backend_depth",
     "in_flight_count",
@@ -17,16 +18,21 @@ _CHANNEL_FIGURES = Integers(
     "timeout_count",
     "message_count",
 )
-_LOCALITIES = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
-_LOCALITY_FIGURES = Integers(*_LOCALITIES)
-_NOWHERE = (0, 0, 0)
+_OF_TOPIC = Integers(*TOPIC_FIGURES)
+_OF_CHANNEL = Integers(*CHANNEL_FIGURES)
+LOCALITIES = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
+_OF_LOCALITY = Integers(*LOCALITIES)
+NOWHERE = (0, 0, 0)
+"""Of those who have no deliveries by distance."""
 
 
 class StatsReader:
     """Reads the answers of one nsqd."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, sieve: ClientSieve | None = None) -> None:
+        """With a sieve the clients go there, and channels have none."""
         self._producer = producer
+        self._sieve = sieve
         self._node = producer.node  # computed once: an answer may have thousands of entries
 
     def topics(self, answer: Document) -> list[TopicStats]:
@@ -35,8 +41,8 @@ class StatsReader:
 
     def _topic(self, entry: Document) -> TopicStats:
         name = text(entry, "topic_name")
-        depth, backend_depth, message_count = _TOPIC_FIGURES.of(entry)
-        zone_local, region_local, elsewhere = _localities(entry)
+        depth, backend_depth, message_count = _OF_TOPIC.of(entry)
+        zone_local, region_local, elsewhere = localities_in(entry)
         return TopicStats(
             node=self._node,
             hostname=self._producer.hostname,
@@ -48,14 +54,16 @@ class StatsReader:
             region_local_msg_count=region_local,
             global_msg_count=elsewhere,
             paused=flag(entry, "paused"),
-            latency=_latency(entry),
+            latency=latency_in(entry),
             channels=tuple([self._channel(name, channel) for channel in objects(entry, "channels")]),
         )
 
     def _channel(self, topic: str, entry: Document) -> ChannelStats:
         clients = tuple([self._client(client) for client in objects(entry, "clients")])
-        depth, backend_depth, in_flight, deferred, requeue, timeout, message_count = _CHANNEL_FIGURES.of(entry)
-        zone_local, region_local, elsewhere = _localities(entry)
+        if self._sieve is not None:
+            self._sieve.take(clients)
+        depth, backend_depth, in_flight, deferred, requeue, timeout, message_count = _OF_CHANNEL.of(entry)
+        zone_local, region_local, elsewhere = localities_in(entry)
         return ChannelStats(
             node=self._node,
             hostname=self._producer.hostname,
@@ -73,8 +81,11 @@ class StatsReader:
             global_msg_count=elsewhere,
             client_count=integer(entry, "client_count") or len(clients),  # before 1.2 nsqd only lists them
             paused=flag(entry, "paused"),
-            latency=_latency(entry),
-            clients=clients,
+            latency=latency_in(entry),
+            clients=clients if self._sieve is None else (),
+            policy=_policy(entry),
+            dead_letter_count=integer(entry, "dead_letter_count"),
+            redriven_count=integer(entry, "redriven_count"),
         )
 
     def _client(self, entry: Document) -> ClientStats:
@@ -109,12 +120,23 @@ class StatsReader:
         )
 
 
-def _localities(entry: Document) -> tuple[int, ...]:
+def _policy(entry: Document) -> DeadLetterPolicy | None:
+    """What a channel does with messages that nobody can finish; only ours has policies."""
+    said = entry.get("policy")
+    if said is None:
+        return None
+    if not isinstance(said, dict):
+        raise MalformedDocument("policy in the answer is not of the expected type")
+    return DeadLetterPolicy(integer(said, "max_attempts"), text(said, "dead_letter_topic"))
+
+
+def localities_in(entry: Document) -> tuple[int, ...]:
     """Deliveries by how far the client was; nsqd leaves out what is 0, so nearly always there are none."""
-    return _NOWHERE if entry.keys().isdisjoint(_LOCALITIES) else _LOCALITY_FIGURES.of(entry)
+    return NOWHERE if entry.keys().isdisjoint(LOCALITIES) else _OF_LOCALITY.of(entry)
 
 
-def _latency(entry: Document) -> Latency:
+def latency_in(entry: Document) -> Latency:
+    """The percentiles of an entry; `UNTRACKED` itself if it has none."""
     said = entry.get("e2e_processing_latency")
     if said is not None and not isinstance(said, dict):
         raise MalformedDocument("e2e_processing_latency in the answer is not of the expected type")

@@ -25,13 +25,14 @@ from urllib.parse import quote, urlencode
 
 from emberq.base.http_query import HttpClient, HttpQueryError, UnexpectedStatus
 from emberq.base.printable import quoted
+from emberq.cluster.background import Background
 from emberq.cluster.document import Document, MalformedDocument, as_document, text
 
 MAX_CONCURRENT_QUERIES = 128
 """Each holds a connection and an answer of up to megabytes; a cluster of 80 nodes still is asked in one go."""
 
-_THREAD_BYTES = 256 * 1024
-"""Longer answers take some ten milliseconds to read, and many come at once: in a thread nobody waits for them."""
+_BACKGROUND_BYTES = 64 * 1024
+"""Longer answers take some milliseconds to read, and many come at once: in the background nobody waits for them."""
 
 _HOST_AND_PORT = re.compile(r"[A-Za-z0-9._~%:\[\]-]+")
 """An address that nsqlookupd passes on was chosen by whoever registered: it must not lead to another path or user."""
@@ -99,10 +100,12 @@ class Answer(Generic[TargetT, T]):
 
 
 class Upstreams:
-    """Puts questions to daemons. Owns nothing but the bound on how many at once."""
+    """Puts questions to daemons. Owns the bound on how many at once; for use in one event loop."""
 
-    def __init__(self, http: HttpClient, *, secret: bytes = b"") -> None:
+    def __init__(self, http: HttpClient, *, secret: bytes = b"", background: Background | None = None) -> None:
         self._http = http
+        self.background = background or Background()
+        """Reads long answers; for whoever has to reckon with them, too."""
         self._headers = {"Authorization": f"Bearer {secret.decode('latin-1')}"} if secret else {}
         """For nsqds whose HTTP API is guarded."""
         self._free = asyncio.Semaphore(MAX_CONCURRENT_QUERIES)
@@ -136,9 +139,9 @@ class Upstreams:
         try:
             async with self._free:
                 body = await self._http.get(url, headers=self._headers)
-            if len(body) < _THREAD_BYTES:
+            if len(body) < _BACKGROUND_BYTES:
                 return _read(body, read)
-            return await asyncio.to_thread(_read, body, read)
+            return await self.background.run(lambda: _read(body, read))
         except UnexpectedStatus as refusal:
             raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
         except (HttpQueryError, MalformedDocument) as failure:

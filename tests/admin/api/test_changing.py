@@ -18,7 +18,7 @@ WRITES = [
     ("POST", "/api/topics", {"topic": "new"}),
     ("POST", "/api/topics/t", {"action": "pause"}),
     ("POST", "/api/topics/t/ch", {"action": "pause"}),
-    ("POST", "/api/topics/t/publish", {"body": "x"}),
+    ("POST", "/api/publish/t", {"body": "x"}),
     ("DELETE", "/api/topics/t", None),
     ("DELETE", "/api/topics/t/ch", None),
     ("DELETE", "/api/nodes/127.0.0.1:4151", {"topic": "t"}),
@@ -175,7 +175,12 @@ def test_our_own_pages_can_act(admin: AdminThread) -> None:
     assert outcome(admin.post("/api/topics", {"topic": "t"}, Host="admin:4171", Origin="http://admin:4171")) == DONE
 
 
-def test_a_channel_called_like_a_path_can_be_paused(admin: AdminThread, cluster: EmbeddedThread) -> None:
-    create(cluster, "t", "publish")
-    assert outcome(admin.post("/api/topics/t/publish", {"action": "pause"})) == DONE
-    assert channel_of(cluster, "t", "publish")["paused"] is True
+@pytest.mark.parametrize("name", ["journal", "peek", "policy", "publish"])
+def test_a_channel_may_have_any_name(admin: AdminThread, cluster: EmbeddedThread, name: str) -> None:
+    create(cluster, "t", name)
+    path = f"/api/topics/t/{name}"
+    assert admin.get(path).json()["channel_name"] == name
+    assert outcome(admin.post(path, {"action": "pause"})) == DONE
+    assert channel_of(cluster, "t", name)["paused"] is True
+    assert outcome(admin.delete(path)) == DONE
+    assert topics_of(cluster)["t"]["channels"] == []

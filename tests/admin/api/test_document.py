@@ -47,6 +47,20 @@ def test_a_topic_always_says_how_many_deliveries_were_counted() -> None:
     assert topic_document(total_topic("t", ()), now_ns=NOW_NS)["delivery_msg_count"] == 0
 
 
+def test_a_policy_is_shown_where_there_is_one() -> None:
+    keys = {"policy", "dead_letter_count", "redriven_count"}
+    assert keys.isdisjoint(channel_document(channel(), now_ns=NOW_NS))
+    policy = {"max_attempts": 5, "dead_letter_topic": "t.dead"}
+    strict, lax = channel(policy=policy, dead_letter_count=2), channel(policy=policy | {"max_attempts": 9})
+    shown = channel_document(strict, now_ns=NOW_NS)
+    assert {key: shown[key] for key in keys & shown.keys()} == {"policy": policy, "dead_letter_count": 2}
+    agreed = channel_document(total_channel([strict, strict]), now_ns=NOW_NS)
+    assert (agreed["policy"], agreed["dead_letter_count"]) == (policy, 4)
+    differing = channel_document(total_channel([strict, lax]), now_ns=NOW_NS)
+    assert "policy" not in differing
+    assert [part["policy"]["max_attempts"] for part in differing["nodes"]] == [5, 9]
+
+
 def test_clients_are_null_where_they_were_not_asked_for() -> None:
     one = channel()
     assert channel_document(one, now_ns=NOW_NS)["clients"] is None

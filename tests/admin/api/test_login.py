@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -102,22 +103,43 @@ def test_whoever_guesses_has_to_wait(cluster: EmbeddedThread, users: Path) -> No
         assert log_in(admin, "ada", "lovelace").status == 200
 
 
+FORM = {"Content_Type": "application/x-www-form-urlencoded"}
+
+
 def test_a_form_sends_the_browser_on(guarded: AdminThread) -> None:
-    form = {"Content_Type": "application/x-www-form-urlencoded"}
-    body = b"user=ada&password=lovelace&next=%2Ftopics%2Ft"
-    answer = guarded.post("/login", body, **form)
+    answer = guarded.post("/login", b"user=ada&password=lovelace&next=%2Ftopics%2Ft", **FORM)
     assert (answer.status, answer.headers["location"]) == (303, "/topics/t")
     assert guarded.get("/api/topics", Cookie=cookie_of(answer)).status == 200
-    answer = guarded.post("/login", b"user=ada&password=no", **form)
-    assert (answer.status, answer.headers["location"]) == (303, "/login?failed=true")
+
+
+def test_the_login_page_has_a_form_that_needs_no_script(guarded: AdminThread) -> None:
+    asked = guarded.get("/topics/t")
+    page = guarded.get(asked.headers["location"]).text
+    assert '<form id="login" class="login" method="post" action="/login">' in page
+    assert '<input type="hidden" name="next" value="/topics/t">' in page
+    assert 'name="user" type="text"' in page
+    assert 'name="password" type="password"' in page
+    assert "JavaScript" not in page
+
+
+def test_a_form_that_is_refused_comes_back_with_the_reason(guarded: AdminThread, tmp_path: Path) -> None:
+    body = b"user=ada&password=no&next=%2Ftopics%2Ft"
+    answer = guarded.post("/login", body, **FORM)
+    assert (answer.status, answer.headers["location"]) == (303, "/login?failed=true&next=%2Ftopics%2Ft")
+    assert "set-cookie" not in answer.headers
+    page = guarded.get(answer.headers["location"]).text
+    assert "Name or password is wrong." in page
+    assert 'name="next" value="/topics/t"' in page
+    assert audit(tmp_path)[-1]["outcome"] == "refused"
+    for _ in range(5):
+        answer = guarded.post("/login", body, **FORM)
+    assert "Too many wrong passwords" in guarded.get(answer.headers["location"]).text
 
 
 @pytest.mark.parametrize("path", ["http://evil", "//evil", "/\\evil", "evil", "/a\r\nSet-Cookie: x=y", "/\u00e4"])
 def test_a_form_sends_the_browser_nowhere_else(guarded: AdminThread, path: str) -> None:
-    from urllib.parse import quote
-
     body = f"user=ada&password=lovelace&next={quote(path, safe='')}".encode()
-    answer = guarded.post("/login", body, Content_Type="application/x-www-form-urlencoded")
+    answer = guarded.post("/login", body, **FORM)
     assert (answer.status, answer.headers["location"]) == (303, "/")
     assert "x=y" not in answer.headers["set-cookie"]
 
@@ -140,9 +162,9 @@ def test_a_session_acts_only_with_its_token(guarded: AdminThread) -> None:
 def test_each_role_may_do_what_it_may(guarded: AdminThread, cluster: EmbeddedThread, tmp_path: Path) -> None:
     create(cluster, "t", "ch")
     for_operators = [
-        ("GET", "/api/topics/t/ch/peek", None),
+        ("GET", "/api/peek/t/ch", None),
         ("POST", "/api/topics", {"topic": "new"}),
-        ("POST", "/api/topics/t/publish", {"body": "x"}),
+        ("POST", "/api/publish/t", {"body": "x"}),
         ("POST", "/api/topics/t", {"action": "pause"}),
         ("POST", "/api/topics/t/ch", {"action": "unpause"}),
     ]

@@ -75,7 +75,7 @@ def test_waiting_messages_of_all_nodes_are_shown(admin: AdminThread, cluster: Em
     publish(cluster, "t", b"first", node=0)
     publish(cluster, "t", b"\xff\xfe", node=1)
     publish(cluster, "t", b"</script><b>", node=0)
-    answer = admin.get("/api/topics/t/ch/peek?count=3")
+    answer = admin.get("/api/peek/t/ch?count=3")
     first, second, third = answer.json()["messages"]
     assert first["body"] == "first"
     assert first["nsqd"] == cluster.nsqd_http_addresses[0]
@@ -89,14 +89,14 @@ def test_waiting_messages_of_all_nodes_are_shown(admin: AdminThread, cluster: Em
 def test_at_most_so_many_messages_are_shown_as_asked_for(admin: AdminThread, cluster: EmbeddedThread) -> None:
     create(cluster, "t", "ch")
     publish(cluster, "t", b"1", b"2", b"3")
-    assert len(admin.get("/api/topics/t/ch/peek?count=2").json()["messages"]) == 2
+    assert len(admin.get("/api/peek/t/ch?count=2").json()["messages"]) == 2
     for count in ("0", "101", "x", "-1", "%C2%B2", "9" * 5000):
-        assert admin.get(f"/api/topics/t/ch/peek?count={count}").error == (400, "INVALID_ARG_COUNT")
+        assert admin.get(f"/api/peek/t/ch?count={count}").error == (400, "INVALID_ARG_COUNT")
 
 
 def test_a_channel_that_is_not_there_cannot_be_peeked_into(admin: AdminThread, cluster: EmbeddedThread) -> None:
     create(cluster, "t")
-    assert admin.get("/api/topics/t/nope/peek").error == (404, "CHANNEL_NOT_FOUND")
+    assert admin.get("/api/peek/t/nope").error == (404, "CHANNEL_NOT_FOUND")
 
 
 # Publishing
@@ -104,9 +104,9 @@ def test_a_channel_that_is_not_there_cannot_be_peeked_into(admin: AdminThread, c
 
 def test_a_message_is_published(admin: AdminThread, cluster: EmbeddedThread) -> None:
     create(cluster, "t", "ch", node=1)
-    answer = admin.post("/api/topics/t/publish", {"body": "héllo"})
+    answer = admin.post("/api/publish/t", {"body": "héllo"})
     assert (answer.status, answer.json()) == (200, {"message": "", "node": cluster.nsqd_http_addresses[1]})
-    (message,) = admin.get("/api/topics/t/ch/peek").json()["messages"]
+    (message,) = admin.get("/api/peek/t/ch").json()["messages"]
     assert message["body"] == "héllo"
 
 
@@ -114,14 +114,14 @@ def test_bytes_are_published_to_the_node_asked_for(admin: AdminThread, cluster: 
     for node in (0, 1):
         create(cluster, "t", "ch", node=node)
     body = {"body_base64": base64.b64encode(b"\xff").decode(), "node": cluster.nsqd_http_addresses[1]}
-    assert admin.post("/api/topics/t/publish", body).status == 200
-    (message,) = admin.get("/api/topics/t/ch/peek").json()["messages"]
+    assert admin.post("/api/publish/t", body).status == 200
+    (message,) = admin.get("/api/peek/t/ch").json()["messages"]
     assert message["nsqd"] == cluster.nsqd_http_addresses[1]
 
 
 def test_a_message_can_be_deferred(admin: AdminThread, cluster: EmbeddedThread) -> None:
     create(cluster, "t", "ch")
-    assert admin.post("/api/topics/t/publish", {"body": "later", "defer_ms": 60_000}).status == 200
+    assert admin.post("/api/publish/t", {"body": "later", "defer_ms": 60_000}).status == 200
     channel = admin.get("/api/topics/t/ch").json()
     assert (channel["depth"], channel["deferred_count"]) == (0, 1)
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_published_is_refused(
     admin: AdminThread, cluster: EmbeddedThread, body: dict[str, Any], refusal: tuple[int, str]
 ) -> None:
     create(cluster, "t")
-    answer = admin.post("/api/topics/t/publish", body)
+    answer = admin.post("/api/publish/t", body)
     assert (answer.status, answer.json()["message"]) == refusal
 
 
@@ -155,19 +155,22 @@ def test_the_journal_of_each_node_is_shown(journal_admin: AdminThread, journaled
     create(journaled, "t", "ch", node=0)
     create(journaled, "t", node=1)
     publish(journaled, "t", b"one", b"two", node=0)
-    answer = journal_admin.get("/api/topics/t/journal").json()
+    answer = journal_admin.get("/api/journal/t").json()
     assert answer["message"] == ""
     by_node = {journal["node"]: journal for journal in answer["nodes"]}
     assert set(by_node) == set(journaled.nsqd_http_addresses)
     journal = by_node[journaled.nsqd_http_addresses[0]]
     assert (journal["first_offset"], journal["next_offset"]) == (0, 2)
     assert journal["channels"] == [{"channel_name": "ch", "low_water": 0, "lag": 2}]
+    assert (journal["sync"], journal["retention"]) == ("always", {"bytes": None, "time_ms": 24 * 3600 * 1000})
+    assert journal["oldest"] <= journal["newest"]
+    assert by_node[journaled.nsqd_http_addresses[1]]["oldest"] is None
 
 
 def test_a_topic_without_a_journal_has_none_to_show(admin: AdminThread, cluster: EmbeddedThread) -> None:
     create(cluster, "t")
-    assert admin.get("/api/topics/t/journal").json() == {"nodes": [], "message": ""}
-    assert admin.get("/api/topics/nope/journal").status == 502
+    assert admin.get("/api/journal/t").json() == {"nodes": [], "message": ""}
+    assert admin.get("/api/journal/nope").status == 502
 
 
 def test_a_channel_is_moved_to_the_end_and_back(journal_admin: AdminThread, journaled: EmbeddedThread) -> None:
@@ -194,11 +197,29 @@ def test_an_offset_belongs_to_one_node(journal_admin: AdminThread, journaled: Em
     assert journal_admin.post("/api/topics/t/ch", body | {"node": "nope:1"}).error == (404, "NODE_NOT_FOUND")
 
 
-def test_a_place_that_is_none_is_a_warning_or_refused(journal_admin: AdminThread, journaled: EmbeddedThread) -> None:
+def test_a_place_that_is_none_is_refused(journal_admin: AdminThread, journaled: EmbeddedThread) -> None:
     create(journaled, "t", "ch")
-    assert journal_admin.post("/api/topics/t/ch", {"action": "seek"}).error == (400, "INVALID_POSITION")
-    answer = journal_admin.post("/api/topics/t/ch", {"action": "seek", "to": "tomorrow"}).json()
-    assert "INVALID_ARG_TO" in answer["message"]
+    for body, refusal in (
+        ({}, "INVALID_POSITION"),
+        ({"to": "tomorrow"}, "INVALID_ARG_TO"),
+        ({"to": "99"}, "OFFSET_AHEAD"),
+    ):
+        assert journal_admin.post("/api/topics/t/ch", {"action": "seek"} | body).error == (400, refusal)
+    assert journal_admin.post("/api/topics/t/nope", {"action": "seek", "to": "latest"}).error == (
+        404,
+        "CHANNEL_NOT_FOUND",
+    )
+
+
+def test_a_channel_that_one_node_lacks_is_moved_on_the_others(
+    journal_admin: AdminThread, journaled: EmbeddedThread
+) -> None:
+    create(journaled, "t", node=1)
+    create(journaled, "t", "ch", node=0)
+    answer = journal_admin.post("/api/topics/t/ch", {"action": "seek", "to": "latest"})
+    assert answer.status == 200
+    assert "CHANNEL_NOT_FOUND" in answer.json()["message"]
+    assert [node["node"] for node in answer.json()["nodes"]] == [journaled.nsqd_http_addresses[0]]
 
 
 def test_a_channel_without_a_journal_cannot_be_moved(admin: AdminThread, cluster: EmbeddedThread) -> None:
@@ -238,9 +259,9 @@ def test_a_redrive_that_cannot_be_is_refused(admin: AdminThread, cluster: Embedd
 
 def test_what_another_nsqd_cannot_do_is_said(foreign: str) -> None:
     with AdminThread(nsqd_http_address=(foreign,)) as admin:
-        assert admin.get("/api/topics/t/journal").json() == {"nodes": [], "message": ""}
+        assert admin.get("/api/journal/t").json() == {"nodes": [], "message": ""}
         for answer in (
-            admin.get("/api/topics/t/ch/peek"),
+            admin.get("/api/peek/t/ch"),
             admin.post("/api/topics/t/ch", {"action": "seek", "to": "earliest"}),
             admin.post("/api/topics/t/ch", {"action": "redrive"}),
         ):
@@ -253,9 +274,9 @@ def test_what_one_of_several_nsqds_cannot_do_is_a_warning(foreign: str, journale
     create(journaled, "t", "ch")
     publish(journaled, "t", b"one")
     with AdminThread(nsqd_http_address=(foreign, journaled.nsqd_http_addresses[0])) as admin:
-        assert len(admin.get("/api/topics/t/ch/peek").json()["messages"]) == 1
+        assert len(admin.get("/api/peek/t/ch").json()["messages"]) == 1
         for answer in (
-            admin.get("/api/topics/t/journal"),
+            admin.get("/api/journal/t"),
             admin.post("/api/topics/t/ch", {"action": "seek", "to": "latest"}),
         ):
             assert answer.status == 200

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from emberq.tools.top.rate import Rates
 from emberq.tools.top.row import Row, SortKey, arranged, rows_of
-from tests.cluster.rig import channel_entry, topic_entry
-from tests.tools.top.cluster_look import row, seen
+from tests.cluster.rig import channel_entry, seen, topic_entry
+from tests.tools.top.cluster_look import row
 
 
 def names(rows: list[Row]) -> list[str]:
@@ -16,21 +15,22 @@ def names(rows: list[Row]) -> list[str]:
 
 def test_every_channel_has_a_row_with_its_figures_and_rates() -> None:
     channel = channel_entry("c", depth=4, backend_depth=1, in_flight_count=2, deferred_count=3, client_count=5)
-    topics = seen(a=[topic_entry("t", channel)], b=[topic_entry("t", channel)])
-    (found,) = rows_of(topics, {("t", "c"): Rates(1.5, 2.5)})
+    before = seen(a=[topic_entry("t", channel)], b=[topic_entry("t", channel)])
+    grown = channel | {"message_count": 3, "depth": 2}
+    (found,) = rows_of(seen(before=before, at_s=3, a=[topic_entry("t", grown)], b=[topic_entry("t", channel)]))
     assert (found.topic, found.channel, found.node_count) == ("t", "c", 2)
-    assert (found.depth, found.in_flight_count, found.deferred_count, found.client_count) == (8, 4, 6, 10)
+    assert (found.depth, found.in_flight_count, found.deferred_count, found.client_count) == (6, 4, 6, 10)
     assert (found.came_per_s, found.left_per_s) == (1.5, 2.5)
 
 
 @pytest.mark.parametrize("figures", [{"depth": 1}, {"paused": True}])
 def test_a_topic_with_channels_has_a_row_only_if_it_has_something_to_say(figures: dict[str, object]) -> None:
-    assert names(list(rows_of(seen(a=[topic_entry("t", channel_entry("c"))]), {}))) == ["t/c"]
-    assert names(list(rows_of(seen(a=[topic_entry("t", channel_entry("c"), **figures)]), {}))) == ["t/", "t/c"]
+    assert names(list(rows_of(seen(a=[topic_entry("t", channel_entry("c"))])))) == ["t/c"]
+    assert names(list(rows_of(seen(a=[topic_entry("t", channel_entry("c"), **figures)])))) == ["t/", "t/c"]
 
 
 def test_a_topic_without_channels_has_a_row() -> None:
-    (found,) = rows_of(seen(a=[topic_entry("t", message_count=3)]), {})
+    (found,) = rows_of(seen(a=[topic_entry("t", message_count=3)]))
     assert (found.channel, found.message_count, found.came_per_s) == ("", 3, None)
 
 

@@ -4,8 +4,9 @@ As in the reference, and stricter in one thing: names that no topic can have are
 passes them on, and nsqlookupd takes `*` for every topic there is.
 
     POST   /api/topics               {"topic": "t", "channel": "c"}      create; the channel may be missing
-    POST   /api/topics/<t>[/<c>]     {"action": "pause"}                 or unpause, empty; of a channel also
-                                                                         seek and redrive (see `message`)
+    POST   /api/topics/<t>[/<c>]     {"action": "pause"}                 or unpause, empty; of a channel also seek and
+                                                                         redrive (see `message`), set_policy and
+                                                                         clear_policy (see `policy`)
     DELETE /api/topics/<t>[/<c>]
     DELETE /api/nodes/<node>         {"topic": "t"}                      tombstone
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.role import Permission
+from emberq.admin.api import policy
 from emberq.admin.api.body import Body, check_channel, check_topic
 from emberq.admin.api.message import MessageApi
 from emberq.admin.audit import Deed
@@ -30,8 +32,10 @@ PERMISSIONS = {
     "empty": Permission.EMPTY,
     "seek": Permission.SEEK,
     "redrive": Permission.REDRIVE,
+    policy.SET: Permission.REDRIVE,
+    policy.CLEAR: Permission.REDRIVE,
 }
-"""By the action that a body asks for."""
+"""By the action that a body asks for. Who may send dead letters back may also say when a message is one."""
 _MOVES = ("seek", "redrive")
 
 
@@ -41,6 +45,7 @@ class ChangingApi:
     def __init__(self, cluster: Cluster, messages: MessageApi, gate: Gate, recorder: Recorder) -> None:
         self._actions = cluster.actions
         self._messages = messages
+        self._policies = policy.PolicyApi(cluster, recorder)
         self._gate = gate
         self._recorder = recorder
 
@@ -78,19 +83,14 @@ class ChangingApi:
         return json({"message": done.message})
 
     async def act_on_channel(self, request: Request, visitor: Visitor) -> Response:
-        """Pause, unpause or empty a channel, move it in its journal, or redrive what died in it."""
-        return await self._act_on_channel(check_channel(request.params["channel"]), Body(request), request, visitor)
-
-    async def publish(self, request: Request, visitor: Visitor) -> Response:
-        """Publish a message; or, if the body has an action, act on the channel that is called `publish`."""
+        """Pause, unpause or empty a channel, move it in its journal, redrive what died in it, or say when it does."""
         body = Body(request)
-        if "action" in body:
-            return await self._act_on_channel("publish", body, request, visitor)
-        await self._check(request, visitor, Deed(action="publish", topic=request.params["topic"]), Permission.PUBLISH)
-        return await self._messages.publish(body, request, visitor)
-
-    async def _act_on_channel(self, channel: str, body: Body, request: Request, visitor: Visitor) -> Response:
-        topic, action = check_topic(request.params["topic"]), body.text("action")
+        topic, channel = check_topic(request.params["topic"]), check_channel(request.params["channel"])
+        action = body.text("action")
+        if action in (policy.SET, policy.CLEAR):
+            deed = policy.deed_of(action, topic=topic, channel=channel)
+            await self._check(request, visitor, deed, PERMISSIONS[action])
+            return await self._policies.change(body, request, visitor, topic=topic, channel=channel)
         deed = Deed(action=f"{action}_channel", topic=topic, channel=channel)
         if action in _MOVES:
             await self._check(request, visitor, deed, PERMISSIONS[action])

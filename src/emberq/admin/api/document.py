@@ -64,7 +64,15 @@ def channel_document(channel: ChannelStats, *, now_ns: int, with_clients: bool =
         "clients": clients if clients or has_list else None,
         "paused": channel.paused,
         "e2e_processing_latency": latency_document(channel.latency),
+        **_dead_letters(channel),
     }
+
+
+def _dead_letters(channel: ChannelStats) -> Document:
+    """What emberq's nsqds add for channels that give up on messages; the others are as the reference has them."""
+    counts = {"dead_letter_count": channel.dead_letter_count, "redriven_count": channel.redriven_count}
+    policy = {} if channel.policy is None else {"policy": channel.policy._asdict()}
+    return policy | {key: count for key, count in counts.items() if count}
 
 
 def client_document(client: ClientStats, *, now_ns: int) -> Document:

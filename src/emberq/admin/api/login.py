@@ -5,13 +5,14 @@
     POST /logout                                            200 {"message": ""}, the cookie is taken back
 
 A form (`application/x-www-form-urlencoded`: user, password, next) is taken as well, for browsers without scripts. It is
-answered by sending the browser on: to `next`, which has to be a path of ours, or back to /login.
+answered by sending the browser on: to `next`, which has to be a path of ours, or back to /login, with the reason as
+`failed` (see the page) and `next` kept.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.api.body import Body
@@ -22,6 +23,7 @@ from emberq.http.message import Headers, HttpError, Request, Response, json
 MAX_LOGIN_BYTES = 8 * 1024
 _FORM = "application/x-www-form-urlencoded"
 _MAX_FIELDS = 10
+_TOO_MANY = 429
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class LoginApi:
             claimed = Deed(action="log_in", detail=given.user)
             await self._audit.record(request, None, claimed, Outcome.REFUSED, refusal.message)
             if is_form:
-                return Response(303, headers=(("Location", f"{self._base_path}/login?failed=true"),))
+                return self._to_login_again(refusal, given)
             raise
         await self._audit.record(request, visitor, Deed(action="log_in"), Outcome.DONE)
         cookie = self._gate.cookie_header(token, request, path=self._base_path or "/")
@@ -63,6 +65,11 @@ class LoginApi:
         await self._audit.record(request, visitor, Deed(action="log_out"), Outcome.DONE)
         cookie = self._gate.cookie_header("", request, path=self._base_path or "/")
         return _with_headers(json({"message": ""}), (cookie,))
+
+    def _to_login_again(self, refusal: HttpError, given: _Credentials) -> Response:
+        failed = "too_often" if refusal.status == _TOO_MANY else "true"
+        query = urlencode({"failed": failed, "next": self._safe(given.next_path)})
+        return Response(303, headers=(("Location", f"{self._base_path}/login?{query}"),))
 
     def _safe(self, path: str) -> str:
         """The path, if it is one of ours: `//elsewhere` and `/\\elsewhere` lead to other sites."""

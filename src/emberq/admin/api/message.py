@@ -1,27 +1,23 @@
 """Messages and journals, which the reference's nsqadmin knows nothing of. Only emberq's nsqds can do all of it.
 
-    GET  /api/topics/<t>/<c>/peek?count=10    the next messages of a channel, which stay there
-    POST /api/topics/<t>/publish              {"body": "…"} or {"body_base64": "…"}, "defer_ms", "node"
-    GET  /api/topics/<t>/journal              the journal of each nsqd: offsets, sizes, how far each channel is
-    POST /api/topics/<t>/<c>                  {"action": "seek", "to": "earliest|latest|<offset>|<RFC 3339>", "node"}
-                                              {"action": "redrive", "to": "<topic>", "count": 1000}
+    GET  /api/peek/<t>/<c>?count=10    the next messages of a channel, which stay there
+    POST /api/publish/<t>              {"body": "…"} or {"body_base64": "…"}, "defer_ms", "node"
+    GET  /api/journal/<t>              the journal of each nsqd: what is kept, for how long, how far each channel is
+    POST /api/topics/<t>/<c>           {"action": "seek", "to": "earliest|latest|<offset>|<RFC 3339>", "node"}
+                                       {"action": "redrive", "to": "<topic>", "count": 1000}
 
 An offset means something on one nsqd only, so with several of them a seek to one has to name its `node`. Where some of
 the nsqds cannot do what is asked, the answer is a WARNING; where none can, 501 NOT_SUPPORTED.
-
-A channel may be called `publish` or `journal`. A POST with an `action` goes to the channel; its figures are at
-/api/view?view=channel.
 """
 
 from __future__ import annotations
 
 import base64
-import json as json_parser
 from typing import Any
 
 from emberq.admin.access.gate import Visitor
 from emberq.admin.api.body import Body, check_topic
-from emberq.admin.api.failure import NotSupported, TopicNotFound
+from emberq.admin.api.topic_nsqds import Answers, TopicNsqds, reason_of_incapable
 from emberq.admin.audit import Deed
 from emberq.admin.record import Recorder
 from emberq.admin.upstream import Cluster
@@ -38,8 +34,6 @@ MAX_REDRIVE_COUNT = 10_000
 MAX_PUBLISH_BYTES = 8 * 1024 * 1024
 """A message of nsqd's default limit, 1 MiB, as JSON at its most wasteful."""
 
-_NO_SUCH_PATH = "NOT_FOUND"
-_NOT_JOURNALED = ("TOPIC_NOT_JOURNALED", "CHANNEL_NOT_JOURNALED")
 _OFFSET_DIGITS = frozenset("0123456789")
 
 
@@ -49,21 +43,22 @@ class MessageApi:
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
         self._upstreams = cluster.upstreams
         self._topology = cluster.topology
+        self._nsqds = TopicNsqds(cluster)
         self._recorder = recorder
 
     async def peek(self, request: Request) -> Response:
         """The next messages of a channel over all nsqds, the oldest first."""
         topic, channel = request.params["topic"], request.params["channel"]
         count = _peek_count(request.query())
-        producers = await self._producers(topic)
+        producers = await self._nsqds.having(topic)
         found = await peek(
             self._upstreams, [each.http_address for each in producers], topic=topic, channel=channel, count=count
         )
         return json({"messages": [_message_document(each) for each in found.value], "message": found.message})
 
-    async def publish(self, body: Body, request: Request, visitor: Visitor) -> Response:
+    async def publish(self, request: Request, visitor: Visitor) -> Response:
         """Publish one message to one nsqd."""
-        topic = check_topic(request.params["topic"])
+        topic, body = check_topic(request.params["topic"]), Body(request)
         message, defer_ms = _message_in(body), body.integer("defer_ms") or 0
         nsqd = await self._nsqd(topic, body.text("node"))
         deed = Deed(action="publish", topic=topic, node=nsqd.node, detail=f"{len(message)} bytes")
@@ -92,13 +87,13 @@ class MessageApi:
     async def journal(self, request: Request) -> Response:
         """The topic's journal on each nsqd that has one, which may be none of them."""
         topic = request.params["topic"]
-        producers = await self._producers(topic)
+        producers = await self._nsqds.having(topic)
 
         async def ask(producer: Producer) -> Document | str:
             try:
                 found = await self._upstreams.get(producer.http_address, "/journal", lambda answer: answer, topic=topic)
             except UpstreamError as failure:
-                reason = _reason_without_journal(producer, failure)
+                reason = reason_of_incapable(producer, failure)
                 if reason is None:
                     raise
                 return reason
@@ -124,7 +119,7 @@ class MessageApi:
     async def _seek(self, deed: Deed, *, to: str, node: str) -> Findings[dict[str, Any]]:
         if not to:
             raise HttpError(400, "INVALID_POSITION")
-        producers = await self._producers(deed.topic)
+        producers = await self._nsqds.having(deed.topic)
         if node:
             producers = [each for each in producers if each.node == node]
             if not producers:
@@ -132,62 +127,20 @@ class MessageApi:
         if len(producers) > 1 and _OFFSET_DIGITS.issuperset(to):
             raise HttpError(400, "NODE_REQUIRED: an offset means something on one nsqd only")
         query = {"topic": deed.topic, "channel": deed.channel, "to": to}
-        moved, warnings = await self._post_each(producers, "/channel/seek", query)
-        return Findings({"nodes": moved}, warnings)
+        moved = await self._nsqds.post_each(producers, "/channel/seek", query)
+        return Findings({"nodes": moved.value}, moved.warnings)
 
     async def _redrive(self, deed: Deed, *, to: str, count: int) -> Findings[dict[str, Any]]:
         """From one nsqd after the other, until `count` messages have been moved."""
-        query = {"topic": deed.topic, "channel": deed.channel} | ({"to": to} if to else {})
-        moved_count = left_count = 0
-        warnings: tuple[str, ...] = ()
-        for producer in await self._producers(deed.topic):
-            if moved_count >= count:
-                break
-            answers, failures = await self._post_each(
-                [producer], "/channel/redrive", query | {"count": str(count - moved_count)}
-            )
-            warnings += failures
-            moved_count += sum(_integer(answer.get("moved")) for answer in answers)
-            left_count += sum(_integer(answer.get("left")) for answer in answers)
-        return Findings({"moved": moved_count, "left": left_count}, warnings)
+        names = {"topic": deed.topic, "channel": deed.channel} | ({"to": to} if to else {})
 
-    async def _post_each(
-        self, producers: list[Producer], path: str, query: dict[str, str]
-    ) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-        """What each nsqd answers, and what those that refused said; NotSupported if none knows how."""
-        answers: list[dict[str, Any]] = []
-        warnings: list[str] = []
-        incapable = 0
-        for producer in producers:
-            try:
-                answer = await self._upstreams.post(producer.http_address, path, **query)
-                answers.append({"node": producer.node, **_object(answer)})
-            except UpstreamError as failure:
-                is_unknown = failure.refusal == _NO_SUCH_PATH or failure.refusal in _NOT_JOURNALED
-                incapable += is_unknown
-                warnings.append(_incapable(producer, failure.refusal) if is_unknown else str(failure))
-        if producers and incapable == len(producers):
-            raise NotSupported("; ".join(warnings))
-        return answers, tuple(warnings)
+        def next_query(answers: Answers) -> dict[str, str] | None:
+            left = count - _sum(answers, "moved")
+            return names | {"count": str(left)} if left > 0 else None
 
-    async def _producers(self, topic: str) -> list[Producer]:
-        producers = list((await self._topology.topic_producers(topic)).value)
-        if not producers:
-            raise TopicNotFound(f"no nsqd has topic {topic}")
-        return producers
-
-
-def _reason_without_journal(producer: Producer, failure: UpstreamError) -> str | None:
-    """Why an nsqd has no journal of a topic, if that is what it said."""
-    if failure.refusal == _NO_SUCH_PATH or failure.refusal in _NOT_JOURNALED:
-        return _incapable(producer, failure.refusal)
-    return None
-
-
-def _incapable(producer: Producer, refusal: str) -> str:
-    if refusal == _NO_SUCH_PATH:
-        return f"{producer.node} cannot do this: only emberq's nsqd can"
-    return f"{producer.node} keeps no journal of it ({refusal})"
+        producers = await self._nsqds.having(deed.topic)
+        done = await self._nsqds.post_while(producers, "/channel/redrive", next_query)
+        return Findings({name: _sum(done.value, name) for name in ("moved", "left")}, done.warnings)
 
 
 def _peek_count(query: Query) -> int:
@@ -231,13 +184,6 @@ def _message_document(message: PeekedMessage) -> dict[str, Any]:
         return {**shown, "body_base64": base64.b64encode(message.body).decode("ascii")}
 
 
-def _object(answer: bytes) -> dict[str, Any]:
-    try:
-        value = json_parser.loads(answer)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _integer(value: object) -> int:
-    return value if type(value) is int else 0
+def _sum(answers: Answers, name: str) -> int:
+    """What the nsqds have counted, together."""
+    return sum(answer[name] for answer in answers if type(answer.get(name)) is int)

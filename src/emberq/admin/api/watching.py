@@ -4,6 +4,7 @@
 
     GET /api/history                        the whole cluster since nsqadmin started
     GET /api/history?topic=t[&channel=c]    a topic or a channel
+    GET /api/history?node=h:p               an nsqd, with its memory
     GET /api/history?topics=all             the last rates of every topic
 """
 
@@ -32,23 +33,25 @@ class WatchingApi:
 
     async def view(self, request: Request) -> Response:
         """The document of a view, once."""
-        return _encoded(await self._gatherer.document(_subject(request.query())))
+        return encoded(await self._gatherer.document(_subject(request.query())))
 
     async def pipelines(self, _request: Request) -> Response:
-        return _encoded(await self._gatherer.document(Subject(view=View.PIPELINES)))
+        return encoded(await self._gatherer.document(Subject(view=View.PIPELINES)))
 
-    def history(self, request: Request) -> Response:
+    async def history(self, request: Request) -> Response:
         query = request.query()
         history = self._gatherer.history
         if query.get("topics") == "all":
-            return json(history.recent_rates() | {"message": ""})
+            return encoded(await self._gatherer.recent_rates())
+        if node := query.get("node"):
+            return json(history.node_document(node) | {"message": ""})
         topic, channel = query.get("topic") or "", query.get("channel") or ""
         if channel and not topic:
             raise HttpError(400, "MISSING_ARG_TOPIC")
         return json(history.document(topic, channel) | {"message": ""})
 
 
-def _encoded(document: bytes) -> Response:
+def encoded(document: bytes) -> Response:
     """A V1 answer of what is JSON already."""
     return Response(200, document, content_type=JSON, headers=V1_HEADERS)
 
@@ -63,8 +66,11 @@ def _subject(query: Query) -> Subject:
     for name, value in names.items():
         if not value:
             raise HttpError(400, f"MISSING_ARG_{name.upper()}")
+    names |= {name: query.get(name) or "" for name in _TAKEN.get(View(view), ())}
     return Subject(view=View(view), **names)
 
 
 _WANTED = {View.TOPIC: ("topic",), View.CHANNEL: ("topic", "channel"), View.NODE: ("node",)}
 """What each view has to be told."""
+_TAKEN = {View.CHANNEL: ("search",)}
+"""What else it may be told."""

@@ -136,7 +136,7 @@ class Pages:
     def _login_form(self, request: Request) -> Markup:
         """It also works without scripts: then the server sends the browser on to `next`."""
         query = request.query()
-        problem = "Name or password is wrong." if query.get("failed") else ""
+        problem = _LOGIN_PROBLEMS.get(query.get("failed") or "", "")
         return element(
             "form",
             {"id": "login", "class": "login", "method": "post", "action": self._path("login")},
@@ -224,7 +224,7 @@ class Pages:
             {"id": "main", "tabindex": "-1", "data-page": page.name, **about},
             None if page.name == "login" else self._title(page),
             element("div", {"id": "banner", "class": "banner", "role": "alert", "hidden": True}),
-            element("noscript", None, element("p", {"class": "empty"}, "These pages need JavaScript; /api does not.")),
+            None if page.name == "login" else _NEEDS_SCRIPTS,
             element("div", {"id": "content", "aria-busy": "true" if page.body is None else None}, content),
         )
 
@@ -264,6 +264,14 @@ _TOOLS = (
         element("span", {"class": "unseen"}, "Dark or light"),
     ),
 )
+_NEEDS_SCRIPTS = element(
+    "noscript", None, element("p", {"class": "empty"}, "These pages need JavaScript; /api does not.")
+)
+_LOGIN_PROBLEMS = {
+    "true": "Name or password is wrong.",
+    "too_often": "Too many wrong passwords: wait a minute, then try again.",
+}
+"""By what /login says of a form that it refused."""
 _NO_PASSWORDS = element("p", {"class": "empty"}, "Log in through the proxy in front of this nsqadmin.")
 
 

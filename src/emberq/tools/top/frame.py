@@ -9,8 +9,8 @@ from typing import Any
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.cluster.observer import Observer
+from emberq.cluster.survey import Survey
 from emberq.cluster.upstream import ClusterError
-from emberq.tools.top.rate import RateMeter
 from emberq.tools.top.row import Row, rows_of
 
 _RATE_DIGITS = 1
@@ -45,24 +45,25 @@ class Watcher:
     def __init__(self, observer: Observer, clock: Clock) -> None:
         self._observer = observer
         self._clock = clock
-        self._meter = RateMeter()
+        self._seen: Survey | None = None
         self._last = Frame()
 
     async def look(self) -> Frame:
         """What is to be seen now. A cluster that does not answer is a frame that says so."""
         try:
-            found = await self._observer.snapshot()
+            found = await self._observer.survey(self._clock, self._seen)
         except ClusterError as failure:
             self._last = replace(self._last, failure=str(failure), warnings=())
             return self._last
-        rates = self._meter.measure(found.value.topics, now_ns=self._clock.monotonic_ns())
+        self._seen = seen = found.value
+        rates = seen.total_rates()
         self._last = Frame(
             taken_ns=self._clock.wall_ns(),
-            nodes=tuple(producer.node for producer in found.value.producers),
-            topic_count=len(found.value.topics),
-            rows=tuple(rows_of(found.value.topics, rates)),
-            came_per_s=sum(rate.came for (_, channel), rate in rates.items() if not channel) if rates else None,
-            left_per_s=sum(rate.left for (_, channel), rate in rates.items() if channel) if rates else None,
+            nodes=tuple(producer.node for producer in seen.producers),
+            topic_count=len(seen.channels),
+            rows=tuple(rows_of(seen)),
+            came_per_s=None if rates is None else rates.came,
+            left_per_s=None if rates is None else rates.left,
             warnings=found.warnings,
         )
         return self._last

@@ -7,12 +7,11 @@ that no channel has taken, or it is paused.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from emberq.cluster.stats import ChannelStats, TopicStats
-from emberq.tools.top.rate import Name, Rates
+from emberq.cluster.survey import Survey, Total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,50 +70,31 @@ class SortKey(enum.Enum):
                 return row.client_count
 
 
-def rows_of(topics: Iterable[TopicStats], rates: Mapping[Name, Rates]) -> Iterator[Row]:
+def rows_of(seen: Survey) -> Iterator[Row]:
     """A row for each channel, and for the topics that need one."""
-    for topic in topics:
-        if topic.depth or topic.paused or not topic.channels:
-            yield _topic_row(topic, rates.get((topic.topic_name, "")))
-        for channel in topic.channels:
-            yield _channel_row(channel, rates.get((topic.topic_name, channel.channel_name)))
+    for topic, total, channels in seen.topic_totals():
+        if total.depth or total.paused or not channels:
+            yield _row(topic, "", total)
+        for channel, total_of_channel in channels:
+            yield _row(topic, channel, total_of_channel)
 
 
-def _topic_row(topic: TopicStats, rates: Rates | None) -> Row:
+def _row(topic: str, channel: str, total: Total) -> Row:
     return Row(
-        topic=topic.topic_name,
-        channel="",
-        depth=topic.depth,
-        backend_depth=topic.backend_depth,
-        in_flight_count=0,
-        deferred_count=0,
-        requeue_count=0,
-        timeout_count=0,
-        message_count=topic.message_count,
-        client_count=0,
-        node_count=len(topic.nodes or ()),
-        paused=topic.paused,
-        came_per_s=None if rates is None else rates.came,
-        left_per_s=None if rates is None else rates.left,
-    )
-
-
-def _channel_row(channel: ChannelStats, rates: Rates | None) -> Row:
-    return Row(
-        topic=channel.topic_name,
-        channel=channel.channel_name,
-        depth=channel.depth,
-        backend_depth=channel.backend_depth,
-        in_flight_count=channel.in_flight_count,
-        deferred_count=channel.deferred_count,
-        requeue_count=channel.requeue_count,
-        timeout_count=channel.timeout_count,
-        message_count=channel.message_count,
-        client_count=channel.client_count,
-        node_count=1 if channel.nodes is None else len(channel.nodes),
-        paused=channel.paused,
-        came_per_s=None if rates is None else rates.came,
-        left_per_s=None if rates is None else rates.left,
+        topic=topic,
+        channel=channel,
+        depth=total.depth,
+        backend_depth=total.backend_depth,
+        in_flight_count=total.in_flight_count,
+        deferred_count=total.deferred_count,
+        requeue_count=total.requeue_count,
+        timeout_count=total.timeout_count,
+        message_count=total.message_count,
+        client_count=total.client_count,
+        node_count=total.node_count,
+        paused=total.paused,
+        came_per_s=None if total.rates is None else total.rates.came,
+        left_per_s=None if total.rates is None else total.rates.left,
     )
 
 

@@ -9,6 +9,9 @@ import { ask, confirm, confirmByName } from "./dialog.js";
 import { counted } from "./format.js";
 import { note } from "./notice.js";
 
+/** How often a message may fail unless somebody says otherwise. */
+const USUAL_ATTEMPTS = 5;
+
 /** Does it and says so; false if it was refused. `what` is said of it, or makes what is said from the answer. */
 export async function perform(what, work) {
   try {
@@ -115,8 +118,24 @@ export async function seek({ topic, channel, nodes }) {
           { value: "offset", label: "an offset" },
         ],
       },
-      { id: "time", label: "Time (yours)", type: "datetime-local", value: localNow(), hint: "Used with “a time”." },
-      { id: "offset", label: "Offset", type: "number", min: 0, hint: "Used with “an offset”, on the node below." },
+      {
+        id: "time",
+        label: "Time (yours)",
+        type: "datetime-local",
+        step: 1,
+        value: localNow(),
+        hint: "The channel goes on with what was published then or later.",
+        onlyWith: { to: "time" },
+      },
+      {
+        id: "offset",
+        label: "Offset",
+        type: "number",
+        min: 0,
+        hint: "It means something on one node only: say which below.",
+        isRequired: true,
+        onlyWith: { to: "offset" },
+      },
       {
         id: "node",
         label: "On",
@@ -151,6 +170,48 @@ export async function redrive({ topic, channel }) {
   return perform(said, () => post(address(topic, channel), body));
 }
 
+/** Says when a channel gives up on a message; `current` is the policy it has now, or null. */
+export async function setPolicy({ topic, channel, current }) {
+  const values = await ask({
+    title: `Dead letters of ${channel}`,
+    explanation:
+      "A message that was delivered so often and not finished is put aside. It also holds for messages that were " +
+      "tried before. The topic is made if it is missing.",
+    verb: "Set policy",
+    fields: [
+      {
+        id: "attempts",
+        label: "Deliveries at most",
+        type: "number",
+        min: 1,
+        value: String(current?.max_attempts ?? USUAL_ATTEMPTS),
+        isRequired: true,
+      },
+      {
+        id: "target",
+        label: "Then to topic",
+        value: current?.dead_letter_topic ?? `${topic.replace(/#ephemeral$/, "")}.dead`,
+        isRequired: true,
+      },
+    ],
+  });
+  if (values === null) return false;
+  const policy = { max_attempts: Number(values.attempts), dead_letter_topic: values.target.trim() };
+  return perform(`Set the policy of ${channel}`, () =>
+    post(address(topic, channel), { action: "set_policy", ...policy }),
+  );
+}
+
+export async function clearPolicy({ topic, channel }) {
+  const isSure = await confirm({
+    title: `Clear the policy of ${channel}?`,
+    explanation: "Messages are delivered until somebody finishes them, however often they fail. Dead letters stay.",
+    verb: "Clear policy",
+  });
+  if (!isSure) return false;
+  return perform(`Cleared the policy of ${channel}`, () => post(address(topic, channel), { action: "clear_policy" }));
+}
+
 function address(topic, channel) {
   return channel ? apiPath("topics", topic, channel) : apiPath("topics", topic);
 }
@@ -167,5 +228,5 @@ function readable(failure) {
 /** Now, as a datetime-local field spells it. */
 function localNow() {
   const now = new Date();
-  return new Date(now.getTime() - now.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+  return new Date(now.getTime() - now.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }

@@ -15,9 +15,8 @@ export function paintSparkline(cell, values) {
   let line = cell.querySelector("polyline");
   if (line === null) {
     line = s("polyline", { class: "spark-line" });
-    cell.prepend(
-      s("svg", { class: "spark", viewBox: `0 0 ${SPARK_WIDTH} ${SPARK_HEIGHT}`, "aria-hidden": "true" }, line),
-    );
+    const size = { viewBox: `0 0 ${SPARK_WIDTH} ${SPARK_HEIGHT}`, preserveAspectRatio: "none" };
+    cell.prepend(s("svg", { class: "spark", ...size, "aria-hidden": "true" }, line));
   }
   setAttribute(line, "points", sparkPoints(values));
 }
@@ -34,7 +33,8 @@ export function sparkPoints(values) {
     .join(" ");
 }
 
-/** One or two figures over time. Series are { id, label }; points { time (s), [id]: number or null }, oldest first. */
+/** One or two figures over time. Series are { id, label }; points { time (s), [id]: number or null }, oldest first.
+ *  The scale reaches up to `least` even if all figures are smaller. */
 export class Chart {
   #title;
   #format;
@@ -43,12 +43,14 @@ export class Chart {
   #picked = null;
   #parts;
   #keepS;
+  #least;
 
-  constructor({ title, format, series, keepMs }) {
+  constructor({ title, format, series, keepMs, least = 2 }) {
     this.#title = title;
     this.#format = format;
     this.#series = series;
     this.#keepS = keepMs / 1000;
+    this.#least = least;
     this.#parts = this.#build();
     this.element = this.#parts.root;
     this.#listen();
@@ -144,7 +146,7 @@ export class Chart {
     setAttribute(drawing, "viewBox", `0 0 ${width} ${CHART_HEIGHT}`);
     const [start, end] = this.#span();
     const highest = this.#highest();
-    const top = niceCeiling(highest);
+    const top = niceCeiling(Math.max(highest, this.#least));
     const plotted = width - PADDING.left - PADDING.right;
     const x = (time) => PADDING.left + ((time - start) / (end - start)) * plotted;
     const y = (figure) => PADDING.top + (1 - figure / top) * (CHART_HEIGHT - PADDING.top - PADDING.bottom);
@@ -218,7 +220,6 @@ function unbroken(points, id) {
 
 /** The next of 2, 5, 10, 20, … that is not below the value; half of it is a whole number or nearly so. */
 function niceCeiling(value) {
-  if (value <= 2) return 2;
   const power = 10 ** Math.floor(Math.log10(value));
   return power * [1, 2, 5, 10].find((step) => step * power >= value);
 }

@@ -18,6 +18,12 @@ export function figureColumn(id, text, priority = null) {
   };
 }
 
+/** How many entries a list of the document has. */
+export function countColumn(id, text, { priority = null, title = null } = {}) {
+  const value = (row) => (row[id] ?? []).length;
+  return { id, label: text, title, priority, isNumeric: true, value, text: (row) => format.integer(value(row)) };
+}
+
 export const rateColumn = {
   id: "rate",
   label: "Msgs/s",

@@ -17,11 +17,15 @@ export function confirmByName({ title, explanation, verb, name }) {
 
 /** Asks for values; resolves to { id: text } or null if the reader thinks better of it.
  *
- *  A field: { id, label, type?, value?, hint?, options?, isRequired?, mustBe? }
+ *  A field: { id, label, type?, value?, min?, step?, hint?, options?, isRequired?, mustBe?, onlyWith? }
+ *  where onlyWith, { id: value }, shows it only while another field has that value.
  */
 export function ask({ title, explanation, verb, fields = [], isDangerous = false }) {
   const number = (count += 1);
-  const controls = fields.map((field) => ({ field, control: controlOf(field, number) }));
+  const controls = fields.map((field) => {
+    const control = controlOf(field, number);
+    return { field, control, frame: labelled(field, control) };
+  });
   const submit = h("button", { type: "submit", class: isDangerous ? "danger" : "primary" }, verb);
   const cancel = h("button", { type: "button" }, "Cancel");
   const form = h(
@@ -29,7 +33,7 @@ export function ask({ title, explanation, verb, fields = [], isDangerous = false
     { method: "dialog" },
     h("h2", { id: `dialog-title-${number}` }, title),
     explanation ? h("p", { id: `dialog-text-${number}` }, explanation) : null,
-    controls.map(({ field, control }) => labelled(field, control)),
+    controls.map(({ frame }) => frame),
     h("div", { class: "dialog-buttons" }, cancel, submit),
   );
   const dialog = h(
@@ -37,7 +41,11 @@ export function ask({ title, explanation, verb, fields = [], isDangerous = false
     { "aria-labelledby": `dialog-title-${number}`, "aria-describedby": explanation ? `dialog-text-${number}` : null },
     form,
   );
-  const check = () => (submit.disabled = controls.some(({ field, control }) => !isFilled(field, control)));
+  const check = () => {
+    const values = valuesOf(controls);
+    for (const { field, frame } of controls) frame.hidden = !isWanted(field, values);
+    submit.disabled = controls.some(({ field, control, frame }) => !frame.hidden && !isFilled(field, control));
+  };
   form.addEventListener("input", check);
   cancel.addEventListener("click", () => dialog.close());
   check();
@@ -72,7 +80,12 @@ function controlOf(field, number) {
     );
   }
   if (field.type === "textarea") return h("textarea", { ...shared, rows: 6 });
-  return h("input", { ...shared, type: field.type ?? "text", value: field.value ?? "", min: field.min ?? null });
+  const { type = "text", value = "", min = null, step = null } = field;
+  return h("input", { ...shared, type, value, min, step });
+}
+
+function isWanted(field, values) {
+  return Object.entries(field.onlyWith ?? {}).every(([id, value]) => values[id] === value);
 }
 
 function isFilled(field, control) {

@@ -48,6 +48,14 @@ export function duration(ns) {
   return hours < 48 ? `${hours}h ${minutes % 60}m` : `${Math.floor(hours / 24)}d ${hours % 24}h`;
 }
 
+/** A round length of time, in the largest unit that it is a multiple of: 7 d, 24 h, 90 m, 1.5 s */
+export function period(milliseconds) {
+  if (!isNumber(milliseconds)) return MISSING;
+  const units = { d: 86_400_000, h: 3_600_000, m: 60_000 };
+  const [unit, length] = Object.entries(units).find(([, each]) => milliseconds % each === 0) ?? ["s", 1000];
+  return `${GROUPED.format(milliseconds / length)} ${unit}`;
+}
+
 /** Date and time in the reader's time zone: 2026-05-17 09:30:00 */
 export function moment(milliseconds) {
   if (!isNumber(milliseconds)) return MISSING;
@@ -63,8 +71,8 @@ export function clock(milliseconds) {
 }
 
 /** `1 topic`, `2 topics` */
-export function counted(count, noun) {
-  return `${integer(count)} ${noun}${count === 1 ? "" : "s"}`;
+export function counted(count, noun, nouns = `${noun}s`) {
+  return `${integer(count)} ${count === 1 ? noun : nouns}`;
 }
 
 function isNumber(value) {

@@ -1,19 +1,17 @@
 /* The journal of a topic, node by node: what is kept, and how far each channel is. Asked for every few seconds, as
  * long as it is in sight. */
 
-import { ApiError, apiPath, get } from "./api.js";
+import { ApiError, apiPath, get, path } from "./api.js";
+import { countColumn, figureColumn, nameColumn, nodeColumn } from "./column.js";
 import { h } from "./dom.js";
 import * as format from "./format.js";
-import { section } from "./panel.js";
+import { section, whileInSight } from "./panel.js";
 import { DataTable } from "./table.js";
-import { figureColumn, nodeColumn } from "./column.js";
-
-const RENEW_MS = 5_000;
 
 /** Of the whole topic, or only of one channel. `begin` is to be called once it is known that there is such a topic. */
 export function journalSection(topic, channel = null) {
   const journals = journalTable();
-  const cursors = cursorTable();
+  const cursors = cursorTable(topic);
   const status = h("p", { class: "hint" });
   const frame = section("Journal", {}, status, journals.element, cursors.element);
   const show = (nodes, text) => {
@@ -25,7 +23,7 @@ export function journalSection(topic, channel = null) {
   show([], "Looking for a journal…");
   const renew = async () => {
     try {
-      const { nodes, message: warning } = await get(apiPath("topics", topic, "journal"));
+      const { nodes, message: warning } = await get(apiPath("journal", topic));
       const kept = nodes ?? [];
       show(kept, kept.length ? KEPT : warning || NOT_KEPT);
     } catch (failure) {
@@ -44,6 +42,11 @@ export function journalSection(topic, channel = null) {
 const KEPT = "Messages are kept after delivery, by offset; a channel can be moved back to any of them.";
 const NOT_KEPT = "This topic is not journaled: messages are gone once every channel is done with them.";
 
+const SYNC =
+  "When a publish is confirmed: always: when it is on the disk; interval, never: when the operating system has it";
+
+const RETENTION = "What is older, or more than that, goes once every channel has passed it";
+
 function journalTable() {
   return new DataTable({
     label: "Journal by node",
@@ -53,16 +56,15 @@ function journalTable() {
     sort: "node",
     columns: [
       nodeColumn,
-      figureColumn("first_offset", "First offset"),
-      figureColumn("next_offset", "Next offset"),
-      figureColumn("synced_offset", "Synced", 3),
+      figureColumn("first_offset", "First offset", 3),
+      figureColumn("next_offset", "Next offset", 2),
+      figureColumn("synced_offset", "On disk below", 4),
       {
         id: "kept",
-        label: "Messages kept",
+        label: "Messages",
         isNumeric: true,
         value: keptCount,
         text: (row) => format.integer(keptCount(row)),
-        priority: 2,
       },
       {
         id: "bytes",
@@ -71,39 +73,47 @@ function journalTable() {
         value: (row) => row.bytes ?? 0,
         text: (row) => format.bytes(row.bytes),
       },
-      countColumn("segments", "Segments"),
-      countColumn("gaps", "Gaps", "Damaged stretches, which readers pass over"),
-      {
-        id: "created",
-        label: "Begun",
-        value: (row) => row.created ?? "",
-        text: (row) => format.moment(Date.parse(row.created)),
-        priority: 3,
-      },
+      momentColumn("oldest", "Oldest message", 2),
+      momentColumn("newest", "Newest message", 3),
+      momentColumn("created", "Begun", 4),
+      countColumn("segments", "Files", { priority: 3 }),
+      countColumn("gaps", "Gaps", { priority: 3, title: "Damaged stretches, which readers pass over" }),
+      { id: "sync", label: "Sync", value: (row) => row.sync ?? "–", title: SYNC, priority: 3 },
+      { id: "retention", label: "Retention", value: retentionOf, title: RETENTION },
     ],
   });
 }
 
-function cursorTable() {
+function cursorTable(topic) {
+  const name = (row) => row.channel_name;
   return new DataTable({
     label: "Channels in the journal",
     noun: "channel",
     empty: "No channel reads this journal yet.",
-    key: (row) => `${row.channel_name} ${row.node}`,
+    key: (row) => `${name(row)} ${row.node}`,
     sort: "channel",
     columns: [
-      { id: "channel", label: "Channel", value: (row) => row.channel_name, className: "name" },
-      { id: "on", label: "Node", value: (row) => row.node, priority: 2 },
-      figureColumn("low_water", "Done below"),
+      nameColumn({ id: "channel", label: "Channel", name, href: (row) => path("topics", topic, name(row)) }),
+      { id: "on", label: "Node", value: (row) => row.node },
+      figureColumn("low_water", "Done below", 2),
       figureColumn("lag", "Lag"),
     ],
   });
 }
 
-/** How many entries a list of the document has. */
-function countColumn(id, label, title = null) {
-  const count = (row) => (row[id] ?? []).length;
-  return { id, label, title, priority: 3, isNumeric: true, value: count, text: (row) => format.integer(count(row)) };
+/** A time straight from the document, in RFC 3339. */
+function momentColumn(id, label, priority = null) {
+  return { id, label, priority, value: (row) => row[id] ?? "", text: (row) => format.moment(Date.parse(row[id])) };
+}
+
+/** `24 h`, `10.0 MB`, `24 h or 10.0 MB`; an nsqd that does not say is an older one. */
+function retentionOf({ retention }) {
+  if (!retention) return "–";
+  const limits = [
+    retention.time_ms === null ? null : format.period(retention.time_ms),
+    retention.bytes === null ? null : format.bytes(retention.bytes),
+  ].filter(Boolean);
+  return limits.join(" or ") || "everything";
 }
 
 function keptCount(row) {
@@ -114,15 +124,4 @@ function cursorsOf(node, channel) {
   return (node.channels ?? [])
     .filter((cursor) => channel === null || cursor.channel_name === channel)
     .map((cursor) => ({ ...cursor, node: node.node }));
-}
-
-/** Calls at once and then at intervals, but not while the element is out of sight or the tab is hidden. */
-function whileInSight(element, action) {
-  let isInSight = false;
-  new IntersectionObserver((entries) => {
-    const was = isInSight;
-    isInSight = entries.at(-1).isIntersecting;
-    if (isInSight && !was) action();
-  }).observe(element);
-  setInterval(() => isInSight && !document.hidden && action(), RENEW_MS);
 }

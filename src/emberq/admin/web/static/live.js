@@ -40,6 +40,12 @@ export class Live {
     return this;
   }
 
+  /** Follows the same view with other parameters. */
+  change(parameters) {
+    this.#query = new URLSearchParams({ view: this.#view, ...parameters }).toString();
+    this.#stream();
+  }
+
   /** Asks at once: after an action, the reader wants to see what it did. */
   async refresh() {
     try {

@@ -19,9 +19,7 @@ export function peekSection(topic, channel, { onDeadLetters }) {
   const list = h("div", { class: "messages" }, h("p", { class: "empty" }, "Not looked yet."));
   const show = button("Peek", { permission: "peek" }, async () => {
     try {
-      const { messages, message: warning } = await get(
-        `${apiPath("topics", topic, channel, "peek")}?count=${PEEKED_COUNT}`,
-      );
+      const { messages, message: warning } = await get(`${apiPath("peek", topic, channel)}?count=${PEEKED_COUNT}`);
       const cards = (messages ?? []).map(card);
       list.replaceChildren(...(cards.length ? cards : [h("p", { class: "empty" }, "No message waits here.")]));
       if (warning) list.prepend(h("p", { class: "hint" }, warning));
@@ -51,7 +49,7 @@ export function publishSection(topic, onPublished) {
     event.preventDefault();
     submit.disabled = true;
     const sent = { body: body.value, defer_ms: Number(defer.value) || 0 };
-    const isDone = await perform(`Published to ${topic}`, () => post(apiPath("topics", topic, "publish"), sent));
+    const isDone = await perform(`Published to ${topic}`, () => post(apiPath("publish", topic), sent));
     submit.disabled = false;
     if (isDone) onPublished();
   });

@@ -1,24 +1,25 @@
 /* One channel: its figures, its nodes, its consumers, the messages that wait in it. */
 
-import { deleteIt, empty, redrive, seek, togglePause } from "./action.js";
+import { redrive, seek } from "./action.js";
+import { channelNodeTable, clientTable, withRates } from "./cluster_table.js";
 import { config, may } from "./config.js";
-import { attributesOf, figureColumn, nodeColumn, rateColumn, storageColumn } from "./column.js";
-import { h, setAttribute, setText, webAddress } from "./dom.js";
+import { deadLetterSection } from "./dead_letter.js";
+import { h, setAttribute, setText } from "./dom.js";
+import { follow } from "./follow.js";
 import * as format from "./format.js";
 import { graphiteSection } from "./graphite.js";
 import { journalSection } from "./journal.js";
-import { Live } from "./live.js";
 import { peekSection } from "./message.js";
-import { banner, warn } from "./notice.js";
-import { Charts, content, label, latencyText, loaded, searchField, section, Tiles, worstLatency } from "./panel.js";
-import { DataTable } from "./table.js";
+import { Charts, content, latencyTile, searchField, section, Tiles, worstLatency } from "./panel.js";
 import { showState, titleButtons } from "./title.js";
 
 const { topic, channel } = config;
+/** Of not asking the server at every letter. */
+const SEARCH_DELAY_MS = 300;
 
 export function start() {
-  const nodes = nodeTable();
-  const clients = clientTable();
+  const nodes = channelNodeTable();
+  const clients = clientTable({ empty: "No consumers: messages wait here until one subscribes." });
   const tiles = new Tiles([
     { id: "rate", label: "Messages per second", text: (all) => format.rate(all.rates.channel) },
     { id: "depth", label: "Depth", text: (all) => format.integer(all.depth), detail: storage },
@@ -34,165 +35,80 @@ export function start() {
       text: (all) => format.integer(all.requeue_count),
       detail: (all) => `${format.compact(all.timeout_count)} timed out`,
     },
-    { id: "clients", label: "Consumers", text: (all) => format.integer((all.clients ?? []).length) },
-    {
-      id: "latency",
-      label: "End to end",
-      text: (all) => format.duration(worstLatency(all.e2e_processing_latency)),
-      detail: (all) => latencyText(all.e2e_processing_latency),
-    },
+    { id: "clients", label: "Consumers", text: (all) => format.integer(all.client_count) },
+    latencyTile,
   ]);
   const charts = new Charts("rate", "depth", "in_flight", "e2e_p99");
+  const deadLetters = deadLetterSection({ topic, channel, refresh: () => live.refresh() });
   const journal = journalSection(topic, channel);
-  let isPaused = false;
+  const consumers = new ConsumerSection(clients, (search) => live.change({ topic, channel, search }));
   let nodeNames = [];
-  const live = new Live(
-    "channel",
-    { topic, channel },
-    {
-      onDocument(document_) {
-        document_.rates ??= {};
-        isPaused = document_.paused;
-        nodeNames = (document_.nodes ?? []).map((node) => node.node);
-        warn(document_);
-        showState(isPaused);
-        tiles.show(document_);
-        charts.add(figuresOf(document_));
-        const rates = document_.rates.nodes ?? {};
-        nodes.setRows((document_.nodes ?? []).map((node) => ({ ...node, rate: rates[node.node] ?? null })));
-        clients.setRows(document_.clients ?? []);
-        journal.begin();
-        loaded();
-      },
-      onProblem: (text) => {
-        banner("problem", text);
-        loaded();
-      },
-    },
-  );
-  const refresh = (isDone) => isDone && live.refresh();
+  const live = follow("channel", { topic, channel }, (document_) => {
+    nodeNames = (document_.nodes ?? []).map((node) => node.node);
+    showState(document_.paused);
+    tiles.show(document_);
+    charts.add(figuresOf(document_));
+    nodes.setRows(withRates(document_.nodes, document_.rates.nodes, "node"));
+    consumers.show(document_);
+    deadLetters.show(document_);
+    journal.begin();
+  });
   titleButtons({
-    togglePause: async () => refresh(await togglePause({ topic, channel, isPaused })),
-    empty: async () => refresh(await empty({ topic, channel })),
-    deleteIt: () => deleteIt({ topic, channel }),
+    topic,
+    channel,
+    refresh: () => live.refresh(),
     more: [
-      ["Seek…", "seek", async () => refresh(await seek({ topic, channel, nodes: nodeNames }))],
-      ["Redrive…", "redrive", async () => refresh(await redrive({ topic, channel }))],
+      ["Seek…", "seek", () => seek({ topic, channel, nodes: nodeNames })],
+      ["Redrive…", "redrive", () => redrive({ topic, channel })],
     ],
   });
-  const controls = searchField(clients, "consumers");
   content.append(
     tiles.element,
     charts.element,
-    section("Consumers", { controls }, clients.element),
+    consumers.element,
     section("Nodes", {}, nodes.element),
   );
   if (may("peek")) content.append(peekSection(topic, channel, { onDeadLetters: () => offerRedrive(live) }));
-  content.append(journal.element);
+  content.append(deadLetters.element, journal.element);
   if (config.isGraphEnabled) content.append(graphiteSection(topic, channel));
   charts.recall({ topic, channel });
-  live.start();
 }
 
-function nodeTable() {
-  return new DataTable({
-    label: "Nodes",
-    noun: "node",
-    empty: "No node has this channel now.",
-    key: (node) => node.node,
-    sort: "node",
-    columns: [
-      nodeColumn,
-      rateColumn,
-      figureColumn("depth", "Depth"),
-      storageColumn,
-      figureColumn("in_flight_count", "In flight", 2),
-      figureColumn("deferred_count", "Deferred", 3),
-      figureColumn("requeue_count", "Requeued", 3),
-      figureColumn("timeout_count", "Timed out", 3),
-      figureColumn("message_count", "Messages", 2),
-      figureColumn("client_count", "Consumers", 2),
-      deliveryColumn,
-    ],
-  });
-}
+/** The consumers. Of very many the server sends the first ones only; then it is the server that searches them all. */
+class ConsumerSection {
+  #table;
+  #field;
+  #note = h("p", { class: "hint", hidden: true });
+  #searchOnServer;
+  #searched = "";
+  #timer = null;
+  #areCut = false;
 
-/** How far messages travelled, for clusters that know their zones. */
-const deliveryColumn = {
-  id: "delivery",
-  label: "Zone / region / far",
-  title: "Messages delivered within the zone, within the region, and further away",
-  isNumeric: true,
-  priority: 4,
-  value: (node) => node.zone_local_msg_count ?? 0,
-  text(node) {
-    const parts = [node.zone_local_msg_count ?? 0, node.region_local_msg_count ?? 0, node.global_msg_count ?? 0];
-    const total = parts[0] + parts[1] + parts[2];
-    return total === 0 ? "–" : parts.map((part) => `${Math.round((100 * part) / total)}%`).join(" / ");
-  },
-};
+  constructor(table, searchOnServer) {
+    this.#table = table;
+    this.#searchOnServer = searchOnServer;
+    this.#field = searchField(table, "consumers", () => this.#searchLater());
+    this.element = section("Consumers", { controls: this.#field }, this.#note, table.element);
+  }
 
-function clientTable() {
-  return new DataTable({
-    label: "Consumers",
-    noun: "consumer",
-    empty: "No consumers: messages wait here until one subscribes.",
-    key: (client) => `${client.node} ${client.remote_address}`,
-    sort: "client",
-    columns: [
-      {
-        id: "client",
-        label: "Client",
-        value: (client) => `${client.hostname} ${client.client_id} ${client.remote_address}`,
-        isSearched: true,
-        paint: paintClient,
-        className: "name",
-      },
-      { id: "agent", label: "User agent", value: (client) => client.user_agent, isSearched: true, priority: 2 },
-      {
-        id: "attributes",
-        label: "Attributes",
-        value: (client) => `${attributesOf(client).join(" ")} ${client.auth_identity}`,
-        isSearched: true,
-        paint: paintAttributes,
-        priority: 3,
-      },
-      { id: "node", label: "Node", value: (client) => client.node, isSearched: true, priority: 3 },
-      figureColumn("in_flight_count", "In flight"),
-      figureColumn("ready_count", "Ready", 2),
-      figureColumn("finish_count", "Finished"),
-      figureColumn("requeue_count", "Requeued", 3),
-      figureColumn("message_count", "Messages", 3),
-      {
-        id: "connected",
-        label: "Connected",
-        isNumeric: true,
-        priority: 2,
-        value: (client) => client.connected,
-        text: (client) => format.duration(client.connected),
-      },
-    ],
-  });
-}
+  show({ clients, client_count: count, clients_matching: found = count }) {
+    const shown = (clients ?? []).length;
+    this.#areCut = shown < found || this.#searched !== "";
+    setAttribute(this.#note, "hidden", shown >= found);
+    setText(this.#note, `The first ${format.integer(shown)} of ${format.integer(found)}: search to find the others.`);
+    this.#table.setRows(clients ?? []);
+    if (this.#timer === null) this.#searchLater();
+  }
 
-function paintClient(cell, client) {
-  const name = cell.firstElementChild ?? cell.appendChild(h("span", {}));
-  const aside = cell.children[1] ?? cell.appendChild(h("span", { class: "aside" }));
-  setText(name, client.client_id || client.hostname || client.remote_address);
-  setText(aside, client.remote_address);
-  setAttribute(cell, "title", `${client.hostname} ${client.remote_address}`);
-}
-
-function paintAttributes(cell, client) {
-  const attributes = attributesOf(client);
-  const mark = JSON.stringify([attributes, client.auth_identity, client.auth_identity_url]);
-  if (cell.dataset.painted === mark) return;
-  cell.dataset.painted = mark;
-  cell.replaceChildren(...attributes.map((text) => label(text)));
-  if (!client.authed) return;
-  const address = webAddress(client.auth_identity_url);
-  const identity = client.auth_identity || "authorized";
-  cell.append(address ? h("a", { href: address, rel: "noreferrer" }, identity) : label(identity));
+  #searchLater() {
+    if (!this.#areCut || this.#field.value === this.#searched) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.#timer = null;
+      this.#searched = this.#field.value;
+      this.#searchOnServer(this.#searched);
+    }, SEARCH_DELAY_MS);
+  }
 }
 
 function offerRedrive(live) {

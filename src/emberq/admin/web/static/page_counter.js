@@ -1,10 +1,9 @@
 /* The cluster's odometer: all messages that channels were given, counting up between two documents at their rate. */
 
 import { h, setText } from "./dom.js";
+import { follow } from "./follow.js";
 import * as format from "./format.js";
-import { Live } from "./live.js";
-import { banner, warn } from "./notice.js";
-import { Charts, content, loaded, section } from "./panel.js";
+import { Charts, content, section } from "./panel.js";
 import { DataTable } from "./table.js";
 import { figureColumn } from "./column.js";
 
@@ -22,28 +21,18 @@ export function start() {
     charts.element,
     section("By channel and node", {}, table.element),
   );
-  new Live(
-    "counter",
-    {},
-    {
-      onDocument(document_) {
-        const counters = Object.values(document_.stats ?? {});
-        const total = counters.reduce((sum, counter) => sum + counter.message_count, 0);
-        const { time } = document_;
-        const perSecond = rateSince(previous, { time, total });
-        previous = { time, total };
-        warn(document_);
-        odometer.show(total, perSecond ?? 0);
-        if (perSecond !== null) {
-          setText(rate, `${format.rate(perSecond)} per second`);
-          charts.add({ time, count_rate: perSecond });
-        }
-        table.setRows(counters);
-        loaded();
-      },
-      onProblem: (text) => banner("problem", text),
-    },
-  ).start();
+  follow("counter", {}, ({ stats, time }) => {
+    const counters = Object.values(stats ?? {});
+    const total = counters.reduce((sum, counter) => sum + counter.message_count, 0);
+    const perSecond = rateSince(previous, { time, total });
+    previous = { time, total };
+    odometer.show(total, perSecond ?? 0);
+    if (perSecond !== null) {
+      setText(rate, `${format.rate(perSecond)} per second`);
+      charts.add({ time, count_rate: perSecond });
+    }
+    table.setRows(counters);
+  });
 }
 
 /** Runs on at the last known rate until the next document corrects it. */

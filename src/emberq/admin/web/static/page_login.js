@@ -3,6 +3,11 @@
 import { ApiError, path, post } from "./api.js";
 import { setText } from "./dom.js";
 
+const PROBLEMS = {
+  401: "Name or password is wrong.",
+  429: "Too many wrong passwords: wait a minute, then try again.",
+};
+
 export function start() {
   const form = document.getElementById("login");
   const problem = document.getElementById("login-problem");
@@ -17,7 +22,7 @@ export function start() {
       location.assign(destination());
     } catch (failure) {
       if (!(failure instanceof ApiError)) throw failure;
-      setText(problem, failure.status === 401 ? "Name or password is wrong." : failure.message);
+      setText(problem, PROBLEMS[failure.status] ?? failure.message);
       form.elements.password.value = "";
       form.elements.password.focus();
       submit.disabled = false;

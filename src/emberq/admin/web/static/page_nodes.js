@@ -4,36 +4,39 @@ import { path } from "./api.js";
 import { figureColumn, nameColumn, rateColumn } from "./column.js";
 import { config } from "./config.js";
 import { h, setAttribute, setText } from "./dom.js";
+import { follow } from "./follow.js";
 import * as format from "./format.js";
-import { Live } from "./live.js";
-import { banner, warn } from "./notice.js";
-import { content, label, loaded, searchField, section } from "./panel.js";
+import { content, label, searchField, section } from "./panel.js";
 import { DataTable } from "./table.js";
 
 export function start() {
   const table = nodeTable();
   const count = h("span", { class: "count" });
   content.append(section("All nodes", { controls: [count, searchField(table, "nodes")] }, table.element));
-  new Live(
-    "nodes",
-    {},
-    {
-      onDocument(document_) {
-        const nodes = document_.nodes ?? [];
-        warn(document_);
-        table.setRows(nodes);
-        setText(count, format.counted(nodes.length, "node"));
-        loaded();
-      },
-      onProblem: (text) => banner("problem", text),
-    },
-  ).start();
+  follow("nodes", {}, ({ nodes }) => {
+    table.setRows(nodes ?? []);
+    setText(count, format.counted((nodes ?? []).length, "node"));
+  });
 }
 
 /** How the cluster names a node: IPv6 addresses stand in brackets. */
 function nameOf(node) {
   const host = node.broadcast_address.includes(":") ? `[${node.broadcast_address}]` : node.broadcast_address;
   return `${host}:${node.http_port}`;
+}
+
+const hostColumn = nameColumn({
+  id: "host",
+  label: "Host",
+  name: (node) => node.hostname || nameOf(node),
+  href: (node) => path("nodes", nameOf(node)),
+});
+
+/** On a phone the address stands beside the name, for there is no room for a column of its own. */
+function paintHost(cell, node) {
+  hostColumn.paint(cell, node);
+  const aside = cell.querySelector(".aside") ?? cell.appendChild(h("span", { class: "aside on-phone" }));
+  setText(aside, node.hostname ? nameOf(node) : "");
 }
 
 function nodeTable() {
@@ -45,12 +48,7 @@ function nodeTable() {
     sort: "host",
     remembersInAddress: true,
     columns: [
-      nameColumn({
-        id: "host",
-        label: "Host",
-        name: (node) => node.hostname || nameOf(node),
-        href: (node) => path("nodes", nameOf(node)),
-      }),
+      { ...hostColumn, paint: paintHost },
       {
         id: "address",
         label: "Broadcast address",
@@ -60,7 +58,14 @@ function nodeTable() {
       },
       { id: "tcp", label: "TCP", value: (node) => node.tcp_port, isNumeric: true, priority: 3 },
       { id: "http", label: "HTTP", value: (node) => node.http_port, isNumeric: true, priority: 3 },
-      { id: "version", label: "Version", value: (node) => node.version, isSearched: true, paint: paintVersion },
+      {
+        id: "version",
+        label: "Version",
+        value: (node) => node.version,
+        isSearched: true,
+        paint: paintVersion,
+        priority: 2,
+      },
       { id: "region", label: "Region", value: (node) => node.topology_region ?? "", isSearched: true, priority: 3 },
       { id: "zone", label: "Zone", value: (node) => node.topology_zone ?? "", isSearched: true, priority: 3 },
       { ...rateColumn, priority: 2 },
@@ -78,7 +83,7 @@ function nodeTable() {
       {
         id: "topics",
         label: "Topics",
-        value: (node) => (node.topics ?? []).length,
+        value: topicCount,
         paint: paintTopics,
         isNumeric: true,
       },
@@ -104,8 +109,11 @@ function paintLookupds(cell, node) {
   setAttribute(cell, "title", (node.remote_addresses ?? []).join("\n"));
 }
 
+function topicCount(node) {
+  return node.registered_count ?? 0;
+}
+
 function paintTopics(cell, node) {
-  const topics = node.topics ?? [];
-  const dead = topics.filter((topic) => topic.tombstoned).length;
-  setText(cell, format.integer(topics.length) + (dead ? ` (${dead} tombstoned)` : ""));
+  const dead = node.tombstoned_count ?? 0;
+  setText(cell, format.integer(topicCount(node)) + (dead ? ` (${dead} tombstoned)` : ""));
 }

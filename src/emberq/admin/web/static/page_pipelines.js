@@ -1,13 +1,17 @@
-/* Spark queries and how they are doing: the last progress that each reported to the topic `emberq.pipelines`. */
+/* Spark queries and how they are doing, as each reports to the topic `emberq.pipelines`: a card for every query.
+ *
+ * A query that runs reports with every batch and, when there is nothing to read, every ten seconds or so. One that says
+ * nothing for longer was killed, or is in a very long batch: the card says since when.
+ */
 
 import { paintSparkline } from "./chart.js";
 import { h, setAttribute, setText } from "./dom.js";
+import { follow } from "./follow.js";
 import * as format from "./format.js";
-import { Live } from "./live.js";
-import { banner, warn } from "./notice.js";
-import { content, loaded } from "./panel.js";
+import { content } from "./panel.js";
 
-const BATCHES_KEPT = 40;
+const SILENCE_S = 60;
+const NS_PER_MS = 1e6;
 
 export function start() {
   const list = h("div", { class: "pipelines" });
@@ -18,92 +22,97 @@ export function start() {
   );
   const cards = new Map();
   content.append(list, nothing);
-  new Live(
-    "pipelines",
-    {},
-    {
-      onDocument(document_) {
-        const pipelines = document_.pipelines ?? [];
-        warn(document_);
-        for (const progress of pipelines) {
-          const key = nameOf(progress);
-          if (!cards.has(key)) {
-            cards.set(key, new PipelineCard(key));
-            list.append(cards.get(key).element);
-          }
-          cards.get(key).show(progress);
-        }
-        const reported = new Set(pipelines.map(nameOf));
-        for (const [key, card] of cards) {
-          if (!reported.has(key)) {
-            card.element.remove();
-            cards.delete(key);
-          }
-        }
-        setAttribute(nothing, "hidden", pipelines.length > 0);
-        loaded();
-      },
-      onProblem: (text) => {
-        banner("problem", text);
-        loaded();
-      },
-    },
-  ).start();
+  follow("pipelines", {}, ({ pipelines, time }) => {
+    const queries = new Map((pipelines ?? []).map((query) => [nameOf(query), query]));
+    for (const [name, query] of queries) {
+      if (!cards.has(name)) cards.set(name, new QueryCard(name));
+      cards.get(name).show(query, time);
+    }
+    for (const name of [...cards.keys()].filter((each) => !queries.has(each))) cards.delete(name);
+    const elements = [...queries.keys()].map((name) => cards.get(name).element);
+    if (elements.some((element, index) => list.children[index] !== element) || list.children.length > elements.length) {
+      list.replaceChildren(...elements);
+    }
+    setAttribute(nothing, "hidden", queries.size > 0);
+  });
 }
 
+/** Each is [id, title, text(query), what it means]. */
 const FIGURES = [
-  ["in", "Rows/s in", (progress) => format.rate(progress.inputRowsPerSecond)],
-  ["out", "Rows/s out", (progress) => format.rate(progress.processedRowsPerSecond)],
-  ["lag", "Lag", (progress) => format.integer(progress.lag)],
-  ["batch", "Last batch", (progress) => format.duration(batchNs(progress))],
-  ["number", "Batch", (progress) => format.integer(progress.batchId)],
-  ["at", "Reported", (progress) => format.moment(Date.parse(progress.timestamp))],
+  ["in", "Rows/s in", (query) => format.rate(query.rows_in_per_second), "As they arrive"],
+  ["out", "Rows/s out", (query) => format.rate(query.rows_out_per_second), "As they are written to the sink"],
+  ["lag", "Lag", (query) => format.integer(query.lag), "Messages that wait in the journals it reads"],
+  ["batch", "Last batch", (query) => format.duration(lastDurationNs(query)), "How long it took"],
+  ["number", "Batch", (query) => format.integer(query.batch), "Its number"],
+  ["rows", "Rows", (query) => format.integer(query.row_count), "Read since nsqadmin follows the query"],
+  ["bad", "Bad records", (query) => format.integer(query.bad_count), "Set aside since nsqadmin follows the query"],
+  ["state", "State rows", (query) => format.integer(query.state_rows), "Kept for windows and duplicates"],
+  ["watermark", "Watermark", (query) => format.moment(watermarkMs(query)), "What is older comes too late"],
 ];
 
-class PipelineCard {
+class QueryCard {
   #values = new Map();
   #state = h("span", { class: "label" });
+  #heard = h("span", { class: "aside" });
   #error = h("p", { class: "problem", hidden: true });
   #spark = h("div", { class: "batch-spark" });
-  #durations = [];
-  #lastBatch = null;
+  #sparkText = h("p", { class: "hint" });
 
   constructor(name) {
-    const figures = FIGURES.map(([id, title]) => {
-      const value = h("dd", {}, "–");
+    const figures = FIGURES.map(([id, title, , meaning]) => {
+      const value = h("dd", { "data-figure": id }, "–");
       this.#values.set(id, value);
-      return h("div", {}, h("dt", {}, title), value);
+      return h("div", { title: meaning }, h("dt", {}, title), value);
     });
     this.element = h(
       "article",
-      { class: "pipeline" },
-      h("header", {}, h("h2", {}, name), this.#state),
+      { class: "pipeline", "aria-label": name },
+      h("header", {}, h("h2", {}, name), this.#state, this.#heard),
       h("dl", { class: "facts" }, figures),
-      this.#spark,
+      h("div", { class: "batches" }, this.#spark, this.#sparkText),
       this.#error,
     );
   }
 
-  show(progress) {
-    for (const [id, , text] of FIGURES) setText(this.#values.get(id), text(progress));
-    const error = progress.error ?? progress.exception ?? "";
-    setText(this.#error, error);
-    setAttribute(this.#error, "hidden", error === "");
-    setText(this.#state, error ? "failed" : (progress.state ?? "running"));
-    setAttribute(this.#state, "data-kind", error ? "problem" : "good");
-    if (progress.batchId !== this.#lastBatch && batchNs(progress) !== null) {
-      this.#lastBatch = progress.batchId;
-      this.#durations = [...this.#durations, batchNs(progress)].slice(-BATCHES_KEPT);
-      if (this.#durations.length > 1) paintSparkline(this.#spark, this.#durations);
-    }
+  show(query, now) {
+    for (const [id, , text] of FIGURES) setText(this.#values.get(id), text(query));
+    setAttribute(this.#values.get("bad"), "data-kind", query.bad_count > 0 ? "warning" : null);
+    this.#showState(query, now);
+    this.#showBatches((query.recent ?? []).map((batch) => batch.duration_ms));
+    const { error, time } = query.last_error ?? {};
+    setText(this.#error, error ? `Failed at ${format.moment(Date.parse(time))}: ${error}` : "");
+    setAttribute(this.#error, "hidden", !error);
+  }
+
+  #showState({ state, received }, now) {
+    const isSilent = state === "running" && now - received > SILENCE_S;
+    const kind = isSilent ? "warning" : { running: "good", failed: "problem" }[state];
+    setText(this.#state, isSilent ? "silent" : (state ?? "running"));
+    setAttribute(this.#state, "data-kind", kind ?? null);
+    setText(this.#heard, `${isSilent ? "not heard of since" : "reported"} ${format.moment(received * 1000)}`);
+  }
+
+  #showBatches(durations) {
+    setAttribute(this.#sparkText.parentElement, "hidden", durations.length < 2);
+    if (durations.length < 2) return;
+    paintSparkline(this.#spark, durations);
+    const [shortest, longest] = [Math.min(...durations), Math.max(...durations)];
+    const span = `${format.duration(shortest * NS_PER_MS)} to ${format.duration(longest * NS_PER_MS)}`;
+    setText(this.#sparkText, `The last ${durations.length} batches took ${span}.`);
   }
 }
 
-function nameOf(progress) {
-  return progress.name || progress.id || "unnamed";
+function nameOf(query) {
+  return `${query.pipeline} / ${query.query}`;
 }
 
-function batchNs(progress) {
-  const milliseconds = progress.batchDuration ?? progress.durationMs?.triggerExecution;
-  return milliseconds === undefined ? null : milliseconds * 1e6;
+function lastDurationNs(query) {
+  const last = (query.recent ?? []).at(-1);
+  return last === undefined ? null : last.duration_ms * NS_PER_MS;
+}
+
+/** null while there is none; before it has seen a message Spark calls it the year 1970. */
+function watermarkMs(query) {
+  const milliseconds = Date.parse(query.watermark);
+  return milliseconds > 0 ? milliseconds : null;
 }

@@ -1,25 +1,24 @@
 /* One topic: its figures, its channels, the nodes that have it, its journal, and a form to publish to it. */
 
-import { deleteIt, empty, togglePause, tombstone } from "./action.js";
-import { path } from "./api.js";
+import { tombstone } from "./action.js";
+import { channelTable, topicNodeTable, withRates } from "./cluster_table.js";
 import { config, may } from "./config.js";
+import { follow } from "./follow.js";
 import * as format from "./format.js";
 import { graphiteSection } from "./graphite.js";
 import { journalSection } from "./journal.js";
-import { Live } from "./live.js";
 import { publishSection } from "./message.js";
-import { banner, warn } from "./notice.js";
-import { Charts, content, latencyText, loaded, searchField, section, Tiles, worstLatency } from "./panel.js";
-import { DataTable } from "./table.js";
-import { figureColumn, nameColumn, nodeColumn, rateColumn, storageColumn, tombstoneColumn } from "./column.js";
+import { Charts, content, latencyTile, searchField, section, Tiles, worstLatency } from "./panel.js";
 import { showState, titleButtons } from "./title.js";
 
 const { topic } = config;
 
 export function start() {
-  const channels = channelTable();
-  const nodes = nodeTable(async (_action, row) => {
-    if (await tombstone({ topic, node: row.node })) live.refresh();
+  const channels = channelTable({
+    empty: "No channels yet: messages wait in the topic until a consumer subscribes.",
+  });
+  const nodes = topicNodeTable({
+    onTombstone: async ({ node }) => (await tombstone({ topic, node })) && live.refresh(),
   });
   const tiles = new Tiles([
     { id: "rate", label: "Messages per second", text: (all) => format.rate(all.rates.topic) },
@@ -31,44 +30,19 @@ export function start() {
     },
     { id: "messages", label: "Messages", text: (all) => format.integer(all.message_count) },
     { id: "channels", label: "Channels", text: (all) => format.integer((all.channels ?? []).length) },
-    {
-      id: "latency",
-      label: "End to end",
-      text: (all) => format.duration(worstLatency(all.e2e_processing_latency)),
-      detail: (all) => latencyText(all.e2e_processing_latency),
-    },
+    latencyTile,
   ]);
   const charts = new Charts("rate", "depth", "in_flight", "e2e_p99");
   const journal = journalSection(topic);
-  let isPaused = false;
-  const live = new Live(
-    "topic",
-    { topic },
-    {
-      onDocument(document_) {
-        document_.rates ??= {};
-        isPaused = document_.paused;
-        warn(document_);
-        showState(isPaused);
-        tiles.show(document_);
-        charts.add(figuresOf(document_));
-        channels.setRows(withRates(document_.channels, document_.rates.channels, "channel_name"));
-        nodes.setRows(withRates(document_.nodes, document_.rates.nodes, "node"));
-        journal.begin();
-        loaded();
-      },
-      onProblem: (text) => {
-        banner("problem", text);
-        loaded();
-      },
-    },
-  );
-  const refresh = (isDone) => isDone && live.refresh();
-  titleButtons({
-    togglePause: async () => refresh(await togglePause({ topic, isPaused })),
-    empty: async () => refresh(await empty({ topic })),
-    deleteIt: () => deleteIt({ topic }),
+  const live = follow("topic", { topic }, (document_) => {
+    showState(document_.paused);
+    tiles.show(document_);
+    charts.add(figuresOf(document_));
+    channels.setRows(withRates(document_.channels, document_.rates.channels, "channel_name"));
+    nodes.setRows(withRates(document_.nodes, document_.rates.nodes, "node"));
+    journal.begin();
   });
+  titleButtons({ topic, refresh: () => live.refresh() });
   const note = "Every channel gets its own copy of each message.";
   content.append(
     tiles.element,
@@ -80,55 +54,6 @@ export function start() {
   if (may("publish")) content.append(publishSection(topic, () => live.refresh()));
   if (config.isGraphEnabled) content.append(graphiteSection(topic));
   charts.recall({ topic });
-  live.start();
-}
-
-function channelTable() {
-  const name = (channel) => channel.channel_name;
-  return new DataTable({
-    label: "Channels",
-    noun: "channel",
-    empty: "No channels yet: messages wait in the topic until a consumer subscribes.",
-    key: name,
-    sort: "name",
-    columns: [
-      nameColumn({ label: "Channel", name, href: (channel) => path("topics", topic, name(channel)) }),
-      rateColumn,
-      figureColumn("depth", "Depth"),
-      storageColumn,
-      figureColumn("in_flight_count", "In flight", 2),
-      figureColumn("deferred_count", "Deferred", 3),
-      figureColumn("requeue_count", "Requeued", 3),
-      figureColumn("timeout_count", "Timed out", 3),
-      figureColumn("message_count", "Messages", 3),
-      figureColumn("client_count", "Consumers", 2),
-    ],
-  });
-}
-
-function nodeTable(onAction) {
-  const columns = [
-    nodeColumn,
-    rateColumn,
-    figureColumn("depth", "Depth"),
-    storageColumn,
-    figureColumn("message_count", "Messages", 2),
-    { id: "channels", label: "Channels", value: (node) => (node.channels ?? []).length, isNumeric: true, priority: 2 },
-  ];
-  if (may("tombstone")) columns.push(tombstoneColumn);
-  return new DataTable({
-    label: "Nodes",
-    noun: "node",
-    empty: "No node has this topic now.",
-    key: (node) => node.node,
-    sort: "node",
-    columns,
-    onAction,
-  });
-}
-
-function withRates(rows, rates = {}, name) {
-  return (rows ?? []).map((row) => ({ ...row, rate: rates[row[name]] ?? null }));
 }
 
 function figuresOf(document_) {

@@ -5,10 +5,9 @@ import { path } from "./api.js";
 import { paintSparkline } from "./chart.js";
 import { figureColumn, nameColumn } from "./column.js";
 import { h, setText } from "./dom.js";
+import { follow } from "./follow.js";
 import * as format from "./format.js";
-import { Live } from "./live.js";
-import { banner, warn } from "./notice.js";
-import { button, Charts, content, loaded, searchField, section, Tiles } from "./panel.js";
+import { button, Charts, content, searchField, section, Tiles } from "./panel.js";
 import { RecentRates } from "./recent.js";
 import { DataTable, rememberInAddress } from "./table.js";
 
@@ -30,25 +29,16 @@ export function start() {
     { id: "clients", label: "Consumers", text: (all) => format.integer(all.clients) },
   ]);
   const charts = new Charts("rate", "depth", "in_flight");
-  const live = new Live(
-    "topics",
-    {},
-    {
-      onDocument(document_) {
-        const topics = document_.topics ?? [];
-        recent.add(document_.time, topics);
-        const all = sum(topics);
-        warn(document_);
-        tiles.show(all);
-        charts.add({ time: document_.time, ...all });
-        table.setRows(topics);
-        setText(count, format.counted(topics.length, "topic"));
-        loaded();
-      },
-      onProblem: (text) => banner("problem", text),
-    },
-  );
   const count = h("span", { class: "count" });
+  const live = follow("topics", {}, (document_) => {
+    const topics = document_.topics ?? [];
+    recent.add(document_.time, topics);
+    const all = sum(topics);
+    tiles.show(all);
+    charts.add({ time: document_.time, ...all });
+    table.setRows(topics);
+    setText(count, format.counted(topics.length, "topic"));
+  });
   const create = button("Create topic…", { kind: "primary", permission: "create" }, async () => {
     if (await askAndCreate()) live.refresh();
   });
@@ -56,7 +46,6 @@ export function start() {
   content.append(tiles.element, charts.element, section("All topics", { controls }, table.element));
   charts.recall();
   recent.recall();
-  live.start();
 }
 
 function topicTable(recent) {

@@ -7,6 +7,9 @@ import { h, setText } from "./dom.js";
 import * as format from "./format.js";
 import { rememberInAddress } from "./table.js";
 
+/** How often figures that no stream brings are asked for. */
+const RENEW_MS = 5_000;
+
 /** Where a page puts what it shows. */
 export const content = document.getElementById("content");
 
@@ -54,6 +57,14 @@ export class Tiles {
   }
 }
 
+/** How long messages take, as a tile of a topic or a channel. */
+export const latencyTile = {
+  id: "latency",
+  label: "End to end",
+  text: (all) => format.duration(worstLatency(all.e2e_processing_latency)),
+  detail: (all) => latencyText(all.e2e_processing_latency),
+};
+
 const CHARTS = {
   rate: {
     title: "Messages/s",
@@ -66,7 +77,22 @@ const CHARTS = {
   count_rate: { title: "Messages/s, to all channels", format: format.compact, series: [{ id: "count_rate" }] },
   depth: { title: "Depth", format: format.compact, series: [{ id: "depth" }] },
   in_flight: { title: "In flight", format: format.compact, series: [{ id: "in_flight" }] },
-  e2e_p99: { title: "Slowest, end to end", format: format.duration, series: [{ id: "e2e_p99" }] },
+  memory: {
+    title: "Memory",
+    format: format.bytes,
+    least: 1e6,
+    series: [
+      { id: "heap_in_use_bytes", label: "in use" },
+      { id: "heap_idle_bytes", label: "idle" },
+    ],
+  },
+  gc_pause: {
+    title: "Longest collector pause",
+    format: (microseconds) => format.duration(microseconds === null ? null : microseconds * 1000),
+    least: 2_000,
+    series: [{ id: "gc_pause_usec_100" }],
+  },
+  e2e_p99: { title: "Slowest, end to end", format: format.duration, least: 2e6, series: [{ id: "e2e_p99" }] },
 };
 
 /** Charts of what the server remembers, continued by what the page sees itself. */
@@ -98,8 +124,19 @@ export class Charts {
   }
 }
 
-/** A search field for a table; what is typed stands in the page's address too. */
-export function searchField(table, noun) {
+/** Calls when the element comes into sight, and then at intervals, but not while it is out of sight or the tab hidden. */
+export function whileInSight(element, action) {
+  let isInSight = false;
+  new IntersectionObserver((entries) => {
+    const was = isInSight;
+    isInSight = entries.at(-1).isIntersecting;
+    if (isInSight && !was) action();
+  }).observe(element);
+  setInterval(() => isInSight && !document.hidden && action(), RENEW_MS);
+}
+
+/** A search field for a table; what is typed stands in the page's address too, and `onSearch` hears of it. */
+export function searchField(table, noun, onSearch = () => {}) {
   const field = h("input", {
     type: "search",
     id: "search",
@@ -112,6 +149,7 @@ export function searchField(table, noun) {
   field.addEventListener("input", () => {
     table.search(field.value);
     rememberInAddress("q", field.value);
+    onSearch(field.value);
   });
   table.search(field.value);
   return field;
@@ -139,7 +177,7 @@ export function worstLatency(latency) {
 }
 
 /** `p99 12 ms · p95 3 ms` */
-export function latencyText(latency) {
+function latencyText(latency) {
   return (latency?.percentiles ?? [])
     .map((each) => `p${+(each.quantile * 100).toFixed(2)} ${format.duration(each.max ?? each.value)}`)
     .join(" · ");

@@ -1,0 +1,22 @@
+/* Following a view, as every live page does it: what is wrong with a document stands above the page, what is in it on
+ * the page, and the first one takes away the sign that figures are on their way. */
+
+import { Live } from "./live.js";
+import { banner, warn } from "./notice.js";
+import { loaded } from "./panel.js";
+
+/** Shows every document of a view from now on; what is returned can be asked for a fresh one. */
+export function follow(view, parameters, show) {
+  return new Live(view, parameters, {
+    onDocument(document_) {
+      document_.rates ??= {};
+      warn(document_);
+      show(document_);
+      loaded();
+    },
+    onProblem(text) {
+      banner("problem", text);
+      loaded();
+    },
+  }).start();
+}
