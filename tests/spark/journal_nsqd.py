@@ -43,8 +43,7 @@ class JournalNsqd:
 
     def __exit__(self, *_raised: object) -> None:
         if self._process is not None:
-            self._process.terminate()
-            self._process.wait(STOP_TIMEOUT_S)
+            self.terminate()
 
     @property
     def data_path(self) -> Path:
@@ -68,6 +67,13 @@ class JournalNsqd:
         """End it as a crash would."""
         assert self._process is not None
         self._process.kill()
+        self._process.wait(STOP_TIMEOUT_S)
+        self._process = None
+
+    def terminate(self) -> None:
+        """End it as an operator would, so that it saves what is in memory alone."""
+        assert self._process is not None
+        self._process.terminate()
         self._process.wait(STOP_TIMEOUT_S)
         self._process = None
 

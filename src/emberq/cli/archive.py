@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from emberq.base.clock import SystemClock
 from emberq.cli.argument import positive_count, topic_name
 from emberq.cli.connection_flags import add_lookupd_flag, add_nsqd_http_flag
+from emberq.cli.metrics_endpoint import add_metrics_flag, metrics_endpoint
 from emberq.cli.spark_work import add_master_flag, in_thread, nsq_options, require_spark, start_session
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, counted, run_command
 
 if TYPE_CHECKING:
+    from emberq.spark.pipeline.pipeline_metrics import PipelineMetrics
     from emberq.spark.pipeline.query_progress import QueryProgress
 
 COMPACT = "compact"
@@ -58,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     add_master_flag(parser)
     add_nsqd_http_flag(parser)
     add_lookupd_flag(parser)
+    add_metrics_flag(parser)
     return parser
 
 
@@ -73,15 +77,20 @@ def _compact_parser() -> argparse.ArgumentParser:
 async def _archive(arguments: argparse.Namespace, terminal: Terminal) -> int:
     require_spark()
     from emberq.spark.error import NsqSparkError
+    from emberq.spark.pipeline.pipeline_metrics import PipelineMetrics
 
+    metrics = PipelineMetrics(clock=SystemClock())
     try:
-        await in_thread(lambda stopping: _run(arguments, terminal, stopping))
+        async with metrics_endpoint(arguments.metrics_address, metrics.render, terminal):
+            await in_thread(lambda stopping: _run(arguments, terminal, stopping, metrics))
     except NsqSparkError as failure:
         raise CommandError(str(failure), hint="Run it again: it goes on where it was.") from failure
     return DONE
 
 
-def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event) -> None:
+def _run(
+    arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event, metrics: PipelineMetrics
+) -> None:
     from emberq.spark.archive import archive_pipeline
     from emberq.spark.pipeline.model import AVAILABLE_NOW
     from emberq.spark.pipeline.run import PipelineRun
@@ -100,6 +109,7 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.
 
     def advance(progress: QueryProgress) -> None:
         nonlocal archived
+        metrics.add(progress)
         archived += progress.rows
         progress_bar.advance(progress.rows)
 

@@ -41,7 +41,7 @@ CATCH_UP_TIMEOUT_S = 600.0
 """Generous: a busy machine may need minutes to start Spark's workers."""
 LOOK_INTERVAL_S = 0.5
 LOOPBACK = "127.0.0.1"
-DEFAULT_PORTS = 4150, 4151, 4160, 4161
+DEFAULT_PORTS = 4150, 4151, 4160, 4161, 4171
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -207,11 +207,11 @@ class _Events:
 @contextmanager
 def _stack(folder: Path, ports: Sequence[int]) -> Iterator[None]:
     """`emberq up`, in a process that does not hear the terminal's Ctrl-C: it is stopped last."""
-    flags = ("--nsqd-tcp-port", "--nsqd-http-port", "--lookupd-tcp-port", "--lookupd-http-port")
+    names = ("nsqd-tcp", "nsqd-http", "lookupd-tcp", "lookupd-http", "admin-http")
     process = subprocess.Popen(  # noqa: S603 - our own command
         [
             *(sys.executable, "-m", "emberq.cli.up", f"--data-path={folder}"),
-            *(f"{flag}={port}" for flag, port in zip(flags, ports, strict=True)),
+            *(f"--{name}-port={port}" for name, port in zip(names, ports, strict=True)),
         ],
         start_new_session=True,
     )

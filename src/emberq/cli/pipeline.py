@@ -9,12 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from emberq.base.clock import SystemClock
 from emberq.cli.connection_flags import add_lookupd_flag, add_nsqd_http_flag
+from emberq.cli.metrics_endpoint import add_metrics_flag, metrics_endpoint
 from emberq.cli.spark_work import add_master_flag, in_thread, require_spark, start_session
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
     from emberq.spark.pipeline.checkpoint_status import QueryStatus
+    from emberq.spark.pipeline.pipeline_metrics import PipelineMetrics
     from emberq.spark.pipeline.progress_table import ProgressTable
     from emberq.spark.pipeline.query_progress import QueryProgress
     from emberq.spark.pipeline.toml_file import PipelineFile
@@ -48,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_master_flag(parser)
     add_nsqd_http_flag(parser)
     add_lookupd_flag(parser)
+    add_metrics_flag(parser)
     return run_command(parser, argv, _pipeline, interrupted_status=DONE)
 
 
@@ -56,13 +60,12 @@ async def _pipeline(arguments: argparse.Namespace, terminal: Terminal) -> int:
     from emberq.spark.error import NsqSparkError
     from emberq.spark.pipeline.problem import PipelineError
 
-    actions: dict[str, Callable[[argparse.Namespace, Terminal, threading.Event], None]] = {
-        "run": _run,
-        "validate": _validate,
-        "status": _status,
-    }
     try:
-        await in_thread(lambda stopping: actions[arguments.action](arguments, terminal, stopping))
+        if arguments.action == "run":
+            await _run_with_metrics(arguments, terminal)
+        else:
+            look = _validate if arguments.action == "validate" else _status
+            await in_thread(lambda _stopping: look(arguments, terminal))
     except PipelineError as wrong:
         for problem in str(wrong).splitlines()[:-1]:
             terminal.note(problem)
@@ -92,7 +95,7 @@ def _loaded(arguments: argparse.Namespace) -> PipelineFile:
     return replace(loaded, pipeline=pipeline)
 
 
-def _validate(arguments: argparse.Namespace, terminal: Terminal, _stopping: threading.Event) -> None:
+def _validate(arguments: argparse.Namespace, terminal: Terminal) -> None:
     loaded = _loaded(arguments)
     pipeline = loaded.pipeline
     if not arguments.quick:
@@ -108,7 +111,17 @@ def _validate(arguments: argparse.Namespace, terminal: Terminal, _stopping: thre
         )
 
 
-def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event) -> None:
+async def _run_with_metrics(arguments: argparse.Namespace, terminal: Terminal) -> None:
+    from emberq.spark.pipeline.pipeline_metrics import PipelineMetrics
+
+    metrics = PipelineMetrics(clock=SystemClock())
+    async with metrics_endpoint(arguments.metrics_address, metrics.render, terminal):
+        await in_thread(lambda stopping: _run(arguments, terminal, stopping, metrics))
+
+
+def _run(
+    arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event, metrics: PipelineMetrics
+) -> None:
     loaded = _loaded(arguments)
     pipeline = loaded.pipeline
     spark = start_session(pipeline.name, arguments, terminal, pipeline.spark)
@@ -119,8 +132,12 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.
 
     def show(progress: QueryProgress) -> None:
         table.add(progress)
+        metrics.add(progress)
         if progress.rows and not terminal.is_rich:
-            _write_progress(terminal, progress)
+            try:
+                _write_progress(terminal, progress)
+            except BrokenPipeError:  # whoever read this is gone, and does not want the rest
+                stopping.set()
 
     run = PipelineRun(pipeline, spark, origin=loaded.origin, accept_changes=arguments.accept_changes, on_progress=show)
     try:
@@ -156,7 +173,7 @@ def _write_progress(terminal: Terminal, progress: QueryProgress) -> None:
     )
 
 
-def _status(arguments: argparse.Namespace, terminal: Terminal, _stopping: threading.Event) -> None:
+def _status(arguments: argparse.Namespace, terminal: Terminal) -> None:
     from emberq.spark.pipeline.checkpoint_status import pipeline_status
 
     pipeline = _loaded(arguments).pipeline

@@ -54,8 +54,9 @@ def start_session(
     from emberq.spark.quiet_session import quiet_session
 
     terminal.note("starting Spark")
+    settings = {"spark.ui.showConsoleProgress": "false", **(config or {})}  # Spark's bars would run over ours
     try:
-        return quiet_session(name, master=arguments.master, is_verbose=arguments.verbose, config=config or {})
+        return quiet_session(name, master=arguments.master, is_verbose=arguments.verbose, config=settings)
     except JavaNotFound as failure:
         raise CommandError(str(failure)) from failure
 

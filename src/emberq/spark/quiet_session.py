@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
+from emberq.spark.java import find_java, without_vectors
 from emberq.spark.spark_session import session
 
 Session: TypeAlias = SparkSession
@@ -19,9 +22,18 @@ _TALKATIVE = (
 )
 
 
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_SILENT_LOG = Path(__file__).with_name("silent_log4j2.properties")
+"""Read when Java starts. `spark.log.level` comes later, when much was said already."""
+
+
 def quiet_session(name: str, *, master: str | None, is_verbose: bool, config: Mapping[str, str]) -> Session:
     """The session of this process. JavaNotFound if there is no Java."""
     for logger in _TALKATIVE:
         logging.getLogger(logger).setLevel(logging.CRITICAL)
-    level = "INFO" if is_verbose else "FATAL"
-    return session(name, master=master, config={"spark.log.level": level} | dict(config))
+    if is_verbose:
+        return session(name, master=master, config={"spark.log.level": "INFO"} | dict(config))
+    os.environ["JAVA_HOME"] = str(without_vectors(find_java()).home)
+    silence = f"-Dlog4j2.configurationFile={_SILENT_LOG.as_uri()}"
+    options = f"{config.get(_JAVA_OPTIONS, '')} {silence}".strip()
+    return session(name, master=master, config=dict(config) | {_JAVA_OPTIONS: options})

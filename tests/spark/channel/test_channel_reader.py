@@ -8,17 +8,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from pyspark.sql.types import StructType
 
-from emberq.client import Batch
 from emberq.embedded import EmbeddedThread
 from emberq.spark import channel_spool
+from emberq.spark.channel_link import Arrived
 from emberq.spark.channel_reader import ChannelStreamReader
 from emberq.spark.error import DataLossError, NsqdUnavailable, OptionError
 from emberq.spark.option import Use
-from emberq.spark.schema import MESSAGE_SCHEMA
 from emberq.spark.setting import SourceSettings
 from tests.cluster.rig import create, publish
 from tests.waiting import wait_until
@@ -107,7 +104,7 @@ def test_what_was_stored_and_not_finished_is_not_stored_again(
 ) -> None:
     publish(nsq, "t", *messages(500))
     with monkeypatch.context() as crash:
-        crash.setattr(Batch, "finish", lambda self: None)  # the receiver ends before it can say so
+        crash.setattr(Arrived, "finish", lambda self: None)  # the receiver ends before it can say so
         reader = readers.make()
         start = reader.initialOffset()
         received(reader, 500)
@@ -131,7 +128,17 @@ def test_a_batch_is_cut_at_segments_and_has_one_at_least(nsq: EmbeddedThread, re
     assert second["next"] > first["next"]
 
 
-def test_available_now_ends_when_the_channel_is_quiet(nsq: EmbeddedThread, readers: Readers) -> None:
+def test_small_segments_are_read_together_by_as_many_tasks_as_are_wanted(nsq: EmbeddedThread, readers: Readers) -> None:
+    reader = readers.make(minPartitions="2")
+    start = reader.initialOffset()
+    for count in range(1, 5):
+        publish(nsq, "t", *messages(10))
+        end = received(reader, count * 10)
+    partitions = reader.partitions(start, end)
+    assert [[batch.num_rows for batch in reader.read(each)] for each in partitions] == [[20], [20]]
+
+
+def test_available_now_ends_when_the_channel_is_empty(nsq: EmbeddedThread, readers: Readers) -> None:
     publish(nsq, "t", *messages(100))
     reader = readers.make()
     start = reader.initialOffset()
@@ -191,32 +198,16 @@ def test_an_nsqd_that_does_not_answer_is_told_at_once_and_leaves_the_spool_free(
             reader.initialOffset()
 
 
-class ChannelSource(DataSource):
-    """The reader as a source of its own."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "nsq_channel"
-
-    def schema(self) -> StructType:
-        return MESSAGE_SCHEMA
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        options = {key: text for key, text in self.options.items() if key != "spool"}
-        return ChannelStreamReader(SourceSettings.of(options, Use.STREAM), spool=self.options["spool"])
-
-
 @pytest.mark.timeout(300)
 def test_spark_reads_a_channel_over_two_runs(
     spark: SparkSession, nsq: EmbeddedThread, options: dict[str, str], tmp_path: Path
 ) -> None:
-    spark.dataSource.register(ChannelSource)
     published: list[bytes] = []
     for _ in range(2):
         more = [b"%d" % number for number in range(len(published), len(published) + 1000)]
         publish(nsq, "t", *more)
         published += more
-        stream = spark.readStream.format("nsq_channel").options(**options, spool=str(tmp_path / "spool")).load()
+        stream = spark.readStream.format("nsq").options(**options, spool=str(tmp_path / "spool")).load()
         query = (
             stream.writeStream.format("parquet")
             .option("path", str(tmp_path / "rows"))

@@ -1,23 +1,18 @@
-"""The spool: what is stored stays until nobody needs it."""
+"""The spool: what is stored stays until nobody needs it, and is known again."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from emberq.spark import channel_spool
-from emberq.spark.channel_spool import Spool, read_segment
+from emberq.spark.channel_frames import Origin, keys
+from emberq.spark.channel_segment import read_segment
+from emberq.spark.channel_spool import Spool
 from emberq.spark.error import OptionError
-from emberq.spark.schema import ARROW_SCHEMA
-
-
-def rows(*ids: str, nsqd: str = "n:4150", topic: str = "t") -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(
-        [{"topic": topic, "nsqd": nsqd, "id": each, "attempts": 1, "body": each.encode()} for each in ids],
-        schema=ARROW_SCHEMA,
-    )
+from tests.spark.channel.message_frames import HERE, array, frame, messages
 
 
 class Wall:
@@ -33,24 +28,33 @@ def numbers(spool: Spool) -> list[int]:
     return [segment.number for segment in spool.segments]
 
 
+def known(spool: Spool, *wanted: int, origin: Origin = HERE) -> list[int]:
+    """Which of these messages are known to be stored."""
+    key_of = {number: keys(array(frame(number)))[0].as_py() for number in wanted}
+    found = spool.known_keys(keys(array(*map(frame, wanted))), origin=origin, first_ns=min(wanted), last_ns=max(wanted))
+    return [number for number, key in key_of.items() if key in found]
+
+
 def test_what_is_stored_is_there_after_a_restart(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
-        spool.append(rows("a", "b"))
-        spool.append(rows("c"))
+        spool.append([messages(1, 2), messages(7, origin=Origin("u", "n:4150"))])
+        spool.append([messages(3)])
         uuid = spool.uuid
     with Spool(tmp_path) as spool:
         assert (spool.uuid, spool.next_number) == (uuid, 2)
-        assert [segment.row_count for segment in spool.segments] == [2, 1]
-        assert read_segment(spool.segments[0].path).column("id").to_pylist() == ["a", "b"]
+        assert [segment.row_count for segment in spool.segments] == [3, 1]
+        first, second = read_segment(spool.segments[0].path)
+        assert (first.origin, first.frames.to_pylist()) == (HERE, [frame(1), frame(2)])
+        assert (second.origin.topic, second.frames.to_pylist()) == ("u", [frame(7)])
 
 
 def test_a_segment_that_was_not_completed_is_none(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
-        spool.append(rows("a"))
+        spool.append([messages(1)])
     (tmp_path / "000000000001-1.new").write_bytes(b"half")
     with Spool(tmp_path) as spool:
         assert numbers(spool) == [0]
-        spool.append(rows("b"))
+        spool.append([messages(2)])
         assert numbers(spool) == [0, 1]
 
 
@@ -62,37 +66,101 @@ def test_a_second_receiver_is_kept_out(tmp_path: Path, monkeypatch: pytest.Monke
         pass
 
 
-def test_committed_segments_stay_as_long_as_their_messages_may_come_again(tmp_path: Path) -> None:
+def test_committed_segments_are_known_for_as_long_as_their_finishing_may_not_be(tmp_path: Path) -> None:
     wall = Wall()
     with Spool(tmp_path, window_s=60, wall_s=wall) as spool:
-        for number in range(4):
-            spool.append(rows(str(number)))
+        for number in range(1, 5):
+            spool.append([messages(number)])
             wall.now_s += 40
-        spool.prune(before=4)
-        assert numbers(spool) == [2, 3]  # 0 and 1 are more than a minute older than 3
+            spool.prune(before=number)
+        assert numbers(spool) == []
+        assert known(spool, 1, 2, 3, 4) == [3, 4]  # 1 and 2 are more than a minute older than 4
         wall.now_s += 100_000
         spool.prune(before=4)
-        assert numbers(spool) == [2, 3]  # a receiver that stands still forgets nothing
-        spool.append(rows("4"))
-        spool.prune(before=3)
-        assert numbers(spool) == [3, 4]  # 3 is not committed
+        assert known(spool, 3, 4) == [3, 4]  # a receiver that stands still forgets nothing
+        spool.append([messages(5)])
+        spool.prune(before=4)
+        assert numbers(spool) == [4]  # is not committed
+        assert known(spool, 3, 4, 5) == [5]
 
 
-def test_the_newest_segment_stays_so_that_no_number_comes_twice(tmp_path: Path) -> None:
+def test_what_was_stored_before_a_connection_is_known_for_good(tmp_path: Path) -> None:
     wall = Wall()
-    with Spool(tmp_path, window_s=0, wall_s=wall) as spool:
-        for _ in range(2):
-            spool.append(rows("x"))
-            wall.now_s += 1
+    with Spool(tmp_path, window_s=60, wall_s=wall) as spool:
+        spool.append([messages(1)])
+        spool.put_in_doubt()
+        spool.prune(before=1)
+        for number in range(2, 6):
+            wall.now_s += 100
+            spool.append([messages(number)])
+            spool.prune(before=number)
+        assert known(spool, 1, 2, 3, 4, 5) == [1, 2, 5]  # 2 may have been on its way to the disk just then
+    with Spool(tmp_path, window_s=60, wall_s=wall) as spool:
+        wall.now_s += 100
+        spool.append([messages(6)])
+        spool.prune(before=6)
+        assert known(spool, 1, 2, 5, 6) == [1, 2, 5, 6]  # another run is another connection
+
+
+def test_too_many_keys_are_forgotten_oldest_first(tmp_path: Path) -> None:
+    with Spool(tmp_path, max_keys=4) as spool:
+        for number in range(5):
+            spool.append([messages(2 * number, 2 * number + 1)])
+            spool.put_in_doubt()
+            spool.prune(before=number + 1)
+        assert spool.key_count == 4
+        assert known(spool, *range(10)) == [6, 7, 8, 9]
+
+
+def test_no_number_comes_twice(tmp_path: Path) -> None:
+    with Spool(tmp_path, window_s=0, max_keys=0) as spool:
+        for number in range(2):
+            spool.append([messages(number)])
         spool.prune(before=99)
+        assert spool.first_number == spool.next_number == 2
     with Spool(tmp_path) as spool:
-        assert (numbers(spool), spool.next_number) == ([1], 2)
+        assert (spool.first_number, spool.next_number) == (2, 2)
 
 
-def test_messages_are_known_by_topic_nsqd_and_id(tmp_path: Path) -> None:
+def test_a_segment_whose_keys_were_stored_but_that_was_not_removed_is_removed_later(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
-        spool.append(rows("a", "b"))
-        spool.append(rows("c", nsqd="other:4150"))
-        assert spool.known_ids(["a", "c", "z"], topic="t", nsqd="n:4150") == {"a"}
-        assert spool.known_ids(["c"], topic="t", nsqd="other:4150") == {"c"}
-        assert not spool.known_ids(["a"], topic="u", nsqd="n:4150")
+        for number in range(3):
+            spool.append([messages(number)])
+        left_over = spool.segments[1].path
+        content = left_over.read_bytes()
+        spool.prune(before=2)
+        left_over.write_bytes(content)
+    with Spool(tmp_path) as spool:
+        assert numbers(spool) == [2]
+        assert not left_over.exists()
+
+
+def test_messages_are_known_by_topic_nsqd_time_and_id(tmp_path: Path) -> None:
+    elsewhere = Origin("t", "other:4150")
+    with Spool(tmp_path) as spool:
+        spool.append([messages(1, 2)])
+        spool.append([messages(3, origin=elsewhere)])
+        for _ in range(2):
+            assert known(spool, 1, 3, 9) == [1]
+            assert known(spool, 3, origin=elsewhere) == [3]
+            assert known(spool, 1, origin=Origin("u", "n:4150")) == []
+            spool.prune(before=2)
+        assert spool.newest_ns(HERE) == 2
+        assert spool.newest_ns(Origin("u", "n:4150")) == -1
+
+
+def test_storing_and_looking_up_go_on_while_committed_segments_go(tmp_path: Path) -> None:
+    with Spool(tmp_path, window_s=0) as spool:
+
+        def commit() -> None:
+            while spool.next_number < 60:
+                spool.prune(before=spool.next_number)
+
+        committing = threading.Thread(target=commit)
+        committing.start()
+        for number in range(60):
+            spool.append([messages(number)])
+            assert known(spool, number) == [number]
+        committing.join()
+        spool.prune(before=60)
+        assert spool.first_number == spool.next_number == 60

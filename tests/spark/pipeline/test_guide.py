@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import tomllib
 from pathlib import Path
 
 from emberq.spark.option import Use, option_table
 from emberq.spark.pipeline.model import Pipeline, Sink, Source, Table, View
+from emberq.spark.pipeline.pipeline_metrics import FAMILIES
+from emberq.spark.pipeline.query_progress import QueryProgress
 
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "SPARK.md"
@@ -16,15 +19,30 @@ TABLES = {"read": Use.READ, "sink": Use.SINK}
 
 
 def renewed(guide: str) -> str:
-    """The guide with tables of options as they are now."""
+    """The guide with its tables as they should be now."""
     for name, use in TABLES.items():
-        head, begin, rest = guide.partition(f"<!-- options: {name} -->\n")
-        _old, end, tail = rest.partition("<!-- end -->")
-        guide = f"{head}{begin}{option_table(use)}\n{end}{tail}"
-    return guide
+        guide = _with_table(guide, f"options: {name}", option_table(use))
+    return _with_table(guide, "metrics", metrics_table())
 
 
-def test_the_tables_of_options_are_those_of_the_code() -> None:
+def metrics_table() -> str:
+    """What /metrics has of pipelines; that of the process is as everywhere."""
+    rows = [
+        f"| `{family.name}` | {family.kind} | {family.meaning} |"
+        for family in FAMILIES
+        if family.name.startswith("emberq_")
+    ]
+    return "\n".join(["| metric | type | what it tells |", "|---|---|---|", *rows])
+
+
+def _with_table(guide: str, name: str, table: str) -> str:
+    head, begin, rest = guide.partition(f"<!-- {name} -->\n")
+    _old, end, tail = rest.partition("<!-- end -->")
+    assert end, f"the guide has no table of {name}"
+    return f"{head}{begin}{table}\n{end}{tail}"
+
+
+def test_the_tables_are_those_of_the_code() -> None:
     assert GUIDE.read_text() == renewed(GUIDE.read_text()), "renew it: python -m tests.spark.pipeline.test_guide"
 
 
@@ -34,6 +52,12 @@ def test_every_key_of_a_pipeline_is_in_the_guide() -> None:
     names = {field.name for kind in (Pipeline, Source, Sink, Table, View) for field in dataclasses.fields(kind)}
     written = {"view": "from"}
     assert not [name for name in names - tables if f"`{written.get(name, name)}`" not in guide]
+
+
+def test_the_progress_in_the_guide_has_every_field() -> None:
+    found = re.search(r"```json\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert found is not None
+    assert json.loads(found[1]).keys() == {field.name for field in dataclasses.fields(QueryProgress)}
 
 
 def test_the_pipeline_in_the_guide_is_the_example() -> None:

@@ -9,13 +9,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
 from emberq.spark.clickstream_check import check_clickstream
-from emberq.spark.pipeline import Pipeline, PipelineError, PipelineRun, View, load_pipeline
+from emberq.spark.pipeline import (
+    BodyFormat,
+    Pipeline,
+    PipelineError,
+    PipelineFailed,
+    PipelineRun,
+    Sink,
+    Source,
+    View,
+    load_pipeline,
+)
 from emberq.spark.pipeline.build import build
 from emberq.spark.pipeline.checkpoint_status import pipeline_status
 from emberq.spark.pipeline.model import AVAILABLE_NOW, OutputMode
@@ -55,6 +66,11 @@ def run(pipeline: Pipeline, spark: SparkSession) -> None:
         running.stop()
 
 
+def sum_of(lines: list[dict[str, Any]], what: str) -> int:
+    """Over all batches and sources."""
+    return sum(count for line in lines for count in line[what].values())
+
+
 def test_clickstream_counts_every_visit_once_over_two_runs(
     spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path
 ) -> None:
@@ -73,9 +89,16 @@ def test_clickstream_counts_every_visit_once_over_two_runs(
     assert {status.lag for status in statuses} == {0}
 
     progress = documents_of(nsqd.http, "emberq.pipelines")
-    assert {line["query"] for line in progress} == {status.query for status in statuses}
-    archived = [line for line in progress if line["query"] == "archive"]
-    assert (sum(line["rows"] for line in archived), sum(line["bad"]["clicks"] for line in archived)) == (2000, 40)
+    queries = {status.query: [line for line in progress if line["query"] == status.query] for status in statuses}
+    for lines in queries.values():
+        assert (lines[0]["state"], lines[0]["batch"]) == ("running", None)
+        assert (lines[-1]["state"], lines[-1]["lag"], lines[-1]["error"]) == ("ended", 0, "")
+        assert (sum(line["rows"] for line in lines), sum_of(lines, "bad")) == (2000, 40)
+    written = {query: sum(line["rows_out"] or 0 for line in lines) for query, lines in queries.items()}
+    assert (written["archive"], written["clicks-bad"]) == (1960, 40)
+    assert written["live-counts"] == len(documents_of(nsqd.http, "clicks.per-minute"))
+    final_counts = ds.dataset(tmp_path / "clickstream-data" / "per-minute", ignore_prefixes=["_", "."])
+    assert written["final-counts"] == final_counts.count_rows() > 0
     reasons = {letter["reason"] for letter in documents_of(nsqd.http, "clicks.bad")}
     assert reasons == {
         "not JSON",
@@ -114,6 +137,52 @@ def test_enrichment_joins_a_table(spark: SparkSession, nsqd: JournalNsqd, tmp_pa
     priced = documents_of(nsqd.http, "orders.priced")
     assert sorted((order["name"], order["total"]) for order in priced) == [("hat", 49.0), ("shoes", 119.8)]
     assert documents_of(nsqd.http, "orders.unknown") == [{"order_id": "o9", "product": 9}]
+
+
+def test_a_batch_of_changes_that_is_done_again_is_not_published_again(
+    spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path
+) -> None:
+    nsqd.publish("words", [b"to", b"be", b"or", b"not", b"to", b"be"])
+    pipeline = Pipeline(
+        name="count",
+        checkpoint=str(tmp_path / "checkpoint"),
+        nsqd=(nsqd.http,),
+        trigger=AVAILABLE_NOW,
+        sources={"words": Source(topic=("words",), format=BodyFormat.TEXT)},
+        views={"counted": View(sql="SELECT text, count(*) AS count FROM words GROUP BY text")},
+        sinks={"counted": Sink(view="counted", topic="words.counted", output_mode=OutputMode.UPDATE)},
+    )
+    run(pipeline, spark)
+    commits = tmp_path / "checkpoint" / "counted" / "commits"
+    for commit in (commits / "0", commits / ".0.crc"):  # as if Spark had died before it could note that it is done
+        commit.unlink(missing_ok=True)
+    run(pipeline, spark)
+    assert (commits / "0").exists()
+    counts = documents_of(nsqd.http, "words.counted")
+    assert sorted((count["text"], count["count"]) for count in counts) == [("be", 2), ("not", 1), ("or", 1), ("to", 2)]
+
+
+def test_a_query_that_fails_says_why_and_ends_the_others(
+    spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path
+) -> None:
+    nsqd.publish("lines", [b"one"])
+    pipeline = Pipeline(
+        name="broken",
+        checkpoint=str(tmp_path / "checkpoint"),
+        nsqd=(nsqd.http,),
+        sources={"lines": Source(topic=("lines",), format=BodyFormat.TEXT)},
+        views={"raised": View(sql="SELECT raise_error('no such luck') AS body FROM lines")},
+        sinks={
+            "good": Sink(view="lines", format="memory"),
+            "raised": Sink(view="raised", path=str(tmp_path / "raised")),
+        },
+    )
+    with pytest.raises(PipelineFailed, match="no such luck"):
+        run(pipeline, spark)
+    last = {line["query"]: line for line in documents_of(nsqd.http, "emberq.pipelines")}
+    assert (last["good"]["state"], last["good"]["error"]) == ("ended", "")
+    assert last["raised"]["state"] == "failed"
+    assert "no such luck" in last["raised"]["error"]
 
 
 def test_sql_that_is_wrong_is_told_with_its_line(spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ _ALWAYS_STATEFUL = {
     "GlobalLimit",
 }
 
+_IN_FUNCTION = re.compile(r"^(?:pyspark\.errors\.[\w.]+|: [\w.$]+): (.+)", re.MULTILINE)
+"""In the traceback of a function that Spark called for a batch: what Spark itself, or Java, had said to it."""
+
 
 def stream_fault(rows: DataFrame, output_mode: OutputMode) -> str | None:
     """Why these rows cannot be written as a stream in this mode; None if they can."""
@@ -59,6 +62,9 @@ def cause_of(fault: Exception) -> str:
     ours = re.findall(r"emberq\.[\w.]+: (.+)", text)
     if ours:
         return str(ours[-1]).strip()
+    in_function = _IN_FUNCTION.search(text)
+    if in_function is not None:
+        return first_sentence(Exception(in_function[1]))
     _, _, inner = text.partition("terminated with exception: ")
     return first_sentence(Exception(inner or text))
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from rich.table import Table
 from rich.text import Text
 
-from emberq.spark.pipeline.query_progress import QueryProgress
+from emberq.spark.pipeline.query_progress import QueryProgress, QueryState
+
+_STYLES = {QueryState.RUNNING: "", QueryState.ENDED: "dim", QueryState.FAILED: "red"}
 
 
 @dataclass(slots=True)
@@ -17,6 +19,8 @@ class _Line:
 
     last: QueryProgress
     row_count: int = 0
+    duration_ms: int = 0
+    """Of the last batch."""
     bad: dict[str, int] = field(default_factory=dict)
 
 
@@ -28,11 +32,12 @@ class ProgressTable:
         self._guard = threading.Lock()
 
     def add(self, progress: QueryProgress) -> None:
-        """Another batch is done."""
+        """Another batch is done, or nothing came."""
         with self._guard:
             line = self._lines.setdefault(progress.query, _Line(progress))
             line.last = progress
             line.row_count += progress.rows
+            line.duration_ms = progress.duration_ms or line.duration_ms
             for source, count in progress.bad.items():
                 line.bad[source] = line.bad.get(source, 0) + count
 
@@ -55,20 +60,26 @@ class ProgressTable:
         """The table as it stands."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("QUERY", no_wrap=True)
-        for title in ("BATCH", "ROWS", "ROWS/s", "BATCH ms", "STATE", "BAD"):
+        for title in ("BATCH", "ROWS", "IN/s", "OUT/s", "LAG", "BATCH ms", "STATE", "BAD"):
             table.add_column(title, justify="right", no_wrap=True)
         table.add_column("WATERMARK", no_wrap=True)
         with self._guard:
             for name, line in sorted(self._lines.items()):
                 bad = sum(line.bad.values())
                 table.add_row(
-                    Text(name),
-                    str(line.last.batch),
+                    Text(name, style=_STYLES[line.last.state]),
+                    _number(line.last.batch),
                     f"{line.row_count:,}",
-                    f"{line.last.rows_per_second:,.0f}",
-                    f"{line.last.duration_ms:,}",
+                    _number(line.last.rows_in_per_second),
+                    _number(line.last.rows_out_per_second),
+                    _number(line.last.lag),
+                    f"{line.duration_ms:,}",
                     f"{line.last.state_rows:,}",
                     Text(f"{bad:,}", style="yellow" if bad else "dim"),
                     Text(line.last.watermark.removesuffix(".000Z").replace("T", " "), style="dim"),
                 )
         return table
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -35,7 +36,15 @@ from emberq.spark.pipeline.model import OutputMode, Pipeline, Sink
 from emberq.spark.pipeline.parquet_folder import ParquetFolder
 from emberq.spark.pipeline.plan import cause_of, first_sentence
 from emberq.spark.pipeline.problem import Origin, PipelineError, Problem
-from emberq.spark.pipeline.query_progress import ProgressListener, ProgressPublisher, QueryProgress
+from emberq.spark.pipeline.progress_report import ProgressReporter
+from emberq.spark.pipeline.query_progress import (
+    OBSERVED_OUTPUT,
+    OUTPUT_COUNT,
+    ProgressListener,
+    QueryProgress,
+    QuerySign,
+    QueryState,
+)
 
 PARQUET = "parquet"
 LOOK_INTERVAL_S = 0.2
@@ -44,6 +53,8 @@ BATCH_TIMEOUT_S = 30.0
 START_TIMEOUT_S = 120.0
 """How long a query may take to begin; it takes two seconds where there is nothing else to do."""
 EVENT_TIMEOUT_MS = 10_000
+MAX_ERROR_CHARS = 2000
+"""Of what is published; there may be a whole plan in it."""
 WORKER_TOO_LATE = "failed to connect back"
 
 _log = logging.getLogger(__name__)
@@ -73,15 +84,17 @@ class PipelineRun:
         accept_changes: bool = False,
         on_progress: Callable[[QueryProgress], None] | None = None,
     ) -> None:
-        """`on_progress` is called in a thread of Spark."""
+        """`on_progress` is called in a thread of its own, and not any more when `stop` has returned."""
         self._pipeline = pipeline
         self._spark = spark
         self._origin = origin
         self._accept_changes = accept_changes
         self._on_progress = on_progress
         self._running: dict[str, StreamingQuery] = {}
+        self._told_of: set[str] = set()
+        """Queries whose end has been reported."""
         self._listener: ProgressListener | None = None
-        self._publisher: ProgressPublisher | None = None
+        self._reporter: ProgressReporter | None = None
 
     def start(self) -> None:
         """Start all queries. PipelineError, with nothing left running, if the pipeline cannot be run."""
@@ -92,21 +105,24 @@ class PipelineRun:
             for query in queries:
                 self._start_one(query)
         except PySparkException as fault:
+            self._report_end(query.name, error=first_sentence(fault))
             self.stop()
             raise PipelineError([Problem(("sink", query.name), first_sentence(fault))], self._origin) from fault
 
     def wait(self, *, until: Callable[[], bool] = lambda: False) -> None:
         """Returns when all queries are done, or `until` says so. PipelineFailed if one of them fails."""
         while not until():
-            for name, query in self._running.items():
-                fault = None if query.isActive else query.exception()
+            for name in self._finished():
+                fault = self._running[name].exception()
                 if fault is not None:
                     time.sleep(LOOK_INTERVAL_S)  # Ctrl-C reaches the workers too, and perhaps before us
                     if until():
                         return
+                    self._report_end(name, error=cause_of(fault))
                     self.stop()
                     raise PipelineFailed(name, cause_of(fault)) from fault
-            if not any(query.isActive for query in self._running.values()):
+                self._report_end(name)
+            if len(self._told_of) == len(self._running):
                 return
             time.sleep(LOOK_INTERVAL_S)
 
@@ -117,13 +133,27 @@ class PipelineRun:
             while query.isActive and _is_in_a_batch(query) and time.monotonic() < deadline_s:
                 time.sleep(LOOK_INTERVAL_S)
             query.stop()
+        for name in self._finished():
+            self._report_end(name)
         if self._listener is not None:
-            _await_events(self._spark)
             self._spark.streams.removeListener(self._listener)
             self._listener = None
-        if self._publisher is not None:
-            self._publisher.close()
-            self._publisher = None
+        if self._reporter is not None:
+            self._reporter.close()
+            self._reporter = None
+
+    def _finished(self) -> list[str]:
+        """The queries that have come to an end of which nobody knows yet."""
+        return [name for name, query in self._running.items() if name not in self._told_of and not query.isActive]
+
+    def _report_end(self, name: str, *, error: str | None = None) -> None:
+        """Tell that a query has ended, or failed, after all that there is to tell of its batches."""
+        self._told_of.add(name)
+        if self._reporter is not None:
+            _await_events(self._spark)
+            state = QueryState.ENDED if error is None else QueryState.FAILED
+            sign = QuerySign(query=name, time=_now(), state=state, error=(error or "")[:MAX_ERROR_CHARS])
+            self._reporter.put(sign)
 
     def _check_changes(self, queries: list[Query]) -> None:
         files = FileSystem(self._spark)
@@ -146,19 +176,16 @@ class PipelineRun:
 
     def _listen(self, queries: list[Query]) -> None:
         pipeline = self._pipeline
-        access = access_for(pipeline, {})
-        if pipeline.progress_topic and access:
-            self._publisher = ProgressPublisher(access, pipeline.progress_topic)
-            self._publisher.start()
+        self._reporter = ProgressReporter(
+            pipeline.name,
+            access_options=access_for(pipeline, {}),
+            topic=pipeline.progress_topic,
+            on_progress=self._on_progress,
+        )
+        self._reporter.start()
         names = {self._spark_name(query): query.name for query in queries}
-        self._listener = ProgressListener(pipeline.name, names, self._tell)
+        self._listener = ProgressListener(pipeline.name, names, self._reporter.put)
         self._spark.streams.addListener(self._listener)
-
-    def _tell(self, progress: QueryProgress) -> None:
-        if self._publisher is not None:
-            self._publisher.put(progress)
-        if self._on_progress is not None:
-            self._on_progress(progress)
 
     def _spark_name(self, query: Query) -> str:
         """The memory sink makes a table of that name, for which only the sink's will do."""
@@ -182,6 +209,7 @@ class PipelineRun:
     def _started(self, query: Query) -> StreamingQuery:
         sink = query.sink
         rows = _as_messages(query.rows) if sink.topic else query.rows
+        rows = rows.observe(OBSERVED_OUTPUT, F.count(F.lit(1)).alias(OUTPUT_COUNT))
         writer = rows.writeStream.queryName(self._spark_name(query)).outputMode(sink.output_mode)
         writer = writer.option("checkpointLocation", query.checkpoint)
         writer = _with_trigger(writer, sink.trigger or self._pipeline.trigger)
@@ -197,13 +225,14 @@ class PipelineRun:
 
 
 def _into_topic(writer: DataStreamWriter, sink: Sink, options: Mapping[str, str]) -> DataStreamWriter:
-    """Spark lets a Python sink have appended rows only. Rows that change are written batch by batch, without the names
-    that keep a batch from being stored twice after a crash; a change that comes twice is the same change."""
+    """Spark lets a Python sink have appended rows only. Rows that change are written batch by batch, under the name of
+    the query and the batch, by which a batch that is done again after a crash is recognized."""
     if sink.output_mode is OutputMode.APPEND:
         return writer.format("nsq").options(**options)
 
-    def write(rows: DataFrame, _batch_id: int) -> None:
-        rows.write.format("nsq").mode("append").options(**options).save()
+    def write(rows: DataFrame, batch_id: int) -> None:
+        query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        rows.write.format("nsq").mode("append").options(**options, writeId=f"{query}-{batch_id}").save()
 
     return writer.foreachBatch(write)
 
@@ -231,6 +260,11 @@ def _await_events(spark: SparkSession) -> None:
     """Events come to listeners a moment later; without this the last batch would often be missing."""
     java_context: Any = spark.sparkContext._jsc
     java_context.sc().listenerBus().waitUntilEmpty(EVENT_TIMEOUT_MS)
+
+
+def _now() -> str:
+    """As Spark writes moments."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _is_initializing(query: StreamingQuery) -> bool:

@@ -1,0 +1,124 @@
+"""What a line of progress says, out of what Spark tells of a batch. Without Spark: its events come as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryStartedEvent
+
+from emberq.spark.pipeline.query_progress import ProgressListener, QueryProgress, QuerySign, QueryState
+
+RUN = "1d6cd5f8-7d4b-4b0a-9b33-0d6e5f1a6b01"
+OTHER_RUN = "1d6cd5f8-7d4b-4b0a-9b33-0d6e5f1a6b02"
+OFFSETS = {"127.0.0.1:4151": {"clicks": {"journal": "0b5f", "offset": 120}}}
+
+
+class Heard:
+    """A listener of the pipeline `shop`, whose query `counts` Spark knows as `shop/counts`."""
+
+    def __init__(self) -> None:
+        self.news: list[QueryProgress | QuerySign] = []
+        self._listener = ProgressListener("shop", {"shop/counts": "counts"}, self.news.append)
+
+    def start(self, name: str = "shop/counts", run: str = RUN) -> None:
+        event = {"id": RUN, "runId": run, "name": name, "timestamp": "2026-11-15T06:00:00.000Z"}
+        self._listener.onQueryStarted(QueryStartedEvent.fromJson({**event, "jobTags": []}))
+
+    def idle(self, run: str = RUN) -> None:
+        event = {"id": RUN, "runId": run, "timestamp": "2026-11-15T06:00:30.000Z"}
+        self._listener.onQueryIdle(QueryIdleEvent.fromJson(event))
+
+    def batch(self, **changes: Any) -> QueryProgress:
+        """What is made of a batch of 100 messages, 5 of them bad, that took two seconds."""
+        event: dict[str, Any] = {
+            "id": RUN,
+            "runId": RUN,
+            "name": "shop/counts",
+            "timestamp": "2026-11-15T06:00:10.000Z",
+            "batchId": 7,
+            "batchDuration": 2000,
+            "durationMs": {"triggerExecution": 2000, "addBatch": 1500},
+            "eventTime": {"watermark": "2026-11-15T05:58:00.000Z"},
+            "stateOperators": [],
+            "sources": [source(100)],
+            "sink": {"description": "", "numOutputRows": -1},
+            "numInputRows": 100,
+            "observedMetrics": {"emberq_clicks": {"messages": 100, "bad": 5}, "emberq output": {"rows": 40}},
+        }
+        self._listener.onQueryProgress(QueryProgressEvent.fromJson({"progress": event | changes}))
+        progress = self.news[-1]
+        assert isinstance(progress, QueryProgress)
+        return progress
+
+
+def source(rows: int, offsets: object = OFFSETS) -> dict[str, Any]:
+    text = json.dumps(offsets)
+    rates = {"inputRowsPerSecond": 0.0, "processedRowsPerSecond": 0.0}
+    return {
+        "description": "",
+        "startOffset": text,
+        "endOffset": text,
+        "latestOffset": text,
+        "numInputRows": rows,
+        **rates,
+    }
+
+
+def test_a_batch_tells_what_it_read_wrote_and_how_long_its_parts_took() -> None:
+    progress = Heard().batch()
+    assert (progress.pipeline, progress.query, progress.batch) == ("shop", "counts", 7)
+    assert (progress.rows, progress.rows_out) == (100, 40)
+    assert (progress.messages, progress.bad) == ({"clicks": 100}, {"clicks": 5})
+    assert (progress.duration_ms, progress.durations_ms) == (2000, {"addBatch": 1500, "triggerExecution": 2000})
+    assert progress.watermark == "2026-11-15T05:58:00.000Z"
+    assert progress.offsets == (OFFSETS,)
+    assert (progress.state, progress.error) == (QueryState.RUNNING, "")
+
+
+def test_rows_arrive_and_leave_over_the_time_since_the_batch_before() -> None:
+    heard = Heard()
+    first = heard.batch()
+    assert (first.rows_per_second, first.rows_in_per_second, first.rows_out_per_second) == (50.0, 50.0, 20.0)
+    second = heard.batch(timestamp="2026-11-15T06:00:20.000Z")  # ten seconds later
+    assert (second.rows_per_second, second.rows_in_per_second, second.rows_out_per_second) == (50.0, 10.0, 4.0)
+
+
+def test_a_sink_that_counts_is_believed() -> None:
+    assert Heard().batch(sink={"description": "", "numOutputRows": 39}).rows_out == 39
+
+
+def test_rows_that_nobody_counts_are_unknown() -> None:
+    progress = Heard().batch(observedMetrics={})
+    assert (progress.rows_out, progress.rows_out_per_second) == (None, None)
+
+
+def test_a_batch_that_took_no_time_has_no_rates() -> None:
+    progress = Heard().batch(durationMs={})
+    assert (progress.rows_per_second, progress.rows_in_per_second, progress.rows_out_per_second) == (0.0, 0.0, 0.0)
+
+
+def test_a_start_and_an_idle_moment_are_signs_of_life() -> None:
+    heard = Heard()
+    heard.start()
+    heard.idle()
+    assert heard.news == [
+        QuerySign(query="counts", time="2026-11-15T06:00:00.000Z"),
+        QuerySign(query="counts", time="2026-11-15T06:00:30.000Z"),
+    ]
+
+
+def test_queries_of_others_are_not_told_of() -> None:
+    heard = Heard()
+    heard.start("somebody's", OTHER_RUN)
+    heard.idle(OTHER_RUN)
+    assert heard.news == []
+
+
+def test_a_sign_of_life_repeats_what_is_known_and_counts_nothing_again() -> None:
+    progress = Heard().batch()
+    sign = QuerySign(query="counts", time="2026-11-15T06:01:00.000Z", state=QueryState.FAILED, error="no disk")
+    told = progress.sign_of_life(sign)
+    assert (told.state, told.error, told.time) == ("failed", "no disk", "2026-11-15T06:01:00.000Z")
+    assert (told.batch, told.watermark, told.offsets) == (7, progress.watermark, progress.offsets)
+    assert (told.rows, told.rows_out, told.duration_ms, told.messages, told.bad) == (0, 0, 0, {}, {})
