@@ -1,7 +1,7 @@
 """What each role may do.
 
     viewer     look at figures, nodes and pipelines
-    operator   and look into messages, publish, create, pause and unpause, seek, redrive
+    operator   and look into messages, publish, create, pause and unpause, seek, redrive, set policies
     admin      and what cannot be undone: empty, delete, tombstone
 
 Each role may do all that those before it may.
@@ -22,6 +22,8 @@ class Permission(enum.StrEnum):
     """Pause and unpause."""
     SEEK = "seek"
     REDRIVE = "redrive"
+    POLICY = "policy"
+    """Say when a message is given up, and where it goes."""
     EMPTY = "empty"
     DELETE = "delete"
     TOMBSTONE = "tombstone"
@@ -35,6 +37,7 @@ _OPERATOR = frozenset(
         Permission.PAUSE,
         Permission.SEEK,
         Permission.REDRIVE,
+        Permission.POLICY,
     }
 )
 

@@ -32,10 +32,10 @@ PERMISSIONS = {
     "empty": Permission.EMPTY,
     "seek": Permission.SEEK,
     "redrive": Permission.REDRIVE,
-    policy.SET: Permission.REDRIVE,
-    policy.CLEAR: Permission.REDRIVE,
+    policy.SET: Permission.POLICY,
+    policy.CLEAR: Permission.POLICY,
 }
-"""By the action that a body asks for. Who may send dead letters back may also say when a message is one."""
+"""By the action that a body asks for."""
 _MOVES = ("seek", "redrive")
 
 

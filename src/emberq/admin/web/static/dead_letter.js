@@ -25,8 +25,8 @@ export function deadLetterSection({ topic, channel, refresh }) {
   let current = null;
   let givenUp = 0;
   const then = (action) => async () => (await action()) && refresh();
-  const change = button("Set policy…", { permission: "redrive" }, then(() => setPolicy({ topic, channel, current })));
-  const clear = button("Clear policy…", { permission: "redrive" }, then(() => clearPolicy({ topic, channel })));
+  const change = button("Set policy…", { permission: "policy" }, then(() => setPolicy({ topic, channel, current })));
+  const clear = button("Clear policy…", { permission: "policy" }, then(() => clearPolicy({ topic, channel })));
   const controls = [change, clear].filter(Boolean);
   const frame = section("Dead letters", { controls }, text, places);
   const renew = async () => {
