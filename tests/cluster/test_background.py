@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -49,33 +50,47 @@ def test_work_is_done_by_the_loop_of_the_thread_and_may_come_back_to_it() -> Non
     assert outer == inner != threading.get_ident()
 
 
-def test_what_others_want_goes_ahead_of_what_waits_for_its_turn() -> None:
-    async def order() -> list[str]:
-        background, done = Background(), list[str]()
-        has_begun, may_go_on = threading.Event(), threading.Event()
+class Busy:
+    """A background that is in the midst of a work of five pieces: the first of them waits until it may go on."""
 
-        def first() -> None:
-            has_begun.set()
-            may_go_on.wait(10)
-            done.append("first piece")
+    def __init__(self) -> None:
+        self.background = Background()
+        self.done: list[str] = []
+        self._has_begun, self._may_go_on = threading.Event(), threading.Event()
 
-        async def work() -> None:
-            pieces: list[Callable[[], None]] = [
-                first,
-                *(partial(done.append, f"piece {number}") for number in range(2, 5)),
-            ]
-            await asyncio.gather(*(background.run(piece) for piece in pieces))
+    def _first(self) -> None:
+        self._has_begun.set()
+        self._may_go_on.wait(10)
+        self.done.append("a")
 
-        working = asyncio.ensure_future(background.ask(work))
-        await asyncio.to_thread(has_begun.wait, 10)
-        page = asyncio.ensure_future(background.run(lambda: done.append("page")))
+    async def pieces(self, name: str, *first: Callable[[], None]) -> None:
+        pieces: list[Callable[[], None]] = [*first, *[partial(self.done.append, name)] * (5 - len(first))]
+        await asyncio.gather(*(self.background.run(piece) for piece in pieces))
+
+    async def order(self, meanwhile: Callable[[], Coroutine[Any, Any, None]]) -> str:
+        """In which order pieces were done, with those of what was begun meanwhile."""
+        work = asyncio.ensure_future(self.background.ask(lambda: self.pieces("a", self._first)))
+        await asyncio.to_thread(self._has_begun.wait, 10)
+        other = asyncio.ensure_future(meanwhile())
         await asyncio.sleep(0)
-        may_go_on.set()
-        await asyncio.gather(working, page)
-        background.close()
-        return done
+        self._may_go_on.set()
+        await asyncio.gather(work, other)
+        self.background.close()
+        return "".join(self.done)
 
-    assert run(order()).index("page") < 3
+
+def test_what_others_want_goes_ahead_of_what_waits_for_its_turn() -> None:
+    busy = Busy()
+    order = run(busy.order(lambda: busy.background.run(lambda: busy.done.append("X"))))
+    assert sorted(order) == [*"Xaaaaa"]
+    assert order.index("X") < 3
+
+
+def test_works_take_turns() -> None:
+    busy = Busy()
+    order = run(busy.order(lambda: busy.background.ask(lambda: busy.pieces("b"))))
+    assert sorted(order) == [*"aaaaabbbbb"]
+    assert order.index("b") < order.rindex("a") < order.rindex("b")
 
 
 def test_what_is_not_done_at_the_end_is_dropped() -> None:

@@ -17,6 +17,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import uvloop
@@ -31,18 +32,17 @@ class Background:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._end = asyncio.Event()
-        self._turn = asyncio.Lock()
 
     async def run(self, compute: Callable[[], T]) -> T:
         """What `compute` returns or raises.
 
-        What the work here has to compute is computed one thing after the other. What others want computed goes ahead
-        of all that still waits for its turn: it may be a page, and what waits the reading of many large answers.
+        What the work here has to compute is computed one thing after the other, and works take turns. What others want
+        computed goes ahead of all that waits for its turn: it may be a page, and what waits many large answers.
         """
         loop = self._started_loop()
         if asyncio.get_running_loop() is not loop:
             return await self._handed_over(loop, _computed(compute))
-        async with self._turn:
+        async with _turn.get():
             result = compute()
             await asyncio.sleep(0)
         return result
@@ -51,7 +51,7 @@ class Background:
         """What the work returns or raises, done by the event loop of the thread; that may call this, too."""
         loop = self._started_loop()
         if asyncio.get_running_loop() is not loop:
-            return await self._handed_over(loop, make_work())
+            return await self._handed_over(loop, _in_turn(make_work))
         return await make_work()
 
     async def _handed_over(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
@@ -70,6 +70,15 @@ class Background:
             self._thread.start()
             self._let_go = weakref.finalize(self, self._loop.call_soon_threadsafe, self._end.set)
         return self._loop
+
+
+_turn: ContextVar[asyncio.Lock] = ContextVar("_turn")
+"""Of the work that is done: all that it computes shares it."""
+
+
+async def _in_turn(make_work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    _turn.set(asyncio.Lock())
+    return await make_work()
 
 
 async def _computed(compute: Callable[[], T]) -> T:
