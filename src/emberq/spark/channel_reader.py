@@ -14,6 +14,7 @@ What `emberq.client` calls an nsqd's address, that for TCP, is what the column `
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -81,6 +82,7 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spool: Spool | None = None
         self._receiver: ChannelReceiver | None = None
         self._available_end: int | None = None
+        self._is_terminated = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**ChannelStreamReader(self._settings, spool=self._folder).__dict__}
@@ -165,6 +167,8 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._receiver.stop()
         if self._spool is not None:
             self._spool.close()
+        if self._is_terminated:
+            os._exit(0)  # or Spark's code would tell a driver that does not listen any more, and complain of that
 
     # In a task.
 
@@ -189,8 +193,16 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             self._spool, self._receiver = spool, receiver
             if threading.current_thread() is threading.main_thread() and is_reader_process():
-                signal.signal(signal.SIGTERM, _exit)
+                signal.signal(signal.SIGTERM, self._terminated)
         return self._spool
+
+    def _terminated(self, _number: int, _frame: FrameType | None) -> None:
+        """Leave whatever is being done, locks and all; on the way out Spark's code calls `stop`.
+
+        So what is in flight is stored or given back. What a receiver has that is just gone, nsqd brings again as well.
+        """
+        self._is_terminated = True
+        sys.exit(0)
 
     def _check(self) -> None:
         if self._receiver is not None and self._receiver.failure is not None:
@@ -215,14 +227,6 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._settings.fail_on_data_loss:
             raise DataLossError(f'{text}. Option "failOnDataLoss" = "false" goes on with what is there')
         _log.warning("%s", text)
-
-
-def _exit(_number: int, _frame: FrameType | None) -> None:
-    """Leave whatever is being done, locks and all; on the way out Spark's code calls `stop`.
-
-    So what is in flight is stored or given back. What a receiver has that is just gone, nsqd brings again as well.
-    """
-    sys.exit(0)
 
 
 def is_reader_process() -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
 from emberq.spark.pipeline.file_system import FileSystem
@@ -48,14 +48,16 @@ class ParquetFolder:
             for left_over in files.matching(f"{self._path}{'/*' * len(partitions)}/{batch}-*"):
                 files.remove(left_over)
             self._is_first_batch = False
-        if not partitions and rows.isEmpty():
-            return  # Spark would write a file without rows; with partitions it writes none
+        counted = Observation()
         staging = f"{self._path}/{STAGING}/{batch}"
         # The other way to store moments, INT96, is Spark's default; no other program writes it any more.
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        writer = self._with_date_and_hour(rows).write.mode("overwrite")
+        observed = rows.observe(counted, F.count(F.lit(1)).alias("rows"))
+        writer = self._with_date_and_hour(observed).write.mode("overwrite")
         (writer.partitionBy(*partitions) if partitions else writer).parquet(staging)
-        self._move_into_place(files, staging, batch)
+        if counted.get["rows"]:  # else Spark may have written a file without rows
+            self._move_into_place(files, staging, batch)
+        files.remove(staging)
 
     def _with_date_and_hour(self, rows: DataFrame) -> DataFrame:
         if not self._time_column:
@@ -69,4 +71,3 @@ class ParquetFolder:
             partition = file.rpartition("/")[0]
             target = f"{self._path}/{partition}/" if partition else f"{self._path}/"
             files.move(f"{staging}/{file}", f"{target}{batch}-{number:04d}.parquet")
-        files.remove(staging)
