@@ -31,8 +31,9 @@ examples:
   emberq archive clicks --to s3a://bucket/archive --master spark://host:7077
   emberq archive compact data/archive                       merge small files
 
-Files are in DIR/topic=T/date=D/hour=H, by the time of publishing, in UTC. Topics must be journaled. Run it with the
-same DIR again and it goes on where it was, also with more topics; a topic that is left out is not read any further.
+Files are in DIR/topic=T/date=D/hour=H, by the time of publishing, in UTC. Run it with the same DIR again and it goes on
+where it was, also with more topics; a topic that is left out is not read any further. If not all topics are journaled,
+they are consumed through their channel archive.files, as any nsqd has it: from the moment on when that is made.
 """
 
 

@@ -15,6 +15,9 @@ in options and columns, and servers that do not answer, show before any data mov
 
 from __future__ import annotations
 
+import sys
+from types import TracebackType
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -24,7 +27,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from emberq.spark.channel_reader import ChannelStreamReader
+from emberq.spark.channel_reader import ChannelStreamReader, is_reader_process
 from emberq.spark.error import OptionError, SchemaError
 from emberq.spark.journal_reader import JournalBatchReader, JournalStreamReader
 from emberq.spark.journal_survey import JournalSurvey
@@ -55,6 +58,8 @@ class NsqDataSource(DataSource):
         return JournalBatchReader(settings)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name, as are the others
+        if is_reader_process():
+            sys.excepthook = _quiet_when_spark_hangs_up
         settings = self._source_settings(schema, Use.STREAM)
         if _mode(settings) is Mode.CHANNEL:
             return ChannelStreamReader(settings, spool=settings.spool)
@@ -95,3 +100,11 @@ def _mode(settings: SourceSettings) -> Mode:
         return Mode.JOURNAL if survey.every_topic_has_a_journal() else Mode.CHANNEL
     finally:
         survey.book.close()
+
+
+def _quiet_when_spark_hangs_up(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """Spark ends a query by hanging up on its reader, perhaps in the middle of an answer. Nobody need know."""
+    if not issubclass(kind, ConnectionError):
+        sys.__excepthook__(kind, error, traceback)

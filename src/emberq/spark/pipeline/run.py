@@ -273,5 +273,7 @@ def _is_initializing(query: StreamingQuery) -> bool:
 
 
 def _is_in_a_batch(query: StreamingQuery) -> bool:
+    """Or in one without data, which writes the windows that are over."""
     status: dict[str, Any] = query.status
-    return bool(status["isTriggerActive"] and status["isDataAvailable"])
+    has_work = status["isDataAvailable"] or str(status["message"]).startswith("No new data but cleaning up")
+    return bool(status["isTriggerActive"] and has_work)
