@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # The package as users get it, its hot modules compiled (see hatch_build.py); .venv has the source itself.
-COMPILED := build/compiled
+COMPILED := $(CURDIR)/build/compiled
 COMPILED_READY := $(COMPILED)/.ready
 COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py
 # Those that take long have targets of their own.

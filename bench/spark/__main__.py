@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     nsqd = Path(sys.executable).parent / "nsqd"
     parser.add_argument("--nsqd", type=Path, default=nsqd, metavar="PATH", help="nsqd to start (default: %(default)s)")
     parser.add_argument("--only", nargs="+", choices=[work.name for work in WORKS], metavar="NAME", help="these works")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of each run (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=4_000_000, help="rows of each run (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="runs that count (default: %(default)s)")
     parser.add_argument("--data-parent", type=Path, metavar="DIR", help="where the data folders are made")
     return parser
