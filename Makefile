@@ -13,7 +13,7 @@ OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/brow
 # Played at length by the compiled run; uncompiled they would say the same, and take a minute for it.
 LONG_WHEN_PURE := tests/wire/test_decoder_properties.py tests/wire/test_compression.py
 # One process more than there are cores, for tests also wait: for sockets, timers and the disk.
-PYTEST_PARALLEL := $(BIN)/pytest -n $(shell echo $$(($$(nproc) + 1))) --dist loadgroup
+PYTEST_PARALLEL := $(BIN)/pytest -n $(shell echo $$(($$(nproc) + 1))) --dist loadgroup --no-loadscope-reorder
 NODE_READY := tests/integration/node_modules/.ready
 
 # Debian keeps `venv` in a package of its own. Where we may, we install it; elsewhere we say what to do.
