@@ -12,8 +12,8 @@ COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformanc
 OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/browser/test_screenshot.py
 # Played at length by the compiled run; uncompiled they would say the same, and take a minute for it.
 LONG_WHEN_PURE := tests/wire/test_decoder_properties.py tests/wire/test_compression.py
-# One process more than there are cores, for tests also wait: for sockets, timers and the disk.
-PYTEST_PARALLEL := $(BIN)/pytest -n $(shell echo $$(($$(nproc) + 1))) --dist loadgroup --no-loadscope-reorder
+PYTEST_PARALLEL := $(BIN)/pytest -n 2 --dist loadfile
+IN_PARALLEL := $(MAKE) --no-print-directory -j2 --output-sync=target
 NODE_READY := tests/integration/node_modules/.ready
 
 # Debian keeps `venv` in a package of its own. Where we may, we install it; elsewhere we say what to do.
@@ -24,7 +24,7 @@ INSTALL_VENV := { rm -rf $(VENV); \
         echo "No virtual environment could be made. On Debian: sudo apt-get install python3-venv" >&2; exit 1; \
     fi; }
 
-.PHONY: help setup compiled run up demo test test-browser test-spark test-cluster check bench bench-spark chaos \
+.PHONY: help setup compiled run up demo test test-without-spark test-browser test-spark test-cluster check bench bench-spark chaos \
     chaos-spark chromium lock clean
 
 help: ## show this list
@@ -44,9 +44,13 @@ demo: $(COMPILED_READY) ## the pipeline for 20,000 events, checked end to end
 	@PYTHONPATH=$(COMPILED) $(BIN)/emberq demo examples/spark/clickstream.toml --count 20000 $(ARGS)
 
 test: $(READY) ## run all checks and tests
-	@$(MAKE) --no-print-directory -j2 --output-sync=target check $(NODE_READY) $(COMPILED_READY) chromium
-	$(PYTEST_PARALLEL) $(addprefix --ignore=,$(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
+	@$(IN_PARALLEL) check $(NODE_READY) $(COMPILED_READY) chromium
+	@echo "Tests begin; those of Spark and all others run side by side, and are shown when they are done."
+	@$(IN_PARALLEL) test-spark test-without-spark
 	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
+
+test-without-spark: $(NODE_READY) chromium
+	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
 
 test-browser: $(READY) chromium ## run all browser tests, the large cluster and the pictures for the documents too
 	$(BIN)/pytest tests/browser $(ARGS)

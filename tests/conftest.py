@@ -1,7 +1,4 @@
-"""How the tests are shared out among processes, and fixtures that start nsqd.
-
-nsqd runs in this process with a clock that stands still, or as a process of its own.
-"""
+"""Fixtures that start nsqd: in this process with a clock that stands still, or as a process of its own."""
 
 from __future__ import annotations
 
@@ -23,9 +20,6 @@ from tests.harness import NsqdHarness  # noqa: E402
 from tests.nsqd_process import NsqdProcess  # noqa: E402
 from tests.raw_client import Client  # noqa: E402
 
-LONGEST_FIRST = ("tests/spark/", "tests/browser/", "tests/integration/")
-"""Folders whose tests take long, so that the last process is not left alone with them."""
-
 StartNsqd = Callable[..., NsqdHarness]
 StartNsqdProcess = Callable[..., NsqdProcess]
 
@@ -33,22 +27,6 @@ StartNsqdProcess = Callable[..., NsqdProcess]
 def pytest_sessionstart() -> None:
     """A shell that runs us in the background ignores Ctrl-C for us and all that we start; tests of it need it back."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For `--dist loadgroup`: a file stays in one process, and so do all tests that share the one SparkSession."""
-    for item in items:
-        shares_spark = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if shares_spark else item.nodeid.partition("::")[0]))
-    items.sort(key=_start_order)
-
-
-def _start_order(item: pytest.Item) -> int:
-    for order, folder in enumerate(LONGEST_FIRST):
-        if item.nodeid.startswith(folder):
-            return order
-    return len(LONGEST_FIRST)
 
 
 @pytest.hookimpl(wrapper=True)
