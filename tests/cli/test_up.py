@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +17,7 @@ from typing import NamedTuple, Self
 
 import pytest
 
+from tests.command import require_command
 from tests.http_client import HttpClient
 from tests.raw_client import Client
 from tests.waiting import wait_until
@@ -188,8 +188,7 @@ def test_topics_are_journaled_unless_told_otherwise(start_up: StartUp, nsqd_coun
 
 
 def test_the_commands_in_the_banner_work_as_typed(start_up: StartUp) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed (Debian: apt-get install curl)")
+    require_command("curl")
     stack = start_up()
 
     def typed(command: str) -> str:

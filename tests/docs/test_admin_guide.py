@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
-
-import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.admin.rig import of_cluster
+from tests.command import require_command
 from tests.docs.shell import read_shell_blocks, run_shell_block
 
 GUIDE = Path(__file__).parents[2] / "docs" / "ADMIN.md"
 
 
 def test_the_admin_guide_does_what_it_says(tmp_path: Path) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed (Debian: apt-get install curl)")
+    require_command("curl")
     with EmbeddedThread() as nsq, of_cluster(nsq) as admin:
         host, port = admin.address
         replacements = {

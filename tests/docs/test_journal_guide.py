@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from emberq.embedded import EmbeddedThread
+from tests.command import require_command
 from tests.docs.guide import read_blocks, run_script
 from tests.docs.shell import is_as_promised, read_shell_blocks, run_shell_block
 
@@ -15,8 +15,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "JOURNAL.md"
 
 
 def test_the_journal_guide_does_what_it_says(tmp_path: Path) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed (Debian: apt-get install curl)")
+    require_command("curl")
     data_path = tmp_path / "data"
     with EmbeddedThread(data_path=data_path, journal=True) as nsq:
         replacements = {

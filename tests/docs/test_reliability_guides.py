@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from emberq.embedded import EmbeddedThread
+from tests.command import require_command
 from tests.docs.guide import Block, read_blocks, run_script
 from tests.docs.shell import ShellBlock, read_shell_blocks, run_shell_block
 
@@ -25,8 +25,7 @@ def blocks_of(guide: Path, *, replacements: dict[str, str]) -> list[ShellBlock |
 
 @pytest.mark.parametrize("name", ["DEAD-LETTERS.md", "IDEMPOTENT-PUBLISH.md"])
 def test_the_guide_does_what_it_says(tmp_path: Path, name: str) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("curl is not installed (Debian: apt-get install curl)")
+    require_command("curl")
     with EmbeddedThread(data_path=tmp_path / "data", journal=True) as nsq:
         replacements = {"127.0.0.1:4150": nsq.nsqd_tcp_addresses[0], "127.0.0.1:4151": nsq.nsqd_http_addresses[0]}
         blocks = blocks_of(DOCS / name, replacements=replacements)

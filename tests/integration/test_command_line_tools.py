@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.certificates import Authority, KeyPair
+from tests.command import require_command
 from tests.conftest import StartNsqdProcess
 from tests.integration.listening import ANY_HTTP_PORT, ANY_HTTPS_PORT, port_of
 from tests.nsqd_process import NsqdProcess
@@ -30,8 +30,7 @@ class CommandLine:
 
     def run(self, command: str, *arguments: str | Path, typed: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """The command's output and exit code; `typed` is its standard input."""
-        if shutil.which(command) is None:
-            pytest.skip(f"{command} is not installed (Debian: apt-get install {command})")
+        require_command(command)
         return subprocess.run(
             [command, *arguments],
             input=typed,
