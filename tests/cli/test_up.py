@@ -23,7 +23,8 @@ from tests.raw_client import Client
 from tests.waiting import wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "up")
-FREE_PORTS = ("--nsqd-tcp-port=0", "--nsqd-http-port=0", "--lookupd-tcp-port=0", "--lookupd-http-port=0")
+PORT_FLAGS = ("--nsqd-tcp-port", "--nsqd-http-port", "--lookupd-tcp-port", "--lookupd-http-port", "--admin-http-port")
+FREE_PORTS = [f"{flag}=0" for flag in PORT_FLAGS]
 ROW = re.compile(r"^  (nsqlookupd|nsqd) +tcp 127\.0\.0\.1:(\d+) +http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
 TIMEOUT_S = 30.0
 """Generous, for a machine that is busy with other tests."""
@@ -245,7 +246,7 @@ def test_an_nsqd_that_is_killed_ends_the_whole_stack_with_status_1(start_up: Sta
 # How it refuses to start.
 
 
-@pytest.mark.parametrize("flag", ["--nsqd-tcp-port", "--nsqd-http-port", "--lookupd-tcp-port", "--lookupd-http-port"])
+@pytest.mark.parametrize("flag", PORT_FLAGS)
 def test_a_port_in_use_is_named_with_advice_and_status_1(tmp_path: Path, taken_port: int, flag: str) -> None:
     ended = run_to_its_end(f"{flag}={taken_port}", folder=tmp_path)
     complaint, advice = ended.stderr.splitlines()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -79,6 +80,12 @@ class Peer:
 
     def refuse(self, data: bytes) -> None:
         self.send(frame.error(data))
+
+    def reset(self) -> None:
+        """Cut the connection off: the client's end says "reset by peer", not merely that nothing more comes."""
+        connection: socket.socket = self._writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
 
 
 @asynccontextmanager

@@ -344,3 +344,22 @@ def test_when_nsqd_closes_everybody_hears_of_it() -> None:
         assert isinstance(ends.reasons[0], ConnectionLost)
 
     run(scenario())
+
+
+def test_a_connection_that_is_reset_is_lost_like_one_that_is_closed() -> None:
+    async def scenario() -> None:
+        ends = Ends()
+
+        async def script(peer: Peer) -> None:
+            await peer.accept()
+            await peer.read_publication()
+            peer.reset()
+
+        async with scripted_peer(script) as address:
+            connection = await Connection.open(address, CONFIG, on_close=ends)
+            with pytest.raises(ConnectionLost, match="reset by peer"):
+                await connection.request(command.pub("t", b"x"))
+            await until(lambda: len(ends.reasons) == 1)
+        assert isinstance(ends.reasons[0], ConnectionLost)
+
+    run(scenario())

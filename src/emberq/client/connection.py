@@ -196,7 +196,13 @@ class Connection:
             self._cancel_alarms()
             self._fail_questions(failure)
         if self._on_close is not None:
-            self._on_close(self, None if self._is_closed_by_us else failure or self._lost(None))
+            self._on_close(self, None if self._is_closed_by_us else self._reason_for_owner(failure))
+
+    def _reason_for_owner(self, failure: BaseException | None) -> BaseException:
+        """Whether a peer's end shows as the end of the stream or as a reset is chance; it means the same."""
+        if failure is not None and (isinstance(failure, NsqError) or not isinstance(failure, OSError)):
+            return failure
+        return self._lost(failure)
 
     def _fail_questions(self, failure: BaseException | None) -> None:
         questions, self._questions = self._questions, deque()
@@ -208,12 +214,12 @@ class Connection:
         """Each asker gets an exception of its own: a traceback grows with every place that raises it."""
         if self._is_closed_by_us:
             return ClosedError(f"the connection to {self.address} was closed before the answer came")
-        lost = self._lost(failure)
-        lost.__cause__ = failure
-        return lost
+        return self._lost(failure)
 
     def _lost(self, failure: BaseException | None) -> ConnectionLost:
-        return ConnectionLost(self.address, str(failure) if failure is not None else "nsqd closed the connection")
+        lost = ConnectionLost(self.address, str(failure) if failure is not None else "nsqd closed the connection")
+        lost.__cause__ = failure
+        return lost
 
     # Alarms
 
