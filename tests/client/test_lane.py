@@ -98,12 +98,20 @@ def test_whatever_is_lost_with_a_connection_is_sent_again_and_stored_once_in_ord
 def test_new_batches_go_behind_those_that_are_sent_again() -> None:
     async def scenario() -> None:
         journal = Journal(dies_after=lambda count: count == 3)
-        async with scripted_peer(journal) as address, idempotent(address) as producer:
+        may_return = asyncio.Event()
+
+        async def script(peer: Peer) -> None:
+            if journal.connection_count:
+                await may_return.wait()
+            await journal(peer)
+
+        async with scripted_peer(script) as address, idempotent(address) as producer:
             await connect_all(producer)
             first = asyncio.gather(*(producer.publish("t", body) for body in (b"a", b"b", b"c", b"d")))
-            await until(lambda: len(journal.bodies) == 3)
-            await until(lambda: not producer.health()[0].is_connected)
+            await until(lambda: len(journal.bodies) == 3 and not producer.health()[0].is_connected)
             second = asyncio.create_task(producer.publish("t", b"e"))
+            await asyncio.sleep(0)  # so that it has begun
+            may_return.set()
             await asyncio.gather(first, second)
         assert journal.bodies == [b"a", b"b", b"c", b"d", b"e"]
 

@@ -22,7 +22,8 @@ _TALKATIVE = (
 )
 
 
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
+"""Not the extra ones, which would replace what a cluster's file of defaults says."""
 _SILENT_LOG = Path(__file__).with_name("silent_log4j2.properties")
 """Read when Java starts. `spark.log.level` comes later, when much was said already."""
 
