@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emberq.base.printable import one_line
 from emberq.cli.argument import topic_name
@@ -16,6 +16,8 @@ from emberq.cli.spark_work import add_master_flag, in_thread, nsq_options, requi
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
     from emberq.spark.sql_console import Result, SqlConsole
 
 MAX_ROWS = 1000
@@ -74,7 +76,7 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.
         for topic in arguments.topic:
             console.add_topic(topic, access=nsq_options(arguments), schema=arguments.schema, raw=arguments.raw)
         if arguments.statement is not None:
-            _show(console.run(arguments.statement, max_rows=arguments.limit), terminal)
+            _answer(console, arguments.statement, max_rows=arguments.limit, terminal=terminal)
         else:
             _converse(console, arguments, terminal, stopping)
     finally:
@@ -95,27 +97,36 @@ def _converse(
         if not statement:
             continue
         try:
-            _show(console.run(statement, max_rows=arguments.limit), terminal)
+            _answer(console, statement, max_rows=arguments.limit, terminal=terminal)
         except StatementError as failure:
             terminal.note(str(failure))
 
 
-def _show(result: Result, terminal: Terminal) -> None:
-    if not terminal.is_rich:
-        for line in result.json_lines:
+def _answer(console: SqlConsole, statement: str, *, max_rows: int, terminal: Terminal) -> None:
+    """A table for people, lines of JSON for programs."""
+    if terminal.is_rich:
+        rows = console.rows(statement, max_rows=max_rows)
+        terminal.console.print(_table(rows))
+        is_cut = rows.is_cut
+    else:
+        lines = console.json_lines(statement, max_rows=max_rows)
+        for line in lines.items:
             terminal.write(line)
-        return
+        is_cut = lines.is_cut
+    if is_cut:
+        terminal.note(f"there are more than {max_rows:,} rows; -n shows more")
+
+
+def _table(result: Result[tuple[Any, ...]]) -> RichTable:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in result.columns:
         table.add_column(Text(name))
-    for row in result.rows:
+    for row in result.items:
         table.add_row(*(Text("" if value is None else one_line(str(value))) for value in row))
-    terminal.console.print(table)
-    if result.is_cut:
-        terminal.note(f"there are more than {len(result.rows):,} rows; -n shows more")
+    return table
 
 
 if __name__ == "__main__":

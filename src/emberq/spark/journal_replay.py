@@ -38,7 +38,7 @@ class JournalReplay:
         try:
             journals = survey.first_look()
             if not journals:
-                raise OptionError(f"no nsqd has topic {', '.join(settings.topics)}")
+                raise OptionError(f"no nsqd has {survey.wanted()}")
             start = start_positions(self._start, journals, survey, fail_on_data_loss=settings.fail_on_data_loss)
             self._ranges = ranges_between(start, end_positions(self._end, journals, survey))
         finally:

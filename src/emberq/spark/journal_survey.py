@@ -102,7 +102,7 @@ class JournalSurvey:
         if found.failures:
             raise found.failures[0]
         raise OptionError(
-            f"no nsqd has {self._wanted()} yet, so whether it has a journal cannot be told; publish to it first, or "
+            f"no nsqd has {self.wanted()} yet, so whether it has a journal cannot be told; publish to it first, or "
             'set option "mode"'
         )
 
@@ -114,7 +114,8 @@ class JournalSurvey:
         messages = found["messages"]
         return int(messages[0]["offset"] if messages else found["next_offset"])
 
-    def _wanted(self) -> str:
+    def wanted(self) -> str:
+        """What is to be read, for people."""
         if self._settings.topic_pattern is not None:
             return f"a topic of the pattern {self._settings.topic_pattern}"
         return f"topic {', '.join(self._settings.topics)}"

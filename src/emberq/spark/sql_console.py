@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from emberq.spark.error import NsqSparkError
 from emberq.spark.pipeline.body_format import good_rows, judged
@@ -23,19 +25,19 @@ from emberq.spark.pipeline.schema_peek import newest_schema, struct_of
 
 ARCHIVE = "archive"
 
+_Item = TypeVar("_Item")
+
 
 class StatementError(NsqSparkError):
     """Spark cannot do what was asked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """The rows that a statement gives."""
+class Result(Generic[_Item]):
+    """What a statement gives: rows, or lines of JSON."""
 
     columns: Sequence[str]
-    rows: Sequence[tuple[Any, ...]]
-    json_lines: Sequence[str]
-    """The same, each as JSON."""
+    items: Sequence[_Item]
     is_cut: bool
     """There were more than were asked for."""
 
@@ -49,8 +51,12 @@ class SqlConsole:
     def add_topic(self, topic: str, *, access: Mapping[str, str], schema: str, raw: bool) -> None:
         """Make a view of a topic, which must be journaled. An empty schema is found in the newest messages."""
         with _explained():
-            messages = self._spark.read.format("nsq").options(**access, topic=topic).load()
-            rows = messages.selectExpr("*", "CAST(body AS STRING) AS text") if raw else self._parsed(messages, schema)
+            options = {**access, "topic": topic}
+            messages = self._spark.read.format("nsq").options(**options).load()
+            if raw:
+                rows = messages.selectExpr("*", "CAST(body AS STRING) AS text")
+            else:
+                rows = self._parsed(messages, struct_of(schema) if schema else newest_schema(self._spark, options))
             if not raw and not rows.columns:
                 raise StatementError(f"the messages of {topic} are no JSON objects; take them raw")
             rows.createOrReplaceTempView(re.sub(r"[^A-Za-z0-9_]", "_", topic))
@@ -62,24 +68,29 @@ class SqlConsole:
                 ARCHIVE
             )
 
-    def run(self, statement: str, *, max_rows: int) -> Result:
-        """What a statement gives."""
+    def rows(self, statement: str, *, max_rows: int) -> Result[tuple[Any, ...]]:
+        """What a statement gives, as values."""
         with _explained():
-            found = self._spark.sql(statement).limit(max_rows + 1)
-            rows = found.collect()
-            kept = self._spark.createDataFrame(rows[:max_rows], found.schema) if rows else found
-            return Result(
-                columns=found.columns,
-                rows=[tuple(row) for row in rows[:max_rows]],
-                json_lines=[str(line) for line in kept.toJSON().collect()],
-                is_cut=len(rows) > max_rows,
-            )
+            found = self._spark.sql(statement)
+            return _cut(found.columns, [tuple(row) for row in found.limit(max_rows + 1).collect()], max_rows)
 
-    def _parsed(self, messages: DataFrame, ddl: str) -> DataFrame:
-        schema = struct_of(ddl) if ddl else newest_schema(self._spark, messages)
+    def json_lines(self, statement: str, *, max_rows: int) -> Result[str]:
+        """The same, each row as an object of JSON on one line. A value that is null has no key."""
+        with _explained():
+            found = self._spark.sql(statement)
+            if not found.columns:  # it made something, and gives nothing
+                return Result(found.columns, [], is_cut=False)
+            lines = found.limit(max_rows + 1).select(F.to_json(F.struct("*")))
+            return _cut(found.columns, [str(row[0]) for row in lines.collect()], max_rows)
+
+    def _parsed(self, messages: DataFrame, schema: StructType) -> DataFrame:
         if not schema.fields:
             return self._spark.createDataFrame([], schema)
         return good_rows(judged(messages, Source(topic=("any",)), schema), schema)
+
+
+def _cut(columns: Sequence[str], items: Sequence[_Item], max_rows: int) -> Result[_Item]:
+    return Result(columns, items[:max_rows], is_cut=len(items) > max_rows)
 
 
 @contextmanager

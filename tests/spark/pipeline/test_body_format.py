@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from emberq.spark.pipeline.body_format import bad_records, dead_letters, fixed_schema, good_rows, judged
 from emberq.spark.pipeline.model import BodyFormat, Source
-from emberq.spark.pipeline.schema_peek import newest_schema, struct_of
+from emberq.spark.pipeline.schema_peek import struct_of
 from emberq.spark.schema import MESSAGE_SCHEMA
 from emberq.wire.dead_letter import decode_dead_letter
 
@@ -94,8 +94,3 @@ def test_a_bad_record_becomes_a_dead_letter_that_can_be_published_again(spark: S
     assert letters[0] is not None
     assert (letters[0].topic, letters[0].channel) == ("t", "p.s")
     assert letters[0].timestamp_ns == NOON.timestamp() * 1_000_000_000
-
-
-def test_a_schema_is_seen_in_the_newest_messages(spark: SparkSession) -> None:
-    found = newest_schema(spark, messages(spark, b'{"n": 1}', b'{"n": 2.5, "who": {"name": "x"}}', b"\xff"))
-    assert found.simpleString() == "struct<n:double,who:struct<name:string>>"

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from emberq.spark.error import NsqSparkError
 from emberq.spark.pipeline.body_format import (
     MESSAGE_COLUMNS,
     bad_records,
@@ -37,6 +38,7 @@ OBSERVED = "emberq_"
 """Before the name of a source: what a query observes of its messages."""
 MAX_CHANNEL_CHARS = 64
 
+_WRITE_IT_DOWN = 'write it down: schema = "page STRING, at TIMESTAMP"'
 _WINDOW_REMEDY = 'add a watermark to the source and group by a window of that column, or set output_mode = "update"'
 
 
@@ -136,6 +138,10 @@ class _Builder:
                 path: KeyPath = ("source", name, "schema") if source.schema else ("source", name)
                 self.problems.append(Problem(path, cause_of(fault), remedy))
                 continue
+            except NsqSparkError as failure:
+                problem = Problem(("source", name), f"its schema cannot be seen: {failure}", _WRITE_IT_DOWN)
+                self.problems.append(problem)
+                continue
             reserved = [field.name for field in schema.fields if field.name.lower() in MESSAGE_COLUMNS]
             if reserved:
                 self.problems.append(
@@ -146,12 +152,12 @@ class _Builder:
     def _schema_of(self, name: str, source: Source) -> StructType:
         if source.schema:
             return struct_of(source.schema)
-        messages = self._spark.read.format("nsq").options(**self._batch_options(source)).load()
         kept_in = f"{self._pipeline.checkpoint.rstrip('/')}/{name}.schema"
-        schema = peeked_schema(self._spark, messages, kept_in=kept_in)
+        schema = peeked_schema(self._spark, self._batch_options(source), kept_in=kept_in)
         if schema is None:
-            remedy = 'write it down: schema = "page STRING, at TIMESTAMP"'
-            self.problems.append(Problem(("source", name), "there are no messages to see the schema by", remedy))
+            self.problems.append(
+                Problem(("source", name), "there are no messages to see the schema by", _WRITE_IT_DOWN)
+            )
         return schema or StructType()
 
     def _batch_options(self, source: Source) -> dict[str, str]:

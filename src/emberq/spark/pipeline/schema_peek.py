@@ -8,10 +8,12 @@ Only a journaled topic can be looked at without taking messages from somebody.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from emberq.spark.journal_peek import newest_bodies
 from emberq.spark.pipeline.body_format import MESSAGE_COLUMNS
 from emberq.spark.pipeline.file_system import FileSystem
 
@@ -19,13 +21,16 @@ NEWEST_ROWS = 1000
 """How many messages are looked at, of each topic and nsqd."""
 
 
-def peeked_schema(spark: SparkSession, messages: DataFrame, *, kept_in: str) -> StructType | None:
-    """The schema kept in that file, or else that of the newest of these messages; None if there are none."""
+def peeked_schema(spark: SparkSession, options: Mapping[str, str], *, kept_in: str) -> StructType | None:
+    """The schema kept in that file, or else that of the newest messages; None if there are none.
+
+    `options` say as those of a batch read which messages. NsqSparkError if they cannot be had.
+    """
     files = FileSystem(spark)
     kept = files.read_text(kept_in)
     if kept is not None:
         return struct_of(kept)
-    found = newest_schema(spark, messages)
+    found = newest_schema(spark, options)
     if not found.fields:
         return None
     files.write_text(kept_in, ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in found.fields))
@@ -38,12 +43,18 @@ def struct_of(ddl: str) -> StructType:
     return found if isinstance(found, StructType) else StructType([StructField("value", found)])
 
 
-def newest_schema(spark: SparkSession, messages: DataFrame) -> StructType:
-    """The columns of the newest of these messages; none if they are no JSON objects."""
-    place = ["topic", "nsqd"]
-    ends = messages.groupBy(*place).agg(F.max("offset").alias("end"))
-    newest = messages.join(ends, place).where(F.col("offset") > F.col("end") - NEWEST_ROWS)
-    texts = newest.select(F.col("body").cast("string").alias("text")).where("is_valid_utf8(text)")
-    inferred = spark.read.json(spark.sparkContext.parallelize([row["text"] for row in texts.collect()]))
+def newest_schema(spark: SparkSession, options: Mapping[str, str]) -> StructType:
+    """The columns of the newest messages; none if they are no JSON objects. NsqSparkError if they cannot be had."""
+    texts = spark.createDataFrame(
+        [(text,) for text in _texts(newest_bodies(options, count=NEWEST_ROWS))], "text STRING"
+    )
     reserved = {*MESSAGE_COLUMNS, "_corrupt_record"}
-    return StructType([field for field in inferred.schema.fields if field.name not in reserved])
+    return StructType([field for field in spark.read.json(texts).schema.fields if field.name not in reserved])
+
+
+def _texts(bodies: Iterable[bytes]) -> Iterable[str]:
+    for body in bodies:
+        try:
+            yield body.decode()
+        except UnicodeDecodeError:
+            continue  # it is none that JSON could be in
