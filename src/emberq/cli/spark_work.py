@@ -53,12 +53,19 @@ def start_session(
     from emberq.spark.error import JavaNotFound
     from emberq.spark.quiet_session import quiet_session
 
-    terminal.note("starting Spark")
     settings = {"spark.ui.showConsoleProgress": "false", **(config or {})}  # Spark's bars would run over ours
     try:
+        terminal.note(f"starting Spark{_hint() if terminal.is_watched else ''}")
         return quiet_session(name, master=arguments.master, is_verbose=arguments.verbose, config=settings)
     except JavaNotFound as failure:
         raise CommandError(str(failure)) from failure
+
+
+def _hint() -> str:
+    from emberq.spark.class_archive import archive_path
+    from emberq.spark.java import find_java
+
+    return "" if archive_path(find_java()).is_file() else "; after `emberq prepare-spark` this takes half as long"
 
 
 async def in_thread(work: Callable[[threading.Event], _T]) -> _T:

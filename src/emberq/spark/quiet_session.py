@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
-from emberq.spark.java import find_java, without_vectors
+from emberq.spark.class_archive import with_archive
+from emberq.spark.java import find_java, launched
 from emberq.spark.spark_session import session
 
 Session: TypeAlias = SparkSession
@@ -34,7 +35,7 @@ def quiet_session(name: str, *, master: str | None, is_verbose: bool, config: Ma
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     if is_verbose:
         return session(name, master=master, config={"spark.log.level": "INFO"} | dict(config))
-    os.environ["JAVA_HOME"] = str(without_vectors(find_java()).home)
+    os.environ["JAVA_HOME"] = str(with_archive(launched(find_java())).home)
     silence = f"-Dlog4j2.configurationFile={_SILENT_LOG.as_uri()}"
     options = f"{config.get(_JAVA_OPTIONS, '')} {silence}".strip()
     return session(name, master=master, config=dict(config) | {_JAVA_OPTIONS: options})

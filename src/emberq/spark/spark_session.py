@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from emberq.spark.class_archive import with_archive
 from emberq.spark.java import find_java
 from emberq.spark.worker_python import local_worker_python
 
@@ -57,7 +58,7 @@ def session(
     else:
         master = master or LOCAL_MASTER
         if SparkSession.getActiveSession() is None:
-            os.environ["JAVA_HOME"] = str(find_java().home)
+            os.environ["JAVA_HOME"] = str(with_archive(find_java()).home)
             os.environ.setdefault("PYSPARK_PYTHON", _worker_python(master))  # else any python3 on the PATH is taken
     if master is not None and master.startswith("local"):
         settings = _LOCAL | settings

@@ -1,0 +1,91 @@
+"""The `emberq prepare-spark` command: have Java archive Spark's classes, so that Spark starts in half the time."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from emberq.cli.spark_work import in_thread, require_spark
+from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
+
+if TYPE_CHECKING:
+    from emberq.spark.java import Java
+
+EPILOG = """\
+It takes a minute or two, once for each Java and each Spark on a machine: a small pipeline runs against an nsqd of its
+own while Java notes what is loaded. From then on every emberq command that uses Spark, and emberq.spark.session(),
+starts with the archive. To go back, delete the file that it names.
+"""
+LOCAL = "local[2]"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make the archive; the exit status."""
+    parser = command_parser("emberq prepare-spark", "Make Spark start in half the time from now on.", epilog=EPILOG)
+    parser.add_argument("--force", action="store_true", help="make it anew although it is there")
+    return run_command(parser, argv, _prepare)
+
+
+async def _prepare(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    require_spark()
+    from emberq.spark.class_archive import archive_path
+    from emberq.spark.error import NsqSparkError
+    from emberq.spark.java import find_java
+
+    try:
+        java = find_java()
+        path = archive_path(java)
+        if path.is_file() and not arguments.force:
+            terminal.note(f"that was done: {path}")
+            return DONE
+        path.unlink(missing_ok=True)  # so that Java does not start with what it is to make
+        await in_thread(lambda _stopping: _make(java, terminal, is_verbose=arguments.verbose))
+    except NsqSparkError as failure:
+        raise CommandError(str(failure)) from failure
+    terminal.note(f"Spark starts in half the time from now on, thanks to {path.stat().st_size / 1e6:,.0f} MB in {path}")
+    return DONE
+
+
+def _make(java: Java, terminal: Terminal, *, is_verbose: bool) -> None:
+    from emberq.spark import class_archive
+
+    with tempfile.TemporaryDirectory(prefix="emberq-prepare-") as folder:
+        class_list = Path(folder) / "classes"
+        terminal.note("1 of 2: running Spark once, to see what it loads")
+        class_path = _record(class_list, Path(folder), is_verbose=is_verbose)
+        terminal.note("2 of 2: writing the archive")
+        class_archive.write(java, class_list=class_list, class_path=class_path)
+
+
+def _record(class_list: Path, folder: Path, *, is_verbose: bool) -> str:
+    """Do a bit of everything while Java writes down its classes; its class path."""
+    from emberq.embedded import EmbeddedThread
+    from emberq.spark.class_archive import class_path_of, end_java, recording
+    from emberq.spark.class_exercise import BODIES, TOPIC, exercise
+    from emberq.spark.quiet_session import quiet_session
+
+    with EmbeddedThread(with_lookupd=False, journal=True) as nsq:
+        (nsqd,) = nsq.nsqd_http_addresses
+        _publish(nsqd, TOPIC, BODIES)
+        spark = quiet_session("emberq prepare-spark", master=LOCAL, is_verbose=is_verbose, config=recording(class_list))
+        try:
+            exercise(spark, nsqd=nsqd, folder=str(folder))
+            return class_path_of(spark)
+        finally:
+            end_java(spark)
+
+
+def _publish(nsqd: str, topic: str, bodies: Sequence[bytes]) -> None:
+    connection = http.client.HTTPConnection(nsqd)
+    connection.request("POST", f"/mpub?topic={topic}", body=b"\n".join(bodies))
+    connection.getresponse().read()
+    connection.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
