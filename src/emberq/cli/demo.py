@@ -206,13 +206,14 @@ class _Events:
 
 @contextmanager
 def _stack(folder: Path, ports: Sequence[int]) -> Iterator[None]:
-    """`emberq up`, in a process that does not hear the terminal's Ctrl-C: it is stopped last."""
+    """`emberq up`, in a process that does not hear the terminal's Ctrl-C: it is stopped last, or with us if we die."""
     names = ("nsqd-tcp", "nsqd-http", "lookupd-tcp", "lookupd-http", "admin-http")
     process = subprocess.Popen(  # noqa: S603 - our own command
         [
-            *(sys.executable, "-m", "emberq.cli.up", f"--data-path={folder}"),
+            *(sys.executable, "-m", "emberq.cli.attended", "up", f"--data-path={folder}"),
             *(f"--{name}-port={port}" for name, port in zip(names, ports, strict=True)),
         ],
+        stdin=subprocess.PIPE,
         start_new_session=True,
     )
     try:

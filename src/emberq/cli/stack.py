@@ -2,7 +2,8 @@
 
 One nsqd runs in the same process. Several run as processes of their own, so that each has a core; they are started by
 the ordinary `nsqd` command, and what they log at or above the level asked for is passed on. They do not see the
-terminal's Ctrl-C: they are stopped in good order, each flushing to disk, by the process that started them.
+terminal's Ctrl-C: they are stopped in good order, each flushing to disk, by the process that started them, or by
+themselves if that is killed (`attended`).
 
 Unlike a plain nsqd they journal every new topic, unless told not to: whoever tries emberq should find that what was
 confirmed stays, and can be read again.
@@ -180,7 +181,8 @@ class Stack:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "emberq.cli.nsqd",
+            "emberq.cli.attended",
+            "nsqd",
             f"--data-path={self._folder(number)}",
             f"--tcp-address={self._options.address(tcp_port)}",
             f"--http-address={self._options.address(http_port)}",
@@ -189,7 +191,7 @@ class Stack:
             f"--node-id={number}",
             f"--lookupd-tcp-address={self.lookupd.tcp}",
             f"--journal={str(self._options.journal).lower()}",
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
             limit=MAX_LINE_BYTES,
