@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Their failed assertions should explain themselves like those of tests; this works only ahead of the import.
 pytest.register_assert_rewrite("tests.harness", "tests.nsqd_process", "tests.nsqlookupd_process", "tests.raw_client")
@@ -19,6 +20,10 @@ from emberq.nsqd.options import Options  # noqa: E402
 from tests.harness import NsqdHarness  # noqa: E402
 from tests.nsqd_process import NsqdProcess  # noqa: E402
 from tests.raw_client import Client  # noqa: E402
+
+# The same examples in every run, however long a busy machine takes to make and to play them.
+settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 StartNsqd = Callable[..., NsqdHarness]
 StartNsqdProcess = Callable[..., NsqdProcess]

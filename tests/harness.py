@@ -26,11 +26,9 @@ from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
 from emberq.nsqd.daemon import Nsqd
 from emberq.nsqd.options import Options
 from tests.raw_client import MAGIC, Address, Client
+from tests.waiting import PATIENCE_S
 
 T = TypeVar("T")
-
-CALL_TIMEOUT_S = 10.0
-"""A call on the daemon's thread that takes longer hangs."""
 
 TIME_STEP_MS = 25
 """Longest stride of `advance`: alarms that set themselves again must come up as often as they would in real time."""
@@ -92,7 +90,7 @@ class NsqdHarness:
 
     def _end_thread(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CALL_TIMEOUT_S)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
 
     def _note_unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -101,7 +99,7 @@ class NsqdHarness:
     # The daemon's thread
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT_S)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the daemon's thread and return its result."""

@@ -13,9 +13,7 @@ from http.client import HTTPConnection
 from typing import Any, NamedTuple
 
 from tests.raw_client import Address
-
-ANSWER_TIMEOUT_S = 10.0
-"""How long an answer may take. Nothing waits this long unless a test is about to fail."""
+from tests.waiting import PATIENCE_S
 
 
 class Answer(NamedTuple):
@@ -75,8 +73,8 @@ class HttpClient:
 
     def _connection(self) -> HTTPConnection:
         family = socket.AF_UNIX if isinstance(self._address, str) else socket.AF_INET
-        connection = HTTPConnection("localhost", timeout=ANSWER_TIMEOUT_S)
+        connection = HTTPConnection("localhost", timeout=PATIENCE_S)
         connection.sock = socket.socket(family, socket.SOCK_STREAM)
-        connection.sock.settimeout(ANSWER_TIMEOUT_S)
+        connection.sock.settimeout(PATIENCE_S)
         connection.sock.connect(self._address)
         return connection

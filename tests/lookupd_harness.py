@@ -24,15 +24,11 @@ from emberq.base.clock import ManualClock
 from emberq.lookupd.daemon import Nsqlookupd
 from emberq.lookupd.options import Options
 from tests.http_client import Answer, HttpClient
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 T = TypeVar("T")
 
 MAGIC = b"  V1"
-CALL_TIMEOUT_S = 10.0
-"""A call on the daemon's thread that takes longer hangs."""
-REPLY_TIMEOUT_S = 5.0
-"""How long an awaited answer may take. Nothing waits this long unless a test is about to fail."""
 
 IDENTITY: dict[str, Any] = {
     "broadcast_address": "nsqd.example",
@@ -47,13 +43,13 @@ NODE = "nsqd.example:4151"
 
 
 class Nsqd:
-    """A connection to nsqlookupd. Every read gives up after `REPLY_TIMEOUT_S`."""
+    """A connection to nsqlookupd. Every read gives up after `PATIENCE_S`."""
 
     def __init__(self, address: tuple[str, int], *, magic: bytes = MAGIC, receive_buffer_bytes: int = 0) -> None:
         self.socket = socket.socket()
         if receive_buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self.socket.settimeout(REPLY_TIMEOUT_S)
+        self.socket.settimeout(PATIENCE_S)
         self.socket.connect(address)
         self.send(magic)
 
@@ -166,14 +162,14 @@ class LookupdHarness:
 
     def _end_thread(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CALL_TIMEOUT_S)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
 
     def _note_unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._unhandled.append(f"{context['message']}: {context.get('exception')!r}")
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT_S)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the daemon's thread and return its result."""

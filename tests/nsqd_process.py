@@ -5,23 +5,23 @@ Slower than `tests.harness` and on real time, so only for tests that need a proc
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from tests.held_port import hold_ports
 from tests.raw_client import Client
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.nsqd")
 LISTENING = re.compile(r"TCP: listening on 127\.0\.0\.1:(\d+)")
-START_TIMEOUT_S = 20.0
-"""Generous, for a machine that is busy with other tests."""
-
-STOP_TIMEOUT_S = 20.0
 
 
 def _arguments(data_path: Path, flags: Sequence[str]) -> list[str]:
@@ -32,7 +32,7 @@ def _arguments(data_path: Path, flags: Sequence[str]) -> list[str]:
 def run_nsqd_to_its_end(*flags: str, data_path: Path) -> subprocess.CompletedProcess[str]:
     """Run an nsqd that is expected to refuse to start."""
     arguments = _arguments(data_path, flags)
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 class NsqdProcess:
@@ -45,9 +45,10 @@ class NsqdProcess:
         with log_path.open("wb") as log:
             self._process = subprocess.Popen(_arguments(data_path, flags), stdout=log, stderr=log)
         self.tcp_port = 0  # known once it listens
+        self._held_ports = ExitStack()  # for a successor
 
     def __enter__(self) -> Self:
-        wait_until(self._is_listening_or_gone, timeout_s=START_TIMEOUT_S)
+        wait_until(self._is_listening_or_gone)
         assert self.tcp_port, f"nsqd did not start:\n{self.log}"
         return self
 
@@ -56,6 +57,7 @@ class NsqdProcess:
             client.close()
         if self._process.poll() is None:
             assert self.terminate() == 0, self.log
+        self._held_ports.close()
 
     def _is_listening_or_gone(self) -> bool:
         if found := LISTENING.search(self.log):
@@ -88,12 +90,44 @@ class NsqdProcess:
         client.rdy(rdy)
         return client
 
+    def wait_until_known_on_disk(self, topic: str, channel: str) -> None:
+        """Return when a successor would find the topic and its channel.
+
+        nsqd answers before it has written down that they exist. One that is killed meanwhile leaves nothing of them,
+        or files of which its successor knows nothing.
+        """
+        wait_until(lambda: self._is_in_metadata(topic, channel))
+
+    def wait_until_recoverable(self, topic: str, channel: str) -> None:
+        """Return when a successor would find the topic, its channel, and what is in the disk queues of both."""
+        self.wait_until_known_on_disk(topic, channel)
+        wait_until(lambda: all(self._has_positions(queue) for queue in (topic, f"{topic}:{channel}")))
+
+    def _is_in_metadata(self, topic: str, channel: str) -> bool:
+        path = self.data_path / "nsqd.dat"
+        topics = json.loads(path.read_bytes())["topics"] if path.exists() else []
+        channels = [each["channels"] or [] for each in topics or [] if each["name"] == topic]
+        return any(each["name"] == channel for each in itertools.chain(*channels))
+
+    def _has_positions(self, queue: str) -> bool:
+        """Whether it is written down where to read in the files of a disk queue, if it has any."""
+        return (
+            not any(self.data_path.glob(f"{queue}.diskqueue.0*.dat"))
+            or (self.data_path / f"{queue}.diskqueue.meta.dat").exists()
+        )
+
     def terminate(self) -> int:
         """Ask it to shut down; returns its exit code."""
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(STOP_TIMEOUT_S)
+        return self._wait()
 
     def kill(self) -> None:
         """End it as a crash would, with nothing flushed."""
         self._process.kill()
-        self._process.wait(STOP_TIMEOUT_S)
+        self._wait()
+
+    def _wait(self) -> int:
+        """The exit code, when it has ended."""
+        exit_code = self._process.wait(PATIENCE_S)
+        self._held_ports = hold_ports(self.log)
+        return exit_code

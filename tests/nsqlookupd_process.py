@@ -9,18 +9,16 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from tests.held_port import hold_ports
 from tests.http_client import HttpClient
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.nsqlookupd")
 LISTENING = re.compile(r"\b(TCP|HTTP): listening on 127\.0\.0\.1:(\d+)")
-START_TIMEOUT_S = 20.0
-"""Generous, for a machine that is busy with other tests."""
-
-STOP_TIMEOUT_S = 20.0
 
 
 class NsqlookupdProcess:
@@ -33,13 +31,14 @@ class NsqlookupdProcess:
         self.tcp_port = tcp_port  # both are known once it listens
         self.http_port = http_port
         self._log_path = log_path
+        self._held_ports = ExitStack()  # for a successor
         listen = [f"--tcp-address=127.0.0.1:{tcp_port}", f"--http-address=127.0.0.1:{http_port}"]
         arguments = [*COMMAND, *listen, "--broadcast-address=127.0.0.1", *flags]
         with log_path.open("wb") as log:
             self._process = subprocess.Popen(arguments, stdout=log, stderr=log)
 
     def __enter__(self) -> Self:
-        wait_until(lambda: self._is_listening or self._process.poll() is not None, timeout_s=START_TIMEOUT_S)
+        wait_until(lambda: self._is_listening or self._process.poll() is not None)
         assert self._is_listening, f"nsqlookupd did not start:\n{self.log}"
         ports = dict(LISTENING.findall(self.log))
         self.tcp_port, self.http_port = int(ports["TCP"]), int(ports["HTTP"])
@@ -48,6 +47,7 @@ class NsqlookupdProcess:
     def __exit__(self, *_raised: object) -> None:
         if self._process.poll() is None:
             assert self.terminate() == 0, self.log
+        self._held_ports.close()
 
     @property
     def _is_listening(self) -> bool:
@@ -81,9 +81,15 @@ class NsqlookupdProcess:
     def terminate(self) -> int:
         """Ask it to shut down; returns its exit code."""
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(STOP_TIMEOUT_S)
+        return self._wait()
 
     def kill(self) -> None:
         """End it as a crash would; what it knew is gone."""
         self._process.kill()
-        self._process.wait(STOP_TIMEOUT_S)
+        self._wait()
+
+    def _wait(self) -> int:
+        """The exit code, when it has ended."""
+        exit_code = self._process.wait(PATIENCE_S)
+        self._held_ports = hold_ports(self.log)
+        return exit_code

@@ -19,14 +19,13 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tests.waiting import PATIENCE_S
+
 MAGIC = b"  V2"
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 HEARTBEAT = b"_heartbeat_"
 SCRATCH_TOPIC = "scratch#ephemeral"
 """Where `frames_until_now` publishes: ephemeral, so that it leaves no trace on disk."""
-
-REPLY_TIMEOUT_S = 5.0
-"""How long an awaited frame may take. Nothing waits this long unless a test is about to fail."""
 
 Address = tuple[str, int] | str
 """Host and port, or the path of a unix socket."""
@@ -60,14 +59,14 @@ def mpub_body(bodies: Sequence[bytes]) -> bytes:
 
 
 class Client:
-    """One connection. Every read gives up after `REPLY_TIMEOUT_S`."""
+    """One connection. Every read gives up after `PATIENCE_S`."""
 
     def __init__(self, address: Address, *, magic: bytes = MAGIC, receive_buffer_bytes: int = 0) -> None:
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         if receive_buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self.socket.settimeout(REPLY_TIMEOUT_S)
+        self.socket.settimeout(PATIENCE_S)
         self.socket.connect(address)
         self.send(magic)
 

@@ -267,13 +267,22 @@ class Consumer:
             if self._is_started:
                 raise RuntimeError("this consumer has been started without a handler")
             self._consumer = self._with_handler(handler)
-        self.start()
+            self._is_started = True
         try:
-            self._loop.run(self._consumer.wait_stopped)
+            self._loop.run(self._start_and_wait)
         except KeyboardInterrupt:
             self.stop()
         except ClosedError:
             pass  # by `stop`, in another thread
+
+    async def _start_and_wait(self) -> None:
+        """Return when the consumer has stopped.
+
+        Handlers run as soon as the first nsqd is connected to. Whoever interrupts us while others are being connected
+        to must not cut them off, as a start that is cancelled would; so it goes on, and `stop` ends it in order.
+        """
+        await asyncio.shield(self._consumer.start())
+        await self._consumer.wait_stopped()
 
     # Life
 

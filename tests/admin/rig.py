@@ -20,12 +20,9 @@ from emberq.admin.options import Options
 from emberq.base.clock import Clock
 from emberq.embedded import EmbeddedThread
 from tests.http_client import Answer, HttpClient
+from tests.waiting import PATIENCE_S
 
 T = TypeVar("T")
-
-CALL_TIMEOUT_S = 10.0
-"""A call on nsqadmin's thread that takes longer hangs."""
-EVENT_TIMEOUT_S = 10.0
 
 
 class AdminThread:
@@ -64,11 +61,11 @@ class AdminThread:
 
     def _end_thread(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CALL_TIMEOUT_S)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT_S)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on nsqadmin's thread and return its result."""
@@ -105,7 +102,7 @@ class AdminThread:
     @contextlib.contextmanager
     def events(self, query: str, **headers: str) -> Iterator[EventReader]:
         """The stream of a live view."""
-        with socket.create_connection(self.address, EVENT_TIMEOUT_S) as connection:
+        with socket.create_connection(self.address, PATIENCE_S) as connection:
             lines = [f"GET /api/live?{query} HTTP/1.1", "Host: localhost"]
             lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
             connection.sendall("\r\n".join([*lines, "", ""]).encode())

@@ -43,9 +43,13 @@ class Watched:
 
     def advance(self, *, seconds: float) -> None:
         """Move the clock, and have done what is due then."""
-        wait_until(lambda: not self.admin.call(lambda: self.admin.daemon.gatherer.is_busy))
+        self.wait_until_idle()
         self.admin.call(lambda: self.clock.advance(seconds=seconds))
         self.admin.call(self.admin.daemon.run_timers)
+
+    def wait_until_idle(self) -> None:
+        """Return when no look at the nsqd is under way."""
+        wait_until(lambda: not self.admin.call(lambda: self.admin.daemon.gatherer.is_busy))
 
     @property
     def look_count(self) -> int:
@@ -112,6 +116,7 @@ def test_nobody_is_asked_while_nobody_looks(watched: Watched) -> None:
     with watched.admin.events("view=topics") as events:
         events.next()
     wait_until(lambda: leaves(watched))
+    watched.wait_until_idle()
     before = watched.look_count
     watched.advance(seconds=3600)
     assert watched.admin.get("/ping").status == 200

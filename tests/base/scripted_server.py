@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Self
 
 from tests.certificates import KeyPair
+from tests.waiting import PATIENCE_S
 
 ACCEPT_POLL_S = 0.05
-READ_TIMEOUT_S = 5.0
 
 
 def answer(body: bytes, *, status: str = "200 OK") -> bytes:
@@ -70,7 +70,7 @@ class ScriptedServer:
                 self._serve_one(connection)
 
     def _serve_one(self, connection: socket.socket) -> None:
-        connection.settimeout(READ_TIMEOUT_S)
+        connection.settimeout(PATIENCE_S)
         if self._tls is not None:
             connection = self._tls.wrap_socket(connection, server_side=True)
         self.requests.append(_read_request(connection))

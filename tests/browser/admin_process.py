@@ -9,13 +9,10 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.nsqadmin")
 LISTENING = re.compile(r"HTTP: listening on (127\.0\.0\.1:\d+)")
-START_TIMEOUT_S = 20.0
-"""Generous, for a machine that is busy with other tests."""
-STOP_TIMEOUT_S = 20.0
 AT_SHORT_INTERVALS = ("--live-interval=200ms", "--history-interval=1s")
 """So that tests need not wait for figures."""
 
@@ -31,13 +28,13 @@ class AdminProcess:
             self._process = subprocess.Popen(arguments, stdout=log, stderr=log)
 
     def __enter__(self) -> Self:
-        wait_until(self._is_listening_or_gone, timeout_s=START_TIMEOUT_S)
+        wait_until(self._is_listening_or_gone)
         assert self._address, f"nsqadmin did not start:\n{self.log}"
         return self
 
     def __exit__(self, *_raised: object) -> None:
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(STOP_TIMEOUT_S) == 0, self.log
+        assert self._process.wait(PATIENCE_S) == 0, self.log
 
     def _is_listening_or_gone(self) -> bool:
         if found := LISTENING.search(self.log):

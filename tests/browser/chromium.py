@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, ViewportSize, sync_playwright
 
+from tests.waiting import PATIENCE_S
+
 COMMANDS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--no-sandbox",  # tests may run as root, where the sandbox refuses to
@@ -26,8 +28,8 @@ FLAGS = (
     "--disable-sync",
 )
 VIEWPORT = ViewportSize(width=1280, height=900)
-PATIENCE_MS = 10_000
-"""How long an expected change may take. Nothing waits this long unless a test is about to fail."""
+PATIENCE_MS = PATIENCE_S * 1000
+"""How long an expected change may take."""
 
 
 def executable() -> str:

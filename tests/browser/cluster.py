@@ -49,12 +49,20 @@ class Cluster:
             self.post(node, f"/topic/create?topic={quote(topic)}")
             for channel in channels:
                 self.post(node, f"/channel/create?topic={quote(topic)}&channel={quote(channel)}")
-        wait_until(lambda: len(self.producers(topic)) == len(nodes))
+        wait_until(lambda: len(self.producers(topic)) == len(nodes) and set(channels) <= self._known_channels(topic))
 
     def producers(self, topic: str) -> list[dict[str, Any]]:
         """The nsqds that nsqlookupd would send a consumer to."""
+        found: list[dict[str, Any]] = self._looked_up(topic).get("producers", [])
+        return found
+
+    def _known_channels(self, topic: str) -> set[str]:
+        return set(self._looked_up(topic).get("channels", ()))
+
+    def _looked_up(self, topic: str) -> dict[str, Any]:
+        """What nsqlookupd says of a topic; nothing if it knows none of that name."""
         answer = _client(self._nsq.lookupd_http_addresses[0]).get(f"/lookup?topic={quote(topic)}")
-        found: list[dict[str, Any]] = answer.json()["producers"] if answer.status == 200 else []
+        found: dict[str, Any] = answer.json() if answer.status == 200 else {}
         return found
 
     def topic(self, name: str, *, node: int = 0) -> dict[str, Any] | None:

@@ -87,6 +87,7 @@ class CrashRun:
         self._start_nsqd()
         for channel in CHANNELS:
             self._current().connect().sub(TOPIC, channel)  # so that both get everything
+            self._current().wait_until_known_on_disk(TOPIC, channel)
         for channel in CHANNELS:
             self._spawn(lambda channel=channel: self._consume(channel))  # type: ignore[misc]
         for number in range(PUBLISHERS):
@@ -97,6 +98,7 @@ class CrashRun:
         self._publishing = self._consuming = False
         if self._nsqd is not None:
             self._nsqd.kill()
+            self._nsqd.__exit__()
         for thread in self._threads:
             thread.join(10)
 
@@ -128,6 +130,7 @@ class CrashRun:
             time.sleep(self._random.uniform(shortest_s, longest_s))
             nsqd, self._nsqd = self._current(), None
             nsqd.kill()
+            nsqd.__exit__()
             assert "Traceback" not in nsqd.log, nsqd.log
             self.kill_count += 1
             self._start_nsqd()
@@ -145,6 +148,7 @@ class CrashRun:
             thread.join(10)
         nsqd, self._nsqd = self._current(), None
         assert nsqd.terminate() == 0
+        nsqd.__exit__()
         assert "Traceback" not in nsqd.log, nsqd.log
 
     # Publishing.

@@ -30,8 +30,9 @@ def channels(nsq: EmbeddedThread, topic: str) -> list[str]:
 
 
 def is_registered(nsq: EmbeddedThread, topic: str) -> bool:
-    """Whether nsqlookupd knows an nsqd that has the topic."""
+    """Whether nsqlookupd knows that all nsqds have the topic."""
     try:
-        return bool(get_json(f"http://{nsq.lookupd_http_addresses[0]}/lookup?topic={topic}")["producers"])
+        producers = get_json(f"http://{nsq.lookupd_http_addresses[0]}/lookup?topic={topic}")["producers"]
     except urllib.error.HTTPError:
         return False
+    return len(producers) == len(nsq.nsqd_http_addresses)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
+import struct
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,26 +20,22 @@ from emberq.cli.pub import main
 from emberq.cli.terminal import DONE, FAILED, INTERRUPTED, MISUSED
 from emberq.embedded import EmbeddedThread
 from emberq.nsqd.tls_setting import TlsRequired
-from emberq.sync import Consumer
 from tests.certificates import Authority
-from tests.cli.looking import message_count
 from tests.cli.screen import Screen
+from tests.tools.rig import Broker
 from tests.waiting import wait_until
 
 Captured = pytest.CaptureFixture[str]
+BLOCKS_AHEAD = 4
+"""Input that is read in so many goes is not read to its end before what came first is confirmed."""
 
 
 def pub(nsq: EmbeddedThread, *words: str) -> int:
     return main([*words, *(f"--nsqd-tcp-address={address}" for address in nsq.nsqd_tcp_addresses)])
 
 
-def bodies_in(nsq: EmbeddedThread, topic: str = "t") -> list[bytes]:
-    bodies = []
-    with Consumer(topic, "c", nsqd_addresses=nsq.nsqd_tcp_addresses) as consumer:
-        for message in consumer.messages(idle_timeout_s=0.5):
-            bodies.append(message.body)
-            message.finish()
-    return bodies
+def bodies_in(nsq: EmbeddedThread) -> list[bytes]:
+    return Broker(nsq).take_all("t")
 
 
 @contextmanager
@@ -46,6 +45,12 @@ def standard_input(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     with os.fdopen(reader) as stream:
         monkeypatch.setattr(sys, "stdin", stream)
         yield writer
+
+
+def unread_bytes(pipe: int) -> int:
+    """What nobody has read yet of what was written to a pipe."""
+    (count,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+    return int(count)
 
 
 def test_arguments_are_messages(nsq: EmbeddedThread, capsys: Captured) -> None:
@@ -105,13 +110,14 @@ def test_a_terminal_shows_progress_and_the_result_below_it(
 
 
 def test_ctrl_c_tells_how_far_it_got(nsq: EmbeddedThread, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    def interrupt_when_published() -> None:
-        wait_until(lambda: message_count(nsq, "t") == 2)
+    def interrupt_when_confirmed(writer: int) -> None:
+        for piece in (b"1\n2\n", *[b"unfinished"] * BLOCKS_AHEAD):
+            os.write(writer, piece)
+            wait_until(lambda: unread_bytes(writer) == 0)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     with standard_input(monkeypatch) as writer:
-        os.write(writer, b"1\n2\n")
-        waiting = threading.Thread(target=interrupt_when_published)
+        waiting = threading.Thread(target=interrupt_when_confirmed, args=(writer,))
         waiting.start()
         assert pub(nsq, "t", "--json") == INTERRUPTED
         waiting.join()

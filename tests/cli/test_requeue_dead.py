@@ -10,20 +10,23 @@ import pytest
 from emberq.cli.requeue_dead import DEFAULT_CHANNEL, main
 from emberq.cli.terminal import DONE, FAILED, MISUSED
 from emberq.embedded import EmbeddedThread
-from emberq.sync import Consumer, Producer
+from emberq.sync import Producer
 from emberq.wire.dead_letter import DeadLetter, encode_dead_letter
 from tests.cli.looking import is_registered
 from tests.cli.screen import Screen
-from tests.waiting import wait_until
+from tests.tools.rig import Broker
+from tests.waiting import PATIENCE_S, wait_until
 
 Captured = pytest.CaptureFixture[str]
-QUICK = "--idle=400ms"
-"""Longer than nsqd keeps a message back to send it with others."""
+UNTIL_EMPTY = "--idle=2s"
+"""Much longer than nsqd keeps a message back to send it with others, which is a quarter of a second."""
+UNTIL_COUNTED = f"--idle={PATIENCE_S}s"
+"""For a run that ends when it has moved so many."""
 
 
-def requeue_dead(nsq: EmbeddedThread, *words: str) -> int:
+def requeue_dead(nsq: EmbeddedThread, *words: str, idle: str = UNTIL_EMPTY) -> int:
     addresses = (f"--nsqd-tcp-address={address}" for address in nsq.nsqd_tcp_addresses)
-    return main(["dead", "--to=alive", QUICK, *words, *addresses])
+    return main(["dead", "--to=alive", idle, *words, *addresses])
 
 
 def publish(nsq: EmbeddedThread, *bodies: bytes) -> None:
@@ -31,26 +34,29 @@ def publish(nsq: EmbeddedThread, *bodies: bytes) -> None:
         producer.publish_many("dead", bodies)
 
 
-def bodies_in(nsq: EmbeddedThread, topic: str, channel: str = DEFAULT_CHANNEL) -> list[bytes]:
-    with Consumer(topic, channel, nsqd_addresses=nsq.nsqd_tcp_addresses) as consumer:
-        bodies = []
-        for message in consumer.messages(idle_timeout_s=0.5):
-            bodies.append(message.body)
-            message.finish()
-        return sorted(bodies)
+def alive(nsq: EmbeddedThread) -> list[bytes]:
+    """What was moved."""
+    return sorted(Broker(nsq).take_all("alive"))
+
+
+def left(nsq: EmbeddedThread) -> list[bytes]:
+    """What was not."""
+    broker = Broker(nsq)
+    count = broker.counts("dead", DEFAULT_CHANNEL).unfinished
+    return sorted(broker.take("dead", count, channel=DEFAULT_CHANNEL))
 
 
 def test_dead_letters_get_another_chance(nsq: EmbeddedThread, capsys: Captured) -> None:
     publish(nsq, b"1", b"2", b"3")
     assert requeue_dead(nsq) == DONE
     assert capsys.readouterr().out == "moved 3 messages from dead to alive\n"
-    assert bodies_in(nsq, "alive") == [b"1", b"2", b"3"]
-    assert bodies_in(nsq, "dead") == []
+    assert alive(nsq) == [b"1", b"2", b"3"]
+    assert left(nsq) == []
 
 
 def test_a_few_can_be_tried_first(nsq: EmbeddedThread, capsys: Captured) -> None:
     publish(nsq, b"1", b"2", b"3")
-    assert requeue_dead(nsq, "--count=2", "--rate=1000", "--json") == DONE
+    assert requeue_dead(nsq, "--count=2", "--rate=1000", "--json", idle=UNTIL_COUNTED) == DONE
     assert json.loads(capsys.readouterr().out) == {
         "from": "dead",
         "to": "alive",
@@ -58,8 +64,8 @@ def test_a_few_can_be_tried_first(nsq: EmbeddedThread, capsys: Captured) -> None
         "left": 0,
         "unaddressed": 0,
     }
-    assert len(bodies_in(nsq, "alive")) == 2
-    assert len(bodies_in(nsq, "dead")) == 1
+    assert len(alive(nsq)) == 2
+    assert len(left(nsq)) == 1
 
 
 def test_a_dry_run_shows_them_and_leaves_them(nsq: EmbeddedThread, capsys: Captured) -> None:
@@ -68,14 +74,14 @@ def test_a_dry_run_shows_them_and_leaves_them(nsq: EmbeddedThread, capsys: Captu
     captured = capsys.readouterr()
     assert captured.out == "1\n2\n"
     assert captured.err == "emberq requeue-dead: would move 2 messages to alive; nothing was changed\n"
-    assert bodies_in(nsq, "alive") == []
-    assert bodies_in(nsq, "dead") == [b"1", b"2"]
+    assert alive(nsq) == []
+    assert left(nsq) == [b"1", b"2"]
 
 
 def test_an_empty_channel_is_told_with_a_way_out(nsq: EmbeddedThread, capsys: Captured) -> None:
     publish(nsq, b"1")
-    assert bodies_in(nsq, "dead", "archive") == [b"1"]
-    assert requeue_dead(nsq) == DONE
+    assert Broker(nsq).take("dead", 1, channel="archive") == [b"1"]
+    assert requeue_dead(nsq, idle="--idle=10ms") == DONE
     captured = capsys.readouterr()
     assert captured.out == "moved 0 messages from dead to alive\n"
     assert "--channel names another" in captured.err
@@ -87,20 +93,20 @@ def test_what_nsqd_gave_up_goes_back_by_itself(nsq: EmbeddedThread, capsys: Capt
     assert letter is not None
     publish(nsq, letter, b"bare")
     addresses = (f"--nsqd-tcp-address={address}" for address in nsq.nsqd_tcp_addresses)
-    assert main(["dead", QUICK, *addresses]) == DONE
+    assert main(["dead", UNTIL_EMPTY, *addresses]) == DONE
     captured = capsys.readouterr()
     assert captured.out == "moved 1 message from dead to where they came from\n"
     assert "1 message stayed" in captured.err
     assert "--to" in captured.err
-    assert bodies_in(nsq, "alive") == [b"1"]
-    assert bodies_in(nsq, "dead") == [b"bare"]
+    assert alive(nsq) == [b"1"]
+    assert left(nsq) == [b"bare"]
 
 
 def test_a_terminal_shows_progress(nsq: EmbeddedThread, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(nsq, b"1", b"2")
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
-    assert requeue_dead(nsq, "--count=2") == DONE
+    assert requeue_dead(nsq, "--count=2", idle=UNTIL_COUNTED) == DONE
     assert "dead → alive" in screen.text
     assert "2/2" in screen.text
 
@@ -108,7 +114,8 @@ def test_a_terminal_shows_progress(nsq: EmbeddedThread, monkeypatch: pytest.Monk
 def test_nsqds_are_found_by_nsqlookupd(nsq: EmbeddedThread, capsys: Captured) -> None:
     publish(nsq, b"1")
     wait_until(lambda: is_registered(nsq, "dead"))
-    assert main(["dead", "--to=alive", QUICK, f"--lookupd-http-address={nsq.lookupd_http_addresses[0]}"]) == DONE
+    lookupd = f"--lookupd-http-address={nsq.lookupd_http_addresses[0]}"
+    assert main(["dead", "--to=alive", "--count=1", UNTIL_COUNTED, lookupd]) == DONE
     assert capsys.readouterr().out == "moved 1 message from dead to alive\n"
 
 

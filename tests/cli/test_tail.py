@@ -13,9 +13,10 @@ import pytest
 from emberq.cli.tail import main
 from emberq.cli.terminal import DONE, FAILED, MISUSED
 from emberq.embedded import EmbeddedThread
-from emberq.sync import Consumer, Producer
+from emberq.sync import Producer
 from tests.cli.looking import channels, is_registered
 from tests.cli.screen import Screen
+from tests.tools.rig import Broker
 from tests.waiting import wait_until
 
 Captured = pytest.CaptureFixture[str]
@@ -65,8 +66,9 @@ def test_a_named_channel_loses_only_what_was_shown(nsq: EmbeddedThread, capsys: 
     publish(nsq, b"1", b"2", b"3")
     assert tail(nsq, "t", "--channel=c", "-n", "1") == DONE
     assert capsys.readouterr().out == "1\n"
-    with Consumer("t", "c", nsqd_addresses=nsq.nsqd_tcp_addresses) as consumer:
-        assert sorted(message.body for message in consumer.messages(idle_timeout_s=0.5)) == [b"2", b"3"]
+    broker = Broker(nsq)
+    assert broker.counts("t", "c").unfinished == 2
+    assert sorted(broker.take("t", 2, channel="c")) == [b"2", b"3"]
 
 
 def test_it_runs_until_ctrl_c(nsq: EmbeddedThread, capsys: Captured) -> None:

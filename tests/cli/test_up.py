@@ -20,14 +20,14 @@ import pytest
 from tests.command import require_command
 from tests.http_client import HttpClient
 from tests.raw_client import Client
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "up")
 PORT_FLAGS = ("--nsqd-tcp-port", "--nsqd-http-port", "--lookupd-tcp-port", "--lookupd-http-port", "--admin-http-port")
 FREE_PORTS = [f"{flag}=0" for flag in PORT_FLAGS]
+PORT_STEP = 100
+"""Between the ports of two nsqds."""
 ROW = re.compile(r"^  (nsqlookupd|nsqd) +tcp 127\.0\.0\.1:(\d+) +http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
-TIMEOUT_S = 30.0
-"""Generous, for a machine that is busy with other tests."""
 
 ADVICE = "Another nsqd or nsqlookupd may be running. Stop it, or choose other ports: emberq up --help"
 
@@ -71,7 +71,7 @@ class RunningStack:
             )
 
     def __enter__(self) -> Self:
-        wait_until(lambda: "/lookup?" in self.output or self._process.poll() is not None, timeout_s=TIMEOUT_S)
+        wait_until(lambda: "/lookup?" in self.output or self._process.poll() is not None)
         assert "emberq is up" in self.output, self.errors
         return self
 
@@ -118,7 +118,7 @@ class RunningStack:
 
     def exit_status(self) -> int:
         """Wait for its end."""
-        return self._process.wait(TIMEOUT_S)
+        return self._process.wait(PATIENCE_S)
 
 
 def is_running(pid: int) -> bool:
@@ -128,7 +128,7 @@ def is_running(pid: int) -> bool:
 def run_to_its_end(*flags: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run an `emberq up` that is expected to refuse."""
     command = [*COMMAND, *FREE_PORTS, *flags]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.fixture
@@ -144,6 +144,23 @@ def taken_port() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port: int = listening.getsockname()[1]
         yield port
+
+
+@pytest.fixture
+def port_below_a_taken_one() -> Iterator[int]:
+    """A free port; on the one that a second nsqd would get besides, something else listens.
+
+    Both are below those that the system gives to whoever asks for any, as all other tests do.
+    """
+    for port in range(20_000, 30_000):
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+            listening = socket.create_server(("127.0.0.1", port + PORT_STEP))
+        except OSError:
+            continue
+        with listening:
+            yield port
+        return
 
 
 with_one_and_two_nsqds = pytest.mark.parametrize("nsqd_count", [1, 2])
@@ -172,7 +189,7 @@ def test_its_nsqlookupd_finds_the_topics_of_every_nsqd(start_up: StartUp, nsqd_c
         producers = answer.json()["producers"] if answer.status == 200 else []
         return {(producer["broadcast_address"], producer["tcp_port"]) for producer in producers}
 
-    wait_until(lambda: found() == {("127.0.0.1", nsqd.tcp_port) for nsqd in stack.nsqds}, timeout_s=TIMEOUT_S)
+    wait_until(lambda: found() == {("127.0.0.1", nsqd.tcp_port) for nsqd in stack.nsqds})
 
 
 @with_one_and_two_nsqds
@@ -194,12 +211,12 @@ def test_the_commands_in_the_banner_work_as_typed(start_up: StartUp) -> None:
 
     def typed(command: str) -> str:
         arguments = [*shlex.split(command), "--silent", "--noproxy", "*"]
-        return subprocess.run(arguments, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
+        return subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
 
     publish, show_stats, look_up = stack.commands
     assert typed(publish) == "OK"
     assert "greetings" in typed(show_stats)
-    wait_until(lambda: len(json.loads(typed(look_up)).get("producers", [])) == 1, timeout_s=TIMEOUT_S)
+    wait_until(lambda: len(json.loads(typed(look_up)).get("producers", [])) == 1)
 
 
 @pytest.mark.parametrize(("nsqd_count", "process_count"), [(1, 0), (2, 2)])
@@ -257,9 +274,9 @@ def test_a_port_in_use_is_named_with_advice_and_status_1(tmp_path: Path, taken_p
     assert (ended.returncode, ended.stdout) == (1, "")
 
 
-def test_a_port_in_use_for_one_of_several_nsqds_ends_them_all(tmp_path: Path, taken_port: int) -> None:
-    ended = run_to_its_end("--nsqd=2", f"--nsqd-http-port={taken_port - 100}", folder=tmp_path)
-    assert f"listen (127.0.0.1:{taken_port}) failed" in ended.stderr
+def test_a_port_in_use_for_one_of_several_nsqds_ends_them_all(tmp_path: Path, port_below_a_taken_one: int) -> None:
+    ended = run_to_its_end("--nsqd=2", f"--nsqd-http-port={port_below_a_taken_one}", folder=tmp_path)
+    assert f"listen (127.0.0.1:{port_below_a_taken_one + PORT_STEP}) failed" in ended.stderr
     assert (ended.returncode, ended.stdout) == (1, "")
     with RunningStack("--nsqd=2", folder=tmp_path) as again:  # which needs the folders that those had
         assert len(again.nsqds) == 2

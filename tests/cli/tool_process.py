@@ -8,8 +8,7 @@ import sys
 from types import TracebackType
 from typing import Self
 
-LIMIT_S = 30.0
-"""Generous, for a machine that is busy with other tests."""
+from tests.waiting import PATIENCE_S
 
 
 def _command(tool: str, flags: tuple[str, ...]) -> list[str]:
@@ -18,7 +17,7 @@ def _command(tool: str, flags: tuple[str, ...]) -> list[str]:
 
 def run_tool(tool: str, *flags: str, typed: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run a tool to its end; `typed` is its standard input."""
-    return subprocess.run(_command(tool, flags), input=typed, capture_output=True, timeout=LIMIT_S, check=False)
+    return subprocess.run(_command(tool, flags), input=typed, capture_output=True, timeout=PATIENCE_S, check=False)
 
 
 class ToolProcess:
@@ -37,7 +36,7 @@ class ToolProcess:
     ) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.communicate(timeout=LIMIT_S)
+        self.process.communicate(timeout=PATIENCE_S)
 
     def write(self, data: bytes) -> None:
         """To its standard input, at once."""
@@ -54,4 +53,4 @@ class ToolProcess:
         """Send the signal twice, as impatient people do; the exit code."""
         self.process.send_signal(number)
         self.process.send_signal(number)
-        return self.process.wait(LIMIT_S)
+        return self.process.wait(PATIENCE_S)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from tests.waiting import PATIENCE_S
+
 POLL_INTERVAL_S = 0.002
 
 
 async def eventually(
-    condition: Callable[[], bool], *, timeout_s: float = 10.0, show: Callable[[], object] | None = None
+    condition: Callable[[], bool], *, timeout_s: float = PATIENCE_S, show: Callable[[], object] | None = None
 ) -> None:
     """Ask again and again until the condition holds; `show` gives what a failure should tell."""
     deadline_s = asyncio.get_running_loop().time() + timeout_s

@@ -48,7 +48,9 @@ def obey(message: MessageSnapshot) -> None:
 
 def write_down(folder: str, message: MessageSnapshot) -> None:
     """Leave a file named like the body that tells the number of the process, then do what the body says."""
-    Path(folder, message.body.decode()).write_text(str(os.getpid()))
+    unfinished = Path(folder, f".{message.body.decode()}")  # whoever waits for the file reads it at once
+    unfinished.write_text(str(os.getpid()))
+    unfinished.rename(Path(folder, message.body.decode()))
     obey(message)
 
 

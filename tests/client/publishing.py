@@ -25,12 +25,9 @@ class Recorder:
     async def __call__(self, peer: Peer) -> None:
         self.connection_count += 1
         await peer.accept()
-        try:
-            while self.limit is None or len(self.bodies) < self.limit:
-                self.bodies.append(await peer.read_publication())
-                peer.respond(b"OK")
-        except asyncio.IncompleteReadError:
-            pass
+        while self.limit is None or len(self.bodies) < self.limit:
+            self.bodies.append(await peer.read_publication())
+            peer.respond(b"OK")
 
 
 class Mute:
@@ -41,11 +38,8 @@ class Mute:
 
     async def __call__(self, peer: Peer) -> None:
         await peer.accept()
-        try:
-            while True:
-                self.bodies.append(await peer.read_publication())
-        except asyncio.IncompleteReadError:
-            pass
+        while True:
+            self.bodies.append(await peer.read_publication())
 
 
 class Publishing:

@@ -1,16 +1,18 @@
 """Runs an asynchronous test, and makes sure that it cleans up: no task is left, no exception went unheard.
 
-Time runs by itself, but `MovableLoop.advance` lets it jump, so that no test waits for a timeout.
+Time runs by itself, but `advance` lets it jump, so that no test waits for a timeout; within `standing_still` it does
+nothing else, for a test in which a second more or less matters.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 POLL_INTERVAL_S = 0.002
-POLL_COUNT = 5000
+POLL_COUNT = 15000
 """A condition that has not come true by then never will."""
 
 
@@ -19,20 +21,45 @@ class MovableLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
+        self._stopped_at_s: float | None = None
         super().__init__()
 
     def time(self) -> float:
-        return super().time() + self._ahead_s
+        return (super().time() if self._stopped_at_s is None else self._stopped_at_s) + self._ahead_s
 
     def advance(self, seconds: float) -> None:
         self._ahead_s += seconds
 
+    def stop_clock(self) -> None:
+        self._stopped_at_s = super().time()
+
+    def restart_clock(self) -> None:
+        """Go on from where it stands."""
+        assert self._stopped_at_s is not None
+        self._ahead_s -= super().time() - self._stopped_at_s
+        self._stopped_at_s = None
+
 
 def advance(seconds: float) -> None:
     """Move the time of the running loop."""
+    _running_loop().advance(seconds)
+
+
+@contextmanager
+def standing_still() -> Iterator[None]:
+    """Within, the time of the running loop moves only when it is told to. Nothing can be waited for there but turns."""
+    loop = _running_loop()
+    loop.stop_clock()
+    try:
+        yield
+    finally:
+        loop.restart_clock()
+
+
+def _running_loop() -> MovableLoop:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, MovableLoop)
-    loop.advance(seconds)
+    return loop
 
 
 def run(

@@ -12,7 +12,8 @@ from typing import Any, Self
 from emberq.wire.message import Message, encode_message
 from tests.client.eventually import eventually
 
-TEST_TIMEOUT_S = 30.0
+TEST_TIMEOUT_S = 100.0
+"""Less than pytest allows, so that the test itself can tell where it hangs."""
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 _BODY_COMMANDS = {"IDENTIFY", "AUTH", "PUB"}

@@ -16,6 +16,7 @@ from tests.client.eventually import eventually
 from tests.client.scripted_nsqd import run
 from tests.client.test_inbox import messages
 from tests.client.test_message import Recorder
+from tests.waiting import PATIENCE_S
 
 
 def slots(handler: Any, *, count: int = 1) -> list[Slot]:
@@ -117,7 +118,7 @@ def test_what_a_thread_says_about_its_message_after_it_took_too_long_is_ignored(
         release, answered = threading.Event(), threading.Event()
 
         def handle(message: Message) -> None:
-            assert release.wait(10)
+            assert release.wait(PATIENCE_S)
             message.finish()
             answered.set()
 

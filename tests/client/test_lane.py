@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -38,14 +37,13 @@ class Journal:
     async def __call__(self, peer: Peer) -> None:
         self.connection_count += 1
         await peer.accept(emberq_idempotent=True)
-        with suppress(asyncio.IncompleteReadError):
-            while True:
-                verb, _, number = (await peer.read_line()).split(b" ")
-                assert verb in (b"PUB", b"MPUB")
-                is_new = self._store(int(number), await peer.read_body())
-                if is_new and self._dies_after(len(self.bodies)):
-                    return
-                peer.respond(b"OK")
+        while True:
+            verb, _, number = (await peer.read_line()).split(b" ")
+            assert verb in (b"PUB", b"MPUB")
+            is_new = self._store(int(number), await peer.read_body())
+            if is_new and self._dies_after(len(self.bodies)):
+                return
+            peer.respond(b"OK")
 
     def _store(self, number: int, body: bytes) -> bool:
         self.numbers.append(number)
@@ -142,11 +140,10 @@ def test_a_change_of_one_link_does_not_send_anything_again_on_another() -> None:
 
         async def steady(peer: Peer) -> None:
             await peer.accept(emberq_idempotent=True)
-            with suppress(asyncio.IncompleteReadError):
-                while True:
-                    received.append(await peer.read_publication())
-                    await may_answer.wait()
-                    peer.respond(b"OK")
+            while True:
+                received.append(await peer.read_publication())
+                await may_answer.wait()
+                peer.respond(b"OK")
 
         async def restless(peer: Peer) -> None:
             await may_connect.wait()
@@ -205,14 +202,13 @@ def test_a_message_that_nsqd_refuses_raises_at_once_and_harms_no_other() -> None
 
         async def script(peer: Peer) -> None:
             await peer.accept(emberq_idempotent=True)
-            with suppress(asyncio.IncompleteReadError):
-                while True:
-                    body = await peer.read_publication()
-                    if body == b"bad":
-                        peer.refuse(b"E_BAD_MESSAGE PUB message too big")
-                        return
-                    stored.append(body)
-                    peer.respond(b"OK")
+            while True:
+                body = await peer.read_publication()
+                if body == b"bad":
+                    peer.refuse(b"E_BAD_MESSAGE PUB message too big")
+                    return
+                stored.append(body)
+                peer.respond(b"OK")
 
         async with scripted_peer(script) as address, idempotent(address) as producer:
             await connect_all(producer)
@@ -254,13 +250,12 @@ def test_no_more_are_under_way_than_can_be_sent_again() -> None:
 
         async def script(peer: Peer) -> None:
             await peer.accept(emberq_idempotent=True)
-            with suppress(asyncio.IncompleteReadError):
-                while True:
-                    received.append(await peer.read_publication())
-                    if len(received) >= MAX_UNCONFIRMED:
-                        await go_on.wait()
-                        for _ in range(MAX_UNCONFIRMED if len(received) == MAX_UNCONFIRMED else 1):
-                            peer.respond(b"OK")
+            while True:
+                received.append(await peer.read_publication())
+                if len(received) >= MAX_UNCONFIRMED:
+                    await go_on.wait()
+                    for _ in range(MAX_UNCONFIRMED if len(received) == MAX_UNCONFIRMED else 1):
+                        peer.respond(b"OK")
 
         async with scripted_peer(script) as address, idempotent(address) as producer:
             await connect_all(producer)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -110,8 +109,8 @@ def test_reconnecting_is_put_off_longer_each_time() -> None:
                     await until(lambda failures=failures: producer.health()[0].failures == failures)  # type: ignore[misc]
                     advance(seconds)
                 await until(lambda: len(attempts) == 4)
-        delays = [later - earlier for earlier, later in pairwise(attempts)]
-        assert [round(delay_s, -1) for delay_s in delays] == [10, 20, 40]
+        waited_s = [later - earlier for earlier, later in pairwise(attempts)]
+        assert all(waited > asked - 1 for waited, asked in zip(waited_s, (10, 20, 40), strict=True)), waited_s
 
     run(scenario())
 
@@ -220,8 +219,7 @@ def test_whoever_was_refused_is_let_in_when_the_reason_is_gone() -> None:
 def test_an_nsqd_that_is_only_down_is_waited_for() -> None:
     async def scenario() -> None:
         async def hang_up(peer: Peer) -> None:
-            with suppress(asyncio.IncompleteReadError):
-                await peer.read_identify()
+            await peer.read_identify()
 
         patience = RetryPolicy(timeout_s=0.1)
         async with scripted_peer(hang_up) as address, Producer(address, retry=patience) as producer:

@@ -142,7 +142,7 @@ def test_an_observer_hears_of_messages_that_are_given_up_and_of_lost_connections
                 await eventually(lambda: ("gave up", b"tired", SOURCE) in listener.heard)
                 nsqd.drop_connections()
                 await eventually(lambda: ("disconnected", nsqd.address, ConnectionLost) in listener.heard)
-                await eventually(lambda: listener.heard.count(("connected", nsqd.address)) == 2)
+                await eventually(lambda: listener.heard.count(("connected", nsqd.address)) >= 2)
 
     run(work)
 

@@ -16,11 +16,13 @@ import pytest
 from emberq.client.error import HandlerTimeout, WorkerCrashed
 from emberq.client.message import Message
 from emberq.client.slot import HandlersIn, Slot, default_concurrency, is_coroutine_function, make_slots
+from tests.client import scenario
 from tests.client.eventually import eventually
 from tests.client.handler_threads import handler_threads
 from tests.client.process_handlers import SlowToImport, obey, write_down
 from tests.client.scripted_nsqd import run
 from tests.client.test_inbox import messages
+from tests.waiting import PATIENCE_S
 
 THREADS, PROCESSES = HandlersIn.THREADS, HandlersIn.PROCESSES
 
@@ -138,23 +140,27 @@ def test_a_timeout_of_the_handler_s_own_is_an_error_like_any_other() -> None:
 
 def test_a_thread_that_takes_too_long_is_left_behind_and_its_slot_given_back() -> None:
     async def work() -> None:
-        release = threading.Event()
+        began, release = threading.Event(), threading.Event()
         handled: list[bytes] = []
 
         def handle(message: Message) -> None:
             if message.body == b"hang":
-                assert release.wait(10)
+                began.set()
+                assert release.wait(PATIENCE_S)
             handled.append(message.body)
 
-        async with slot_for(handle, timeout_s=0.3) as slot:
+        async with slot_for(handle, timeout_s=60) as slot:
+            running = asyncio.ensure_future(slot.run(one(b"hang")))
+            await scenario.until(began.is_set)
+            scenario.advance(60)
             with pytest.raises(HandlerTimeout):
-                await slot.run(one(b"hang"))
+                await running
             await slot.recover()
             await slot.run(one(b"next"))
             assert handled == [b"next"]
             release.set()
 
-    run(work)
+    scenario.run(work())
 
 
 def test_slots_wait_when_too_many_threads_have_been_left_behind() -> None:
@@ -162,7 +168,7 @@ def test_slots_wait_when_too_many_threads_have_been_left_behind() -> None:
         release = threading.Event()
 
         def handle(message: Message) -> None:
-            assert release.wait(10)
+            assert release.wait(PATIENCE_S)
 
         async with slot_for(handle, timeout_s=0.001) as slot:
             for _ in range(2):
@@ -203,14 +209,17 @@ def test_a_process_that_crashes_is_replaced(body: bytes) -> None:
 
 def test_a_process_that_takes_too_long_is_killed_and_replaced(tmp_path: Path) -> None:
     async def work() -> None:
-        async with slot_for(functools.partial(write_down, str(tmp_path)), PROCESSES, timeout_s=0.5) as slot:
+        async with slot_for(functools.partial(write_down, str(tmp_path)), PROCESSES, timeout_s=60) as slot:
+            running = asyncio.ensure_future(slot.run(one(b"hang")))
+            await scenario.until((tmp_path / "hang").exists)
+            scenario.advance(60)
             with pytest.raises(HandlerTimeout):
-                await slot.run(one(b"hang"))
+                await running
             assert not _is_running((tmp_path / "hang").read_text())
             await slot.recover()
             await slot.run(one(b"next"))
 
-    run(work)
+    scenario.run(work())
 
 
 def test_a_process_is_killed_when_its_consumer_stops_waiting(tmp_path: Path) -> None:

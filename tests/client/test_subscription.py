@@ -89,7 +89,7 @@ def test_a_finish_that_the_connection_does_not_live_to_send_is_dropped() -> None
         async with one_message() as (nsqd, consumer, message):
             nsqd.drop_connections()
             message.finish()
-            await eventually(lambda: nsqd.commands.count("SUB") == 2)
+            await eventually(lambda: nsqd.commands.count("SUB") >= 2)
             assert consumer.statistics().in_flight == 0
 
     run(work)
@@ -113,7 +113,7 @@ def test_messages_of_a_lost_connection_cannot_be_answered_any_more() -> None:
             await eventually(lambda: message.is_answered)
             message.finish()
             message.requeue()
-            await eventually(lambda: nsqd.commands.count("SUB") == 2)
+            await eventually(lambda: nsqd.commands.count("SUB") >= 2)
             assert not {"FIN", "REQ"} & set(nsqd.commands)
             assert consumer.statistics().in_flight == 0
 

@@ -6,16 +6,26 @@ import asyncio
 import gc
 import os
 import signal
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from emberq.base.clock import ManualClock
-from emberq.client import ClosedError, ConnectionFailed, ConsumerConfig, Message, RequestTimeout, RetryPolicy
+from emberq.client import (
+    ClientConfig,
+    ClosedError,
+    ConnectionFailed,
+    ConsumerConfig,
+    Message,
+    RequestTimeout,
+    RetryPolicy,
+)
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Consumer, Producer
-from tests.waiting import wait_until
+from tests.tools.rig import Broker
+from tests.waiting import PATIENCE_S, wait_until
 
 NOWHERE = "127.0.0.1:1"
 SOON_S = 0.3
@@ -32,9 +42,12 @@ def publish(nsq: EmbeddedThread, *bodies: bytes, topic: str = "t") -> None:
         producer.publish_many(topic, bodies)
 
 
-def take_all(taking: Consumer) -> list[bytes]:
+def take(taking: Consumer, count: int) -> list[bytes]:
+    """So many, however long it takes until they come."""
     bodies = []
-    for message in taking.messages(idle_timeout_s=SOON_S):
+    for _ in range(count):
+        message = taking.get(timeout_s=PATIENCE_S)
+        assert message is not None
         bodies.append(message.body)
         message.finish()
     return bodies
@@ -53,7 +66,7 @@ def test_what_is_published_in_every_way_can_be_consumed(nsq: EmbeddedThread) -> 
         producer.publish_many("t", [b"two", b"three"])
         producer.publish_deferred("t", b"later", delay_s=0.001)
     with consumer(nsq) as taking:
-        assert sorted(take_all(taking)) == [b"later", b"one", b"three", b"two"]
+        assert sorted(take(taking, 4)) == [b"later", b"one", b"three", b"two"]
 
 
 def test_many_threads_share_a_producer(nsq: EmbeddedThread) -> None:
@@ -62,14 +75,14 @@ def test_many_threads_share_a_producer(nsq: EmbeddedThread) -> None:
         list(threads.map(lambda body: producer.publish("t", body), bodies))
         assert len(threads_named("emberq-producer")) == 1
     with consumer(nsq) as taking:
-        assert sorted(take_all(taking)) == sorted(bodies)
+        assert sorted(take(taking, len(bodies))) == sorted(bodies)
 
 
 def test_it_works_where_an_event_loop_is_running_as_in_a_notebook(nsq: EmbeddedThread) -> None:
     async def cell() -> list[bytes]:
         publish(nsq, b"from a cell")
         with consumer(nsq) as taking:
-            return take_all(taking)
+            return take(taking, 1)
 
     assert asyncio.run(cell()) == [b"from a cell"]
 
@@ -155,12 +168,17 @@ def test_batches_are_as_large_as_asked_for(nsq: EmbeddedThread) -> None:
     publish(nsq, *(b"%d" % number for number in range(10)))
     sizes = []
     with consumer(nsq) as taking:
-        for batch in taking.batches(max_size=4, max_wait_s=5, idle_timeout_s=SOON_S):
+        for batch in taking.batches(max_size=4, max_wait_s=PATIENCE_S, idle_timeout_s=PATIENCE_S):
             sizes.append(len(batch))
             batch.finish()
             if sum(sizes) == 8:
                 break
     assert sizes == [4, 4]
+
+
+def test_a_loop_ends_when_nothing_comes_for_as_long_as_it_was_told(nsq: EmbeddedThread) -> None:
+    with consumer(nsq) as taking:
+        assert [message.body for message in taking.messages(idle_timeout_s=0.01)] == []
 
 
 def test_get_gives_up_when_nothing_comes(nsq: EmbeddedThread) -> None:
@@ -171,19 +189,19 @@ def test_get_gives_up_when_nothing_comes(nsq: EmbeddedThread) -> None:
 def test_what_was_not_taken_goes_back_at_once(nsq: EmbeddedThread) -> None:
     publish(nsq, b"1", b"2", b"3")
     with consumer(nsq) as taking:
-        first = taking.get(timeout_s=5)
+        first = taking.get(timeout_s=PATIENCE_S)
         assert first is not None
         first.finish()
     with consumer(nsq) as taking:
-        assert len(take_all(taking)) == 2
+        assert not {first.body} & set(take(taking, 2))
 
 
 def test_what_was_taken_and_not_answered_goes_back_at_the_end_of_the_block(nsq: EmbeddedThread) -> None:
     publish(nsq, b"x")
     with consumer(nsq) as taking:
-        assert taking.get(timeout_s=5) is not None
+        assert taking.get(timeout_s=PATIENCE_S) is not None
     with consumer(nsq) as taking:
-        assert take_all(taking) == [b"x"]
+        assert take(taking, 1) == [b"x"]
 
 
 def test_stop_ends_the_loops_of_other_threads(nsq: EmbeddedThread) -> None:
@@ -201,7 +219,7 @@ def test_a_message_that_nsqd_has_given_to_others_is_not_handed_out(nsq: Embedded
     with consumer(nsq, clock=clock) as taking:
         taking.start()
         wait_until(lambda: taking.statistics().received == 2)
-        first = taking.get(timeout_s=5)
+        first = taking.get(timeout_s=PATIENCE_S)
         assert first is not None
         clock.advance(seconds=3600)
         assert taking.get(timeout_s=0) is None
@@ -249,9 +267,25 @@ def test_ctrl_c_ends_run_after_the_handler(nsq: EmbeddedThread) -> None:
 
     with consumer(nsq, config=ONE_AT_A_TIME) as taking:
         taking.run(handle)
-    with consumer(nsq) as taking:
-        assert take_all(taking) == []
     assert done == [b"x"]
+    assert Broker(nsq).counts("t", "c").unfinished == 0
+
+
+def test_ctrl_c_ends_run_after_the_handler_even_while_others_are_still_connected_to(nsq: EmbeddedThread) -> None:
+    publish(nsq, b"x")
+    done = []
+
+    def handle(message: Message) -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        done.append(message.body)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        addresses = [*nsq.nsqd_tcp_addresses, "{}:{}".format(*silent.getsockname())]
+        patient = ClientConfig(connect_timeout_s=PATIENCE_S)
+        with Consumer("t", "c", nsqd_addresses=addresses, config=ONE_AT_A_TIME, client_config=patient) as taking:
+            taking.run(handle)
+    assert done == [b"x"]
+    assert Broker(nsq).counts("t", "c").unfinished == 0
 
 
 def test_ctrl_c_interrupts_a_wait_and_loses_nothing(nsq: EmbeddedThread) -> None:
@@ -262,7 +296,7 @@ def test_ctrl_c_interrupts_a_wait_and_loses_nothing(nsq: EmbeddedThread) -> None
             interrupt.start()
             taking.get()
         publish(nsq, b"x")
-        assert take_all(taking) == [b"x"]
+        assert take(taking, 1) == [b"x"]
 
 
 def test_flow_can_be_changed(nsq: EmbeddedThread) -> None:
@@ -273,7 +307,7 @@ def test_flow_can_be_changed(nsq: EmbeddedThread) -> None:
         assert taking.get(timeout_s=SOON_S) is None
         taking.set_max_in_flight(10)
         assert taking.max_in_flight == 10
-        assert take_all(taking) == [b"x"]
+        assert take(taking, 1) == [b"x"]
 
 
 def test_an_iterating_consumer_cannot_be_given_a_handler(nsq: EmbeddedThread) -> None:

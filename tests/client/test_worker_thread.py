@@ -14,6 +14,7 @@ from emberq.client.worker_thread import WorkerThread
 from tests.client.eventually import eventually
 from tests.client.handler_threads import handler_threads
 from tests.client.scripted_nsqd import run
+from tests.waiting import PATIENCE_S
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
 
@@ -62,7 +63,7 @@ def test_a_thread_that_is_told_to_end_is_gone_when_its_work_is_done() -> None:
     async def work() -> None:
         before = handler_threads()
         thread, release = WorkerThread(), threading.Event()
-        waiting = thread.call(release.wait, 10)
+        waiting = thread.call(release.wait, PATIENCE_S)
         thread.end()
         waiting.cancel()
         (started,) = handler_threads() - before

@@ -10,8 +10,8 @@ import pytest
 from emberq.base.clock import NS_PER_SECOND
 from tests.conftest import StartNsqd
 from tests.harness import NsqdHarness
+from tests.waiting import PATIENCE_S
 
-TIMEOUT_S = 10.0
 INTERVAL_S = 3
 
 
@@ -21,7 +21,7 @@ class StatsdDaemon:
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
-        self._socket.settimeout(TIMEOUT_S)
+        self._socket.settimeout(PATIENCE_S)
         self._next_push_ms = INTERVAL_S * 1000
         self.address = "{}:{}".format(*self._socket.getsockname())
 

@@ -5,10 +5,10 @@ The word behind `python` on the opening line of a block says how it is run:
     ```python            in one session with the other blocks of the guide, top to bottom, as in a notebook: names stay,
                          and `await` may stand at the top level
     ```python script     as a file of its own, which has to end by itself
-    ```python service    the same, but once it consumes it is sent SIGTERM, and has to end in order
+    ```python service    the same, but once it consumes and catches SIGTERM it is sent one, and has to end in order
     ```python test       as a file of pytest tests
 
-A comment `#> text` says what the block prints, and is checked line by line. The usual addresses stand for those of
+A comment `# > text` says what the block prints, and is checked line by line. The usual addresses stand for those of
 the nsqd (TCP, TLS, HTTP) and the nsqlookupd that the test has started.
 """
 
@@ -29,12 +29,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.caught_signal import catches
 from tests.cli.looking import get_json
 from tests.waiting import wait_until
 
 BLOCK = re.compile(r"^```python *(?P<kind>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
-EXPECTED_OUTPUT = re.compile(r"#> ?(.*)$", re.MULTILINE)
+EXPECTED_OUTPUT = re.compile(r"# ?> ?(.*)$", re.MULTILINE)
 SCRIPT_TIMEOUT_S = 60.0
+IN_NO_HURRY = {f"idle_timeout_s={shown_s})": "idle_timeout_s=3)" for shown_s in ("0.5", "1")}
+"""Replacements for the times in which a reader's messages come, as they must on a machine busy with other tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +108,12 @@ def run_tests(block: Block, folder: Path) -> None:
 def run_service(block: Block, folder: Path, *, nsqd_http_address: str) -> None:
     """Run a block that goes on for ever, and end it the way a supervisor would."""
     program = _started(_written(block, folder, "service.py"))
+
+    def is_at_work() -> bool:
+        return is_consuming(nsqd_http_address) and catches(program.pid, signal.SIGTERM)
+
     try:
-        wait_until(lambda: program.poll() is not None or is_consuming(nsqd_http_address), timeout_s=SCRIPT_TIMEOUT_S)
+        wait_until(lambda: program.poll() is not None or is_at_work(), timeout_s=SCRIPT_TIMEOUT_S)
         program.send_signal(signal.SIGTERM)
     finally:
         _check_ended_well(block, program)

@@ -10,6 +10,8 @@ from tests.command import require_command
 from tests.docs.shell import read_shell_blocks, run_shell_block
 
 GUIDE = Path(__file__).parents[2] / "docs" / "ADMIN.md"
+UNTIL_IT_IS_KNOWN = "until curl -s 'http://127.0.0.1:4171/api/topics' | grep -q orders; do sleep 0.1; done;"
+"""Readers wait a second for the nsqd to register its topic; a machine busy with other tests may take longer."""
 
 
 def test_the_admin_guide_does_what_it_says(tmp_path: Path) -> None:
@@ -17,6 +19,7 @@ def test_the_admin_guide_does_what_it_says(tmp_path: Path) -> None:
     with EmbeddedThread() as nsq, of_cluster(nsq) as admin:
         host, port = admin.address
         replacements = {
+            "sleep 1;": UNTIL_IT_IS_KNOWN,
             "127.0.0.1:4171": f"{host}:{port}",
             "127.0.0.1:4161": nsq.lookupd_http_addresses[0],
             "127.0.0.1:4151": nsq.nsqd_http_addresses[0],

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Consumer, Producer
+from tests.caught_signal import catches
+from tests.waiting import PATIENCE_S, wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "client"
-TIMEOUT_S = 30.0
 
 
 def start(name: str, *arguments: str) -> subprocess.Popen[str]:
@@ -22,7 +23,7 @@ def start(name: str, *arguments: str) -> subprocess.Popen[str]:
 
 def output_of(program: subprocess.Popen[str]) -> str:
     try:
-        output, _ = program.communicate(timeout=TIMEOUT_S)
+        output, _ = program.communicate(timeout=PATIENCE_S)
     finally:
         program.kill()
     assert program.returncode == 0, output
@@ -35,10 +36,11 @@ def test_the_order_service_bills_orders_and_stops_in_order(nsq: EmbeddedThread) 
         producer.publish("orders", json.dumps({"id": 7, "items": [{"price": 2}, {"price": 3}]}).encode())
     service = start("order_service.py", address)
     with Consumer("bills", "read", nsqd_addresses=[address]) as consumer:
-        bill = consumer.get(timeout_s=TIMEOUT_S)
+        bill = consumer.get(timeout_s=PATIENCE_S)
         assert bill is not None
         assert json.loads(bill.body) == {"order": 7, "amount": 5}
         bill.finish()
+    wait_until(lambda: service.poll() is not None or catches(service.pid, signal.SIGTERM))
     service.send_signal(signal.SIGTERM)
     assert output_of(service).endswith("stopped\n")
 

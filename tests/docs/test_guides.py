@@ -8,7 +8,7 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.certificates import Authority
-from tests.docs.guide import Session, read_blocks, run_script, run_service, run_tests
+from tests.docs.guide import IN_NO_HURRY, Session, read_blocks, run_script, run_service, run_tests
 
 ROOT = Path(__file__).parents[2]
 GUIDES = ("docs/CLIENT.md", "docs/MIGRATION-FROM-OTHER-CLIENTS.md")
@@ -25,6 +25,7 @@ def test_every_block_of_a_guide_runs(guide: str, tmp_path: Path, monkeypatch: py
             "127.0.0.1:4151": nsq.nsqd_http_addresses[0],
             "127.0.0.1:4161": nsq.lookupd_http_addresses[0],
             "ca.pem": str(authority.path),
+            **IN_NO_HURRY,
         }
         blocks = read_blocks(ROOT / guide, replacements=replacements)
         assert blocks

@@ -9,7 +9,7 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.command import require_command
-from tests.docs.guide import Block, read_blocks, run_script
+from tests.docs.guide import IN_NO_HURRY, Block, read_blocks, run_script
 from tests.docs.shell import ShellBlock, read_shell_blocks, run_shell_block
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -27,8 +27,8 @@ def blocks_of(guide: Path, *, replacements: dict[str, str]) -> list[ShellBlock |
 def test_the_guide_does_what_it_says(tmp_path: Path, name: str) -> None:
     require_command("curl")
     with EmbeddedThread(data_path=tmp_path / "data", journal=True) as nsq:
-        replacements = {"127.0.0.1:4150": nsq.nsqd_tcp_addresses[0], "127.0.0.1:4151": nsq.nsqd_http_addresses[0]}
-        blocks = blocks_of(DOCS / name, replacements=replacements)
+        addresses = {"127.0.0.1:4150": nsq.nsqd_tcp_addresses[0], "127.0.0.1:4151": nsq.nsqd_http_addresses[0]}
+        blocks = blocks_of(DOCS / name, replacements=addresses | IN_NO_HURRY)
         assert len(blocks) >= 2
         for block in blocks:
             if isinstance(block, ShellBlock):

@@ -17,10 +17,10 @@ from emberq.http.limits import HttpLimits
 from emberq.http.server import HttpServer
 from tests.http.raw_client import RawClient
 from tests.http.site import Site
+from tests.waiting import PATIENCE_S
 
 T = TypeVar("T")
 
-CALL_TIMEOUT_S = 10.0
 SETTLING_TURNS = 10
 """Turns of the event loop within which it has accepted, read and answered all that was sent before."""
 
@@ -63,7 +63,7 @@ class HttpHarness:
         self.call(self._listening.close)
         self.settle()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CALL_TIMEOUT_S)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
         assert not self._unhandled, self._unhandled
 
@@ -84,7 +84,7 @@ class HttpHarness:
         return client
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_TIMEOUT_S)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function on the server's thread and return its result."""

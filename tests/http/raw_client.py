@@ -9,8 +9,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-TIMEOUT_S = 10.0
-"""No answer takes so long; a test that waits for one that never comes should fail and not hang."""
+from tests.waiting import PATIENCE_S
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class RawClient:
     ) -> None:
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
         self._socket = socket.socket(family)
-        self._socket.settimeout(TIMEOUT_S)
+        self._socket.settimeout(PATIENCE_S)
         if receive_buffer_bytes:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self._socket.connect(address)
@@ -87,7 +86,7 @@ class RawClient:
         except BlockingIOError:
             pass
         finally:
-            self._socket.settimeout(TIMEOUT_S)
+            self._socket.settimeout(PATIENCE_S)
         return sent
 
     def send_eof(self) -> None:

@@ -42,9 +42,9 @@ from tests.http_client import HttpClient
 from tests.integration.listening import ANY_HTTP_PORT, port_of
 from tests.nsqd_process import NsqdProcess
 from tests.nsqlookupd_process import NsqlookupdProcess
+from tests.waiting import PATIENCE_S
 
 TOPIC, CHANNEL = "t", "c"
-PATIENCE_S = 25.0
 HEARTBEAT_MS = 1000
 MAX_IN_FLIGHT = 20
 KILL_COUNT = 3
@@ -65,9 +65,10 @@ CONSUMER = ConsumerConfig(
 )
 SOON = ReconnectDelay(first_s=0.05, max_s=0.2)
 
-LOSES_NOTHING = ("--mem-queue-size=0", "--sync-every=1000000", "--sync-timeout=1h")
-"""With these an nsqd that is killed delivers again all it ever had: messages go to disk before they are confirmed, and
-what it remembers of having read them is never saved. So whatever is missing in the end was lost by the client."""
+LOSES_NOTHING = ("--journal", "--journal-sync=never")
+"""With these an nsqd that is killed, however often, delivers again all that it was not told to be finished, once it has
+written down that its topic and channel exist. So whatever is missing in the end was lost by the client. (It need not
+sync: nobody cuts the power.)"""
 
 
 class Watch(Observer):
@@ -108,8 +109,8 @@ async def consuming(handler: Any, config: ConsumerConfig = CONSUMER, **options: 
 
 async def expect_all(consumer: Consumer, handled: Callable[[], set[bytes]], published: set[bytes]) -> None:
     """Wait until all that was published is handled and answered."""
-    await eventually(lambda: published <= handled(), timeout_s=PATIENCE_S, show=lambda: sorted(published - handled()))
-    await eventually(lambda: not consumer.statistics().in_flight, timeout_s=PATIENCE_S)
+    await eventually(lambda: published <= handled(), show=lambda: sorted(published - handled()))
+    await eventually(lambda: not consumer.statistics().in_flight)
 
 
 async def expect_full_rdy(nsqd: NsqdProcess) -> None:
@@ -168,7 +169,8 @@ def test_nsqd_is_killed_and_restarted_under_load_again_and_again(
             publishing = Publishing(producer, TOPIC)
             for _ in range(KILL_COUNT):
                 goal = len(record.bodies) + 200
-                await eventually(lambda goal=goal: len(record.bodies) >= goal, timeout_s=PATIENCE_S)  # type: ignore[misc]
+                await eventually(lambda goal=goal: len(record.bodies) >= goal)  # type: ignore[misc]
+                await asyncio.to_thread(nsqd.wait_until_known_on_disk, TOPIC, CHANNEL)
                 nsqd.kill()
                 nsqd = await asyncio.to_thread(
                     start_nsqd_process, f"--tcp-address={address}", ANY_HTTP_PORT, *LOSES_NOTHING
@@ -192,10 +194,11 @@ def test_nsqlookupd_is_down_and_then_nsqd_as_well(tmp_path: Path, start_nsqd_pro
             Producer(address, CLIENT, reconnect_delay=SOON) as producer,
         ):
             publishing = Publishing(producer, TOPIC)
-            await eventually(lambda: len(record.bodies) > 50, timeout_s=PATIENCE_S)
+            await eventually(lambda: len(record.bodies) > 50)
             lookupd.kill()
             goal = len(record.bodies) + 100
-            await eventually(lambda: len(record.bodies) > goal, timeout_s=PATIENCE_S)
+            await eventually(lambda: len(record.bodies) > goal)
+            await asyncio.to_thread(nsqd.wait_until_known_on_disk, TOPIC, CHANNEL)
             nsqd.kill()
             nsqd = await asyncio.to_thread(start_nsqd_process, f"--tcp-address={address}", ANY_HTTP_PORT, *flags)
             successor = NsqlookupdProcess(
@@ -227,7 +230,7 @@ def test_a_connection_is_half_open(nsqd: NsqdProcess) -> None:
             await eventually(lambda: len(record.bodies) > 50)
             network.freeze()
             goal = len(record.bodies) + 100
-            await eventually(lambda: len(record.bodies) > goal, timeout_s=PATIENCE_S)
+            await eventually(lambda: len(record.bodies) > goal)
             await publishing.stop()
             await expect_all(consumer, lambda: set(record.bodies), publishing.confirmed)
             assert watch.lost_count >= 1
@@ -267,7 +270,7 @@ def test_a_broker_that_answers_too_slowly_is_tried_again(nsqd: NsqdProcess) -> N
             connection_count = network.connection_count
             network.delay_s = 1.0
             publishing = asyncio.create_task(publish_all(producer, numbered(20)))
-            await eventually(lambda: network.connection_count > connection_count, timeout_s=PATIENCE_S)
+            await eventually(lambda: network.connection_count > connection_count)
             network.delay_s = 0.0
             await publishing
             await expect_all(consumer, lambda: set(record.bodies), {b"before", *numbered(20)})
@@ -348,7 +351,7 @@ def test_handlers_hang_without_a_timeout_of_their_own(nsqd: NsqdProcess) -> None
         async with consuming(handle, config, nsqd_addresses=[address_of(nsqd)]):
             async with Producer(address_of(nsqd), CLIENT) as producer:
                 await publish_all(producer, numbered(6))
-            await eventually(lambda: set(record.bodies) == set(numbered(6)), timeout_s=PATIENCE_S)
+            await eventually(lambda: set(record.bodies) == set(numbered(6)))
             await expect_full_rdy(nsqd)
 
     run(work)

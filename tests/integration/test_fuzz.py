@@ -24,14 +24,12 @@ from tests.integration import malformed
 from tests.integration.listening import ANY_HTTP_PORT, ANY_HTTPS_PORT, port_of
 from tests.nsqd_process import NsqdProcess
 from tests.raw_client import MAGIC, Client
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 MAX_PEAK_BYTES = 300 * malformed.MIB
 """Of nsqd's memory: three times what it takes anyway, and far below what a bomb stands for."""
 OTHER_FILES = 3
 """Files that nsqd may have opened for itself since the start, such as those of a topic."""
-PATIENCE_S = 20.0
-"""For what happens at once on an idle machine."""
 PACE_S = 0.005
 
 
@@ -91,7 +89,7 @@ class Citizen:
     def expect_service(self) -> None:
         """It has not failed, and gets some more messages through."""
         enough = self.received_count + 3
-        wait_until(lambda: self.received_count >= enough or self._failure is not None, timeout_s=PATIENCE_S)
+        wait_until(lambda: self.received_count >= enough or self._failure is not None)
         if self._failure is not None:
             raise self._failure
 
@@ -113,7 +111,7 @@ class Battlefield:
         self._citizen.expect_service()
         assert self.nsqd.peak_rss_bytes < MAX_PEAK_BYTES
         allowed = self._open_at_first + OTHER_FILES + files_in_use
-        wait_until(lambda: self.nsqd.open_file_count <= allowed, timeout_s=PATIENCE_S)
+        wait_until(lambda: self.nsqd.open_file_count <= allowed)
         assert "Traceback" not in self.nsqd.log
 
 

@@ -21,8 +21,7 @@ from emberq.broker.latency import LatencySummary, Percentile
 from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
 from emberq.nsqd.memory import MemoryStats
 from emberq.nsqd.statsd import Report, StatsdConfig, StatsdPusher, connect_udp, expand_prefix, gap_ns, pack
-
-TIMEOUT_S = 10.0
+from tests.waiting import PATIENCE_S
 
 CHANNEL = ChannelStats(
     name="c",
@@ -243,7 +242,7 @@ class Rig:
 
     async def receive(self) -> bytes:
         loop = asyncio.get_running_loop()
-        return await asyncio.wait_for(loop.sock_recv(self.receiver, 65536), TIMEOUT_S)
+        return await asyncio.wait_for(loop.sock_recv(self.receiver, 65536), PATIENCE_S)
 
     async def has_received(self) -> bool:
         for _ in range(10):

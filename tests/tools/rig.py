@@ -11,6 +11,7 @@ from urllib.parse import quote
 from emberq.embedded import EmbeddedThread
 from tests.http_client import HttpClient
 from tests.raw_client import Address, Client
+from tests.waiting import PATIENCE_S
 
 
 def address_of(text: str) -> Address:
@@ -52,10 +53,10 @@ class Broker:
         self.create_channel(topic, channel)
         self.publish(topic, bodies)
 
-    def take(self, topic: str, count: int) -> list[bytes]:
+    def take(self, topic: str, count: int, *, channel: str = "check") -> list[bytes]:
         """The bodies of so many messages of a topic, waiting for them if need be."""
         with closing(Client(address_of(self.tcp_address))) as client:
-            client.sub(topic, "check")
+            client.sub(topic, channel)
             client.rdy(count)
             messages = client.read_messages(count)
             for message in messages:
@@ -72,6 +73,10 @@ class Broker:
             found.get("deferred_count", 0),
             found.get("requeue_count", 0),
         )
+
+    def take_all(self, topic: str) -> list[bytes]:
+        """The bodies of all that was published to a topic, of which nobody has taken anything yet."""
+        return self.take(topic, self.message_count(topic))
 
     def user_agents(self, topic: str, channel: str) -> list[str]:
         return [client["user_agent"] for client in self._channel(topic, channel).get("clients", [])]
@@ -102,6 +107,6 @@ async def running(
         yield task
     finally:
         stop_asked.set()
-        await asyncio.wait([task], timeout=20)
+        await asyncio.wait([task], timeout=PATIENCE_S)
         assert task.done(), "the tool did not stop"
     task.result()

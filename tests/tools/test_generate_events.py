@@ -12,6 +12,7 @@ from emberq.client import Producer
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Consumer
 from emberq.tools.generate_events import ClickGenerator, evenly_from, publish_events
+from tests.waiting import PATIENCE_S
 
 SIX = datetime(2026, 11, 15, 6, tzinfo=UTC)
 
@@ -55,7 +56,7 @@ def test_as_many_as_asked_for_are_published(nsq: EmbeddedThread) -> None:
         consumer.start()
         asyncio.run(publish())
         received = 0
-        for batch in consumer.batches(idle_timeout_s=5):
+        for batch in consumer.batches(idle_timeout_s=PATIENCE_S):
             received += len(batch)
             batch.finish()
             if received == 1200:

@@ -10,8 +10,8 @@ import pytest
 
 from emberq.client import BadRequest, Producer
 from emberq.embedded import EmbeddedThread
-from emberq.sync import Consumer
 from emberq.tools.publish_lines import LinePublisher
+from tests.tools.rig import Broker
 
 
 async def groups_of(*groups: Sequence[bytes]) -> AsyncIterator[Sequence[bytes]]:
@@ -35,12 +35,7 @@ def publish(
 
 
 def bodies_in(nsq: EmbeddedThread) -> list[bytes]:
-    bodies = []
-    with Consumer("t", "c", nsqd_addresses=nsq.nsqd_tcp_addresses) as consumer:
-        for message in consumer.messages(idle_timeout_s=0.5):
-            bodies.append(message.body)
-            message.finish()
-    return bodies
+    return Broker(nsq).take_all("t")
 
 
 def test_everything_is_published_in_batches_and_counted(nsq: EmbeddedThread) -> None:

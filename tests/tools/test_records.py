@@ -16,6 +16,7 @@ from emberq.tools import records
 from emberq.tools.program import ToolError
 from emberq.tools.records import BLOCK_BYTES, BlockReader, RecordSplitter
 from tests.client.scenario import run
+from tests.waiting import PATIENCE_S
 
 
 def split(*blocks: bytes, delimiter: bytes = b"\n") -> list[bytes]:
@@ -92,7 +93,7 @@ def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         descriptor = os.open(tmp_path, os.O_RDONLY)
         try:
             with pytest.raises(ToolError, match="failed to read - Is a directory"):
-                await asyncio.wait_for(read_all(descriptor), timeout=10)
+                await asyncio.wait_for(read_all(descriptor), timeout=PATIENCE_S)
         finally:
             os.close(descriptor)
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 
 import pytest
 
-from emberq.client import Consumer, Message, PublishRefused
+from emberq.client import Consumer, PublishRefused
 from emberq.embedded import EmbeddedThread
-from emberq.sync import Consumer as SyncConsumer
 from emberq.sync import Producer
 from emberq.tools.redrive import Limits, Publish, Redrive, look
 from emberq.wire.dead_letter import DeadLetter, encode_dead_letter
+from tests.raw_client import Client, Message
+from tests.tools.rig import Broker, address_of
+from tests.waiting import PATIENCE_S
 
-IDLE_S = 0.4
-"""Longer than nsqd keeps a message back to send it with others."""
+IDLE_S = 2.0
+"""Much longer than nsqd keeps a message back to send it with others, which is a quarter of a second."""
 
 
 class Target:
@@ -43,11 +46,13 @@ def publish(nsq: EmbeddedThread, *bodies: bytes) -> None:
 
 
 def remaining(nsq: EmbeddedThread) -> list[Message]:
-    with SyncConsumer("dead", "c", nsqd_addresses=nsq.nsqd_tcp_addresses) as consumer:
-        messages = list(consumer.messages(idle_timeout_s=IDLE_S))
-        for message in messages:
-            message.finish()
-        return messages
+    """What is in the channel, with the attempts that this one makes."""
+    broker = Broker(nsq)
+    with closing(Client(address_of(broker.tcp_address))) as client:
+        client.sub("dead", "c")
+        count = broker.counts("dead", "c").unfinished
+        client.rdy(count)
+        return client.read_messages(count)
 
 
 def with_consumer(nsq: EmbeddedThread, act: Callable[[Consumer], Awaitable[None]]) -> None:
@@ -87,7 +92,7 @@ def test_everything_is_moved_and_it_ends_by_itself(nsq: EmbeddedThread) -> None:
 def test_each_message_goes_to_the_nsqd_that_it_came_from(nsq: EmbeddedThread) -> None:
     publish(nsq, b"1", b"2")
     target = Target()
-    redrive(nsq, target.publish, Limits(idle_s=IDLE_S))
+    redrive(nsq, target.publish, Limits(idle_s=PATIENCE_S, count=4))
     assert target.addresses == set(nsq.nsqd_tcp_addresses)
     assert sorted(target.bodies) == [b"1", b"1", b"2", b"2"]
 
@@ -95,7 +100,7 @@ def test_each_message_goes_to_the_nsqd_that_it_came_from(nsq: EmbeddedThread) ->
 def test_no_more_are_moved_than_asked_for(nsq: EmbeddedThread) -> None:
     publish(nsq, b"1", b"2", b"3", b"4")
     target = Target()
-    assert redrive(nsq, target.publish, Limits(idle_s=IDLE_S, count=3)).moved_count == 3
+    assert redrive(nsq, target.publish, Limits(idle_s=PATIENCE_S, count=3)).moved_count == 3
     assert len(remaining(nsq)) == 1
 
 
@@ -114,7 +119,7 @@ def test_a_message_that_could_not_be_published_is_not_lost(nsq: EmbeddedThread) 
     publish(nsq, b"1", b"2", b"3")
     target = Target(capacity=2)
     with pytest.raises(PublishRefused):
-        redrive(nsq, target.publish, Limits(idle_s=IDLE_S, batch_size=1))
+        redrive(nsq, target.publish, Limits(idle_s=PATIENCE_S, batch_size=1))
     assert sorted([*target.bodies, *(message.body for message in remaining(nsq))]) == [b"1", b"2", b"3"]
 
 
@@ -128,14 +133,14 @@ def letter(body: bytes, *, topic: str = "origin") -> bytes:
 def test_a_message_is_taken_out_of_its_envelope_and_sent_where_it_came_from(nsq: EmbeddedThread) -> None:
     publish(nsq, letter(b"1"), letter(b"\xff"))
     target = Target()
-    assert redrive(nsq, target.publish, Limits(idle_s=IDLE_S), to=None).moved_count == 2
+    assert redrive(nsq, target.publish, Limits(idle_s=PATIENCE_S, count=2), to=None).moved_count == 2
     assert (target.bodies, target.topics) == ([b"1", b"\xff"], {"origin"})
 
 
 def test_a_message_is_taken_out_of_its_envelope_wherever_it_is_sent(nsq: EmbeddedThread) -> None:
     publish(nsq, letter(b"1"), b"bare")
     target = Target()
-    redrive(nsq, target.publish, Limits(idle_s=IDLE_S), to="elsewhere")
+    redrive(nsq, target.publish, Limits(idle_s=PATIENCE_S, count=2), to="elsewhere")
     assert (target.bodies, target.topics) == ([b"1", b"bare"], {"elsewhere"})
 
 
@@ -153,7 +158,7 @@ def test_looking_changes_nothing_but_the_attempts(nsq: EmbeddedThread) -> None:
     seen: list[bytes] = []
 
     async def act(consumer: Consumer) -> None:
-        seen.extend(message.body for message in await look(consumer, limits=Limits(idle_s=IDLE_S), max_count=2))
+        seen.extend(message.body for message in await look(consumer, limits=Limits(idle_s=PATIENCE_S), max_count=2))
 
     with_consumer(nsq, act)
     assert len(seen) == 2

@@ -13,6 +13,7 @@ from emberq.tools.program import ToolError
 from emberq.tools.source import SourceOptions, check_addresses, consume, make_consumer
 from tests.client.eventually import eventually
 from tests.client.scenario import run
+from tests.cluster.rig import create
 from tests.tools.rig import Broker, running
 
 
@@ -87,9 +88,8 @@ def test_every_topic_is_consumed(nsq: EmbeddedThread) -> None:
 
 
 def test_nsqds_are_found_through_nsqlookupd(nsq: EmbeddedThread) -> None:
-    broker = Broker(nsq)
-    broker.create_channel("t", "c")
-    broker.publish("t", [b"1"])
+    create(nsq, "t", "c")
+    Broker(nsq).publish("t", [b"1"])
     options = SourceOptions(lookupd_http_address=tuple(nsq.lookupd_http_addresses))
 
     async def scenario() -> None:

@@ -19,6 +19,7 @@ from emberq.tools.tail import Options, print_messages
 from tests.client.eventually import eventually
 from tests.client.scenario import run
 from tests.tools.rig import Broker, running
+from tests.waiting import PATIENCE_S
 
 
 class Output:
@@ -79,7 +80,7 @@ def test_with_n_it_ends_after_so_many_and_the_rest_stays(nsq: EmbeddedThread, ou
     options = options_for(broker, channel="c", n=2)
 
     async def scenario() -> None:
-        await asyncio.wait_for(print_messages(options, asyncio.Event(), output=output.descriptor), timeout=20)
+        await asyncio.wait_for(print_messages(options, asyncio.Event(), output=output.descriptor), timeout=PATIENCE_S)
         assert output.lines == ["1", "2"]
         await eventually(lambda: broker.counts("t", "c").waiting == 3)
 
@@ -97,7 +98,7 @@ def test_n_counts_the_messages_of_each_topic_by_itself(nsq: EmbeddedThread, outp
             await eventually(lambda: len(output.lines) == 3)
             assert not task.done()
             broker.publish("one", [b"a"])
-            await asyncio.wait_for(asyncio.shield(task), timeout=20)
+            await asyncio.wait_for(asyncio.shield(task), timeout=PATIENCE_S)
         assert Counter(output.lines) == {"a": 3, "b": 1}
 
     run(scenario())
@@ -131,7 +132,7 @@ def test_when_nobody_reads_its_output_it_ends_and_everything_goes_back(nsq: Embe
 
     async def scenario() -> None:
         with pytest.raises(ToolError, match="failed to write to stdout - Broken pipe"):
-            await asyncio.wait_for(print_messages(options, asyncio.Event(), output=writing), timeout=20)
+            await asyncio.wait_for(print_messages(options, asyncio.Event(), output=writing), timeout=PATIENCE_S)
         await eventually(lambda: broker.counts("t", "c").waiting == 2)
 
     run(scenario())

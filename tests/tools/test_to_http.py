@@ -91,7 +91,7 @@ def test_nothing_is_lost_while_a_server_fails_now_and_then(broker: Broker) -> No
     async def scenario() -> None:
         async with WebServer(lambda _: answer(503 if len(server.requests) % 3 == 0 else 200)) as server:
             async with running(partial(run, sending(broker, post=(server.url,), consumer_opt=AT_ONCE))):
-                await eventually(lambda: is_finished(broker), timeout_s=30)
+                await eventually(lambda: is_finished(broker))
             assert set(server.bodies) == set(BODIES)
             assert broker.counts("t", "nsq_to_http").requeued > 0
 

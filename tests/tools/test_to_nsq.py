@@ -15,8 +15,7 @@ from emberq.tools.to_nsq import Options, publish_input
 from tests.client.eventually import eventually
 from tests.client.scenario import run
 from tests.tools.rig import Broker, running
-
-LIMIT_S = 20
+from tests.waiting import PATIENCE_S
 
 
 def publish_file(options: Options, content: bytes, *, folder: Path) -> None:
@@ -27,7 +26,7 @@ def publish_file(options: Options, content: bytes, *, folder: Path) -> None:
     async def scenario() -> None:
         with path.open("rb") as file:
             work = publish_input(options.validated(), asyncio.Event(), descriptor=file.fileno())
-            await asyncio.wait_for(work, timeout=LIMIT_S)
+            await asyncio.wait_for(work, timeout=PATIENCE_S)
 
     run(scenario())
 

@@ -41,11 +41,11 @@ def test_stacks_are_shown(api: ProfilerApi) -> None:
 
 
 def test_a_profile_holds_stacks_and_leaves_no_thread_behind(api: ProfilerApi) -> None:
-    before = threading.active_count()
-    answer = asyncio.run(api.profile(request("seconds=0.1")))
+    before = set(threading.enumerate())  # of which some, left behind by others, may end meanwhile
+    answer = asyncio.run(api.profile(request("seconds=0.5")))
     assert answer.status == 200
     assert b"test_profiler" in answer.body
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_heap_report_is_given(api: ProfilerApi) -> None:

@@ -15,7 +15,7 @@ from tests.harness import NsqdHarness
 from tests.http.raw_client import RawClient, request
 from tests.http_client import Answer, HttpClient
 from tests.nsqd.api.journal_bytes import read_batches, read_bodies
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 MEGABYTE = 1024 * 1024
 
@@ -61,7 +61,7 @@ class Poll:
         self._thread.start()
 
     def answer(self) -> Answer:
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         (answer,) = self._answers
         return answer
 

@@ -16,10 +16,9 @@ from emberq.base.timers import NEVER, Timers
 from emberq.nsqd.lookup.link import LookupLink
 from emberq.nsqd.lookup.protocol import Identity, TopicAndChannels
 from tests.base.scripted_server import answer
+from tests.waiting import PATIENCE_S
 
 POLL_S = 0.001  # a loop that spins would keep the scripted servers' threads from running
-TIMEOUT_S = 10.0
-"""Nothing waits this long unless a test is about to fail."""
 SETTLING_TURNS = 20
 """Turns of the loop within which it has passed on all that was sent on the loopback."""
 
@@ -169,7 +168,7 @@ class ScriptedLookupd:
 
     async def next(self) -> str:
         """What happened next."""
-        return await asyncio.wait_for(self.received.get(), TIMEOUT_S)
+        return await asyncio.wait_for(self.received.get(), PATIENCE_S)
 
     async def expect(self, *events: str) -> None:
         """Exactly this happens next."""
@@ -229,7 +228,7 @@ async def settle() -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what is not announced to the test."""
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(POLL_S)
 

@@ -13,7 +13,6 @@ from emberq.nsqd.lookup.peer import MAX_QUERY_COUNT
 from tests.base.running import run
 from tests.base.scripted_server import ScriptedServer, answer
 from tests.nsqd.lookup.scripted_lookupd import (
-    TIMEOUT_S,
     Rig,
     Script,
     ScriptedLookupd,
@@ -25,12 +24,13 @@ from tests.nsqd.lookup.scripted_lookupd import (
     until,
     with_http,
 )
+from tests.waiting import PATIENCE_S
 
 
 async def ask(link: LookupLink, topic: str = "t") -> list[list[str]]:
     """What each answer names."""
     found: list[list[str]] = []
-    await asyncio.wait_for(link.ask_channels(topic, found=found.append), TIMEOUT_S)
+    await asyncio.wait_for(link.ask_channels(topic, found=found.append), PATIENCE_S)
     return sorted(found)
 
 

@@ -120,7 +120,7 @@ def test_a_lookupd_that_is_down_is_asked_again(tmp_path: Path, caplog: pytest.Lo
             discovery = {"lookupd_http_address": ("127.0.0.1:1",), "topic_pattern": ".", "topic_refresh_ns": 10**9}
             async with archiving(nsq, tmp_path, **discovery):
                 for attempts in (1, 2):
-                    await until(lambda: len(caplog.messages) == attempts)  # noqa: B023 - awaited within the round
+                    await until(lambda: len(caplog.messages) >= attempts)  # noqa: B023 - awaited within the round
                     advance(1)
 
     run(scenario())

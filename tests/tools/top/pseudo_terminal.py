@@ -14,10 +14,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, Self
 
+from tests.waiting import PATIENCE_S
+
 ENTER_SECOND_SCREEN = b"\x1b[?1049h"
 LEAVE_SECOND_SCREEN = b"\x1b[?1049l"
-DRAWING_TIMEOUT_S = 20.0
-"""Generous, for a machine that is busy with other tests."""
 
 
 class PseudoTerminal:
@@ -69,14 +69,14 @@ class PseudoTerminal:
     def await_drawn(self, text: str) -> None:
         """Return when `text` has been drawn after this call."""
         start = len(self.drawn)
-        deadline = time.monotonic() + DRAWING_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while text.encode() not in self.drawn[start:]:
             assert time.monotonic() < deadline, f"{text!r} was not drawn: {self.drawn[start:]!r}"
             self._read(timeout_s=0.05)
 
     def await_end(self) -> int:
         """The exit status."""
-        deadline = time.monotonic() + DRAWING_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while self.process.poll() is None:
             assert time.monotonic() < deadline, "the command did not end"
             self._read(timeout_s=0.01)
