@@ -116,6 +116,11 @@ class RunningStack:
         os.killpg(self._process.pid, signal.SIGINT)
         return self.exit_status()
 
+    def kill(self) -> None:
+        """The process itself, which can do nothing about it."""
+        self._process.kill()
+        self._process.wait(PATIENCE_S)
+
     def exit_status(self) -> int:
         """Wait for its end."""
         return self._process.wait(PATIENCE_S)
@@ -258,6 +263,17 @@ def test_an_nsqd_that_is_killed_ends_the_whole_stack_with_status_1(start_up: Sta
     assert not is_running(second)
     assert re.search(r"ERROR: nsqd-[01] ended with status -9\n", stack.errors)
     assert stack.output.endswith("\nStopped after a failure.\n")
+
+
+def test_its_nsqds_end_by_themselves_when_it_is_killed(start_up: StartUp, tmp_path: Path) -> None:
+    stack = start_up("--nsqd=2")
+    children = stack.child_pids
+    stack.nsqds[1].http.post("/pub?topic=greetings", b"hello")
+    stack.kill()
+    wait_until(lambda: not any(is_running(child) for child in children))
+    assert (tmp_path / "emberq-data" / "nsqd-1" / "nsqd.dat").is_file()
+    again = start_up("--nsqd=2")
+    assert again.nsqds[1].next_body("greetings") == b"hello"
 
 
 # How it refuses to start.

@@ -12,7 +12,7 @@ from emberq.client.error import BadRequest, ClosedError, ConnectionFailed, Conne
 from emberq.embedded import Embedded
 from emberq.wire import command, frame
 from emberq.wire.message import MessageFields
-from tests.client.scenario import advance, run, until
+from tests.client.scenario import advance, run, standing_still, until
 from tests.client.scripted_peer import MESSAGE, Peer, keep_open, message_frame, scripted_peer
 
 CONFIG = ClientConfig(heartbeat_interval_ms=1000)
@@ -212,6 +212,59 @@ def test_messages_that_arrive_together_are_passed_on_together() -> None:
     run(scenario())
 
 
+def test_who_decodes_by_themselves_gets_messages_in_their_own_form_and_no_other_frames() -> None:
+    async def scenario() -> None:
+        decoder = frame.FrameDecoder(max_frame_bytes=CONFIG.max_frame_bytes)
+        arrived: list[tuple[int, bool]] = []
+
+        def decode(data: bytes) -> tuple[int, list[frame.Frame]]:
+            messages, others = decoder.feed(data)
+            return len(messages), others
+
+        async def script(peer: Peer) -> None:
+            await peer.accept()
+            await peer.read_line()
+            peer.send(frame.CLOSE_WAIT)
+            await peer.read_line()
+            peer.send(message_frame(MESSAGE) * 10 + frame.CLOSE_WAIT)
+            await peer.wait_until_closed()
+
+        async with scripted_peer(script) as address:
+            connection = await Connection.open(
+                address,
+                CONFIG,
+                decode=decode,
+                on_messages=lambda connection, count: arrived.append((count, connection.pending_count == 0)),
+            )
+            assert await connection.request(command.CLS) == b"CLOSE_WAIT"
+            assert arrived == []
+            assert await connection.request(command.CLS) == b"CLOSE_WAIT"
+            assert arrived == [(10, True)]  # the answer beside them was seen to first
+            await connection.close()
+
+    run(scenario())
+
+
+def test_what_somebody_cannot_decode_ends_the_connection() -> None:
+    async def scenario() -> None:
+        ends = Ends()
+
+        def decode(data: bytes) -> tuple[None, list[frame.Frame]]:
+            raise frame.FrameError(f"{len(data)} bytes of nonsense")
+
+        async def script(peer: Peer) -> None:
+            await peer.accept()
+            peer.send(frame.HEARTBEAT)
+            await peer.wait_until_closed()
+
+        async with scripted_peer(script) as address:
+            await Connection.open(address, CONFIG, decode=decode, on_close=ends)
+            await until(lambda: bool(ends.reasons))
+        assert str(ends.reasons[0]) == f"{len(frame.HEARTBEAT)} bytes of nonsense"
+
+    run(scenario())
+
+
 # Heartbeats and alarms
 
 
@@ -239,10 +292,11 @@ def test_a_peer_that_is_silent_for_two_heartbeats_is_dead() -> None:
         ends = Ends()
         async with scripted_peer(keep_open) as address:
             connection = await Connection.open(address, ClientConfig(heartbeat_interval_ms=30_000), on_close=ends)
-            for _ in range(60):  # in steps, as time passes: an alarm that rings too late would be forgiven
-                assert connection.is_open
-                advance(1)
-                await asyncio.sleep(0)
+            with standing_still():
+                for _ in range(60):  # in steps, as time passes: an alarm that rings too late would be forgiven
+                    assert connection.is_open
+                    advance(1)
+                    await asyncio.sleep(0)
             await until(lambda: bool(ends.reasons))
         assert isinstance(ends.reasons[0], ConnectionLost)
         assert "not a byte" in str(ends.reasons[0])

@@ -57,6 +57,35 @@ def test_every_waiting_task_gets_its_message() -> None:
     run(work)
 
 
+def test_a_task_that_was_cancelled_a_moment_before_is_passed_over() -> None:
+    async def work() -> None:
+        inbox = Inbox(ManualClock())
+        takers = [asyncio.create_task(inbox.get()) for _ in range(2)]
+        await asyncio.sleep(0)
+        takers[0].cancel()
+        inbox.put(messages(b"a"))  # in the same turn of the loop: the task has not heard of its end yet
+        cancelled, taken = await asyncio.gather(*takers, return_exceptions=True)
+        assert isinstance(cancelled, asyncio.CancelledError)
+        assert isinstance(taken, Message)
+        assert taken.body == b"a"
+
+    run(work)
+
+
+def test_a_task_that_was_cancelled_a_moment_before_the_end_does_not_hold_it_up() -> None:
+    async def work() -> None:
+        inbox = Inbox(ManualClock())
+        takers = [asyncio.create_task(inbox.get()) for _ in range(2)]
+        await asyncio.sleep(0)
+        takers[0].cancel()
+        inbox.close()
+        cancelled, taken = await asyncio.gather(*takers, return_exceptions=True)
+        assert isinstance(cancelled, asyncio.CancelledError)
+        assert taken is None
+
+    run(work)
+
+
 def test_a_cancelled_task_passes_its_call_on() -> None:
     async def work() -> None:
         inbox = Inbox(ManualClock())

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.tools.to_http_client import MAX_CONNECTING, Connection, HttpClient, Origin, Pool, SendError, Url
+from emberq.base.http_url import HttpUrl, Origin
+from emberq.tools.to_http_client import MAX_CONNECTING, Connection, HttpClient, Pool, SendError
 from tests.client.eventually import eventually
 from tests.client.scenario import advance, run
 from tests.tools.web_server import Request, WebServer, answer
@@ -21,7 +22,7 @@ def make_client() -> HttpClient:
 
 
 def origin_of(server: WebServer) -> Origin:
-    return Url.parse(server.url).origin
+    return HttpUrl.parse(server.url).origin
 
 
 def test_requests_in_a_row_share_a_connection() -> None:
@@ -204,31 +205,3 @@ def test_a_timeout_of_zero_is_none() -> None:
             client.close()
 
     run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("text", "origin", "target"),
-    [
-        ("http://host/path?q=1", Origin("http", "host", 80), "/path?q=1"),
-        ("https://host", Origin("https", "host", 443), "/"),
-        ("http://[::1]:8080/x#part", Origin("http", "::1", 8080), "/x"),
-    ],
-)
-def test_a_url_is_taken_apart(text: str, origin: Origin, target: str) -> None:
-    url = Url.parse(text)
-    assert (url.origin, url.path_and_query) == (origin, target)
-
-
-def test_hosts_are_named_with_their_port_unless_it_is_the_usual_one() -> None:
-    headers = [Url.parse(text).origin.host_header for text in ("http://h:80/", "https://h:444/", "http://[::1]:81/")]
-    assert headers == ["h", "h:444", "[::1]:81"]
-
-
-def test_credentials_in_a_url_become_a_header() -> None:
-    assert Url.parse("http://me:p%40ss@host/").authorization == "Basic bWU6cEBzcw=="
-
-
-@pytest.mark.parametrize("text", ["", "host", "ftp://host/", "http:///x", "http://host/a b", "http://host:x/"])
-def test_what_is_no_url_of_http_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r".+"):
-        Url.parse(text)

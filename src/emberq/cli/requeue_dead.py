@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from emberq.base.clock import SystemClock
 from emberq.cli.argument import channel_name, duration_s, positive_count, topic_name
-from emberq.cli.connection_flags import (
-    add_lookupd_flag,
-    add_nsqd_tcp_flag,
-    add_security_flags,
-    client_config,
-    nsqd_tcp_addresses,
-)
+from emberq.cli.connection_flags import client_config
+from emberq.cli.consumer_access import HINT, MAX_IN_FLIGHT, add_consumer_flags, make_consumer
 from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_parser, counted, run_command
 
 if TYPE_CHECKING:
@@ -40,7 +35,6 @@ A channel holds what was published since it was made, or everything so far if it
 somebody made another channel for the dead letters, that one has to be named.
 """
 DEFAULT_CHANNEL = "requeue-dead"
-MAX_IN_FLIGHT = 200
 SECONDS_IN_FLIGHT = 10
 """With a rate, no more messages are taken than can be published in this time."""
 
@@ -70,9 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--idle", type=duration_s, default=2.0, metavar="TIME", help="how long nothing must come (default 2s)"
     )
-    add_nsqd_tcp_flag(parser)
-    add_lookupd_flag(parser)
-    add_security_flags(parser)
+    add_consumer_flags(parser)
     return parser
 
 
@@ -84,10 +76,7 @@ async def requeue_dead(arguments: argparse.Namespace, terminal: Terminal) -> int
     limits, config = _limits(arguments), client_config(arguments)
     async with _consumer(arguments, config) as consumer:
         if not consumer.statistics().addresses:
-            raise CommandError(
-                f"no nsqd with the topic {arguments.dead_topic} can be reached",
-                hint="--nsqd-tcp-address or --lookupd-http-address says where to look.",
-            )
+            raise CommandError(f"no nsqd with the topic {arguments.dead_topic} can be reached", hint=HINT)
         try:
             if arguments.dry_run:
                 await _show(arguments, terminal, consumer, limits)
@@ -109,20 +98,14 @@ def _limits(arguments: argparse.Namespace) -> Limits:
 
 
 def _consumer(arguments: argparse.Namespace, config: ClientConfig) -> Consumer:
-    from emberq.client import Consumer, ConsumerConfig
-
     bounds = [MAX_IN_FLIGHT, arguments.count, arguments.rate and arguments.rate * SECONDS_IN_FLIGHT]
-    return Consumer(
-        arguments.dead_topic,
-        arguments.channel,
-        nsqd_addresses=nsqd_tcp_addresses(arguments),
-        lookupd_addresses=arguments.lookupd_http_address,
-        config=ConsumerConfig(
-            max_in_flight=min(bound for bound in bounds if bound),
-            max_attempts=0,  # a dead letter must not die a second time
-            auto_touch=True,  # a slow rate may keep it waiting
-        ),
-        client_config=config,
+    return make_consumer(
+        arguments,
+        config,
+        topic=arguments.dead_topic,
+        channel=arguments.channel,
+        max_in_flight=min(bound for bound in bounds if bound),
+        auto_touch=True,  # a slow rate may keep a message waiting
     )
 
 

@@ -9,13 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from emberq.cli.argument import channel_name, positive_count, topic_name
-from emberq.cli.connection_flags import (
-    add_lookupd_flag,
-    add_nsqd_tcp_flag,
-    add_security_flags,
-    client_config,
-    nsqd_tcp_addresses,
-)
+from emberq.cli.connection_flags import client_config, nsqd_tcp_addresses
+from emberq.cli.consumer_access import HINT, MAX_IN_FLIGHT, add_consumer_flags, make_consumer
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
@@ -30,8 +25,6 @@ examples:
 Unless --channel names one, a channel is made for this and goes with it, so nobody else's messages are touched.
 A terminal shows JSON bodies laid out; a pipe gets every body as it is, with a newline behind.
 """
-MAX_IN_FLIGHT = 200
-"""As many as can be shown in a moment."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,9 +42,7 @@ def _parser() -> argparse.ArgumentParser:
         help="take the messages from this channel: its other consumers will not get them",
     )
     parser.add_argument("-n", type=positive_count, dest="count", metavar="N", help="end after N messages")
-    add_nsqd_tcp_flag(parser)
-    add_lookupd_flag(parser)
-    add_security_flags(parser)
+    add_consumer_flags(parser)
     return parser
 
 
@@ -82,18 +73,13 @@ async def _show_messages(consumer: Consumer, arguments: argparse.Namespace, term
 
 
 def _consumer(arguments: argparse.Namespace) -> Consumer:
-    from emberq.client import Consumer, ConsumerConfig
-
-    return Consumer(
-        arguments.topic,
-        arguments.channel or f"tail{random.randrange(10**6):06}#ephemeral",  # noqa: S311 - only to be unlike others
-        nsqd_addresses=nsqd_tcp_addresses(arguments),
-        lookupd_addresses=arguments.lookupd_http_address,
-        config=ConsumerConfig(
-            max_in_flight=min(MAX_IN_FLIGHT, arguments.count or MAX_IN_FLIGHT),
-            max_attempts=0,  # looking at a message must not end it
-        ),
-        client_config=client_config(arguments),
+    own_channel = f"tail{random.randrange(10**6):06}#ephemeral"  # noqa: S311 - only to be unlike others
+    return make_consumer(
+        arguments,
+        client_config(arguments),
+        topic=arguments.topic,
+        channel=arguments.channel or own_channel,
+        max_in_flight=min(MAX_IN_FLIGHT, arguments.count or MAX_IN_FLIGHT),
     )
 
 
@@ -104,7 +90,7 @@ def _check_connected(consumer: Consumer, arguments: argparse.Namespace, terminal
     if not arguments.lookupd_http_address:
         raise CommandError(
             f"no nsqd can be reached at {', '.join(nsqd_tcp_addresses(arguments))}",
-            hint="`emberq up` starts one; --nsqd-tcp-address or --lookupd-http-address says where to look.",
+            hint=f"`emberq up` starts one; {HINT}",
         )
     terminal.note(f"no nsqd has the topic {arguments.topic} yet; waiting for one")
 

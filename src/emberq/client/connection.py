@@ -16,14 +16,19 @@ What comes by itself is handled here or passed on:
     no byte for two heartbeats        the connection is dead; `on_close`
 
 The callbacks are called in the loop's thread and must not block.
+
+Messages come as `MessageFields`. Whoever wants them in another form passes a `decode`: it is given the bytes as they
+arrive, and returns the messages that these complete (None or empty if there are none) and all other frames. Those are
+handled here first; then the messages go to `on_messages`, in the form that `decode` gave them. What is no frame is a
+`FrameError`, and ends the connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from emberq.client.config import ClientConfig
 from emberq.client.error import (
@@ -40,7 +45,6 @@ from emberq.client.stream import Stream
 from emberq.wire.command import NOP
 from emberq.wire.compression import CompressionError
 from emberq.wire.frame import ERROR, RESPONSE, Frame, FrameDecoder, FrameError
-from emberq.wire.message import MessageFields
 
 HEARTBEAT = b"_heartbeat_"
 SILENT_HEARTBEATS = 2
@@ -48,7 +52,10 @@ SILENT_HEARTBEATS = 2
 LATE_WAKE_S = 1.0
 """An alarm that rings so much too late tells of our own loop having been held up, not of the peer."""
 
-OnMessages: TypeAlias = Callable[["Connection", list[MessageFields]], None]
+Messages = TypeVar("Messages")
+"""What `decode` makes of those that arrived together; a list of `MessageFields` unless somebody decodes otherwise."""
+Decode: TypeAlias = Callable[[bytes], tuple[Messages | None, Sequence[Frame]]]
+OnMessages: TypeAlias = Callable[["Connection", Messages], None]
 OnError: TypeAlias = Callable[["Connection", bytes], None]
 OnClose: TypeAlias = Callable[["Connection", BaseException | None], None]
 
@@ -63,16 +70,17 @@ class Connection:
         address: str,
         config: ClientConfig,
         answer: Answer,
-        on_messages: OnMessages | None = None,
-        on_error: OnError | None = None,
-        on_close: OnClose | None = None,
+        decode: Decode[Any],
+        on_messages: OnMessages[Any] | None,
+        on_error: OnError | None,
+        on_close: OnClose | None,
     ) -> None:
         self.address = address
         self.answer = answer
         self._config = config
         self._stream = stream
         self._loop = asyncio.get_running_loop()
-        self._decoder = FrameDecoder(max_frame_bytes=config.max_frame_bytes)
+        self._decode = decode
         self._on_messages = on_messages
         self._on_error = on_error
         self._on_close = on_close
@@ -94,7 +102,8 @@ class Connection:
         address: str,
         config: ClientConfig,
         *,
-        on_messages: OnMessages | None = None,
+        decode: Decode[Messages] | None = None,
+        on_messages: OnMessages[Messages] | None = None,
         on_error: OnError | None = None,
         on_close: OnClose | None = None,
     ) -> Connection:
@@ -113,6 +122,7 @@ class Connection:
             address=address,
             config=config,
             answer=answer,
+            decode=decode or FrameDecoder(max_frame_bytes=config.max_frame_bytes).feed,
             on_messages=on_messages,
             on_error=on_error,
             on_close=on_close,
@@ -268,7 +278,7 @@ class Connection:
 
     def _receive(self, data: bytes) -> None:
         try:
-            messages, others = self._decoder.feed(data)
+            messages, others = self._decode(data)
             for frame in others:
                 self._take(frame)
         except FrameError as failure:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from emberq.base.clock import Clock
+from emberq.base.waiting_line import WaitingLine
 from emberq.client.message import Batch, Message, unanswered
 
 
@@ -26,7 +27,7 @@ class Inbox:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._messages: deque[Message] = deque()
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting = WaitingLine()
         self._is_wake_due = False
         self._is_closed = False
 
@@ -35,13 +36,13 @@ class Inbox:
 
     def put(self, messages: Iterable[Message]) -> None:
         self._messages.extend(messages)
-        self._wake_one()
+        self._waiting.call_one()
 
     def close(self) -> None:
         """Nothing more will come: who waits is told, what is here can still be taken."""
         self._is_closed = True
         while self._waiting:
-            self._wake_one()
+            self._waiting.call_one()
 
     def take_all(self) -> list[Message]:
         """Everything, for somebody who does not handle it."""
@@ -52,7 +53,7 @@ class Inbox:
     async def get(self) -> Message | None:
         """The next message; None when the inbox is closed and empty."""
         while (message := self.get_nowait(self._clock.monotonic_ns())) is None and not self._is_closed:
-            await self._wait()
+            await self._waiting.wait()
         return message
 
     def get_nowait(self, now_ns: int) -> Message | None:
@@ -76,7 +77,7 @@ class Inbox:
         batch = Batch()
         while not batch and not (self._is_closed and not self._messages):
             if not self._messages:
-                await self._wait()
+                await self._waiting.wait()
             self._fill(batch, max_size)
         if batch and len(batch) < max_size and max_wait_s > 0:
             await self._wait_for_more(batch, max_size=max_size, max_wait_s=max_wait_s)
@@ -88,13 +89,13 @@ class Inbox:
         try:
             async with asyncio.timeout(max_wait_s):
                 while len(batch) < max_size and not self._is_closed:
-                    await self._wait()
+                    await self._waiting.wait()
                     self._fill(batch, max_size)
         except TimeoutError:
             pass  # a batch that is not full is still a batch
         except asyncio.CancelledError:
             self._messages.extendleft(reversed(batch))  # nobody will get to see it, so somebody else must
-            self._wake_one()
+            self._waiting.call_one()
             raise
 
     def _fill(self, batch: Batch, max_size: int) -> None:
@@ -107,22 +108,6 @@ class Inbox:
                     message.abandon()
             batch += unanswered(taken)
 
-    async def _wait(self) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._wake_one()  # the call was for us, but we cannot answer it
-            else:
-                self._waiting.remove(waiter)
-            raise
-
-    def _wake_one(self) -> None:
-        if self._waiting:
-            self._waiting.popleft().set_result(None)
-
     def _call_company(self) -> None:
         if not self._is_wake_due:
             self._is_wake_due = True
@@ -131,4 +116,4 @@ class Inbox:
     def _company(self) -> None:
         self._is_wake_due = False
         if self._messages:
-            self._wake_one()
+            self._waiting.call_one()

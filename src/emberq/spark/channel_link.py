@@ -11,17 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from emberq.client import ClientConfig, Connection, ConnectionLost, NsqError, ServerError
-from emberq.client.connection import OnClose, OnError, OnMessages
-from emberq.client.handshake import Answer
-from emberq.client.stream import Stream
-from emberq.spark.channel_frames import FrameCutter, Origin, finish_commands, frames_of
+from emberq.client.connection import OnClose
+from emberq.spark.channel_frames import Cut, FrameCutter, Origin, finish_commands, frames_of
 from emberq.wire import command
-from emberq.wire.frame import FrameError
+from emberq.wire.frame import Frame
 
 CONNECTIONS = 4
 FIRST_RDY = 100
@@ -48,48 +47,34 @@ class Arrived(NamedTuple):
         self.send(finish_commands(self.frames))
 
 
-class Lane(Connection):
-    """One connection, which collects the frames of messages until somebody takes them."""
+class Lane:
+    """One connection, and the frames of the messages that it brought until somebody takes them."""
 
-    def __init__(
-        self,
-        stream: Stream,
-        *,
-        address: str,
-        config: ClientConfig,
-        answer: Answer,
-        on_messages: OnMessages | None = None,
-        on_error: OnError | None = None,
-        on_close: OnClose | None = None,
-    ) -> None:
-        super().__init__(
-            stream,
-            address=address,
-            config=config,
-            answer=answer,
-            on_messages=on_messages,
-            on_error=on_error,
-            on_close=on_close,
-        )
-        self._cutter = FrameCutter(max_frame_bytes=config.max_frame_bytes)
+    def __init__(self, origin: Origin) -> None:
+        self.connection: Connection  # from `connect` on
+        self._origin = origin
         self._pieces: list[bytes] = []
         self._lengths: list[int] = []
         self._rdy = 0
         self._mean_bytes = MAX_BYTES_IN_FLIGHT // FIRST_RDY
-        self.origin = Origin("", address)
         self.in_doubt_until_ns = -1
         self.on_arrival: Callable[[int], None] = _nobody
         """Told how many messages have arrived."""
 
-    def _receive(self, data: bytes) -> None:
-        try:
-            cut = self._cutter.feed(data)
-            for frame in cut.others:
-                self._take(frame)
-        except FrameError as failure:
-            self.abort(failure)
-            return
-        if cut.lengths and self.is_open:
+    async def connect(self, config: ClientConfig, *, on_close: OnClose) -> None:
+        """Raises what `Connection.open` does."""
+        cutter = FrameCutter(max_frame_bytes=config.max_frame_bytes)
+        self.connection = await Connection.open(
+            self._origin.nsqd,
+            config,
+            decode=partial(_cut, cutter),
+            on_messages=self._collect,
+            on_error=_log_error,
+            on_close=on_close,
+        )
+
+    def _collect(self, connection: Connection, cut: Cut) -> None:
+        if connection.is_open:
             self._pieces += cut.pieces
             self._lengths += cut.lengths
             self.on_arrival(len(cut.lengths))
@@ -101,11 +86,11 @@ class Lane(Connection):
         pieces, lengths = self._pieces, self._lengths
         self.forget()
         self._mean_bytes = sum(lengths) // len(lengths)
-        return Arrived(self.origin, frames_of(pieces, lengths), self.in_doubt_until_ns, self._send_if_open)
+        return Arrived(self._origin, frames_of(pieces, lengths), self.in_doubt_until_ns, self._send_if_open)
 
     def _send_if_open(self, data: bytes) -> None:
-        if self.is_open:
-            self.send(data)
+        if self.connection.is_open:
+            self.connection.send(data)
 
     def forget(self) -> None:
         """Do without what has arrived and was not taken."""
@@ -114,10 +99,10 @@ class Lane(Connection):
     def ask(self, *, for_messages: bool) -> None:
         """Let nsqd send messages, as many as there is room for; or none."""
         room = max(1, MAX_BYTES_IN_FLIGHT // self._mean_bytes)
-        rdy = min(room, self.answer.max_rdy_count) if for_messages else 0
-        if self.is_open and not self._rdy / 2 < rdy < self._rdy * 2 and rdy != self._rdy:  # not for small changes
+        rdy = min(room, self.connection.answer.max_rdy_count) if for_messages else 0
+        if not self._rdy / 2 < rdy < self._rdy * 2 and rdy != self._rdy:  # not for small changes
             self._rdy = rdy
-            self.send(command.rdy(rdy))
+            self._send_if_open(command.rdy(rdy))
 
 
 class ChannelLink:
@@ -134,9 +119,8 @@ class ChannelLink:
     async def connect(self, config: ClientConfig) -> None:
         """Connect; no message comes yet. Raises what `Connection.open` does."""
         for _ in range(CONNECTIONS):
-            lane = await Lane.open(self.origin.nsqd, config, on_error=_log_error, on_close=self._on_close)
-            assert isinstance(lane, Lane)  # noqa: S101 - `open` makes what it is called on
-            lane.origin = self.origin
+            lane = Lane(self.origin)
+            await lane.connect(config, on_close=self._on_close)
             self._unsubscribed.append(lane)
 
     async def subscribe(self, channel: str, *, in_doubt_until_ns: int, on_arrival: Callable[[int], None]) -> None:
@@ -148,16 +132,16 @@ class ChannelLink:
             lane.in_doubt_until_ns = in_doubt_until_ns
             lane.on_arrival = on_arrival
             try:
-                await lane.request(command.sub(topic=self.origin.topic, channel=channel))
+                await lane.connection.request(command.sub(topic=self.origin.topic, channel=channel))
             except ServerError as refusal:
                 if not self.lanes:
                     raise
                 _log.info("nsqd %s allows %d connections: %s", self.origin.nsqd, len(self.lanes), refusal)
                 break
             self.lanes.append(lane)
-        if not all(lane.is_open for lane in self.lanes):  # one may have ended behind its answer
+        if not all(lane.connection.is_open for lane in self.lanes):  # one may have ended behind its answer
             raise ConnectionLost(self.origin.nsqd, "lost while subscribing")
-        await asyncio.gather(*(lane.close() for lane in self._unsubscribed if lane not in self.lanes))
+        await asyncio.gather(*(lane.connection.close() for lane in self._unsubscribed if lane not in self.lanes))
 
     def ask(self, *, for_messages: bool) -> None:
         """Let nsqd send messages, or none from now on."""
@@ -168,24 +152,31 @@ class ChannelLink:
         """Ask nsqd for no more; what it had sent before has arrived when this returns, if it answers in time."""
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                await asyncio.gather(*(lane.request(command.CLS) for lane in self.lanes if lane.is_open))
+                connections = [lane.connection for lane in self.lanes if lane.connection.is_open]
+                await asyncio.gather(*(connection.request(command.CLS) for connection in connections))
         except (TimeoutError, NsqError) as failure:
             _log.warning("nsqd %s: %s", self.origin.nsqd, failure or "does not say that it sends no more")
 
     async def close(self) -> None:
         """End it; nobody is told."""
         self._is_over = True
-        await asyncio.gather(*(lane.close() for lane in {*self.lanes, *self._unsubscribed}))
+        await asyncio.gather(*(lane.connection.close() for lane in {*self.lanes, *self._unsubscribed}))
 
     def _on_close(self, lost: Connection, failure: BaseException | None) -> None:
-        if self._is_over or lost not in self.lanes:
+        if self._is_over or lost not in [lane.connection for lane in self.lanes]:
             return
         self._is_over = True
         _log.warning("lost nsqd %s: %s", self.origin.nsqd, failure)
         for lane in self.lanes:
             lane.forget()
-            lane.abort(failure or ConnectionError("another connection to this nsqd was lost"))
+            lane.connection.abort(failure or ConnectionError("another connection to this nsqd was lost"))
         self._on_lost(self)
+
+
+def _cut(cutter: FrameCutter, data: bytes) -> tuple[Cut | None, list[Frame]]:
+    """How the connection of a lane decodes: messages stay in their frames."""
+    cut = cutter.feed(data)
+    return cut if cut.lengths else None, cut.others
 
 
 def _nobody(_count: int) -> None:

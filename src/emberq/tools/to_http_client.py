@@ -14,91 +14,35 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import re
 import ssl
-from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import cast
-from urllib.parse import unquote_to_bytes, urlsplit
 
-import httptools
-
-from emberq.base.clock import NS_PER_SECOND
+from emberq.base.http_answer import AnswerReader
+from emberq.base.http_query import seconds_or_unbounded
+from emberq.base.http_url import Origin
+from emberq.base.waiting_line import WaitingLine
 
 MAX_CONNECTING = 4
 """To one origin. The least that servers have room for by default is 5."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Nobody looks at it; a server that sends more is not one for messages."""
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
-_PRINTABLE_ASCII = re.compile(r"[!-~]+")
-
 
 class SendError(Exception):
     """No answer came; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where connections lead."""
-
-    scheme: str
-    host: str
-    port: int
-
-    @property
-    def host_header(self) -> str:
-        """The host as a request names it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
-class Url:
-    """A URL taken apart."""
-
-    origin: Origin
-    path_and_query: str
-    authorization: str | None = field(repr=False)
-    """The header for credentials that stood in it."""
-
-    @classmethod
-    def parse(cls, text: str) -> Url:
-        """ValueError unless it is a URL of HTTP, with everything escaped that must be."""
-        if _PRINTABLE_ASCII.fullmatch(text) is None:
-            raise ValueError(f"{text!r} has a character that must be escaped")
-        parts = urlsplit(text)
-        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-            raise ValueError(f"{text!r} must begin with http:// or https:// and a host")
-        origin = Origin(parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme])
-        query = f"?{parts.query}" if parts.query else ""
-        return cls(origin, (parts.path or "/") + query, _basic_authorization(parts.netloc))
-
-
-def _basic_authorization(netloc: str) -> str | None:
-    credentials, at, _ = netloc.rpartition("@")
-    if not at:
-        return None
-    user, _, password = credentials.partition(":")
-    pair = unquote_to_bytes(user) + b":" + unquote_to_bytes(password)
-    return "Basic " + base64.b64encode(pair).decode("ascii")
-
-
-class Connection(asyncio.Protocol):
-    """One connection; its parser calls the `on_…` methods. Owned by the client, or by the request that uses it."""
+class Connection(AnswerReader):
+    """One connection. Owned by the client, or by the request that uses it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
         self._loop = loop
         self._transport: asyncio.WriteTransport  # from `connection_made` on, which comes before everything else
         self._status: asyncio.Future[int] | None = None
         """Of the request under way."""
-        self._parser = httptools.HttpResponseParser(self)
         self._answer_bytes = 0
-        self._is_head_complete = False
-        self._ends_with_connection = False
         self.is_used = False
         """It has carried a request before."""
         self.is_reusable = False
@@ -120,8 +64,6 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         self._transport.abort()
 
-    # The transport's side
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.WriteTransport, transport)
 
@@ -132,18 +74,15 @@ class Connection(asyncio.Protocol):
         elif self._answer_bytes > MAX_ANSWER_BYTES:
             self._fail("the answer is too long")
         else:
-            try:
-                self._parser.feed_data(data)
-            except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-                self._fail("the answer is not HTTP")
+            self._parse(data)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - that it is lost is all that counts
-        if self._is_head_complete and self._ends_with_connection:
-            self._answered()
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         self.is_reusable = False
-        self._fail("the connection was closed before the answer was complete")
 
-    def _answered(self) -> None:
+    def _complete(self) -> None:
+        self.is_used = True
+        self.is_reusable = self._parser.should_keep_alive()
         if self._status is not None and not self._status.done():
             self._status.set_result(self._parser.get_status_code())
 
@@ -153,27 +92,6 @@ class Connection(asyncio.Protocol):
             self._status.set_exception(SendError(why))
         self.abort()
 
-    # The parser's side
-
-    def on_message_begin(self) -> None:
-        """Also called anew behind an interim answer (`100 Continue`)."""
-        self._is_head_complete = False
-        self._ends_with_connection = True
-
-    def on_header(self, name: bytes, _value: bytes) -> None:
-        if name.lower() in (b"content-length", b"transfer-encoding"):
-            self._ends_with_connection = False
-
-    def on_headers_complete(self) -> None:
-        self._is_head_complete = True
-
-    def on_message_complete(self) -> None:
-        if self._parser.get_status_code() >= HTTPStatus.OK:
-            self._is_head_complete = False
-            self.is_used = True
-            self.is_reusable = self._parser.should_keep_alive()
-            self._answered()
-
 
 class Pool:
     """The connections to one origin: those that are idle, and the turns to make more of them."""
@@ -181,7 +99,7 @@ class Pool:
     def __init__(self) -> None:
         self._idle: list[Connection] = []
         self._connecting_count = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting = WaitingLine()
 
     async def take(self, connect: Callable[[], Awaitable[Connection]]) -> Connection:
         """An idle connection, or a new one when it is our turn to make it."""
@@ -191,13 +109,13 @@ class Pool:
                 return connection
             if self._connecting_count < MAX_CONNECTING:
                 return await self._connect(connect)
-            await self._wait()
+            await self._waiting.wait()
 
     def give_back(self, connection: Connection) -> None:
         """Keep it for the next request if it is good for one."""
         if connection.is_reusable:
             self._idle.append(connection)
-            self._wake_one()
+            self._waiting.call_one()
         else:
             connection.abort()
 
@@ -220,31 +138,15 @@ class Pool:
             return await connect()
         finally:
             self._connecting_count -= 1
-            self._wake_one()
-
-    async def _wait(self) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._wake_one()  # the call was for us, but we cannot answer it
-            else:
-                self._waiting.remove(waiter)
-            raise
-
-    def _wake_one(self) -> None:
-        if self._waiting:
-            self._waiting.popleft().set_result(None)
+            self._waiting.call_one()
 
 
 class HttpClient:
     """Keeps a pool of connections for each origin."""
 
     def __init__(self, *, connect_timeout_ns: int, request_timeout_ns: int) -> None:
-        self._connect_timeout_s = _seconds(connect_timeout_ns)
-        self._request_timeout_s = _seconds(request_timeout_ns)
+        self._connect_timeout_s = seconds_or_unbounded(connect_timeout_ns)
+        self._request_timeout_s = seconds_or_unbounded(request_timeout_ns)
         self._pools: dict[Origin, Pool] = {}
         self._tls: ssl.SSLContext | None = None
 
@@ -294,7 +196,3 @@ class HttpClient:
         """Close the idle connections."""
         for pool in self._pools.values():
             pool.close()
-
-
-def _seconds(timeout_ns: int) -> float | None:
-    return timeout_ns / NS_PER_SECOND if timeout_ns > 0 else None

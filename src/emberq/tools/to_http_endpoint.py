@@ -20,7 +20,7 @@ from typing import Protocol
 from urllib.parse import quote_plus
 
 from emberq import NSQ_VERSION
-from emberq.tools.to_http_client import Origin, Url
+from emberq.base.http_url import HttpUrl, HttpUrlError, Origin
 
 USER_AGENT = f"nsq_to_http v{NSQ_VERSION}"
 
@@ -58,7 +58,7 @@ class PostEndpoint:
     """The message is the body; any status of success will do."""
 
     def __init__(self, address: str, *, content_type: str, headers: Mapping[str, str]) -> None:
-        url = Url.parse(address)
+        url = _parse_url(address)
         self.address = address
         self.origin = url.origin
         ours = {"Content-Type": content_type}
@@ -78,7 +78,7 @@ class GetEndpoint:
     def __init__(self, address: str, *, headers: Mapping[str, str]) -> None:
         if address.count("%s") != 1:
             raise ValueError("invalid GET address - must be a printf string")
-        url = Url.parse(address)
+        url = _parse_url(address)
         if "%s" not in url.path_and_query:
             raise ValueError("invalid GET address - must be a printf string")
         self.address = address
@@ -94,7 +94,14 @@ class GetEndpoint:
         return status == HTTPStatus.OK
 
 
-def _header_lines(url: Url, ours: Mapping[str, str], given: Mapping[str, str]) -> bytes:
+def _parse_url(address: str) -> HttpUrl:
+    try:
+        return HttpUrl.parse(address)
+    except HttpUrlError as wrong:
+        raise ValueError(f"{address!r}: {wrong}") from wrong
+
+
+def _header_lines(url: HttpUrl, ours: Mapping[str, str], given: Mapping[str, str]) -> bytes:
     """All headers but the length of the body."""
     headers = {"Host": url.origin.host_header, "User-Agent": USER_AGENT, **ours}
     if url.authorization is not None:

@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from emberq.cluster.rate import Rates
+from emberq.cluster.survey import Total
 from emberq.tools.top.row import Row
+
+STILL = Rates(came=0.0, left=0.0)
 
 
 def row(topic: str = "t", channel: str = "c", **figures: Any) -> Row:
     """A row with nothing in it but these figures."""
-    nothing: dict[str, Any] = {
-        "depth": 0,
-        "backend_depth": 0,
-        "in_flight_count": 0,
-        "deferred_count": 0,
-        "requeue_count": 0,
-        "timeout_count": 0,
-        "message_count": 0,
-        "client_count": 0,
-        "node_count": 1,
-        "paused": False,
-        "came_per_s": 0.0,
-        "left_per_s": 0.0,
-    }
-    return Row(topic=topic, channel=channel, **(nothing | figures))
+    nothing: dict[str, Any] = {"node_count": 1, "rates": STILL}
+    return Row(topic=topic, channel=channel, total=Total(**(nothing | figures)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emberq.base.clock import ManualClock
+from emberq.cluster.rate import Rates
 from emberq.embedded import EmbeddedThread
 from emberq.tools.top.frame import Frame, Watcher, frame_document
 from tests.base.running import run
@@ -26,7 +27,7 @@ def test_two_looks_give_depths_and_rates(nsq: EmbeddedThread) -> None:
     clock.advance(seconds=2)
     second = run(watcher.look())
     assert (second.came_per_s, second.left_per_s) == (2.0, 0.0)
-    assert (second.rows[0].depth, second.rows[0].came_per_s) == (4, 2.0)
+    assert (second.rows[0].total.depth, second.rows[0].came_per_s) == (4, 2.0)
     assert set(second.nodes) == set(nsq.nsqd_http_addresses)
 
 
@@ -59,7 +60,7 @@ def test_a_cluster_that_never_answered_has_no_figures() -> None:
 
 
 def test_a_frame_as_json() -> None:
-    rows = (row("t", "c", depth=3, came_per_s=0.26, left_per_s=None), row("t", ""))
+    rows = (row("t", "c", depth=3, rates=Rates(0.26, 0.0)), row("t", "", rates=None))
     frame = Frame(
         taken_ns=1_700_000_000_123_000_000, nodes=("a:1",), topic_count=1, rows=rows, came_per_s=0.26, warnings=("w",)
     )
@@ -74,5 +75,21 @@ def test_a_frame_as_json() -> None:
         "warnings": ["w"],
     }
     assert (channel["topic"], channel["channel"], channel["depth"]) == ("t", "c", 3)
-    assert (channel["came_per_s"], channel["left_per_s"]) == (0.3, None)
-    assert topic["channel"] is None
+    assert (channel["came_per_s"], channel["left_per_s"]) == (0.3, 0.0)
+    assert (topic["channel"], topic["came_per_s"], topic["left_per_s"]) == (None, None, None)
+    assert list(topic) == [
+        "topic",
+        "channel",
+        "depth",
+        "backend_depth",
+        "in_flight_count",
+        "deferred_count",
+        "requeue_count",
+        "timeout_count",
+        "message_count",
+        "client_count",
+        "node_count",
+        "paused",
+        "came_per_s",
+        "left_per_s",
+    ]

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from emberq.cluster.rate import Rates
 from emberq.tools.top.row import Row, SortKey, arranged, rows_of
 from tests.cluster.rig import channel_entry, seen, topic_entry
 from tests.tools.top.cluster_look import row
@@ -18,8 +19,9 @@ def test_every_channel_has_a_row_with_its_figures_and_rates() -> None:
     before = seen(a=[topic_entry("t", channel)], b=[topic_entry("t", channel)])
     grown = channel | {"message_count": 3, "depth": 2}
     (found,) = rows_of(seen(before=before, at_s=3, a=[topic_entry("t", grown)], b=[topic_entry("t", channel)]))
-    assert (found.topic, found.channel, found.node_count) == ("t", "c", 2)
-    assert (found.depth, found.in_flight_count, found.deferred_count, found.client_count) == (6, 4, 6, 10)
+    assert (found.topic, found.channel, found.total.node_count) == ("t", "c", 2)
+    total = found.total
+    assert (total.depth, total.in_flight_count, total.deferred_count, total.client_count) == (6, 4, 6, 10)
     assert (found.came_per_s, found.left_per_s) == (1.5, 2.5)
 
 
@@ -31,22 +33,24 @@ def test_a_topic_with_channels_has_a_row_only_if_it_has_something_to_say(figures
 
 def test_a_topic_without_channels_has_a_row() -> None:
     (found,) = rows_of(seen(a=[topic_entry("t", message_count=3)]))
-    assert (found.channel, found.message_count, found.came_per_s) == ("", 3, None)
+    assert (found.channel, found.total.message_count, found.came_per_s) == ("", 3, None)
 
 
 @pytest.mark.parametrize(
-    ("sort", "figure"),
+    ("sort", "some", "more"),
     [
-        (SortKey.DEPTH, "depth"),
-        (SortKey.IN_FLIGHT, "in_flight_count"),
-        (SortKey.DEFERRED, "deferred_count"),
-        (SortKey.CAME, "came_per_s"),
-        (SortKey.LEFT, "left_per_s"),
-        (SortKey.CLIENTS, "client_count"),
+        (SortKey.DEPTH, {"depth": 2}, {"depth": 3}),
+        (SortKey.IN_FLIGHT, {"in_flight_count": 2}, {"in_flight_count": 3}),
+        (SortKey.DEFERRED, {"deferred_count": 2}, {"deferred_count": 3}),
+        (SortKey.CAME, {"rates": Rates(2, 0)}, {"rates": Rates(3, 0)}),
+        (SortKey.LEFT, {"rates": Rates(0, 2)}, {"rates": Rates(0, 3)}),
+        (SortKey.CLIENTS, {"client_count": 2}, {"client_count": 3}),
     ],
 )
-def test_the_largest_figure_comes_first_and_equals_by_name(sort: SortKey, figure: str) -> None:
-    rows = [row("b"), row("a"), replace(row("c"), **{figure: 2}), replace(row("d"), **{figure: 3})]  # type: ignore[arg-type]
+def test_the_largest_figure_comes_first_and_equals_by_name(
+    sort: SortKey, some: dict[str, Any], more: dict[str, Any]
+) -> None:
+    rows = [row("b"), row("a", rates=None), row("c", **some), row("d", **more)]
     assert names(arranged(rows, sort=sort, is_reversed=False, pattern="")) == ["d/c", "c/c", "a/c", "b/c"]
     assert names(arranged(rows, sort=sort, is_reversed=True, pattern="")) == ["a/c", "b/c", "c/c", "d/c"]
 

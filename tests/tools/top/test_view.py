@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
+from emberq.cluster.rate import Rates
 from emberq.tools.top.frame import Frame
 from emberq.tools.top.keyboard import Choices
 from emberq.tools.top.row import SortKey
@@ -41,7 +42,7 @@ def test_every_line_fits_and_the_screen_is_filled(width: int, name: str) -> None
 
 
 def test_80_columns_show_the_essential_figures() -> None:
-    figures = {"depth": 912, "in_flight_count": 20, "deferred_count": 7, "came_per_s": 602.4, "left_per_s": 0.52}
+    figures = {"depth": 912, "in_flight_count": 20, "deferred_count": 7, "rates": Rates(602.4, 0.52)}
     lines = screen(frame_of(row("clicks", "archive", **figures, client_count=4)), Choices())
     assert lines[1].split() == ["TOPIC", "CHANNEL", "▼DEPTH", "IN-FLT", "DEFER", "IN/s", "OUT/s", "CLIENTS"]
     assert lines[2].split() == ["clicks", "archive", "912", "20", "7", "602", "0.5", "4"]
@@ -61,7 +62,8 @@ def test_a_narrow_column_writes_large_numbers_short(depth: int, shown: str) -> N
 
 
 def test_rates_that_are_not_known_yet_are_not_zero() -> None:
-    assert screen(frame_of(row(came_per_s=None, left_per_s=0.0)), Choices())[2].split()[5:7] == ["–", "0"]
+    assert screen(frame_of(row(rates=None)), Choices())[2].split()[5:7] == ["–", "–"]
+    assert screen(frame_of(row(rates=Rates(0.0, 0.0))), Choices())[2].split()[5:7] == ["0", "0"]
 
 
 def test_the_title_sums_up() -> None:

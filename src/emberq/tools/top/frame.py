@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.cluster.node_figures import FIGURES
 from emberq.cluster.observer import Observer
 from emberq.cluster.survey import Survey
 from emberq.cluster.upstream import ClusterError
 from emberq.tools.top.row import Row, rows_of
 
 _RATE_DIGITS = 1
+_SHOWN_FIGURES = (*FIGURES, "node_count", "paused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +87,13 @@ def frame_document(frame: Frame, rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def _row_document(row: Row) -> dict[str, Any]:
-    rates = {"came_per_s": _rounded(row.came_per_s), "left_per_s": _rounded(row.left_per_s)}
-    return {**asdict(row), "channel": row.channel or None, **rates}
+    return {
+        "topic": row.topic,
+        "channel": row.channel or None,
+        **{name: getattr(row.total, name) for name in _SHOWN_FIGURES},
+        "came_per_s": _rounded(row.came_per_s),
+        "left_per_s": _rounded(row.left_per_s),
+    }
 
 
 def _rounded(rate: float | None) -> float | None:

@@ -21,19 +21,17 @@ class Row:
     topic: str
     channel: str
     """Empty for a topic."""
-    depth: int
-    backend_depth: int
-    in_flight_count: int
-    deferred_count: int
-    requeue_count: int
-    timeout_count: int
-    message_count: int
-    client_count: int
-    node_count: int
-    paused: bool
-    came_per_s: float | None
-    """None until there are two looks to compare."""
-    left_per_s: float | None
+    total: Total
+
+    @property
+    def came_per_s(self) -> float | None:
+        """None until there are two looks to compare."""
+        return None if self.total.rates is None else self.total.rates.came
+
+    @property
+    def left_per_s(self) -> float | None:
+        """Likewise."""
+        return None if self.total.rates is None else self.total.rates.left
 
 
 class SortKey(enum.Enum):
@@ -57,45 +55,26 @@ class SortKey(enum.Enum):
             case SortKey.NAME:
                 return 0
             case SortKey.DEPTH:
-                return row.depth
+                return row.total.depth
             case SortKey.IN_FLIGHT:
-                return row.in_flight_count
+                return row.total.in_flight_count
             case SortKey.DEFERRED:
-                return row.deferred_count
+                return row.total.deferred_count
             case SortKey.CAME:
                 return row.came_per_s or 0
             case SortKey.LEFT:
                 return row.left_per_s or 0
             case SortKey.CLIENTS:
-                return row.client_count
+                return row.total.client_count
 
 
 def rows_of(seen: Survey) -> Iterator[Row]:
     """A row for each channel, and for the topics that need one."""
     for topic, total, channels in seen.topic_totals():
         if total.depth or total.paused or not channels:
-            yield _row(topic, "", total)
+            yield Row(topic=topic, channel="", total=total)
         for channel, total_of_channel in channels:
-            yield _row(topic, channel, total_of_channel)
-
-
-def _row(topic: str, channel: str, total: Total) -> Row:
-    return Row(
-        topic=topic,
-        channel=channel,
-        depth=total.depth,
-        backend_depth=total.backend_depth,
-        in_flight_count=total.in_flight_count,
-        deferred_count=total.deferred_count,
-        requeue_count=total.requeue_count,
-        timeout_count=total.timeout_count,
-        message_count=total.message_count,
-        client_count=total.client_count,
-        node_count=total.node_count,
-        paused=total.paused,
-        came_per_s=None if total.rates is None else total.rates.came,
-        left_per_s=None if total.rates is None else total.rates.left,
-    )
+            yield Row(topic=topic, channel=channel, total=total_of_channel)
 
 
 def arranged(rows: Iterable[Row], *, sort: SortKey, is_reversed: bool, pattern: str) -> list[Row]:

@@ -65,17 +65,17 @@ def _rate(per_s: float | None, is_wide: bool) -> str:
 
 
 _FIGURES = (
-    _Figure(title="DEPTH", text=lambda row, wide: _count(row.depth, wide), sort=SortKey.DEPTH, style="yellow"),
-    _Figure(title="ON DISK", text=lambda row, wide: _count(row.backend_depth, wide), only_wide=True),
-    _Figure(title="IN-FLT", text=lambda row, wide: _count(row.in_flight_count, wide), sort=SortKey.IN_FLIGHT),
-    _Figure(title="DEFER", text=lambda row, wide: _count(row.deferred_count, wide), sort=SortKey.DEFERRED),
+    _Figure(title="DEPTH", text=lambda row, wide: _count(row.total.depth, wide), sort=SortKey.DEPTH, style="yellow"),
+    _Figure(title="ON DISK", text=lambda row, wide: _count(row.total.backend_depth, wide), only_wide=True),
+    _Figure(title="IN-FLT", text=lambda row, wide: _count(row.total.in_flight_count, wide), sort=SortKey.IN_FLIGHT),
+    _Figure(title="DEFER", text=lambda row, wide: _count(row.total.deferred_count, wide), sort=SortKey.DEFERRED),
     _Figure(title="IN/s", text=lambda row, wide: _rate(row.came_per_s, wide), sort=SortKey.CAME, style="green"),
     _Figure(title="OUT/s", text=lambda row, wide: _rate(row.left_per_s, wide), sort=SortKey.LEFT, style="cyan"),
-    _Figure(title="REQUEUED", text=lambda row, wide: _count(row.requeue_count, wide), only_wide=True),
-    _Figure(title="TIMED OUT", text=lambda row, wide: _count(row.timeout_count, wide), only_wide=True),
-    _Figure(title="MESSAGES", text=lambda row, wide: _count(row.message_count, wide), only_wide=True),
-    _Figure(title="NODES", text=lambda row, wide: _count(row.node_count, wide), only_wide=True),
-    _Figure(title="CLIENTS", text=lambda row, wide: _count(row.client_count, wide), sort=SortKey.CLIENTS),
+    _Figure(title="REQUEUED", text=lambda row, wide: _count(row.total.requeue_count, wide), only_wide=True),
+    _Figure(title="TIMED OUT", text=lambda row, wide: _count(row.total.timeout_count, wide), only_wide=True),
+    _Figure(title="MESSAGES", text=lambda row, wide: _count(row.total.message_count, wide), only_wide=True),
+    _Figure(title="NODES", text=lambda row, wide: _count(row.total.node_count, wide), only_wide=True),
+    _Figure(title="CLIENTS", text=lambda row, wide: _count(row.total.client_count, wide), sort=SortKey.CLIENTS),
 )
 
 
@@ -149,7 +149,11 @@ def _table(rows: list[Row], choices: Choices, *, width: int) -> Table:
         title = _marked(figure.title, choices, figure.sort)
         table.add_column(title, justify="right", no_wrap=True, width=figure_width)
     for row in rows:
-        names = (Text("P" if row.paused else "", style="bold magenta"), _name(row.topic), _name(row.channel or "–"))
+        names = (
+            Text("P" if row.total.paused else "", style="bold magenta"),
+            _name(row.topic),
+            _name(row.channel or "–"),
+        )
         table.add_row(*names, *(_cell(figure, row, is_wide=is_wide) for figure in figures))
     return table
 
