@@ -54,7 +54,7 @@ beside-%:
 
 # Gives way to the tests of Spark, which take longest if they are held up.
 test-without-spark: $(NODE_READY) chromium
-	nice -n 5 $(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
+	nice -n 10 $(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
 
 test-browser: $(READY) chromium ## run all browser tests, the large cluster and the pictures for the documents too
 	$(BIN)/pytest tests/browser $(ARGS)

@@ -45,7 +45,7 @@ SUBCOMMANDS = (
     Subcommand("archive", "emberq.cli.archive", "write topics to Parquet, each message once"),
     Subcommand("replay", "emberq.cli.replay", "publish what a journal or an archive holds again"),
     Subcommand("sql", "emberq.cli.sql", "ask topics and archives in Spark SQL"),
-    Subcommand("prepare-spark", "emberq.cli.prepare_spark", "make Spark start in half the time from now on"),
+    Subcommand("prepare-spark", "emberq.cli.prepare_spark", "make Spark start a third sooner from now on"),
     Subcommand("demo", "emberq.cli.demo", "a stack with a live pipeline and events to feed it"),
     Subcommand("nsq_tail", "emberq.cli.nsq_tail", "NSQ's tool: print the messages of topics"),
     Subcommand("nsq_stat", "emberq.cli.nsq_stat", "NSQ's tool: print the statistics of a channel"),

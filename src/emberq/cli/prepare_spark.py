@@ -1,4 +1,4 @@
-"""The `emberq prepare-spark` command: have Java archive Spark's classes, so that Spark starts in half the time."""
+"""The `emberq prepare-spark` command: have Java archive Spark's classes, so that Spark starts sooner."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOCAL = "local[2]"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the archive; the exit status."""
-    parser = command_parser("emberq prepare-spark", "Make Spark start in half the time from now on.", epilog=EPILOG)
+    parser = command_parser("emberq prepare-spark", "Make Spark start a third sooner from now on.", epilog=EPILOG)
     parser.add_argument("--force", action="store_true", help="make it anew although it is there")
     return run_command(parser, argv, _prepare)
 
@@ -47,7 +47,7 @@ async def _prepare(arguments: argparse.Namespace, terminal: Terminal) -> int:
         await in_thread(lambda _stopping: _make(java, terminal, is_verbose=arguments.verbose))
     except NsqSparkError as failure:
         raise CommandError(str(failure)) from failure
-    terminal.note(f"Spark starts in half the time from now on, thanks to {path.stat().st_size / 1e6:,.0f} MB in {path}")
+    terminal.note(f"Spark starts sooner from now on, thanks to {path.stat().st_size / 1e6:,.0f} MB in {path}")
     return DONE
 
 
