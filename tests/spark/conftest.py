@@ -57,6 +57,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.local.dir": str(folder),
             "spark.driver.memory": "512m",
             "spark.sql.streaming.noDataMicroBatches.enabled": False,
+            "spark.sql.codegen.wholeStage": False,
         },
     )
     running.sparkContext.setLogLevel("ERROR")
