@@ -12,6 +12,8 @@ COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformanc
 OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/browser/test_screenshot.py
 # Played at length by the compiled run; uncompiled they would say the same, and take a minute for it.
 LONG_WHEN_PURE := tests/wire/test_decoder_properties.py tests/wire/test_compression.py
+# Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
+PROCESSES := tests/browser tests/cli tests/client tests/docs tests/tools
 PYTEST_PARALLEL := $(BIN)/pytest -n 2 --dist loadfile
 IN_PARALLEL := $(MAKE) --no-print-directory -j2 --output-sync=target
 NODE_READY := tests/integration/node_modules/.ready
@@ -45,16 +47,19 @@ demo: $(COMPILED_READY) ## the pipeline for 20,000 events, checked end to end
 
 test: $(READY) ## run all checks and tests
 	@$(IN_PARALLEL) check $(NODE_READY) $(COMPILED_READY) chromium
-	@$(MAKE) --no-print-directory -j2 beside-spark beside-without-spark
+	@$(MAKE) --no-print-directory -j2 beside-spark beside-processes
+	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET) $(LONG_WHEN_PURE) $(PROCESSES))
 	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
 
 # Two runs of tests at once, each line with the name of its run.
 beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
-# Gives way to the tests of Spark, which take longest if they are held up.
+test-processes: $(READY) chromium
+	$(BIN)/pytest $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
+
 test-without-spark: $(NODE_READY) chromium
-	nice -n 10 $(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
+	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
 
 test-browser: $(READY) chromium ## run all browser tests, the large cluster and the pictures for the documents too
 	$(BIN)/pytest tests/browser $(ARGS)

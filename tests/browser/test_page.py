@@ -20,6 +20,7 @@ def row(page: Page, table: str, text: str) -> Locator:
 
 def cell(page: Page, row: Locator, heading: str) -> Locator:
     """The cell of a row under a heading."""
+    row.wait_for()
     titles = row.locator("xpath=ancestor::table").locator("thead th").all_text_contents()
     return row.locator("td").nth(titles.index(heading))
 
