@@ -13,7 +13,7 @@ OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/brow
 # Played at length by the compiled run; uncompiled they would say the same, and take a minute for it.
 LONG_WHEN_PURE := tests/wire/test_decoder_properties.py tests/wire/test_compression.py
 # Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
-PROCESSES := tests/browser tests/cli tests/client tests/docs tests/tools
+PROCESSES := tests/admin tests/browser tests/cli tests/client tests/docs tests/lookupd tests/tools
 PYTEST_PARALLEL := $(BIN)/pytest -n 2 --dist loadfile
 IN_PARALLEL := $(MAKE) --no-print-directory -j2 --output-sync=target
 NODE_READY := tests/integration/node_modules/.ready
@@ -26,8 +26,8 @@ INSTALL_VENV := { rm -rf $(VENV); \
         echo "No virtual environment could be made. On Debian: sudo apt-get install python3-venv" >&2; exit 1; \
     fi; }
 
-.PHONY: help setup compiled run up demo test test-without-spark test-browser test-spark test-cluster check bench bench-spark chaos \
-    chaos-spark chromium lock clean
+.PHONY: help setup compiled run up demo test test-processes test-without-spark test-browser test-spark test-cluster check \
+    bench bench-spark chaos chaos-spark chromium lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
