@@ -30,7 +30,7 @@ INSTALL_VENV := { rm -rf $(VENV); \
     bench bench-spark chaos chaos-spark chromium lock clean
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 setup: $(READY) ## create .venv with the locked dependencies
 
@@ -48,7 +48,7 @@ demo: $(COMPILED_READY) ## the pipeline for 20,000 events, checked end to end
 test: $(READY) ## run all checks and tests
 	@$(IN_PARALLEL) check $(NODE_READY) $(COMPILED_READY) chromium
 	@$(MAKE) --no-print-directory -j2 beside-spark beside-processes
-	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET) $(LONG_WHEN_PURE) $(PROCESSES))
+	@$(MAKE) --no-print-directory test-without-spark ARGS="$(addprefix --ignore=,$(PROCESSES))"
 	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
 
 # Two runs of tests at once, each line with the name of its run.
@@ -58,7 +58,7 @@ beside-%:
 test-processes: $(READY) chromium
 	$(BIN)/pytest $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
 
-test-without-spark: $(NODE_READY) chromium
+test-without-spark: $(NODE_READY) chromium ## run all tests but those that need a real Spark
 	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
 
 test-browser: $(READY) chromium ## run all browser tests, the large cluster and the pictures for the documents too

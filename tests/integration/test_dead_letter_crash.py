@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 from emberq.wire.dead_letter import decode_dead_letter
+from tests.journal_nsqd import JournalNsqd
 from tests.raw_client import Client
-from tests.spark.journal_nsqd import JournalNsqd
 from tests.waiting import wait_until
 
 KILLS = 4

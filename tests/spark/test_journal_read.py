@@ -15,7 +15,7 @@ from emberq.spark.journal_survey import JournalSurvey
 from emberq.spark.option import Use
 from emberq.spark.setting import SourceSettings
 from emberq.storage.journal import batch as storage
-from tests.spark.journal_nsqd import JournalNsqd
+from tests.journal_nsqd import JournalNsqd
 from tests.spark.scripted_http import Reply, ScriptedHttp
 
 JOURNAL = UUID(int=7)

@@ -12,8 +12,8 @@ from emberq.spark.journal_start_position import end_positions, start_positions
 from emberq.spark.journal_survey import Journal, JournalSurvey
 from emberq.spark.option import Use
 from emberq.spark.setting import SourceSettings
+from tests.journal_nsqd import JournalNsqd
 from tests.spark.conftest import StartNsqd
-from tests.spark.journal_nsqd import JournalNsqd
 
 HERE = Place("a:1", "t")
 UUID = "0b5f6a52-0000-4000-8000-000000000001"

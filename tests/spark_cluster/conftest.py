@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.journal_nsqd import JournalNsqd
+from tests.journal_nsqd import JournalNsqd
 from tests.spark_cluster.process_family import ProcessFamily
 
 if find_spec("pyspark") is None:

@@ -12,7 +12,7 @@ from typing import Any, Self
 import pyspark
 
 from emberq.spark.java import find_java
-from tests.spark.journal_nsqd import free_port
+from tests.journal_nsqd import free_port
 from tests.spark_cluster.process_family import ProcessFamily, wait_for
 
 WORKERS = 2

@@ -17,7 +17,7 @@ import pytest
 
 from emberq.spark.java import find_java
 from emberq.tools.generate_events import ClickGenerator, evenly_from
-from tests.spark.journal_nsqd import JournalNsqd
+from tests.journal_nsqd import JournalNsqd
 from tests.spark.pipeline.topic_reading import documents_of
 from tests.spark_cluster.process_family import ProcessFamily
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from emberq.spark.archive import TimeRange, archived_count
-from tests.spark.journal_nsqd import JournalNsqd, free_port
+from tests.journal_nsqd import JournalNsqd, free_port
 from tests.spark_cluster.process_family import ProcessFamily, wait_for
 
 TIMEOUT_S = 240.0

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from emberq.tools.generate_events import ClickGenerator, evenly_from
-from tests.spark.journal_nsqd import JournalNsqd
+from tests.journal_nsqd import JournalNsqd
 from tests.spark.pipeline.topic_reading import documents_of
 from tests.spark_cluster.process_family import ProcessFamily
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import http.client
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -68,23 +67,18 @@ def _record(class_list: Path, folder: Path, *, is_verbose: bool) -> str:
     from emberq.spark.class_archive import class_path_of, end_java, recording
     from emberq.spark.class_exercise import BODIES, TOPIC, exercise
     from emberq.spark.quiet_session import quiet_session
+    from emberq.sync import Producer
 
     with EmbeddedThread(with_lookupd=False, journal=True) as nsq:
         (nsqd,) = nsq.nsqd_http_addresses
-        _publish(nsqd, TOPIC, BODIES)
+        with Producer(nsq.nsqd_tcp_addresses) as producer:
+            producer.publish_many(TOPIC, BODIES)
         spark = quiet_session("emberq prepare-spark", master=LOCAL, is_verbose=is_verbose, config=recording(class_list))
         try:
             exercise(spark, nsqd=nsqd, folder=str(folder))
             return class_path_of(spark)
         finally:
             end_java(spark)
-
-
-def _publish(nsqd: str, topic: str, bodies: Sequence[bytes]) -> None:
-    connection = http.client.HTTPConnection(nsqd)
-    connection.request("POST", f"/mpub?topic={topic}", body=b"\n".join(bodies))
-    connection.getresponse().read()
-    connection.close()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ can keep them as they are once loaded (class data sharing): then a session and i
 
 An archive is bound to a Java and to the jars of a Spark. Another of either has another archive, or none; and Java
 leaves one aside whose jars have changed or stand elsewhere on the class path, as they do when SPARK_CONF_DIR is set.
+As everything behind our launcher, a session with the archive does without Java's module for vectors (see `java`).
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def write(java: Java, *, class_list: Path, class_path: str) -> Path:
             unfinished = Path(folder) / path.name
             _dump(java, class_list=class_list, class_path=class_path, target=unfinished)
             unfinished.replace(path)
-    except OSError as failure:
+    except (OSError, subprocess.TimeoutExpired) as failure:
         raise ArchiveError(f"the archive cannot be written: {failure}") from failure
     return path
 

@@ -14,8 +14,8 @@ from emberq.spark.channel_segment import read_segment
 from emberq.spark.channel_spool import Spool
 from emberq.spark.option import Use
 from emberq.spark.setting import SourceSettings
+from tests.journal_nsqd import JournalNsqd
 from tests.spark.conftest import StartNsqd
-from tests.spark.journal_nsqd import JournalNsqd
 from tests.waiting import wait_until
 
 WAIT_S = 30.0

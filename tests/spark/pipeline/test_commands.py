@@ -14,7 +14,7 @@ import pytest
 from emberq.cli import archive, pipeline, replay
 from emberq.spark.archive import TimeRange, archived_count, archived_topics
 from emberq.spark.pipeline.parquet_compaction import data_files
-from tests.spark.journal_nsqd import JournalNsqd
+from tests.journal_nsqd import JournalNsqd
 from tests.spark.pipeline.topic_reading import bodies_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "spark"

@@ -10,7 +10,7 @@ import pytest
 
 from emberq.spark.pipeline.progress_report import ProgressReporter
 from emberq.spark.pipeline.query_progress import QueryProgress, QuerySign, QueryState
-from tests.spark.journal_nsqd import JournalNsqd, free_port
+from tests.journal_nsqd import JournalNsqd, free_port
 from tests.spark.pipeline.topic_reading import documents_of
 
 TOPIC = "emberq.pipelines"

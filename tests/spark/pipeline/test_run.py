@@ -31,7 +31,7 @@ from emberq.spark.pipeline.build import build
 from emberq.spark.pipeline.checkpoint_status import pipeline_status
 from emberq.spark.pipeline.model import AVAILABLE_NOW, OutputMode
 from emberq.tools.generate_events import ClickGenerator, evenly_from
-from tests.spark.journal_nsqd import JournalNsqd
+from tests.journal_nsqd import JournalNsqd
 from tests.spark.pipeline.topic_reading import documents_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "spark"
