@@ -13,8 +13,8 @@ from emberq.base.clock import SystemClock
 from emberq.cli.argument import positive_count, topic_name
 from emberq.cli.connection_flags import add_lookupd_flag, add_nsqd_http_flag
 from emberq.cli.metrics_endpoint import add_metrics_flag, metrics_endpoint
-from emberq.cli.spark_work import add_master_flag, in_thread, nsq_options, require_spark, start_session
-from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, counted, run_command
+from emberq.cli.spark_work import add_master_flag, in_thread, nsq_options, require_spark, spark_session
+from emberq.cli.terminal import DONE, INTERRUPTED, CommandError, Terminal, command_parser, counted, run_command
 
 if TYPE_CHECKING:
     from emberq.spark.pipeline.pipeline_metrics import PipelineMetrics
@@ -42,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == [COMPACT]:
         return run_command(_compact_parser(), words[1:], _compact)
-    return run_command(_parser(), words, _archive, interrupted_status=DONE)
+    is_endless = "--follow" in words
+    return run_command(_parser(), words, _archive, interrupted_status=DONE if is_endless else INTERRUPTED)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -104,7 +105,6 @@ def _run(
         trigger=arguments.every if arguments.follow else AVAILABLE_NOW,
         options={"maxRowsPerTrigger": str(arguments.batch)} if arguments.batch else {},
     )
-    spark = start_session("emberq archive", arguments, terminal)
     progress_bar = terminal.progress(f"-> {arguments.to}")
     archived = 0
 
@@ -114,14 +114,14 @@ def _run(
         archived += progress.rows
         progress_bar.advance(progress.rows)
 
-    run = PipelineRun(pipeline, spark, on_progress=advance)
-    try:
-        with progress_bar:
-            run.start()
-            run.wait(until=stopping.is_set)
-    finally:
-        run.stop()
-        spark.stop()
+    with spark_session("emberq archive", arguments, terminal, stopping) as spark:
+        run = PipelineRun(pipeline, spark, on_progress=advance)
+        try:
+            with progress_bar:
+                run.start(until=stopping.is_set)
+                run.wait(until=stopping.is_set)
+        finally:
+            run.stop()
     _report(terminal, {"archived": archived, "to": arguments.to}, f"archived {counted(archived, 'message')}")
 
 

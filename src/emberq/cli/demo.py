@@ -2,12 +2,15 @@
 
 Without --count it runs until Ctrl-C. With it, so many visits are made; then everything that came out is counted and
 compared with what went in, and the exit status says whether it is the same.
+
+The command runs Spark's driver. NSQ and the visits are processes of their own, in sessions of their own: the terminal's
+Ctrl-C reaches only the command, which stops the visits, then the queries, then Spark and NSQ.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import shlex
 import signal
 import socket
 import subprocess
@@ -16,14 +19,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from emberq.cli.argument import positive_count
-from emberq.cli.spark_work import add_master_flag, in_thread, require_spark, start_session
-from emberq.cli.terminal import DONE, FAILED, CommandError, Terminal, command_parser, run_command
+from emberq.cli.demo_events import EventProcess
+from emberq.cli.spark_work import add_master_flag, in_thread, require_spark, spark_session
+from emberq.cli.terminal import DONE, FAILED, INTERRUPTED, CommandError, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,16 +36,16 @@ if TYPE_CHECKING:
     from emberq.spark.clickstream_check import Check
     from emberq.spark.pipeline.model import Pipeline
     from emberq.spark.pipeline.progress_table import ProgressTable
-    from emberq.tools.generate_events import ClickGenerator
 
 DEFAULT_RATE = 200
-BROKEN_EVERY = 100
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 CATCH_UP_TIMEOUT_S = 600.0
 """Generous: a busy machine may need minutes to start Spark's workers."""
-LOOK_INTERVAL_S = 0.5
+LOOK_INTERVAL_S = 0.05
+REDRAWS_PER_SECOND = 2
 LOOPBACK = "127.0.0.1"
+PORT_NAMES = "nsqd-tcp", "nsqd-http", "lookupd-tcp", "lookupd-http", "admin-http"
 DEFAULT_PORTS = 4150, 4151, 4160, 4161, 4171
 
 
@@ -62,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="where everything is kept (default emberq-data; with --count a folder that goes at the end)",
     )
     add_master_flag(parser)
-    return run_command(parser, argv, _demo, interrupted_status=DONE)
+    return run_command(parser, argv, _demo)
 
 
 async def _demo(arguments: argparse.Namespace, terminal: Terminal) -> int:
@@ -70,176 +75,218 @@ async def _demo(arguments: argparse.Namespace, terminal: Terminal) -> int:
     from emberq.spark.error import NsqSparkError
 
     try:
-        return await in_thread(lambda stopping: _run(arguments, terminal, stopping))
+        return await in_thread(
+            lambda stopping: _Demo(arguments, terminal, stopping).run(), on_stop=lambda: terminal.note("stopping")
+        )
     except NsqSparkError as failure:
         raise CommandError(str(failure)) from failure
 
 
-def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event) -> int:
-    with ExitStack() as running:
-        folder = arguments.data_path or Path("emberq-data")
-        if arguments.count and arguments.data_path is None:
-            folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="emberq-demo-")))
-        ports = _free_ports(len(DEFAULT_PORTS)) if arguments.count else DEFAULT_PORTS
-        running.enter_context(_stack(folder.absolute(), ports))
-        pipeline = _pipeline(arguments.file, folder.absolute(), http_port=ports[1])
-        generator, table = _run_pipeline(arguments, terminal, stopping, pipeline, tcp_port=ports[0])
-        made = generator.generated
-        terminal.note(f"{made.total:,} events made, {made.broken:,} of them broken; {table.bad_count():,} found bad")
-        if not arguments.count or stopping.is_set():
-            return DONE
-        from emberq.spark.clickstream_check import check_clickstream
+class _Demo:
+    """One run. Owned by the thread that Spark's work has; the screen is drawn by another, which only reads."""
 
-        checks = check_clickstream(pipeline, good=made.good, broken=made.broken, pages=made.pages)
-    return _report(terminal, checks)
+    def __init__(self, arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event) -> None:
+        from emberq.spark.pipeline.progress_table import ProgressTable
 
+        self._arguments = arguments
+        self._terminal = terminal
+        self._stopping = stopping
+        self._count: int | None = arguments.count
+        self._ports: Sequence[int] = _free_ports(len(DEFAULT_PORTS)) if self._count else DEFAULT_PORTS
+        self._events = EventProcess(
+            f"{LOOPBACK}:{self._ports[0]}", count=self._count, rate=arguments.rate or self._count or DEFAULT_RATE
+        )
+        self._table: ProgressTable = ProgressTable()
+        self._started_s = time.monotonic()
+        self._phase = ""
+        """What is waited for; empty when everything runs."""
 
-def _pipeline(file: Path, folder: Path, *, http_port: int) -> Pipeline:
-    from emberq.spark.pipeline.toml_file import read_pipeline
+    def run(self) -> int:
+        """The exit status."""
+        with ExitStack() as resources:
+            folder = self._folder(resources)
+            pipeline = self._pipeline(folder)
+            stack = resources.enter_context(_Stack(folder, self._ports))
+            try:
+                with self._screen():
+                    self._run_pipeline(pipeline, stack, folder)
+            except Exception:
+                if not self._stopping.is_set():  # else Spark was broken off, and every call of it fails
+                    raise
+            made = self._events.generated
+            if self._stopping.is_set():
+                self._terminal.note(f"stopped; {made.total:,} events were made, everything is kept in {folder}")
+                return INTERRUPTED
+            found_bad = self._table.bad_count()
+            self._terminal.note(f"{made.total:,} events made, {made.broken:,} of them broken; {found_bad:,} found bad")
+            from emberq.spark.clickstream_check import check_clickstream
 
-    try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as failure:
-        raise CommandError(str(failure)) from failure
-    pipeline = read_pipeline(text, file=str(file), folder=folder).pipeline
-    return replace(pipeline, nsqd=(f"{LOOPBACK}:{http_port}",), lookupd=())
+            checks = check_clickstream(pipeline, good=made.good, broken=made.broken, pages=made.pages)
+        return _report(self._terminal, checks)
 
+    def _folder(self, resources: ExitStack) -> Path:
+        if self._count and self._arguments.data_path is None:
+            return Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="emberq-demo-")))
+        folder: Path = self._arguments.data_path or Path("emberq-data")
+        return folder.absolute()
 
-def _run_pipeline(
-    arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event, pipeline: Pipeline, *, tcp_port: int
-) -> tuple[ClickGenerator, ProgressTable]:
-    from emberq.spark.pipeline.progress_table import ProgressTable
-    from emberq.spark.pipeline.run import PipelineRun
-    from emberq.tools.generate_events import ClickGenerator, wall_clock
+    def _pipeline(self, folder: Path) -> Pipeline:
+        from emberq.spark.pipeline.toml_file import read_pipeline
 
-    generator = ClickGenerator(now=wall_clock, seed=time.time_ns(), broken_every=BROKEN_EVERY)
-    table = ProgressTable()
-    events = _Events(generator, f"{LOOPBACK}:{tcp_port}", count=arguments.count, rate=arguments.rate)
-    events.start()
-    spark = start_session("emberq demo", arguments, terminal, pipeline.spark)
-    run = PipelineRun(pipeline, spark, on_progress=table.add)
-    is_done = _done_when(events, pipeline, stopping, is_bounded=arguments.count is not None)
-    try:
-        run.start()
-        with _summary(terminal, table, generator):
-            run.wait(until=is_done)
-    finally:
-        events.stop()
-        run.stop()
-        spark.stop()
-    return generator, table
-
-
-def _done_when(
-    events: _Events, pipeline: Pipeline, stopping: threading.Event, *, is_bounded: bool
-) -> Callable[[], bool]:
-    """Told to stop; or, for so many events, when every query has read the last one."""
-    from emberq.spark.pipeline.checkpoint_status import pipeline_status
-
-    query_count = len(pipeline.sinks) + sum(source.bad_records is not None for source in pipeline.sources.values())
-    deadline_s = time.monotonic() + CATCH_UP_TIMEOUT_S
-
-    def is_done() -> bool:
-        if events.failure is not None:
-            raise CommandError(f"events could not be published: {events.failure}")
-        if stopping.is_set() or not is_bounded or not events.are_published:
-            return stopping.is_set()
-        if time.monotonic() > deadline_s:
-            raise CommandError(f"the pipeline did not catch up within {CATCH_UP_TIMEOUT_S:g} s")
-        statuses = pipeline_status(pipeline)
-        return len(statuses) == query_count and all(status.lag == 0 for status in statuses)
-
-    return is_done
-
-
-class _Events:
-    """Publishes made-up events, in a thread of its own."""
-
-    def __init__(self, generator: ClickGenerator, nsqd: str, *, count: int | None, rate: int | None) -> None:
-        self._generator = generator
-        self._nsqd = nsqd
-        self._count = count
-        self._rate = rate or (count or DEFAULT_RATE)
-        self._loop = asyncio.new_event_loop()
-        self._task: asyncio.Task[None] | None = None
-        self._thread = threading.Thread(target=self._run, name="emberq-events", daemon=True)
-        self.are_published = False
-        self.failure: Exception | None = None
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Returns when no more events are made."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._cancel)
-        self._thread.join()
-
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    def _run(self) -> None:
-        from emberq.client import NsqError
-
-        self._task = self._loop.create_task(self._publish())
+        file: Path = self._arguments.file
         try:
-            self._loop.run_until_complete(self._task)
-            self.are_published = True
-        except asyncio.CancelledError:
-            pass
-        except NsqError as failure:
-            self.failure = failure
-        finally:
-            self._loop.close()
+            text = file.read_text(encoding="utf-8")
+        except OSError as failure:
+            raise CommandError(str(failure)) from failure
+        pipeline = read_pipeline(text, file=str(file), folder=folder).pipeline
+        return replace(pipeline, nsqd=(f"{LOOPBACK}:{self._ports[1]}",), lookupd=())
 
-    async def _publish(self) -> None:
-        from emberq.base.clock import SystemClock
-        from emberq.client import Producer
-        from emberq.tools.generate_events import publish_events
+    def _run_pipeline(self, pipeline: Pipeline, stack: _Stack, folder: Path) -> None:
+        from emberq.spark.pipeline.run import PipelineRun
 
-        async with Producer(self._nsqd) as producer:
-            await publish_events(
-                self._generator, producer, "clicks", count=self._count, rate=self._rate, clock=SystemClock()
+        is_stopping = self._stopping.is_set
+        with ThreadPoolExecutor(1, "emberq-open") as beside:
+            opened = beside.submit(self._open, stack, folder)  # beside Spark: each takes seconds to start
+            try:
+                self._phase = "Spark starts"
+                with spark_session(
+                    "emberq demo", self._arguments, self._terminal, self._stopping, config=pipeline.spark
+                ) as spark:
+                    opened.result()
+                    run = PipelineRun(pipeline, spark, on_progress=self._table.add)
+                    try:
+                        self._phase = "the queries start"
+                        run.start(until=is_stopping)
+                        self._phase = ""
+                        run.wait(until=self._done_when(pipeline))
+                    finally:
+                        self._events.stop()
+                        run.stop()
+                        if is_stopping():
+                            stack.ask_to_stop()  # it ends while Java does
+            finally:
+                wait([opened])
+                self._events.stop()
+
+    def _open(self, stack: _Stack, folder: Path) -> None:
+        """Start the events when NSQ answers, and show where everything is."""
+        stack.await_answer(self._stopping)
+        if self._stopping.is_set():
+            return
+        self._events.start()
+        if not self._terminal.as_json:
+            for line in _banner(self._ports, folder, is_endless=self._count is None):
+                self._terminal.show(line)
+
+    def _done_when(self, pipeline: Pipeline) -> Callable[[], bool]:
+        """Told to stop; or, for so many events, when every query has read the last one."""
+        from emberq.spark.pipeline.checkpoint_status import pipeline_status
+
+        query_count = len(pipeline.sinks) + sum(source.bad_records is not None for source in pipeline.sources.values())
+        deadline_s = time.monotonic() + CATCH_UP_TIMEOUT_S
+
+        def is_done() -> bool:
+            if self._events.failure:
+                raise CommandError(f"events could not be published: {self._events.failure}")
+            if self._stopping.is_set() or self._count is None or not self._events.are_published:
+                return self._stopping.is_set()
+            if time.monotonic() > deadline_s:
+                raise CommandError(f"the pipeline did not catch up within {CATCH_UP_TIMEOUT_S:g} s")
+            statuses = pipeline_status(pipeline)
+            return len(statuses) == query_count and all(status.lag == 0 for status in statuses)
+
+        return is_done
+
+    # What is shown
+
+    @contextmanager
+    def _screen(self) -> Iterator[None]:
+        """The live table, where a person sees it."""
+        if not self._terminal.is_watched:
+            yield
+            return
+        from rich.live import Live
+
+        with Live(
+            console=self._terminal.error_console, get_renderable=self._drawn, refresh_per_second=REDRAWS_PER_SECOND
+        ):
+            yield
+
+    def _drawn(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        made = self._events.generated
+        lines: list[RenderableType] = [Text(f"\n{made.total:,} events made, {made.broken:,} of them broken", "bold")]
+        waited_for = self._phase or ("" if self._table.row_count else "the first batches are under way")
+        if waited_for and not self._stopping.is_set():
+            elapsed_s = time.monotonic() - self._started_s
+            lines.append(Text(f"{waited_for}: {elapsed_s:.0f} s since the start, about 30 s to the first results"))
+        if not self._table.is_empty:
+            lines.append(self._table.drawn())
+        return Group(*lines)
+
+
+class _Stack:
+    """`emberq up`, in a process that does not hear the terminal's Ctrl-C: it is stopped last, or with us if we die."""
+
+    def __init__(self, folder: Path, ports: Sequence[int]) -> None:
+        self._command = [
+            *(sys.executable, "-m", "emberq.cli.attended", "up", f"--data-path={folder}"),
+            *(f"--{name}-port={port}" for name, port in zip(PORT_NAMES, ports, strict=True)),
+        ]
+        self._ports = ports
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        _check_free(self._ports)
+        self._process = subprocess.Popen(  # noqa: S603 - our own command
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+        )
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        assert self._process is not None  # noqa: S101 - it was entered
+        self.ask_to_stop()
+        self._process.wait(STOP_TIMEOUT_S)
+
+    def ask_to_stop(self) -> None:
+        """NSQ ends a moment later."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def await_answer(self, stopping: threading.Event) -> None:
+        """Returns when NSQ serves, or when `stopping` is set. CommandError if it cannot be started."""
+        assert self._process is not None  # noqa: S101 - it was entered
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not stopping.wait(LOOK_INTERVAL_S):
+            if self._process.poll() is not None:
+                raise CommandError("emberq up did not start", hint="What it wrote above tells why.")
+            if time.monotonic() > deadline_s:
+                raise CommandError("emberq up does not answer")
+            if all(_is_served(port) for port in self._ports):
+                return
+
+
+def _is_served(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _check_free(ports: Sequence[int]) -> None:
+    for name, port in zip(PORT_NAMES, ports, strict=True):
+        if _is_served(port):
+            raise CommandError(
+                f"port {port}, which {name.partition('-')[0]} would listen on, is in use",
+                hint="Stop the other NSQ on this machine first. Is an `emberq up` or `make run` still running?",
             )
 
 
-@contextmanager
-def _stack(folder: Path, ports: Sequence[int]) -> Iterator[None]:
-    """`emberq up`, in a process that does not hear the terminal's Ctrl-C: it is stopped last, or with us if we die."""
-    names = ("nsqd-tcp", "nsqd-http", "lookupd-tcp", "lookupd-http", "admin-http")
-    process = subprocess.Popen(  # noqa: S603 - our own command
-        [
-            *(sys.executable, "-m", "emberq.cli.attended", "up", f"--data-path={folder}"),
-            *(f"--{name}-port={port}" for name, port in zip(names, ports, strict=True)),
-        ],
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        _await_answer(process, ports[1])
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(STOP_TIMEOUT_S)
-
-
-def _await_answer(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline_s = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline_s:
-        if process.poll() is not None:
-            raise CommandError("emberq up did not start", hint="What it wrote above tells why.")
-        try:
-            socket.create_connection((LOOPBACK, port), timeout=1).close()
-        except OSError:
-            time.sleep(LOOK_INTERVAL_S / 10)
-        else:
-            return
-    raise CommandError("emberq up does not answer")
-
-
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; all are held until all are known, so that they differ."""
+    """Ports that no process listens on; all are held until all are known, so that they differ."""
     with ExitStack() as held:
         probes = [held.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -247,22 +294,36 @@ def _free_ports(count: int) -> list[int]:
         return [probe.getsockname()[1] for probe in probes]
 
 
-@contextmanager
-def _summary(terminal: Terminal, table: ProgressTable, generator: ClickGenerator) -> Iterator[None]:
-    """A live table where somebody sees it."""
-    if not terminal.is_rich:
-        yield
-        return
-    from rich.console import Group
-    from rich.live import Live
-    from rich.text import Text
+def _banner(ports: Sequence[int], folder: Path, *, is_endless: bool) -> list[str]:
+    """Where everything is, what to try, how to stop."""
+    nsqd_tcp, nsqd_http, lookupd_tcp, lookupd_http, admin = ports
+    lines = [
+        f"NSQ is up; its data is in {folder}.",
+        f"  nsqadmin    http://{LOOPBACK}:{admin}, the queries at http://{LOOPBACK}:{admin}/pipelines",
+        f"  nsqd        tcp {LOOPBACK}:{nsqd_tcp}, http://{LOOPBACK}:{nsqd_http}",
+        f"  nsqlookupd  tcp {LOOPBACK}:{lookupd_tcp}, http://{LOOPBACK}:{lookupd_http}",
+    ]
+    if not is_endless:
+        return lines
+    emberq = shlex.quote(_called_as())
+    return [
+        *lines,
+        "Try, in another terminal:",
+        f"  {emberq} tail clicks.per-minute         the counts of each page, as the pipeline publishes them",
+        f"  {emberq} sql --topic clicks 'SELECT page, count(*) FROM clicks GROUP BY page'",  # noqa: S608 - to read
+        "Ctrl-C stops everything.",
+    ]
 
-    def draw() -> RenderableType:
-        made = generator.generated
-        return Group(Text(f"\n{made.total:,} events made, {made.broken:,} of them broken", style="bold"), table.drawn())
 
-    with Live(console=terminal.console, get_renderable=draw, refresh_per_second=2):
-        yield
+def _called_as() -> str:
+    """The `emberq` command, as the user can call it again from the same folder."""
+    command = Path(sys.argv[0])
+    if command.name != "emberq":
+        return "emberq"
+    try:
+        return str(command.relative_to(Path.cwd()))
+    except ValueError:
+        return str(command)
 
 
 def _report(terminal: Terminal, checks: Sequence[Check]) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from emberq.base.clock import SystemClock
 from emberq.cli.connection_flags import add_lookupd_flag, add_nsqd_http_flag
 from emberq.cli.metrics_endpoint import add_metrics_flag, metrics_endpoint
-from emberq.cli.spark_work import add_master_flag, in_thread, require_spark, start_session
+from emberq.cli.spark_work import add_master_flag, in_thread, require_spark, spark_session
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ async def _pipeline(arguments: argparse.Namespace, terminal: Terminal) -> int:
             await _run_with_metrics(arguments, terminal)
         else:
             look = _validate if arguments.action == "validate" else _status
-            await in_thread(lambda _stopping: look(arguments, terminal))
+            await in_thread(lambda stopping: look(arguments, terminal, stopping))
     except PipelineError as wrong:
         for problem in str(wrong).splitlines()[:-1]:
             terminal.note(problem)
@@ -95,13 +95,14 @@ def _loaded(arguments: argparse.Namespace) -> PipelineFile:
     return replace(loaded, pipeline=pipeline)
 
 
-def _validate(arguments: argparse.Namespace, terminal: Terminal) -> None:
+def _validate(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event) -> None:
     loaded = _loaded(arguments)
     pipeline = loaded.pipeline
     if not arguments.quick:
         from emberq.spark.pipeline.build import build
 
-        build(pipeline, start_session(pipeline.name, arguments, terminal, pipeline.spark), origin=loaded.origin)
+        with spark_session(pipeline.name, arguments, terminal, stopping, config=pipeline.spark) as spark:
+            build(pipeline, spark, origin=loaded.origin)
     if terminal.as_json:
         terminal.write_json({"file": arguments.file, "pipeline": pipeline.name, "valid": True})
     else:
@@ -124,7 +125,6 @@ def _run(
 ) -> None:
     loaded = _loaded(arguments)
     pipeline = loaded.pipeline
-    spark = start_session(pipeline.name, arguments, terminal, pipeline.spark)
     from emberq.spark.pipeline import progress_table
     from emberq.spark.pipeline.run import PipelineRun
 
@@ -139,26 +139,28 @@ def _run(
             except BrokenPipeError:  # whoever read this is gone, and does not want the rest
                 stopping.set()
 
-    run = PipelineRun(pipeline, spark, origin=loaded.origin, accept_changes=arguments.accept_changes, on_progress=show)
-    try:
-        run.start()
-        terminal.note(f"{pipeline.name} runs; {'it ends by itself' if arguments.once else 'Ctrl-C stops it'}")
-        _watch(run.wait, table, terminal, stopping)
-    finally:
-        run.stop()
-        spark.stop()
+    with spark_session(pipeline.name, arguments, terminal, stopping, config=pipeline.spark) as spark:
+        run = PipelineRun(
+            pipeline, spark, origin=loaded.origin, accept_changes=arguments.accept_changes, on_progress=show
+        )
+        try:
+            run.start(until=stopping.is_set)
+            terminal.note(f"{pipeline.name} runs; {'it ends by itself' if arguments.once else 'Ctrl-C stops it'}")
+            _watch(run.wait, table, terminal, stopping)
+        finally:
+            run.stop()
     if not terminal.as_json:
         terminal.write(f"{pipeline.name}: {table.row_count:,} rows read, {table.bad_count():,} bad records")
 
 
 def _watch(wait: Callable[..., None], table: ProgressTable, terminal: Terminal, stopping: threading.Event) -> None:
-    """Wait, and show the table meanwhile where somebody sees it."""
-    if not terminal.is_rich:
+    """Wait, and show the table meanwhile where a person sees it."""
+    if not (terminal.is_rich and terminal.is_watched):
         wait(until=stopping.is_set)
         return
     from rich.live import Live
 
-    with Live(console=terminal.console, get_renderable=table.drawn, refresh_per_second=REDRAWS_PER_SECOND):
+    with Live(console=terminal.error_console, get_renderable=table.drawn, refresh_per_second=REDRAWS_PER_SECOND):
         wait(until=stopping.is_set)
 
 
@@ -173,7 +175,7 @@ def _write_progress(terminal: Terminal, progress: QueryProgress) -> None:
     )
 
 
-def _status(arguments: argparse.Namespace, terminal: Terminal) -> None:
+def _status(arguments: argparse.Namespace, terminal: Terminal, _stopping: threading.Event) -> None:
     from emberq.spark.pipeline.checkpoint_status import pipeline_status
 
     pipeline = _loaded(arguments).pipeline

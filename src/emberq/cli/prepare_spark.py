@@ -64,9 +64,9 @@ def _make(java: Java, terminal: Terminal, *, is_verbose: bool) -> None:
 def _record(class_list: Path, folder: Path, *, is_verbose: bool) -> str:
     """Do a bit of everything while Java writes down its classes; its class path."""
     from emberq.embedded import EmbeddedThread
-    from emberq.spark.class_archive import class_path_of, end_java, recording
+    from emberq.spark.class_archive import class_path_of, recording
     from emberq.spark.class_exercise import BODIES, TOPIC, exercise
-    from emberq.spark.quiet_session import quiet_session
+    from emberq.spark.quiet_session import close_session, quiet_session
     from emberq.sync import Producer
 
     with EmbeddedThread(with_lookupd=False, journal=True) as nsq:
@@ -78,7 +78,7 @@ def _record(class_list: Path, folder: Path, *, is_verbose: bool) -> str:
             exercise(spark, nsqd=nsqd, folder=str(folder))
             return class_path_of(spark)
         finally:
-            end_java(spark)
+            close_session(spark)
 
 
 if __name__ == "__main__":

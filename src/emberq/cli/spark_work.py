@@ -1,23 +1,40 @@
-"""How the subcommands that use Spark run it: quietly, in a thread, stopped by Ctrl-C in good order.
+"""How the subcommands that use Spark run it: quietly, in a thread, stopped by Ctrl-C at any moment.
 
 Spark's calls block, and a batch that has begun should be finished before the end. So the work runs in a thread and gets
-an event that is set when it should come to an end; the command ends when the work has.
+an event that is set when it should come to an end. Work that has not ended a few seconds later (Java still starts, or a
+batch is long) is broken off: Java is killed, whereupon every call of Spark fails. Nothing is lost by that. A query goes
+on from its checkpoint when it is run again.
+
+A command returns when Java and all Python workers are gone.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import shutil
+import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from emberq.base.child_process import descendants, end_processes
 from emberq.cli.connection_flags import DEFAULT_NSQD_HTTP_ADDRESS
 from emberq.cli.terminal import CommandError, Terminal
 
 if TYPE_CHECKING:
     from emberq.spark.quiet_session import Session
+
+STOP_TIMEOUT_S = 2.5
+"""How long work may take to come to an end by itself; a batch of a stream takes a second."""
+JAVA_TIMEOUT_S = 0.7
+"""How long Java may take to end by itself when it is told to."""
+BREAK_TIMEOUT_S = 1.0
+"""How long work may take to notice that Java is gone. It is left to itself then; its thread ends with the process."""
 
 _T = TypeVar("_T")
 
@@ -46,19 +63,60 @@ def nsq_options(arguments: argparse.Namespace) -> dict[str, str]:
     return {"nsqd": ",".join(nsqds or [DEFAULT_NSQD_HTTP_ADDRESS])}
 
 
-def start_session(
-    name: str, arguments: argparse.Namespace, terminal: Terminal, config: Mapping[str, str] | None = None
-) -> Session:
-    """A SparkSession that logs nothing, unless --verbose. CommandError if there is no Java."""
+@contextmanager
+def spark_session(
+    name: str,
+    arguments: argparse.Namespace,
+    terminal: Terminal,
+    stopping: threading.Event,
+    *,
+    config: Mapping[str, str] | None = None,
+) -> Iterator[Session]:
+    """A SparkSession that logs nothing, unless --verbose, until the block ends. CommandError if there is no Java."""
     from emberq.spark.error import JavaNotFound
-    from emberq.spark.quiet_session import quiet_session
+    from emberq.spark.quiet_session import close_session, quiet_session
 
     settings = {"spark.ui.showConsoleProgress": "false", **(config or {})}  # Spark's bars would run over ours
-    try:
+    with _java_folder(terminal, stopping) as folder:
         terminal.note(f"starting Spark{_hint() if terminal.is_watched else ''}")
-        return quiet_session(name, master=arguments.master, is_verbose=arguments.verbose, config=settings)
-    except JavaNotFound as failure:
-        raise CommandError(str(failure)) from failure
+        try:
+            spark = quiet_session(
+                name, master=arguments.master, is_verbose=arguments.verbose, config=settings, folder=folder
+            )
+        except JavaNotFound as failure:
+            raise CommandError(str(failure)) from failure
+        try:
+            yield spark
+        finally:
+            close_session(spark, timeout_s=JAVA_TIMEOUT_S)
+            end_spark()
+
+
+@contextmanager
+def _java_folder(terminal: Terminal, stopping: threading.Event) -> Iterator[Path]:
+    """A folder for Java's temporary files and for its log, which is kept if the block fails by itself."""
+    from emberq.spark.quiet_session import LOG_NAME
+
+    folder = Path(tempfile.mkdtemp(prefix="emberq-spark-"))
+    log = folder / LOG_NAME
+    try:
+        yield folder
+    except Exception:
+        if not stopping.is_set() and log.is_file() and log.stat().st_size:
+            kept = log.replace(folder.with_suffix(".log"))
+            terminal.note(f"what Java wrote is in {kept}")
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # a Java that was killed leaves much behind
+
+
+def end_spark() -> None:
+    """Kill Java and its workers, as far as there are any.
+
+    They are the processes below this one that share its session. Other processes that a command starts have sessions of
+    their own, so that a terminal's Ctrl-C does not reach them.
+    """
+    end_processes(descendants(same_session=True), patience_s=JAVA_TIMEOUT_S)
 
 
 def _hint() -> str:
@@ -68,13 +126,38 @@ def _hint() -> str:
     return "" if archive_path(find_java()).is_file() else "; `emberq prepare-spark` makes this a third shorter"
 
 
-async def in_thread(work: Callable[[threading.Event], _T]) -> _T:
-    """What `work` returns. Cancelling sets the event that it got, and waits for its end."""
+async def in_thread(work: Callable[[threading.Event], _T], *, on_stop: Callable[[], None] = lambda: None) -> _T:
+    """What `work` returns. Cancelling sets the event that it got, and waits for its end, or brings it about.
+
+    `on_stop` is called when that begins.
+    """
     stopping = threading.Event()
-    running = asyncio.ensure_future(asyncio.to_thread(work, stopping))
+    running = _started(work, stopping)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         stopping.set()
-        await asyncio.wait([running])
+        on_stop()
+        try:
+            await asyncio.wait([running], timeout=STOP_TIMEOUT_S)
+        finally:  # a second Ctrl-C ends the waiting
+            if not running.done():
+                end_spark()
+                await asyncio.wait([running], timeout=BREAK_TIMEOUT_S)
         raise
+
+
+def _started(work: Callable[[threading.Event], _T], stopping: threading.Event) -> asyncio.Future[_T]:
+    """The work's result. Its thread does not keep the process alive: the work may hang in a call that nothing ends."""
+    result: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work(stopping))
+        except BaseException as failure:  # noqa: BLE001 - it is raised again where the result is awaited
+            result.set_exception(failure)
+
+    threading.Thread(target=run, name="emberq-spark", daemon=True).start()
+    awaited = asyncio.wrap_future(result)
+    awaited.add_done_callback(lambda done: done.cancelled() or done.exception())  # of broken-off work, not awaited
+    return awaited

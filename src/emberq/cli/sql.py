@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from emberq.base.printable import one_line
 from emberq.cli.argument import topic_name
 from emberq.cli.connection_flags import add_lookupd_flag, add_nsqd_http_flag
-from emberq.cli.spark_work import add_master_flag, in_thread, nsq_options, require_spark, start_session
+from emberq.cli.spark_work import add_master_flag, in_thread, nsq_options, require_spark, spark_session
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ async def _sql(arguments: argparse.Namespace, terminal: Terminal) -> int:
 def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event) -> None:
     from emberq.spark.sql_console import SqlConsole
 
-    spark = start_session("emberq sql", arguments, terminal)
-    try:
+    with spark_session("emberq sql", arguments, terminal, stopping) as spark:
         console = SqlConsole(spark)
         if arguments.archive is not None:
             path = arguments.archive if "://" in arguments.archive else str(Path(arguments.archive).absolute())
@@ -79,8 +78,6 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.
             _answer(console, arguments.statement, max_rows=arguments.limit, terminal=terminal)
         else:
             _converse(console, arguments, terminal, stopping)
-    finally:
-        spark.stop()
 
 
 def _converse(

@@ -130,8 +130,11 @@ class Terminal:
         self.write(json_line(document))
 
     def note(self, text: str) -> None:
-        """Something to know, on standard error; above the progress bar if there is one. Shown with `--json` too."""
-        line = one_line(f"{self.program}: {text}")
+        """Something to know, on standard error. Shown with `--json` too."""
+        self.show(one_line(f"{self.program}: {text}"))
+
+    def show(self, line: str) -> None:
+        """A line for people, on standard error; above the progress bar or the live table if there is one."""
         if self.is_watched:
             self.error_console.print(line, markup=False, soft_wrap=True)
         else:
@@ -237,10 +240,10 @@ def _run_to_the_end(work: Coroutine[Any, Any, int], terminal: Terminal, *, inter
 
 
 async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
-    """Ctrl-C and SIGTERM cancel the work; a second one cancels its cleaning up."""
+    """Ctrl-C, SIGTERM and a terminal that is closed cancel the work; a second one cancels its cleaning up."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in signals:
         loop.add_signal_handler(number, task.cancel)
     try:

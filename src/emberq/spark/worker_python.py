@@ -8,6 +8,8 @@ Spark waits for them ("Python worker failed to connect back").
 So workers are started by a script that takes Spark's zips off the path and becomes Python. The installed package has
 the same modules, for it is the one that Spark itself was started from. On a cluster workers may have nothing but the
 zips: there Python is started as Spark does it.
+
+The script also starts our `worker_daemon` where Spark asks for PySpark's, which prints tracebacks for no reason.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from emberq.spark.launcher import install_launcher
 
 _SCRIPT = """\
 #!/bin/sh
-# Runs Python for a Spark worker without Spark's zips on its path: the installed PySpark starts four times as fast.
+# Runs Python for a Spark worker, without Spark's zips on its path: the installed PySpark starts four times as fast.
+# Our daemon for workers takes the place of PySpark's.
 kept=
 IFS=:
 for folder in $PYTHONPATH; do
@@ -28,6 +31,11 @@ for folder in $PYTHONPATH; do
         *) kept=${{kept:+$kept:}}$folder ;;
     esac
 done
+unset IFS
+if [ "$1 $2" = "-m pyspark.daemon" ]; then
+    shift 2
+    set -- -m emberq.spark.worker_daemon "$@"
+fi
 PYTHONPATH=$kept exec {python} "$@"
 """
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
+from emberq.base.clock import ManualClock
 from emberq.spark.pipeline.progress_report import ProgressReporter
 from emberq.spark.pipeline.query_progress import QueryProgress, QuerySign, QueryState
 from tests.journal_nsqd import JournalNsqd, free_port
@@ -84,3 +87,34 @@ def test_without_an_address_progress_is_shown_only() -> None:
     with reporting("", shown) as reporter:
         reporter.put(batch("127.0.0.1:1", offset=0))
     assert [progress.lag for progress in shown] == [None]
+
+
+def test_figures_that_grow_old_are_told_again_with_the_lag_of_that_moment(nsqd: JournalNsqd) -> None:
+    clock = ManualClock(wall_ns=int(datetime.fromisoformat(TIME).timestamp()) * 10**9)
+    shown: list[QueryProgress] = []
+    reporter = ProgressReporter(
+        "shop", access_options={"nsqd": nsqd.http}, topic="", on_progress=shown.append, clock=clock
+    )
+    nsqd.publish("clicks", [b"visit"] * 12)
+    reporter.put(replace(batch(nsqd.http, offset=10), as_of=TIME))
+    reporter.put(QuerySign(query="done", time=TIME, state=QueryState.ENDED))
+    reporter.tell_next()
+    reporter.tell_next()
+    nsqd.publish("clicks", [b"visit"] * 5)
+    clock.advance(seconds=1.9)
+    reporter.give_signs()
+    clock.advance(seconds=0.1)
+    reporter.give_signs()
+    assert [(line.query, line.as_of, line.rows, line.lag) for line in shown] == [
+        ("counts", TIME, 10, 2),
+        ("done", TIME, 0, None),
+        ("counts", "2026-11-15T06:00:02.000Z", 0, 7),
+    ]
+
+
+def test_a_batch_that_is_told_of_late_keeps_the_lag_that_it_had(nsqd: JournalNsqd) -> None:
+    nsqd.publish("clicks", [b"visit"] * 100)
+    shown: list[QueryProgress] = []
+    with reporting(nsqd.http, shown) as reporter:  # by a clock of today
+        reporter.put(replace(batch(nsqd.http, offset=10), as_of=TIME, lag=3))
+    assert [line.lag for line in shown] == [3]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryStartedEvent
+import pytest
 
 from emberq.spark.pipeline.query_progress import ProgressListener, QueryProgress, QuerySign, QueryState
 
 RUN = "1d6cd5f8-7d4b-4b0a-9b33-0d6e5f1a6b01"
-OTHER_RUN = "1d6cd5f8-7d4b-4b0a-9b33-0d6e5f1a6b02"
 OFFSETS = {"127.0.0.1:4151": {"clicks": {"journal": "0b5f", "offset": 120}}}
 
 
@@ -20,14 +19,6 @@ class Heard:
     def __init__(self) -> None:
         self.news: list[QueryProgress | QuerySign] = []
         self._listener = ProgressListener("shop", {"shop/counts": "counts"}, self.news.append)
-
-    def start(self, name: str = "shop/counts", run: str = RUN) -> None:
-        event = {"id": RUN, "runId": run, "name": name, "timestamp": "2026-11-15T06:00:00.000Z"}
-        self._listener.onQueryStarted(QueryStartedEvent.fromJson({**event, "jobTags": []}))
-
-    def idle(self, run: str = RUN) -> None:
-        event = {"id": RUN, "runId": run, "timestamp": "2026-11-15T06:00:30.000Z"}
-        self._listener.onQueryIdle(QueryIdleEvent.fromJson(event))
 
     def batch(self, **changes: Any) -> QueryProgress:
         """What is made of a batch of 100 messages, 5 of them bad, that took two seconds."""
@@ -46,23 +37,18 @@ class Heard:
             "numInputRows": 100,
             "observedMetrics": {"emberq_clicks": {"messages": 100, "bad": 5}, "emberq output": {"rows": 40}},
         }
-        self._listener.onQueryProgress(QueryProgressEvent.fromJson({"progress": event | changes}))
+        self._listener.take(json.dumps(event | changes))
         progress = self.news[-1]
         assert isinstance(progress, QueryProgress)
         return progress
 
 
-def source(rows: int, offsets: object = OFFSETS) -> dict[str, Any]:
-    text = json.dumps(offsets)
-    rates = {"inputRowsPerSecond": 0.0, "processedRowsPerSecond": 0.0}
-    return {
-        "description": "",
-        "startOffset": text,
-        "endOffset": text,
-        "latestOffset": text,
-        "numInputRows": rows,
-        **rates,
-    }
+def source(rows: int, *, offsets: object = OFFSETS, latest: object = OFFSETS) -> dict[str, Any]:
+    return {"description": "", "startOffset": None, "endOffset": offsets, "latestOffset": latest, "numInputRows": rows}
+
+
+def offsets(offset: int) -> dict[str, Any]:
+    return {"127.0.0.1:4151": {"clicks": {"journal": "0b5f", "offset": offset}}}
 
 
 def test_a_batch_tells_what_it_read_wrote_and_how_long_its_parts_took() -> None:
@@ -98,21 +84,38 @@ def test_a_batch_that_took_no_time_has_no_rates() -> None:
     assert (progress.rows_per_second, progress.rows_in_per_second, progress.rows_out_per_second) == (0.0, 0.0, 0.0)
 
 
-def test_a_start_and_an_idle_moment_are_signs_of_life() -> None:
-    heard = Heard()
-    heard.start()
-    heard.idle()
-    assert heard.news == [
-        QuerySign(query="counts", time="2026-11-15T06:00:00.000Z"),
-        QuerySign(query="counts", time="2026-11-15T06:00:30.000Z"),
-    ]
+def test_figures_are_those_of_the_end_of_the_batch() -> None:
+    progress = Heard().batch()
+    assert (progress.time, progress.as_of) == ("2026-11-15T06:00:10.000Z", "2026-11-15T06:00:12.000Z")
 
 
-def test_queries_of_others_are_not_told_of() -> None:
+def test_lag_is_what_the_journals_had_beyond_the_batch_when_it_was_planned() -> None:
     heard = Heard()
-    heard.start("somebody's", OTHER_RUN)
-    heard.idle(OTHER_RUN)
-    assert heard.news == []
+    assert heard.batch().lag == 0
+    assert heard.batch(sources=[source(100, latest=offsets(150))]).lag == 30
+    assert heard.batch(sources=[source(100, latest=None)]).lag is None
+    assert heard.batch(sources=[source(100, offsets={"spool": "0b5f", "next": 4})]).lag is None
+
+
+def test_an_offset_that_comes_as_text_is_read_too() -> None:
+    assert Heard().batch(sources=[source(100, offsets=json.dumps(OFFSETS))]).offsets == (OFFSETS,)
+
+
+def test_batches_of_other_queries_are_not_told_of() -> None:
+    heard = Heard()
+    heard.batch()
+    told = list(heard.news)
+    heard.batch(name="another")
+    heard.batch(name=None)
+    assert heard.news == told
+
+
+def test_what_is_not_understood_is_logged_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    heard = Heard()
+    heard.batch()
+    heard.batch(batchId=8, sources="none")
+    assert len(heard.news) == 1
+    assert "not understood" in caplog.text
 
 
 def test_a_sign_of_life_repeats_what_is_known_and_counts_nothing_again() -> None:
@@ -122,3 +125,10 @@ def test_a_sign_of_life_repeats_what_is_known_and_counts_nothing_again() -> None
     assert (told.state, told.error, told.time) == ("failed", "no disk", "2026-11-15T06:01:00.000Z")
     assert (told.batch, told.watermark, told.offsets) == (7, progress.watermark, progress.offsets)
     assert (told.rows, told.rows_out, told.duration_ms, told.messages, told.bad) == (0, 0, 0, {}, {})
+
+
+def test_rates_stay_while_there_is_something_to_read() -> None:
+    progress = Heard().batch()
+    sign = QuerySign(query="counts", time="2026-11-15T06:01:00.000Z")
+    assert progress.sign_of_life(sign, lag=20).rows_in_per_second == 50.0
+    assert progress.sign_of_life(sign, lag=0).rows_in_per_second == 0.0

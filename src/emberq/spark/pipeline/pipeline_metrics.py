@@ -156,8 +156,8 @@ FAMILIES: tuple[Family[_Source], ...] = (
     ),
     gauge(
         "emberq_pipeline_report_time_seconds",
-        "When the query was last heard of, Unix time.",
-        _each(lambda total: _unix_time_s(total.last.time)),
+        "When the figures of the query were right, Unix time.",
+        _each(lambda total: _unix_time_s(total.last.as_of or total.last.time)),
     ),
     info_family("emberq_pipeline"),
     start_time_family("emberq_pipeline"),

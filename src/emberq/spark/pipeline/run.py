@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -44,15 +46,17 @@ from emberq.spark.pipeline.query_progress import (
     QueryProgress,
     QuerySign,
     QueryState,
+    rfc3339,
 )
 
 PARQUET = "parquet"
 LOOK_INTERVAL_S = 0.2
-BATCH_TIMEOUT_S = 30.0
-"""How long a stop waits for batches that have begun."""
+BATCH_TIMEOUT_S = 2.0
+"""How long a stop waits for batches that have begun. A longer one is broken off, and done again by the next run."""
 START_TIMEOUT_S = 120.0
 """How long a query may take to begin; it takes two seconds where there is nothing else to do."""
-EVENT_TIMEOUT_MS = 10_000
+EVENT_TIMEOUT_MS = 1000
+"""How long a stop waits for Spark to tell of the last batches. Each takes milliseconds."""
 MAX_ERROR_CHARS = 2000
 """Of what is published; there may be a whole plan in it."""
 WORKER_TOO_LATE = "failed to connect back"
@@ -96,18 +100,23 @@ class PipelineRun:
         self._listener: ProgressListener | None = None
         self._reporter: ProgressReporter | None = None
 
-    def start(self) -> None:
-        """Start all queries. PipelineError, with nothing left running, if the pipeline cannot be run."""
+    def start(self, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Start all queries, or as many as can be started before `until` says that the run should end.
+
+        PipelineError, with nothing left running, if the pipeline cannot be run.
+        """
         queries = build(self._pipeline, self._spark, origin=self._origin)
         self._check_changes(queries)
         self._listen(queries)
-        try:
-            for query in queries:
-                self._start_one(query)
-        except PySparkException as fault:
-            self._report_end(query.name, error=first_sentence(fault))
-            self.stop()
-            raise PipelineError([Problem(("sink", query.name), first_sentence(fault))], self._origin) from fault
+        for query in queries:
+            if until():
+                return
+            try:
+                self._start_one(query, until)
+            except PySparkException as fault:
+                self._report_end([query.name], error=first_sentence(fault))
+                self.stop()
+                raise PipelineError([Problem(("sink", query.name), first_sentence(fault))], self._origin) from fault
 
     def wait(self, *, until: Callable[[], bool] = lambda: False) -> None:
         """Returns when all queries are done, or `until` says so. PipelineFailed if one of them fails."""
@@ -118,41 +127,46 @@ class PipelineRun:
                     time.sleep(LOOK_INTERVAL_S)  # Ctrl-C reaches the workers too, and perhaps before us
                     if until():
                         return
-                    self._report_end(name, error=cause_of(fault))
+                    self._report_end([name], error=cause_of(fault))
                     self.stop()
                     raise PipelineFailed(name, cause_of(fault)) from fault
-                self._report_end(name)
+                self._report_end([name])
             if len(self._told_of) == len(self._running):
                 return
             time.sleep(LOOK_INTERVAL_S)
 
     def stop(self) -> None:
-        """Stop all queries between two batches, if that comes soon."""
-        deadline_s = time.monotonic() + BATCH_TIMEOUT_S
-        for query in self._running.values():
-            while query.isActive and _is_in_a_batch(query) and time.monotonic() < deadline_s:
-                time.sleep(LOOK_INTERVAL_S)
-            query.stop()
-        for name in self._finished():
-            self._report_end(name)
-        if self._listener is not None:
-            self._spark.streams.removeListener(self._listener)
-            self._listener = None
+        """Stop all queries, between two batches if that comes soon. What goes wrong is logged, and stops nothing."""
+        if self._running:
+            deadline_s = time.monotonic() + BATCH_TIMEOUT_S
+            with ThreadPoolExecutor(len(self._running), "emberq-stop") as pool:
+                for query in self._running.values():
+                    pool.submit(_stop_one, query, deadline_s=deadline_s)
+        try:
+            self._report_end(self._finished())
+            if self._listener is not None:
+                self._listener.close(self._spark)
+        except (Py4JError, PySparkException, OSError) as failure:  # Java is gone, or has lost the query
+            _log.info("the end of the queries is not told: %s", failure)
+        self._listener = None
         if self._reporter is not None:
             self._reporter.close()
             self._reporter = None
 
     def _finished(self) -> list[str]:
-        """The queries that have come to an end of which nobody knows yet."""
+        """The queries that have come to an end, which has not been told yet."""
         return [name for name, query in self._running.items() if name not in self._told_of and not query.isActive]
 
-    def _report_end(self, name: str, *, error: str | None = None) -> None:
-        """Tell that a query has ended, or failed, after all that there is to tell of its batches."""
-        self._told_of.add(name)
-        if self._reporter is not None:
-            _await_events(self._spark)
-            state = QueryState.ENDED if error is None else QueryState.FAILED
-            sign = QuerySign(query=name, time=_now(), state=state, error=(error or "")[:MAX_ERROR_CHARS])
+    def _report_end(self, names: Sequence[str], *, error: str | None = None) -> None:
+        """Tell that queries have ended, or failed, after all that there is to tell of their batches."""
+        self._told_of.update(names)
+        if self._reporter is None or not names:
+            return
+        _await_events(self._spark)
+        state = QueryState.ENDED if error is None else QueryState.FAILED
+        for name in names:
+            now = rfc3339(datetime.now(UTC))
+            sign = QuerySign(query=name, time=now, state=state, error=(error or "")[:MAX_ERROR_CHARS])
             self._reporter.put(sign)
 
     def _check_changes(self, queries: list[Query]) -> None:
@@ -185,13 +199,13 @@ class PipelineRun:
         self._reporter.start()
         names = {self._spark_name(query): query.name for query in queries}
         self._listener = ProgressListener(pipeline.name, names, self._reporter.put)
-        self._spark.streams.addListener(self._listener)
+        self._listener.listen(self._spark)
 
     def _spark_name(self, query: Query) -> str:
         """The memory sink makes a table of that name, for which only the sink's will do."""
         return query.name if query.sink.format == "memory" else f"{self._pipeline.name}/{query.name}"
 
-    def _start_one(self, query: Query) -> None:
+    def _start_one(self, query: Query, until: Callable[[], bool]) -> None:
         """Start a query and wait until its source is there.
 
         One by one, because each starts a Python process and Spark gives up on one that is not there after 10 seconds;
@@ -200,10 +214,10 @@ class PipelineRun:
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while True:
             running = self._running[query.name] = self._started(query)
-            while running.isActive and _is_initializing(running) and time.monotonic() < deadline_s:
+            while running.isActive and _is_initializing(running) and time.monotonic() < deadline_s and not until():
                 time.sleep(LOOK_INTERVAL_S)
             fault = running.exception()
-            if fault is None or WORKER_TOO_LATE not in str(fault) or time.monotonic() > deadline_s:
+            if fault is None or WORKER_TOO_LATE not in str(fault) or time.monotonic() > deadline_s or until():
                 return  # a fault is for `wait` to tell
 
     def _started(self, query: Query) -> StreamingQuery:
@@ -256,15 +270,22 @@ def _as_messages(rows: DataFrame) -> DataFrame:
     return rows.select(F.to_json(F.struct("*")).alias("body"))
 
 
+def _stop_one(query: StreamingQuery, *, deadline_s: float) -> None:
+    try:
+        while query.isActive and _is_in_a_batch(query) and time.monotonic() < deadline_s:
+            time.sleep(LOOK_INTERVAL_S)
+        query.stop()
+    except (Py4JError, PySparkException, OSError) as failure:
+        _log.info("%s was not stopped in good order: %s", query.name, failure)
+
+
 def _await_events(spark: SparkSession) -> None:
     """Events come to listeners a moment later; without this the last batch would often be missing."""
     java_context: Any = spark.sparkContext._jsc
-    java_context.sc().listenerBus().waitUntilEmpty(EVENT_TIMEOUT_MS)
-
-
-def _now() -> str:
-    """As Spark writes moments."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        java_context.sc().listenerBus().waitUntilEmpty(EVENT_TIMEOUT_MS)
+    except Py4JError:
+        _log.info("Spark still has to tell of some batches; they are left out")
 
 
 def _is_initializing(query: StreamingQuery) -> bool:

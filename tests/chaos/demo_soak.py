@@ -1,0 +1,201 @@
+"""`make soak-demo`: the demonstration in a real terminal, watched for minutes, then stopped at random moments.
+
+Run alone and, with BUSY=1, beside two busy processes for each core. What must hold:
+
+- no line on the screen that does not belong there;
+- figures at most 5 s old, and the lag that of the channels, but for the messages of a batch;
+- Ctrl-C and SIGTERM end everything within 5 s, with status 130, at any moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from emberq.base.child_process import Process, await_end, descendants, processes_gone
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "spark" / "clickstream.toml"
+DEMO = f"exec {sys.executable} -m emberq.cli.main demo {EXAMPLE}"
+NSQD = "http://127.0.0.1:4151"
+PUBLISH_RATE = 200
+MAX_AGE_S = 5
+MAX_STOP_S = 5.0
+START_TIMEOUT_S = 180.0
+INTERRUPTED = 130
+MINUTES = float(os.environ.get("MINUTES", "10"))
+MOMENTS = int(os.environ.get("MOMENTS", "5"))
+SEED = int(os.environ.get("SEED", "2026"))
+BUSY_PER_CORE = 2 if os.environ.get("BUSY") else 0
+
+ROW = re.compile(
+    r"(?P<query>[a-z-]+) +(?P<batch>[\d,–]+) +(?P<rows>[\d,]+) +(?P<in>[\d,]+) +(?P<out>[\d,–]+) +(?P<lag>[\d,–]+) +"
+    r"(?P<ms>[\d,]+) +(?P<state>[\d,]+) +(?P<bad>[\d,]+) +(?P<age>\d+ s|–)(?: +[\d:]+)?"
+)
+EXPECTED = re.compile(
+    r"|QUERY .*|emberq demo: (starting Spark.*|stopping|stopped; .*)|[\d,]+ events made, [\d,]+ of them broken|"
+    r".* since the start, about 30 s to the first results|NSQ is up; .*|  (nsqadmin|nsqd|nsqlookupd) .*|"
+    r"Try, in another terminal:|  .*emberq.* (tail|sql) .*|Ctrl-C stops everything\.|\^C|Pane is dead.*"
+)
+
+
+class Screen:
+    """A terminal of tmux with one command in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._socket = str(folder / "tmux")
+        self._tmux("-f", os.devnull, "new-session", "-d", "-x", "80", "-y", "40", f"-c{folder}", "cat")
+        self._tmux("set", "-g", "remain-on-exit", "on")
+        self._tmux("respawn-pane", "-k", f"-c{folder}", DEMO)
+        self.pid = int(self._tmux("display", "-p", "#{pane_pid}"))
+
+    def lines(self) -> list[str]:
+        """Everything that the terminal shows, and what has scrolled away."""
+        return [line.rstrip() for line in self._tmux("capture-pane", "-p", "-J", "-S", "-").splitlines()]
+
+    def press_ctrl_c(self) -> None:
+        self._tmux("send-keys", "C-c")
+
+    def status(self) -> int | None:
+        """How the command has ended; None: it has not."""
+        is_dead, status = self._tmux("display", "-p", "#{pane_dead} #{pane_dead_status}").split(" ")
+        return int(status) if is_dead == "1" else None
+
+    def close(self) -> None:
+        """End the command, if it still runs, and the terminal."""
+        if self.status() is None:
+            family = descendants(self.pid)
+            os.kill(self.pid, signal.SIGTERM)
+            await_end(family, timeout_s=60)
+        self._tmux("kill-server")
+
+    def _tmux(self, *words: str) -> str:
+        done = subprocess.run(["tmux", "-S", self._socket, *words], capture_output=True, text=True, check=True)
+        return done.stdout.rstrip("\n")
+
+
+@pytest.fixture
+def screen(tmp_path: Path) -> Iterator[Screen]:
+    with ExitStack() as running:
+        for _ in range(BUSY_PER_CORE * (os.cpu_count() or 1)):
+            running.enter_context(busy_process())
+        screen = Screen(tmp_path)
+        running.callback(screen.close)
+        yield screen
+
+
+@contextmanager
+def busy_process() -> Iterator[None]:
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the live table."""
+
+    query: str
+    rows: int
+    lag: int
+    duration_ms: int
+    age_s: int
+
+    @property
+    def batch_rows(self) -> float:
+        """How many messages are published while a batch runs; none is shorter than the trigger's second."""
+        return PUBLISH_RATE * max(self.duration_ms / 1000, 1.0)
+
+
+def rows(lines: list[str]) -> list[Row]:
+    """The lines of queries that have finished a batch."""
+    found = []
+    for line in lines:
+        match = ROW.fullmatch(line)
+        if match and "–" not in (match["batch"], match["lag"], match["age"]):
+            number = {name: int(match[name].replace(",", "")) for name in ("rows", "lag", "ms")}
+            age_s = int(match["age"].removesuffix(" s"))
+            found.append(Row(match["query"], number["rows"], number["lag"], number["ms"], age_s))
+    return found
+
+
+def depths() -> dict[str, int]:
+    """What waits in the channels that follow the queries."""
+    with urllib.request.urlopen(f"{NSQD}/stats?format=json&topic=clicks", timeout=10) as answer:
+        (topic,) = json.load(answer)["topics"]
+    return {channel["channel_name"].removeprefix("clickstream."): channel["depth"] for channel in topic["channels"]}
+
+
+def noise(lines: list[str]) -> list[str]:
+    return [line for line in lines if not EXPECTED.fullmatch(line) and not ROW.fullmatch(line)]
+
+
+@pytest.mark.timeout(0)
+def test_figures_stay_fresh_and_right_and_nothing_else_is_on_the_screen(screen: Screen) -> None:
+    started_s = time.monotonic()
+    while len(rows(screen.lines())) < 4:
+        assert time.monotonic() - started_s < START_TIMEOUT_S, screen.lines()
+        time.sleep(0.2)
+    print(f"\nall queries had finished a batch after {time.monotonic() - started_s:.1f} s")
+    time.sleep(15)  # what was published during the start is read in the second batch
+    looks, ages, apart = 0, [], []
+    end_s = time.monotonic() + MINUTES * 60
+    while time.monotonic() < end_s:
+        time.sleep(1)
+        waiting = depths()
+        lines = screen.lines()
+        assert noise(lines) == []
+        shown = rows(lines)
+        assert len(shown) == 4, lines
+        looks += 1
+        for row in shown:
+            ages.append(row.age_s)
+            apart.append((abs(waiting[row.query] - row.lag) / row.batch_rows, row, waiting[row.query]))
+    worst = max(apart, key=lambda found: found[0])
+    apart_sorted = sorted(distance for distance, _row, _depth in apart)
+    print(f"{looks} looks; oldest figure {max(ages)} s; channel depth and lag differ by {apart_sorted[-1]:.2f} batches")
+    print(
+        f"at most, by {apart_sorted[len(apart_sorted) // 2]:.2f} in the median; the most: {worst[1]}, depth {worst[2]}"
+    )
+    assert max(ages) <= MAX_AGE_S
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("how", ["ctrl-c", "SIGTERM"])
+@pytest.mark.parametrize("number", range(MOMENTS))
+def test_it_ends_at_any_moment(screen: Screen, how: str, number: int) -> None:
+    moment_s = (
+        random.Random(f"{SEED} {how} {number}").choice((2.0, 6.0, 20.0, 60.0)) * random.Random(SEED + number).random()
+    )
+    time.sleep(moment_s)
+    family = descendants(screen.pid)
+    asked_s = time.monotonic()
+    if how == "ctrl-c":
+        screen.press_ctrl_c()
+    else:
+        os.kill(screen.pid, signal.SIGTERM)
+    while (status := screen.status()) is None:
+        family |= descendants(screen.pid)
+        assert time.monotonic() - asked_s < 60, screen.lines()
+        time.sleep(0.02)
+    took_s = time.monotonic() - asked_s
+    left: frozenset[Process] = frozenset(process for process in family if not processes_gone([process]))
+    print(f"\n{how} after {moment_s:.1f} s: {took_s:.1f} s, status {status}, {len(left)} processes left")
+    assert noise(screen.lines()) == []
+    assert (status, left) == (INTERRUPTED, frozenset())
+    assert took_s < MAX_STOP_S
