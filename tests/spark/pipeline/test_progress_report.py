@@ -20,11 +20,19 @@ TOPIC = "emberq.pipelines"
 TIME = "2026-11-15T06:00:00.000Z"
 
 
+def clock_at(time: str) -> ManualClock:
+    return ManualClock(wall_ns=int(datetime.fromisoformat(time).timestamp() * 1000) * 10**6)
+
+
 @contextmanager
-def reporting(nsqd: str, shown: list[QueryProgress], *, topic: str = TOPIC) -> Iterator[ProgressReporter]:
+def reporting(
+    nsqd: str, shown: list[QueryProgress], *, topic: str = TOPIC, clock: ManualClock | None = None
+) -> Iterator[ProgressReporter]:
     """A reporter that has told everything when the block is over."""
     options = {"nsqd": nsqd} if nsqd else {}
-    reporter = ProgressReporter("shop", access_options=options, topic=topic, on_progress=shown.append)
+    reporter = ProgressReporter(
+        "shop", access_options=options, topic=topic, on_progress=shown.append, clock=clock or clock_at(TIME)
+    )
     reporter.start()
     yield reporter
     reporter.close()
@@ -90,7 +98,7 @@ def test_without_an_address_progress_is_shown_only() -> None:
 
 
 def test_figures_that_grow_old_are_told_again_with_the_lag_of_that_moment(nsqd: JournalNsqd) -> None:
-    clock = ManualClock(wall_ns=int(datetime.fromisoformat(TIME).timestamp()) * 10**9)
+    clock = clock_at(TIME)
     shown: list[QueryProgress] = []
     reporter = ProgressReporter(
         "shop", access_options={"nsqd": nsqd.http}, topic="", on_progress=shown.append, clock=clock
@@ -115,6 +123,6 @@ def test_figures_that_grow_old_are_told_again_with_the_lag_of_that_moment(nsqd: 
 def test_a_batch_that_is_told_of_late_keeps_the_lag_that_it_had(nsqd: JournalNsqd) -> None:
     nsqd.publish("clicks", [b"visit"] * 100)
     shown: list[QueryProgress] = []
-    with reporting(nsqd.http, shown) as reporter:  # by a clock of today
+    with reporting(nsqd.http, shown, clock=clock_at("2026-11-15T06:00:01.500Z")) as reporter:
         reporter.put(replace(batch(nsqd.http, offset=10), as_of=TIME, lag=3))
     assert [line.lag for line in shown] == [3]
