@@ -10,6 +10,7 @@ REPORT: dict[str, Any] = {
     "state": "running",
     "error": "",
     "time": "2026-11-15T06:10:00.000Z",
+    "as_of": "2026-11-15T06:10:01.263Z",
     "batch": 42,
     "rows": 1200,
     "rows_per_second": 950.2,

@@ -142,8 +142,8 @@ def test_pipelines_tell_how_they_are(page: Page, stand_in: StandIn) -> None:
     error = {"error": f"disk full {HOSTILE}", "time": "2026-11-15T06:11:00.000Z"}
     stand_in.documents["pipelines"] = {
         "pipelines": [
-            REPORT | known | {"query": "a", "watermark": "1970-01-01T00:00:00.000Z"},
-            HEARTBEAT | known | {"query": "b", "received": now - 61},
+            REPORT | known | {"query": "a", "received": now - 3, "watermark": "1970-01-01T00:00:00.000Z"},
+            HEARTBEAT | known | {"query": "b", "received": now - 16},
             HEARTBEAT | known | {"query": "c", "state": "failed", "error": error["error"], "last_error": error},
             REPORT | known | {"query": "d", "lag": None, "rows_out_per_second": None, "last_error": error},
         ],
@@ -153,6 +153,7 @@ def test_pipelines_tell_how_they_are(page: Page, stand_in: StandIn) -> None:
     page.goto(f"{stand_in.url}/pipelines")
     well, silent, failed, mended = (page.get_by_role("article", name=f"clickstream / {name}") for name in "abcd")
     expect(well.locator(".label")).to_have_text("running")
+    expect(well).to_contain_text("figures are 3 s old")
     expect(well.locator(".problem")).to_be_hidden()
     expect(well.locator("[data-figure=watermark]")).to_have_text("–")
     expect(silent.locator(".label")).to_have_text("silent")

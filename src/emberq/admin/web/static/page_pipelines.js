@@ -1,7 +1,7 @@
 /* Spark queries and how they are doing, as each reports to the topic `emberq.pipelines`: a card for every query.
  *
- * A query that runs reports with every batch and, when there is nothing to read, every ten seconds or so. One that says
- * nothing for longer was killed, or is in a very long batch: the card says since when.
+ * A query that runs reports with every batch, and every two seconds while no batch ends. A query that says nothing for
+ * longer was killed, or its machine cannot be reached: the card says since when. Else it says how old the figures are.
  */
 
 import { paintSparkline } from "./chart.js";
@@ -10,7 +10,7 @@ import { follow } from "./follow.js";
 import * as format from "./format.js";
 import { content } from "./panel.js";
 
-const SILENCE_S = 60;
+const SILENCE_S = 15;
 const NS_PER_MS = 1e6;
 
 export function start() {
@@ -89,7 +89,9 @@ class QueryCard {
     const kind = isSilent ? "warning" : { running: "good", failed: "problem" }[state];
     setText(this.#state, isSilent ? "silent" : (state ?? "running"));
     setAttribute(this.#state, "data-kind", kind ?? null);
-    setText(this.#heard, `${isSilent ? "not heard of since" : "reported"} ${format.moment(received * 1000)}`);
+    const heard = `${isSilent ? "not heard of since" : "reported"} ${format.moment(received * 1000)}`;
+    const age = `figures are ${Math.max(Math.round(now - received), 0)} s old`;
+    setText(this.#heard, state === "running" && !isSilent ? age : heard);
   }
 
   #showBatches(durations) {
