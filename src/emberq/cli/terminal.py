@@ -279,15 +279,21 @@ def _explained(failure: Exception) -> str | None:
 
 @contextmanager
 def _logging_to(terminal: Terminal, *, level: int) -> Iterator[None]:
-    """What our libraries log becomes notes for as long as the command runs."""
-    logger = logging.getLogger("emberq")
+    """What our libraries log becomes notes for as long as the command runs; what others log is told if `level` is INFO.
+
+    Python shows a log line for which there is no handler, and py4j logs a traceback for each call that a stop breaks.
+    """
+    logger, root = logging.getLogger("emberq"), logging.getLogger()
     handler = _Notes(terminal)
+    others: logging.Handler = handler if level <= logging.INFO else logging.NullHandler()
     before = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(level)
     logger.propagate = False
+    root.addHandler(others)
     try:
         yield
     finally:
+        root.removeHandler(others)
         logger.removeHandler(handler)
         logger.level, logger.propagate = before

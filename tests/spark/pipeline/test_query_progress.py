@@ -18,26 +18,11 @@ class Heard:
 
     def __init__(self) -> None:
         self.news: list[QueryProgress | QuerySign] = []
-        self._listener = ProgressListener("shop", {"shop/counts": "counts"}, self.news.append)
+        self.listener = ProgressListener("shop", {"shop/counts": "counts"}, self.news.append)
 
     def batch(self, **changes: Any) -> QueryProgress:
         """What is made of a batch of 100 messages, 5 of them bad, that took two seconds."""
-        event: dict[str, Any] = {
-            "id": RUN,
-            "runId": RUN,
-            "name": "shop/counts",
-            "timestamp": "2026-11-15T06:00:10.000Z",
-            "batchId": 7,
-            "batchDuration": 2000,
-            "durationMs": {"triggerExecution": 2000, "addBatch": 1500},
-            "eventTime": {"watermark": "2026-11-15T05:58:00.000Z"},
-            "stateOperators": [],
-            "sources": [source(100)],
-            "sink": {"description": "", "numOutputRows": -1},
-            "numInputRows": 100,
-            "observedMetrics": {"emberq_clicks": {"messages": 100, "bad": 5}, "emberq output": {"rows": 40}},
-        }
-        self._listener.take(json.dumps(event | changes))
+        self.listener.take(json.dumps(EVENT | changes))
         progress = self.news[-1]
         assert isinstance(progress, QueryProgress)
         return progress
@@ -49,6 +34,23 @@ def source(rows: int, *, offsets: object = OFFSETS, latest: object = OFFSETS) ->
 
 def offsets(offset: int) -> dict[str, Any]:
     return {"127.0.0.1:4151": {"clicks": {"journal": "0b5f", "offset": offset}}}
+
+
+EVENT: dict[str, Any] = {
+    "id": RUN,
+    "runId": RUN,
+    "name": "shop/counts",
+    "timestamp": "2026-11-15T06:00:10.000Z",
+    "batchId": 7,
+    "batchDuration": 2000,
+    "durationMs": {"triggerExecution": 2000, "addBatch": 1500},
+    "eventTime": {"watermark": "2026-11-15T05:58:00.000Z"},
+    "stateOperators": [],
+    "sources": [source(100)],
+    "sink": {"description": "", "numOutputRows": -1},
+    "numInputRows": 100,
+    "observedMetrics": {"emberq_clicks": {"messages": 100, "bad": 5}, "emberq output": {"rows": 40}},
+}
 
 
 def test_a_batch_tells_what_it_read_wrote_and_how_long_its_parts_took() -> None:
@@ -108,6 +110,21 @@ def test_batches_of_other_queries_are_not_told_of() -> None:
     heard.batch(name="another")
     heard.batch(name=None)
     assert heard.news == told
+
+
+def test_an_event_of_spark_is_asked_for_its_json_and_for_nothing_else() -> None:
+    """Each question is a call into Java: PySpark's own listener asks 600 of them, and falls behind."""
+
+    class JavaEvent:
+        def progress(self) -> JavaEvent:
+            return self
+
+        def json(self) -> str:
+            return json.dumps(EVENT)
+
+    heard = Heard()
+    heard.listener.onQueryProgress(JavaEvent())
+    assert [news.query for news in heard.news] == ["counts"]
 
 
 def test_what_is_not_understood_is_logged_and_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:

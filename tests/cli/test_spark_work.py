@@ -1,0 +1,92 @@
+"""How commands that run Spark are stopped, shown without Spark: a process that stands for Java, and work that hangs."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from emberq.base.child_process import await_end, descendants
+
+TIMEOUT_S = 60.0
+
+COMMAND = """
+import argparse, subprocess, sys, threading, time
+from emberq.cli.spark_work import in_thread
+from emberq.cli.terminal import command_parser, run_command
+
+JAVA = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
+
+def java(**options):
+    process = subprocess.Popen([sys.executable, "-c", JAVA], stdout=subprocess.PIPE, **options)
+    process.stdout.readline()
+    return process
+
+{work}
+
+async def command(arguments, terminal):
+    return await in_thread(work, on_stop=lambda: terminal.note("stopping"))
+
+sys.exit(run_command(command_parser("test", "A test."), [], command))
+"""
+
+HANGING = """
+def work(stopping):
+    process = java()
+    print("running", flush=True)
+    process.wait()          # as a call of Spark: it ends when Java does
+    print("Java is gone", flush=True)
+"""
+IN_GOOD_ORDER = """
+def work(stopping):
+    print("running", flush=True)
+    stopping.wait()
+    print("batch finished", flush=True)
+"""
+HANGING_FOR_EVER = """
+def work(stopping):
+    print("running", flush=True)
+    threading.Event().wait()
+"""
+
+
+def started(work: str) -> subprocess.Popen[str]:
+    script = COMMAND.format(work=textwrap.dedent(work))
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "running\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_work_that_does_not_end_is_broken_off_with_java(number: signal.Signals) -> None:
+    with started(HANGING) as process:
+        below = descendants(process.pid)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        assert (process.returncode, out, err) == (130, "Java is gone\n", "test: stopping\n")
+        assert below
+        assert await_end(below, timeout_s=0.0)
+
+
+def test_work_that_ends_by_itself_is_waited_for() -> None:
+    with started(IN_GOOD_ORDER) as process:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        assert (process.returncode, out, err) == (130, "batch finished\n", "test: stopping\n")
+
+
+def test_work_that_nothing_can_end_does_not_keep_the_command_alive() -> None:
+    with started(HANGING_FOR_EVER) as process:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        assert (process.returncode, out, err) == (130, "", "test: stopping\n")
