@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from emberq.spark.pipeline.model import Pipeline
     from emberq.spark.pipeline.progress_table import ProgressTable
 
+QUICK_START = {
+    # Half the time to the first batch: a few hundred rows a second need no code that took long to optimize.
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.ui.enabled": "false",
+}
 DEFAULT_RATE = 200
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -150,7 +155,11 @@ class _Demo:
             try:
                 self._phase = "Spark starts"
                 with spark_session(
-                    "emberq demo", self._arguments, self._terminal, self._stopping, config=pipeline.spark
+                    "emberq demo",
+                    self._arguments,
+                    self._terminal,
+                    self._stopping,
+                    config=QUICK_START | dict(pipeline.spark),
                 ) as spark:
                     opened.result()
                     run = PipelineRun(pipeline, spark, on_progress=self._table.add)
