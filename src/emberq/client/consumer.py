@@ -62,6 +62,7 @@ from emberq.client.rdy import Change, RdyTable, Share
 from emberq.client.slot import Handler, default_concurrency, make_slots
 from emberq.client.statistics import ConsumerStatistics
 from emberq.client.subscription import Subscription
+from emberq.client.verdict import check_callable, check_plain_function
 from emberq.wire import command
 from emberq.wire.message import MessageFields
 from emberq.wire.name import is_valid_name
@@ -118,6 +119,10 @@ class Consumer:
             idle_ns=round(config.low_rdy_idle_timeout_s * NS_PER_SECOND),
             turn_ns=round(config.low_rdy_timeout_s * NS_PER_SECOND),
         )
+        if retry_delay_s is not None:
+            check_plain_function("retry_delay_s", retry_delay_s)
+        if on_giving_up is not None:
+            check_callable("on_giving_up", on_giving_up)
         self._inbox = Inbox(clock)
         self._pool = None if handler is None else self._make_pool(handler, retry_delay_s)
         self._connector = Connector(
