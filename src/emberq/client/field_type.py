@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from emberq.client.verdict import describe
+from emberq.wire.name import is_valid_name
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -39,6 +40,14 @@ def check_int(name: str, value: object, *, at_least: int) -> None:
     _check(name, value, (int,), "an int", is_shown=True)
     if isinstance(value, int) and value < at_least:
         raise ValueError(f"{name} is {value}; it must be at least {at_least}")
+
+
+def check_name(kind: str, name: object) -> None:
+    """TypeError or ValueError unless it can be the name of a topic or channel, as `kind` says."""
+    if not isinstance(name, str):
+        raise TypeError(f"the {kind} is {describe(name)}; it must be a str")
+    if not is_valid_name(name):
+        raise ValueError(f"{name!r} is not a valid {kind} name: 1 to 64 of . _ - a-z A-Z 0-9, perhaps with #ephemeral")
 
 
 def check_instance(name: str, value: object, kind: type, *, hint: str = "") -> None:
