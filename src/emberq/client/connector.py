@@ -110,4 +110,5 @@ class Connector:
         except BaseException:
             self._connected.discard(address)
             raise
+        self._unreachable.forget(address)
         return True

@@ -7,6 +7,7 @@ A config is checked when it is made and never changes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -89,8 +90,8 @@ class ConsumerConfig:
             "lookupd_timeout_s",
             "max_reconnect_delay_s",
         ):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0 and finite")
         if not 0 <= self.lookupd_poll_jitter <= 1:
             raise ValueError(f"lookupd_poll_jitter is {self.lookupd_poll_jitter}; it is a fraction from 0 to 1")
         if self.dead_letter_topic and not is_valid_name(self.dead_letter_topic):
