@@ -265,9 +265,9 @@ class Consumer:
     def run(self, handler: Handler) -> None:
         """Have every message handled by `handler`, until `stop` or Ctrl-C; returns when all that was begun is done.
 
-        A handler that returns has finished its message, one that raises has it requeued. A plain function is called in
-        threads, `ConsumerConfig.concurrency` of them: 1 if it should be called for one message at a time. A coroutine
-        function runs in the consumer's own event loop.
+        A handler that returns None or True has finished its message; one that returns False, or raises, has it requeued
+        (see `emberq.client.verdict`). A plain function is called in threads, `ConsumerConfig.concurrency` of them: 1 if
+        it should be called for one message at a time. A coroutine function runs in the consumer's own event loop.
 
         Ctrl-C waits for handlers that are running, as `stop` does; a second one does not.
         """

@@ -49,7 +49,7 @@ def test_what_cannot_be_reached_is_told_at_once_and_then_once_in_a_while(caplog:
         await keeper.connect_all()
 
     scenario.run(work())
-    assert caplog.messages == ["cannot consume from nsqd a: a: down; trying again"] * 4
+    assert caplog.messages == ["cannot consume from nsqd a: down; trying again"] * 4
 
 
 def test_nothing_that_goes_wrong_ends_the_attempts(caplog: pytest.LogCaptureFixture) -> None:

@@ -560,3 +560,14 @@ def test_numbers_that_make_no_sense_are_refused_where_they_are_given() -> None:
                 consumer.batches(max_wait_s=-1)
 
     run(work)
+
+
+def test_a_consumer_that_was_not_started_says_so_instead_of_waiting_for_ever() -> None:
+    async def work() -> None:
+        consumer = Consumer("t", "c", nsqd_addresses="127.0.0.1:4150")
+        with pytest.raises(RuntimeError, match="async with"):
+            await anext(consumer)
+        with pytest.raises(RuntimeError, match="async with"):
+            await anext(consumer.batches())
+
+    run(work)

@@ -414,6 +414,10 @@ def test_a_coroutine_in_place_of_its_function_is_refused() -> None:
         ({"on_giving_up": yielding}, "on_giving_up is a generator function"),
         ({"handler": ["127.0.0.1:4150"]}, "handler is a list"),
         ({"handler": yielding}, "handler is a generator function"),
+        ({"handler": lambda: None}, "handler must take message: too many positional arguments"),
+        ({"handler": Work.coroutine}, "handler must take message: missing a required argument: 'message'"),
+        ({"on_giving_up": lambda: None}, "on_giving_up must take message"),
+        ({"retry_delay_s": lambda message: 1}, "retry_delay_s must take message and error"),
     ],
 )
 def test_a_consumer_refuses_functions_that_cannot_work(argument: dict[str, Any], match: str) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from emberq.client.backoff import exponential_s
 from emberq.client.discovery import Discovery
-from emberq.client.error import NsqError
+from emberq.client.error import NsqError, cause_of
 from emberq.client.reminder import RECONNECT_INTERVAL_S, Reminder
 
 FIRST_PAUSE_S = 0.1
@@ -105,7 +105,7 @@ class Connector:
         except NsqError as failure:
             self._connected.discard(address)
             if self._unreachable.is_due(address):
-                log.warning("cannot consume from nsqd %s: %s; trying again", address, failure)
+                log.warning("cannot consume from nsqd %s: %s; trying again", address, cause_of(failure))
             return False
         except BaseException:
             self._connected.discard(address)

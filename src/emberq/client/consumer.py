@@ -3,7 +3,7 @@
 With a handler: a coroutine function, or a plain one, which then runs in a thread or a process (see `slot`):
 
     async def handle(message: Message) -> None:
-        await store(message.body)             # returns: finished; raises: requeued, with backoff
+        await store(message.body)             # returns: finished; raises, or returns False: requeued, with backoff
 
     consumer = Consumer("orders", "billing", handle, lookupd_addresses=["127.0.0.1:4161"])
     async with consumer:
@@ -52,7 +52,7 @@ from emberq.client.connection import Connection
 from emberq.client.connector import Connector
 from emberq.client.consumer_config import ConsumerConfig
 from emberq.client.discovery import Discovery
-from emberq.client.error import ClosedError, ConnectionLost
+from emberq.client.error import ClosedError, ConnectionLost, cause_of
 from emberq.client.field_type import check_instance, check_int, check_name
 from emberq.client.giving_up import GivingUp, OnGivingUp
 from emberq.client.handler import HandlerPool, RetryDelay
@@ -81,8 +81,9 @@ log = logging.getLogger(__name__)
 class Consumer:
     """Use it as `async with`, or `start` and `stop` it. It belongs to the event loop it was started in.
 
-    Give `nsqd_addresses`, `lookupd_addresses`, or both. `retry_delay_s(message, error)` decides how long a message
-    stays away after its handler raised. `on_giving_up(message)` hears of messages that came too often.
+    Give `nsqd_addresses`, `lookupd_addresses`, or both (see `address`). `retry_delay_s(message, error)` decides how
+    long a message stays away after its handler failed. `on_giving_up(message)` hears of messages that came too often.
+    What these functions may return is told in `verdict`.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Consumer:
             turn_ns=round(config.low_rdy_timeout_s * NS_PER_SECOND),
         )
         if retry_delay_s is not None:
-            check_plain_function("retry_delay_s", retry_delay_s)
+            check_plain_function("retry_delay_s", retry_delay_s, arguments=("message", "error"))
         if on_giving_up is not None:
             check_callable("on_giving_up", on_giving_up)
         self._inbox = Inbox(clock)
@@ -229,6 +230,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
+        self._check_started()
         message = await self._inbox.get()
         if message is None:
             raise StopAsyncIteration
@@ -244,8 +246,13 @@ class Consumer:
         return self._batches(max_size=max_size, max_wait_s=delay_in_seconds("max_wait_s", max_wait_s))
 
     async def _batches(self, *, max_size: int, max_wait_s: float) -> AsyncIterator[Batch]:
+        self._check_started()
         while batch := await self._inbox.get_batch(max_size=max_size, max_wait_s=max_wait_s):
             yield batch
+
+    def _check_started(self) -> None:
+        if not self._is_started:
+            raise RuntimeError("this consumer has not been started, so no message comes: use it in `async with`")
 
     def _check_no_handler(self) -> None:
         if self._pool is not None:
@@ -352,7 +359,7 @@ class Consumer:
         if self._observer is not None:
             tell(self._observer.disconnected, connection.address, failure)
         if not self._is_stopping:
-            log.warning("lost nsqd %s: %s", connection.address, failure)
+            log.warning("lost nsqd %s: %s; trying again", connection.address, cause_of(failure))
             self._connector.lost(connection.address)
 
     def _on_messages(self, connection: Connection, received: list[MessageFields]) -> None:

@@ -147,6 +147,13 @@ _CLASSES: dict[bytes, type[ServerError]] = {
 }
 
 
+def cause_of(failure: BaseException | None) -> object:
+    """What to say of a failure behind the address that it concerns, which its own text may begin with."""
+    if isinstance(failure, ConnectionFailed | ConnectionLost):
+        return failure.reason
+    return failure
+
+
 def server_error(data: bytes) -> ServerError:
     """The exception for the data of an error frame. Texts echo what clients sent, so they may hold any bytes."""
     code, _, text = data.partition(b" ")

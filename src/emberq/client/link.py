@@ -29,6 +29,7 @@ from emberq.client.error import (
     HandshakeFailed,
     NsqError,
     RequestTimeout,
+    cause_of,
 )
 from emberq.client.observer import Observer, Publication, tell
 from emberq.client.reminder import RECONNECT_INTERVAL_S, Reminder
@@ -153,7 +154,7 @@ class Link:
             "%s %s: %s; trying again in %.1f s",
             trouble,
             self.address,
-            failure,
+            cause_of(failure),
             delay_s,
             exc_info=None if is_expected else failure,
         )

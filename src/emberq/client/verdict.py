@@ -116,8 +116,8 @@ def is_coroutine_function(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
-def check_callable(name: str, function: object) -> None:
-    """TypeError if `function`, the argument `name`, cannot be called with a message, or would not run if it were."""
+def check_callable(name: str, function: object, *, arguments: tuple[str, ...] = ("message",)) -> None:
+    """TypeError if `function`, given as `name`, cannot be called with such arguments, or would not run if it were."""
     if inspect.iscoroutine(function):
         discard(function)
         raise TypeError(f"{name} is what calling a coroutine function returned; give the function itself, without ()")
@@ -129,10 +129,18 @@ def check_callable(name: str, function: object) -> None:
     for each in (target, type(target).__call__):
         if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
             raise TypeError(f"{name} is a generator function: calling it does nothing, because of its yield")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # some functions of compiled modules do not tell
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise TypeError(f"{name} must take {' and '.join(arguments)}: {error}") from error
 
 
-def check_plain_function(name: str, function: Callable[..., Any]) -> None:
+def check_plain_function(name: str, function: Callable[..., Any], *, arguments: tuple[str, ...]) -> None:
     """The same where nothing is awaited."""
-    check_callable(name, function)
+    check_callable(name, function, arguments=arguments)
     if is_coroutine_function(function):
         raise TypeError(f"{name} is a coroutine function; it must be a plain one")
