@@ -47,7 +47,7 @@ def test_zero_has_a_meaning_where_it_is_documented() -> None:
     [
         ({"max_in_flight": "10"}, "max_in_flight is '10'; it must be an int"),
         ({"max_attempts": 2.5}, "max_attempts is 2.5; it must be an int"),
-        ({"concurrency": None}, "concurrency is a NoneType"),
+        ({"concurrency": None}, "concurrency is None"),
         ({"max_backoff_s": "1m"}, "max_backoff_s is '1m'; it must be a number"),
         ({"auto_touch": "yes"}, "auto_touch is 'yes'; it must be True or False"),
         ({"dead_letter_topic": b"dead"}, "dead_letter_topic is b'dead'; it must be a str"),

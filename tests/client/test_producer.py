@@ -400,7 +400,7 @@ def test_a_producer_needs_an_address() -> None:
     ("arguments", "error", "match"),
     [
         ({"addresses": "http://nsqd:4151"}, ValueError, "write 'nsqd:4150'"),
-        ({"addresses": None}, TypeError, "addresses is a NoneType"),
+        ({"addresses": None}, TypeError, "addresses is None"),
         ({"config": "127.0.0.1:4250"}, TypeError, "several addresses go into a list"),
         ({"config": {}}, TypeError, "config is a dict; it must be a ClientConfig"),
         ({"retry": 5}, TypeError, "retry is 5; it must be a RetryPolicy"),

@@ -312,6 +312,20 @@ def test_what_ends_a_program_goes_on_to_the_main_thread_and_the_message_is_not_f
     assert source.answers == REQUEUED
 
 
+def test_a_log_that_cannot_be_written_does_not_end_a_slot() -> None:
+    class Full(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            raise OSError("no space left on device")
+
+    full = Full()
+    log = logging.getLogger("emberq.client.handler")
+    log.addFilter(full)
+    try:
+        handle_all(failing, b"x", b"y", expected=[*REQUEUED, ("REQ", b"y", None, True)])
+    finally:
+        log.removeFilter(full)
+
+
 # Retry policies
 
 

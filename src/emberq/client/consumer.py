@@ -359,7 +359,7 @@ class Consumer:
         if self._observer is not None:
             tell(self._observer.disconnected, connection.address, failure)
         if not self._is_stopping:
-            log.warning("lost nsqd %s: %s; trying again", connection.address, cause_of(failure))
+            log.warning("lost nsqd %s: %s", connection.address, cause_of(failure))
             self._connector.lost(connection.address)
 
     def _on_messages(self, connection: Connection, received: list[MessageFields]) -> None:

@@ -60,7 +60,7 @@ class HandlerPool:
 
     def start(self) -> None:
         """Begin to take messages from the inbox."""
-        self._tasks = [asyncio.create_task(self._work(slot)) for slot in self._slots]
+        self._tasks = [asyncio.create_task(self._keep_working(slot)) for slot in self._slots]
 
     @property
     def is_running_this_task(self) -> bool:
@@ -73,6 +73,18 @@ class HandlerPool:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(slot.close() for slot in self._slots))
+
+    async def _keep_working(self, slot: Slot) -> None:
+        """What goes wrong beside the handler (a log that cannot be written, say) costs a message its answer at most, and
+        then it comes again. The slot goes on."""
+        while True:
+            try:
+                await self._work(slot)
+            except Exception as error:  # noqa: BLE001 - told where the event loop tells such things
+                problem = {"message": "a message may have been left unanswered", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(problem)
+            else:
+                return
 
     async def _work(self, slot: Slot) -> None:
         run = slot.run

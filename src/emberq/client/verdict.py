@@ -61,6 +61,8 @@ def check_returned(value: object, *, function: str = "the handler") -> None:
 
 def describe(value: object) -> str:
     """The type and, as far as it tells something, the value. A function of the user's makes the text, and may raise."""
+    if value is None:
+        return "None"
     kind = type(value).__qualname__
     article = "an" if kind[:1].lower() in "aeiou" else "a"
     if not isinstance(value, str | bytes | int | float):
