@@ -75,8 +75,8 @@ class HandlerPool:
         await asyncio.gather(*(slot.close() for slot in self._slots))
 
     async def _keep_working(self, slot: Slot) -> None:
-        """What goes wrong beside the handler (a log that cannot be written, say) costs a message its answer at most, and
-        then it comes again. The slot goes on."""
+        """What goes wrong beside the handler (a log that cannot be written, say) costs a message its answer at most.
+        Then it comes again, and the slot goes on."""
         while True:
             try:
                 await self._work(slot)
