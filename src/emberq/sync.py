@@ -31,8 +31,9 @@ import asyncio
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import Self, cast
@@ -50,9 +51,12 @@ from emberq.client import (
     ReconnectDelay,
     RetryPolicy,
 )
+from emberq.client.address import Addresses, address_list
+from emberq.client.field_type import check_int
 from emberq.client.giving_up import OnGivingUp
 from emberq.client.handler import RetryDelay
 from emberq.client.producer import CLOSE_TIMEOUT_S, DEFAULT_MAX_BATCH_BYTES
+from emberq.client.retry import delay_in_seconds
 from emberq.client.slot import Handler
 from emberq.loop_thread import LoopThread
 
@@ -72,7 +76,7 @@ class Producer:
 
     def __init__(
         self,
-        addresses: str | Sequence[str],
+        addresses: Addresses,
         config: ClientConfig | None = None,
         *,
         retry: RetryPolicy | None = None,
@@ -98,11 +102,13 @@ class Producer:
         """Publish one message. `RequestTimeout` if it is not confirmed in time; it may have been published then."""
         self._loop.run(lambda: self._producer.publish(topic, body), timeout_s=timeout_s)
 
-    def publish_many(self, topic: str, bodies: Sequence[bytes], *, timeout_s: float | None = None) -> None:
+    def publish_many(self, topic: str, bodies: Iterable[bytes], *, timeout_s: float | None = None) -> None:
         """Publish messages together, which is much faster than one by one: all or, up to 4 MiB of them, none."""
         self._loop.run(lambda: self._producer.publish_many(topic, bodies), timeout_s=timeout_s)
 
-    def publish_deferred(self, topic: str, body: bytes, *, delay_s: float, timeout_s: float | None = None) -> None:
+    def publish_deferred(
+        self, topic: str, body: bytes, *, delay_s: float | timedelta, timeout_s: float | None = None
+    ) -> None:
         """Publish a message that consumers get only after a delay."""
         self._loop.run(lambda: self._producer.publish_deferred(topic, body, delay_s=delay_s), timeout_s=timeout_s)
 
@@ -139,8 +145,8 @@ class Consumer:
         topic: str,
         channel: str,
         *,
-        nsqd_addresses: Iterable[str] = (),
-        lookupd_addresses: Iterable[str] = (),
+        nsqd_addresses: Addresses = (),
+        lookupd_addresses: Addresses = (),
         config: ConsumerConfig | None = None,
         client_config: ClientConfig | None = None,
         on_giving_up: OnGivingUp | None = None,
@@ -152,8 +158,8 @@ class Consumer:
             client.Consumer,
             topic,
             channel,
-            nsqd_addresses=list(nsqd_addresses),
-            lookupd_addresses=list(lookupd_addresses),
+            nsqd_addresses=address_list("nsqd_addresses", nsqd_addresses),
+            lookupd_addresses=address_list("lookupd_addresses", lookupd_addresses),
             config=config,
             client_config=client_config,
             on_giving_up=on_giving_up,
@@ -196,8 +202,10 @@ class Consumer:
 
         The loop ends at `stop`, or when nothing has come for `idle_timeout_s`.
         """
-        while batch := self._take(max_size=max_size, max_wait_s=max_wait_s, timeout_s=idle_timeout_s):
-            yield batch
+        check_int("max_size", max_size, at_least=1)
+        max_wait_s = delay_in_seconds("max_wait_s", max_wait_s)
+        take = partial(self._take, max_size=max_size, max_wait_s=max_wait_s, timeout_s=idle_timeout_s)
+        return iter(take, Batch())
 
     def _take(self, *, max_size: int, max_wait_s: float, timeout_s: float | None) -> Batch:
         """Up to `max_size` messages; none at the end, or when none came in time."""
@@ -257,9 +265,9 @@ class Consumer:
     def run(self, handler: Handler) -> None:
         """Have every message handled by `handler`, until `stop` or Ctrl-C; returns when all that was begun is done.
 
-        A handler that returns has finished its message, one that raises has it requeued. A plain function is called in
-        threads, `ConsumerConfig.concurrency` of them: 1 if it should be called for one message at a time. A coroutine
-        function runs in the consumer's own event loop.
+        A handler that returns None or True has finished its message; one that returns False, or raises, has it requeued
+        (see `emberq.client.verdict`). A plain function is called in threads, `ConsumerConfig.concurrency` of them: 1 if
+        it should be called for one message at a time. A coroutine function runs in the consumer's own event loop.
 
         Ctrl-C waits for handlers that are running, as `stop` does; a second one does not.
         """

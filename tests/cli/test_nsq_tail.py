@@ -26,7 +26,10 @@ def test_with_n_it_prints_so_many_and_exits_with_status_0(nsq: EmbeddedThread) -
     broker.publish("t", [b"one", b"two", b"three"])
     done = run_tool("nsq_tail", "--topic=t", "-n", "2", f"--nsqd-tcp-address={broker.tcp_address}")
     assert (done.returncode, done.stdout) == (0, b"one\ntwo\n")
-    assert re.fullmatch(TIME + rb" Adding consumer for topic: t\n", done.stderr)
+    connected = (
+        TIME + rb" INF connected to nsqd " + re.escape(broker.tcp_address.encode()) + rb", t/tail\d+#ephemeral\n"
+    )
+    assert re.fullmatch(TIME + rb" Adding consumer for topic: t\n" + connected, done.stderr)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

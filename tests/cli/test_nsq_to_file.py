@@ -138,9 +138,9 @@ def test_three_messages_are_three_lines_of_the_file_of_this_hour(nsqd: Nsqd, tmp
     assert re.fullmatch(rf"t\.{host}\.\d{{4}}-\d\d-\d\d_\d\d\.log", path.name)
     assert path.read_bytes() == b"one\ntwo\nthree\n"
     assert nsqd.unfinished("t") == 0
-    assert re.fullmatch(
-        rf"\[nsq_to_file\] {TIME}\.\d{{6}} INFO: \[t/nsq_to_file\] opening {re.escape(str(path))}\n", log
-    )
+    prefix = rf"\[nsq_to_file\] {TIME}\.\d{{6}} INFO: "
+    connected = rf"{prefix}connected to nsqd [0-9.:]+, t/nsq_to_file\n"
+    assert re.fullmatch(rf"{connected}{prefix}\[t/nsq_to_file\] opening {re.escape(str(path))}\n", log)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

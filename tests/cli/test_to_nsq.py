@@ -16,7 +16,9 @@ from tests.waiting import wait_until
 def test_it_publishes_its_input_to_the_end_and_exits_with_status_0(nsq: EmbeddedThread) -> None:
     broker = Broker(nsq)
     done = run_tool("to_nsq", "--topic=t", f"--nsqd-tcp-address={broker.tcp_address}", typed=b"abc\n\ndef")
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr.endswith(b" INF connected to nsqd %b\n" % broker.tcp_address.encode())
+    assert done.stderr.count(b"\n") == 1
     assert broker.take("t", 2) == [b"abc", b"de"]
 
 

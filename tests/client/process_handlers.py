@@ -46,6 +46,20 @@ def obey(message: MessageSnapshot) -> None:
             time.sleep(FOREVER_S)
 
 
+def evaluate(message: MessageSnapshot) -> Any:
+    """Return what the body says."""
+    return {b"None": None, b"True": True, b"False": False, b"7": 7}[message.body]
+
+
+async def work(message: MessageSnapshot) -> None:
+    """Nothing, but asynchronously."""
+
+
+def promise(message: MessageSnapshot) -> Any:
+    """Return work that is not done yet."""
+    return work(message)
+
+
 def write_down(folder: str, message: MessageSnapshot) -> None:
     """Leave a file named like the body that tells the number of the process, then do what the body says."""
     unfinished = Path(folder, f".{message.body.decode()}")  # whoever waits for the file reads it at once

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from emberq.client.config import ClientConfig
+from emberq.client.message import Message
+from emberq.client.observer import Observer, Source
 from emberq.wire.command import identify
 from emberq.wire.negotiation import Request, parse_request
 
@@ -16,6 +19,11 @@ from emberq.wire.negotiation import Request, parse_request
 def requested(config: ClientConfig) -> Request:
     """What a server reads in the IDENTIFY of a client with this config."""
     return parse_request(identify(config.identify_fields()).partition(b"\n")[2][4:])
+
+
+class Asynchronous(Observer):
+    async def handled(self, message: Message, source: Source, *, duration_s: float) -> None:  # type: ignore[override]
+        pass
 
 
 def test_the_defaults_are_those_of_the_reference() -> None:
@@ -125,3 +133,25 @@ def test_a_minimum_version_of_tls_and_certificates_that_nobody_checks_are_accept
 
 def test_heartbeats_can_be_switched_off() -> None:
     assert requested(ClientConfig(heartbeat_interval_ms=-1)).heartbeat_interval == -1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"auth_secret": "s3cret"}, "auth_secret is of type str; it must be bytes; encode it"),
+        ({"heartbeat_interval_ms": "5000"}, "heartbeat_interval_ms is '5000'; it must be an int"),
+        ({"msg_timeout_ms": 1000.0}, "msg_timeout_ms is 1000.0; it must be an int"),
+        ({"sample_rate": True}, "sample_rate is True; it must be an int"),
+        ({"snappy": "no"}, "snappy is 'no'; it must be True or False"),
+        ({"connect_timeout_s": "5"}, "connect_timeout_s is '5'; it must be a number"),
+        ({"connect_timeout_s": timedelta(seconds=5)}, "connect_timeout_s is a timedelta; it must be a number"),
+        ({"client_id": 7}, "client_id is 7; it must be a str"),
+        ({"observer": Observer}, r"make one: Observer\(\)"),
+        ({"observer": object()}, "observer is not"),
+        ({"observer": Asynchronous()}, "observer: handled is a coroutine function"),
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_refused(wrong: dict[str, Any], match: str) -> None:
+    with pytest.raises(TypeError, match=match) as refusal:
+        ClientConfig(**wrong)
+    assert "s3cret" not in str(refusal.value)

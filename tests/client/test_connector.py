@@ -6,9 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
+
 from emberq.client.connector import Connector
 from emberq.client.error import ConnectionFailed
+from tests.client import scenario
 from tests.client.eventually import eventually
+from tests.client.scenario import advance
 from tests.client.scripted_nsqd import run
 
 
@@ -29,6 +33,43 @@ class Network:
 
 def connector(network: Network, *addresses: str, max_delay_s: float = 0.01) -> Connector:
     return Connector(network.connect, direct_addresses=addresses, discovery=None, max_delay_s=max_delay_s)
+
+
+def test_what_cannot_be_reached_is_told_at_once_and_then_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        network = Network("a")
+        keeper = connector(network, "a", "b")
+        for _ in range(13):
+            await keeper.connect_all()
+            advance(10)
+        network.down.clear()
+        await keeper.connect_all()
+        keeper.lost("a")
+        network.down.add("a")
+        await keeper.connect_all()
+
+    scenario.run(work())
+    assert caplog.messages == ["cannot consume from nsqd a: down; trying again"] * 4
+
+
+def test_nothing_that_goes_wrong_ends_the_attempts(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        network = Network()
+        keeper = connector(network, "a")
+        await keeper.connect_all()
+
+        def fail(address: str) -> None:
+            network.after_connect = lambda address: None
+            raise MemoryError(address)
+
+        network.after_connect = fail
+        running = asyncio.create_task(keeper.run())
+        keeper.lost("a")
+        await eventually(lambda: network.tried["a"] == 3)
+        running.cancel()
+
+    run(work)
+    assert "cannot connect; trying again" in caplog.text
 
 
 def test_all_addresses_are_tried_even_if_one_is_down() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -482,5 +483,91 @@ def test_no_message_is_lost_when_nsqd_is_restarted_under_load(tmp_path: Path) ->
                 await publish(address, *(b"%d" % number for number in range(1000, 2000)))
                 await eventually(lambda: set(map(int, script.bodies)) == set(range(2000)))
                 await consumer.stop()
+
+    run(work)
+
+
+# Slips
+
+
+def test_a_connection_is_told_once_it_is_made(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        async with scripted(Script()) as (nsqd, _):
+            await nsqd.expect("RDY 5")
+            lines = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+            assert lines == [f"connected to nsqd {nsqd.address}, t/c"]
+
+    caplog.set_level(logging.INFO, logger="emberq.client")
+    run(work)
+
+
+@pytest.mark.parametrize("spelling", ["{}", " {} ", "tcp://{}", "tcp://{}/"])
+def test_one_address_will_do_where_several_may_stand(spelling: str) -> None:
+    async def work() -> None:
+        async with ScriptedNsqd() as nsqd, Consumer("t", "c", nsqd_addresses=spelling.format(nsqd.address)) as consumer:
+            assert consumer.statistics().addresses == (nsqd.address,)
+
+    run(work)
+
+
+@pytest.mark.parametrize("spelling", ["{}", "http://{}", "http://{}/", "{}/", " {}"])
+def test_a_topic_is_found_however_the_address_of_nsqlookupd_is_spelled(spelling: str) -> None:
+    async def work() -> None:
+        async with Embedded() as nsq:
+            (nsqd,), (lookupd,) = nsq.nsqd_tcp_addresses, nsq.lookupd_http_addresses
+            await publish(nsqd, b"x")
+            config = ConsumerConfig(lookupd_poll_interval_s=0.05)
+            async with Consumer("t", "c", lookupd_addresses=spelling.format(lookupd), config=config) as consumer:
+                message = await anext(consumer)
+                message.finish()
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"topic": "no topic"}, ValueError, "'no topic' is not a valid topic name: 1 to 64 of"),
+        ({"topic": b"t"}, TypeError, "the topic is b't'; it must be a str"),
+        ({"channel": ""}, ValueError, "'' is not a valid channel name"),
+        ({"channel": None}, TypeError, "the channel is None"),
+        ({"nsqd_addresses": "localhost"}, ValueError, "write 'localhost:4150'"),
+        ({"nsqd_addresses": None}, TypeError, "nsqd_addresses is None"),
+        ({"lookupd_addresses": "tcp://lookup:4160"}, ValueError, "write 'lookup:4161'"),
+        ({"nsqd_addresses": []}, ValueError, "neither nsqd nor nsqlookupd"),
+        ({"config": ClientConfig()}, TypeError, "config is a ClientConfig; it must be a ConsumerConfig"),
+        ({"config": {"max_in_flight": 5}}, TypeError, "config is a dict"),
+        ({"client_config": ConsumerConfig()}, TypeError, "client_config is a ConsumerConfig"),
+    ],
+)
+def test_a_slip_in_the_arguments_is_refused_with_the_right_spelling(
+    arguments: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        Consumer(**{"topic": "t", "channel": "c", "nsqd_addresses": ["127.0.0.1:4150"], **arguments})
+
+
+def test_numbers_that_make_no_sense_are_refused_where_they_are_given() -> None:
+    async def work() -> None:
+        async with scripted() as (_, consumer):
+            with pytest.raises(TypeError, match="max_in_flight is '10'; it must be an int"):
+                consumer.set_max_in_flight("10")  # type: ignore[arg-type]
+            with pytest.raises(ValueError, match="max_in_flight is -1"):
+                consumer.set_max_in_flight(-1)
+            with pytest.raises(ValueError, match="max_size is 0"):
+                consumer.batches(max_size=0)
+            with pytest.raises(ValueError, match="max_wait_s"):
+                consumer.batches(max_wait_s=-1)
+
+    run(work)
+
+
+def test_a_consumer_that_was_not_started_says_so_instead_of_waiting_for_ever() -> None:
+    async def work() -> None:
+        consumer = Consumer("t", "c", nsqd_addresses="127.0.0.1:4150")
+        with pytest.raises(RuntimeError, match="async with"):
+            await anext(consumer)
+        with pytest.raises(RuntimeError, match="async with"):
+            await anext(consumer.batches())
 
     run(work)

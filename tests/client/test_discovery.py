@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import urllib.request
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.http_query import HttpClient, HttpQueryError
-from emberq.client.discovery import Discovery, lookup_url, producer_addresses
+from emberq.client.discovery import Discovery, producer_addresses
 from emberq.embedded import EmbeddedThread
 from tests.base.scripted_server import ScriptedServer, answer
+from tests.client import scenario
+from tests.client.scenario import advance
 from tests.waiting import wait_until
 
 CLIENT = HttpClient(connect_timeout_ns=5 * NS_PER_SECOND, request_timeout_ns=5 * NS_PER_SECOND)
@@ -35,29 +38,6 @@ def poll(*servers: ScriptedServer, times: int = 1, secret: bytes = b"") -> list[
         return [await discovery.poll() for _ in range(times)]
 
     return asyncio.run(polls())
-
-
-@pytest.mark.parametrize(
-    ("address", "url"),
-    [
-        ("127.0.0.1:4161", "http://127.0.0.1:4161/lookup?topic=orders"),
-        ("https://lookup:443", "https://lookup:443/lookup?topic=orders"),
-        ("http://proxy:80/nsq/lookup?zone=a", "http://proxy:80/nsq/lookup?zone=a&topic=orders"),
-        ("[::1]:4161", "http://[::1]:4161/lookup?topic=orders"),
-    ],
-)
-def test_an_address_becomes_the_url_of_a_lookup(address: str, url: str) -> None:
-    assert lookup_url(address, "orders") == url
-
-
-def test_the_topic_is_escaped() -> None:
-    assert lookup_url("a:1", "orders#ephemeral").endswith("topic=orders%23ephemeral")
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1", "http://lookup", ":4161", ""])
-def test_an_address_without_port_or_host_is_refused(address: str) -> None:
-    with pytest.raises(ValueError, match="missing port"):
-        lookup_url(address, "orders")
 
 
 def test_no_address_at_all_is_refused() -> None:
@@ -128,3 +108,53 @@ def test_a_real_nsqlookupd_names_the_nsqd_that_has_the_topic(nsq: EmbeddedThread
     urllib.request.urlopen(f"http://{nsq.nsqd_http_addresses[0]}/topic/create?topic=orders", data=b"").close()
     discovery = Discovery(nsq.lookupd_http_addresses, "orders", client=CLIENT)
     wait_until(lambda: asyncio.run(discovery.poll()) == nsq.nsqd_tcp_addresses)
+
+
+# What the log tells
+
+UNKNOWN = answer(b'{"message":"TOPIC_NOT_FOUND"}', status="404 Not Found")
+
+
+def poll_again_and_again(*servers: ScriptedServer, times: int, seconds_apart: float) -> None:
+    discovery = Discovery([server.url for server in servers], "orders", client=CLIENT)
+
+    async def polls() -> None:
+        for _ in range(times):
+            await discovery.poll()
+            advance(seconds_apart)
+
+    scenario.run(polls())
+
+
+@pytest.mark.parametrize("nothing", [UNKNOWN, listing()])
+def test_a_topic_that_no_nsqd_has_is_told_at_once_and_then_once_in_a_while(
+    nothing: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="emberq.client")
+    with ScriptedServer(*[nothing] * 21, listing(7), listing(7)) as server:
+        poll_again_and_again(server, times=23, seconds_apart=60)
+    waiting = "no nsqd has topic orders yet, as far as nsqlookupd knows"
+    assert sum(waiting in line for line in caplog.messages) == 3
+    assert [line for line in caplog.messages if waiting not in line] == ["topic orders was found, at nsqd 10.0.0.1:7"]
+
+
+def test_a_topic_that_the_next_server_knows_is_not_complained_about(caplog: pytest.LogCaptureFixture) -> None:
+    with ScriptedServer(UNKNOWN) as first, ScriptedServer(listing(7)) as second:
+        poll(first, second)
+    assert not caplog.records
+
+
+def test_a_server_that_fails_is_told_at_once_and_then_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    with ScriptedServer(*[b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"] * 11) as server:
+        poll_again_and_again(server, times=11, seconds_apart=10)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+
+
+def test_a_server_that_is_no_nsqlookupd_is_told_with_what_to_give_instead(
+    nsq: EmbeddedThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    for address in (*nsq.nsqd_tcp_addresses, *nsq.nsqd_http_addresses, *nsq.lookupd_tcp_addresses):
+        caplog.clear()
+        assert asyncio.run(Discovery([address], "orders", client=CLIENT).poll()) == []
+        (line,) = [record.getMessage() for record in caplog.records if record.name == "emberq.client.discovery"]
+        assert "give the address at which nsqlookupd speaks HTTP, which usually has port 4161" in line

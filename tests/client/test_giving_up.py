@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
 
 from emberq.client.consumer import Consumer
 from emberq.client.consumer_config import ConsumerConfig
@@ -90,5 +94,33 @@ def test_a_message_is_not_finished_when_its_dead_letter_is_refused() -> None:
             nsqd.send(b"tired", attempts=3)
             await nsqd.expect("RDY 5", "PUB t.dead", "IDENTIFY", "SUB", "RDY 5")
             assert consumer.statistics().given_up == 0
+
+    run(work)
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), GeneratorExit(), StopIteration()])
+def test_a_message_comes_again_whatever_the_hook_raises(error: BaseException) -> None:
+    async def work() -> None:
+        def hook(message: Message) -> None:
+            raise error
+
+        async with consuming([], hook=hook) as (nsqd, consumer):
+            nsqd.send(b"tired", attempts=3)
+            await nsqd.expect("RDY 5", "REQ")
+            assert consumer.statistics().given_up == 0
+
+    run(work)
+
+
+@pytest.mark.parametrize(("value", "answer"), [(None, "FIN"), (True, "FIN"), (False, "REQ"), ("saved", "REQ")])
+@pytest.mark.parametrize("is_awaitable", [True, False])
+def test_what_the_hook_returns_means_what_it_means_for_a_handler(value: Any, answer: str, is_awaitable: bool) -> None:
+    async def later() -> Any:
+        return value
+
+    async def work() -> None:
+        async with consuming([], hook=lambda message: later() if is_awaitable else value) as (nsqd, _):
+            nsqd.send(b"tired", attempts=3)
+            await nsqd.expect("RDY 5", answer)
 
     run(work)

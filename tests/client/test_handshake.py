@@ -12,7 +12,7 @@ import pytest
 
 from emberq.client.config import ClientConfig
 from emberq.client.connection import Connection
-from emberq.client.error import AuthRefused, ConnectionFailed
+from emberq.client.error import AuthRefused, ConnectionFailed, HandshakeFailed
 from emberq.embedded import Embedded
 from emberq.wire import command, frame
 from emberq.wire.compression import DeflateCodec, SnappyCodec
@@ -156,5 +156,23 @@ def test_the_answer_may_share_a_packet_with_the_compressed_stream_behind_it(kind
             )
             await until(lambda: arrived == [MESSAGE])
             await connection.close()
+
+    run(scenario())
+
+
+def test_the_ports_of_other_servers_are_told_from_an_nsqd() -> None:
+    async def scenario() -> None:
+        async with Embedded() as nsq:
+            for address in (*nsq.nsqd_http_addresses, *nsq.lookupd_http_addresses, *nsq.lookupd_tcp_addresses):
+                with pytest.raises(HandshakeFailed, match="usually has port 4150"):
+                    await Connection.open(address, CONFIG)
+
+    run(scenario())
+
+
+def test_an_address_that_is_none_fails_with_the_right_spelling() -> None:
+    async def scenario() -> None:
+        with pytest.raises(ConnectionFailed, match="write 'nsqd:4150'"):
+            await Connection.open("http://nsqd:4151", CONFIG)
 
     run(scenario())

@@ -11,7 +11,7 @@ import pytest
 from emberq.client.config import ClientConfig
 from emberq.client.error import BadRequest, ClosedError, ConnectionLost, HandshakeFailed, PublishRefused, RequestTimeout
 from emberq.client.lane import MAX_UNCONFIRMED
-from emberq.client.observer import Publication
+from emberq.client.observer import Observer, Publication
 from emberq.client.producer import Producer
 from emberq.client.retry import RetryPolicy
 from emberq.embedded import Embedded
@@ -351,13 +351,13 @@ def test_a_batch_can_be_given_up_by_its_publisher() -> None:
 def test_an_observer_hears_of_numbered_batches() -> None:
     heard: list[Publication] = []
 
-    class Listener:
-        def __getattr__(self, name: str) -> Callable[..., None]:
-            return lambda *arguments, **_: heard.append(arguments[0]) if name == "published" else None
+    class Listener(Observer):
+        def published(self, publication: Publication, *, duration_s: float) -> None:
+            heard.append(publication)
 
     async def scenario() -> None:
         async with scripted_peer(Journal()) as address:
-            async with idempotent(address, ClientConfig(observer=Listener())) as producer:  # type: ignore[arg-type]
+            async with idempotent(address, ClientConfig(observer=Listener())) as producer:
                 await producer.publish_many("t", [b"a", b"bb"])
             assert heard == [Publication("t", address, 2, 3)]
 

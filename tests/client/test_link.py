@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.client.scenario import advance, run, until
 from tests.client.scripted_peer import Peer, scripted_peer
 from tests.nsqd.auth.auth_server import AuthServer, grant
 
+NOWHERE = "127.0.0.1:1"
 HEARTBEAT_MS = 100
 """Less than any nsqd agrees to."""
 
@@ -243,3 +245,42 @@ def test_an_nsqd_that_is_only_down_is_waited_for() -> None:
 )
 def test_a_command_tells_what_it_publishes(published: Any, message_count: int, body_bytes: int) -> None:
     assert publication_in(published, address="a:1") == Publication("t", "a:1", message_count, body_bytes)
+
+
+# What the log tells
+
+
+def test_an_nsqd_that_cannot_be_reached_is_told_at_once_and_then_once_in_a_while(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        async with Producer(NOWHERE, reconnect_delay=ReconnectDelay(first_s=15, max_s=15)) as producer:
+            for failures in range(1, 10):
+                await until(lambda failures=failures: producer.health()[0].failures == failures)  # type: ignore[misc]
+                advance(15)
+
+    run(scenario())
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}
+    assert len(caplog.messages) == 3
+    assert caplog.messages[0].startswith(f"cannot connect to nsqd {NOWHERE}: [Errno")
+    assert "trying again in" in caplog.messages[0]
+
+
+def test_connections_that_come_go_and_come_again_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="emberq.client.link")
+
+    async def scenario() -> None:
+        recorder = Recorder(limit=1)
+        async with scripted_peer(recorder) as address:
+            async with Producer(address, reconnect_delay=AT_ONCE) as producer:
+                await producer.publish("t", b"first")
+                recorder.limit = None
+                await until(lambda: recorder.connection_count == 2)
+                await producer.publish("t", b"second")
+            assert [(record.levelname, record.getMessage().partition(": ")[0]) for record in caplog.records] == [
+                ("INFO", f"connected to nsqd {address}"),
+                ("WARNING", f"lost nsqd {address}"),
+                ("INFO", f"connected to nsqd {address} again"),
+            ]
+
+    run(scenario())

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
 from emberq.client.message import Batch, Message
 from emberq.wire.message import Message as WireMessage
 
@@ -80,3 +85,16 @@ def test_a_batch_leaves_alone_what_is_answered() -> None:
 
 def test_a_batch_gives_its_bodies() -> None:
     assert Batch([message(Recorder(), b"a"), message(Recorder(), b"b")]).bodies == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("delay_s", ["1", float("nan"), True, [1]])
+def test_a_delay_that_is_none_is_refused_and_the_message_can_still_be_answered(delay_s: Any) -> None:
+    source = Recorder()
+    answered = message(source)
+    batch = Batch([answered])
+    for requeueable in (answered, batch):
+        with pytest.raises((TypeError, ValueError), match="delay_s is"):
+            requeueable.requeue(delay_s)
+    assert not answered.is_answered
+    answered.requeue(timedelta(minutes=2))
+    assert source.answers == [("REQ", answered.body, 120.0, True)]

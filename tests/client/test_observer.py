@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import logging
 from collections.abc import Iterator, Sequence
@@ -201,10 +202,13 @@ def test_an_observer_hears_of_all_that_a_producer_publishes() -> None:
     run(work)
 
 
-def test_an_observer_that_fails_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [KeyError("the observer"), asyncio.CancelledError(), GeneratorExit()])
+def test_an_observer_that_fails_is_logged_and_harms_nobody(
+    error: BaseException, caplog: pytest.LogCaptureFixture
+) -> None:
     class Broken(Observer):
         def received(self, messages: Sequence[Message], source: Source) -> None:
-            raise KeyError("the observer")
+            raise error
 
     async def work() -> None:
         async with ScriptedNsqd() as nsqd:

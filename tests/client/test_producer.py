@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -377,7 +379,7 @@ def test_an_empty_batch_is_published_at_once() -> None:
 def test_what_is_plainly_wrong_is_not_sent() -> None:
     async def scenario() -> None:
         async with Producer("127.0.0.1:1") as producer:
-            with pytest.raises(ValueError, match="not the name of a topic"):
+            with pytest.raises(ValueError, match="not a valid topic name"):
                 await producer.publish("a b", b"x")
             with pytest.raises(ValueError, match="empty"):
                 await producer.publish("t", b"")
@@ -392,3 +394,71 @@ def test_what_is_plainly_wrong_is_not_sent() -> None:
 def test_a_producer_needs_an_address() -> None:
     with pytest.raises(ValueError, match="at least one"):
         Producer([])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "match"),
+    [
+        ({"addresses": "http://nsqd:4151"}, ValueError, "write 'nsqd:4150'"),
+        ({"addresses": None}, TypeError, "addresses is None"),
+        ({"config": "127.0.0.1:4250"}, TypeError, "several addresses go into a list"),
+        ({"config": {}}, TypeError, "config is a dict; it must be a ClientConfig"),
+        ({"retry": 5}, TypeError, "retry is 5; it must be a RetryPolicy"),
+        ({"reconnect_delay": 5.0}, TypeError, "it must be a ReconnectDelay"),
+        ({"max_batch_bytes": 0}, ValueError, "max_batch_bytes is 0"),
+    ],
+)
+def test_a_slip_in_the_arguments_is_refused_with_the_right_spelling(
+    arguments: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        Producer(**{"addresses": "127.0.0.1:4150", **arguments})
+
+
+@pytest.mark.parametrize("body", ["text", 7, None, {"a": 1}])
+def test_what_is_not_bytes_is_refused_with_a_word_on_encoding(body: Any) -> None:
+    async def scenario() -> None:
+        async with Producer("127.0.0.1:1") as producer:
+            with pytest.raises(TypeError, match="a message is bytes; encode it"):
+                await producer.publish("t", body)
+            with pytest.raises(TypeError, match="a message is bytes; encode it"):
+                await producer.publish_deferred("t", body, delay_s=1)
+            with pytest.raises(TypeError, match=r"body 1 is .*a message is bytes; encode it"):
+                await producer.publish_many("t", [b"x", body])
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("bodies", [b"one", "one", 7, None])
+def test_one_message_is_no_list_of_them(bodies: Any) -> None:
+    async def scenario() -> None:
+        async with Producer("127.0.0.1:1") as producer:
+            with pytest.raises(TypeError, match="one message goes to publish"):
+                await producer.publish_many("t", bodies)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("delay_s", ["1", float("nan"), float("inf"), -0.1, None])
+def test_a_delay_that_is_none_is_refused(delay_s: Any) -> None:
+    async def scenario() -> None:
+        async with Producer("127.0.0.1:1") as producer:
+            with pytest.raises((TypeError, ValueError), match="delay_s is"):
+                await producer.publish_deferred("t", b"x", delay_s=delay_s)
+
+    run(scenario())
+
+
+def test_bytes_come_in_several_kinds_and_messages_in_any_iterable() -> None:
+    async def scenario() -> None:
+        recorder = Recorder()
+        async with scripted_peer(recorder) as address, Producer(address) as producer:
+            await producer.publish("t", bytearray(b"one"))  # type: ignore[arg-type]
+            await producer.publish("t", memoryview(b"two"))  # type: ignore[arg-type]
+            await producer.publish_many("t", (body for body in (b"three", b"four")))
+            await producer.publish_deferred("t", b"five", delay_s=timedelta(seconds=1))
+        assert recorder.bodies[:2] == [b"one", b"two"]
+        assert [name in recorder.bodies[2] for name in (b"three", b"four")] == [True, True]
+        assert recorder.bodies[3] == b"five"
+
+    run(scenario())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from emberq.client.retry import ReconnectDelay, RetryPolicy
@@ -34,3 +36,10 @@ def test_a_policy_has_at_least_one_attempt_and_some_time() -> None:
         RetryPolicy(max_attempts=0)
     with pytest.raises(ValueError, match="timeout_s"):
         RetryPolicy(timeout_s=0)
+
+
+def test_a_setting_of_the_wrong_type_is_refused() -> None:
+    with pytest.raises(TypeError, match="max_attempts is '3'; it must be an int"):
+        RetryPolicy(max_attempts="3")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="max_s is a timedelta; it must be a number"):
+        ReconnectDelay(max_s=timedelta(seconds=1))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ import pytest
 
 from emberq.client.error import HandlerTimeout, WorkerCrashed
 from emberq.client.message import Message
-from emberq.client.slot import HandlersIn, Slot, default_concurrency, is_coroutine_function, make_slots
+from emberq.client.slot import HandlersIn, Slot, default_concurrency, make_slots
 from tests.client import scenario
 from tests.client.eventually import eventually
 from tests.client.handler_threads import handler_threads
@@ -35,11 +35,6 @@ def plain(message: Message) -> None:
     pass
 
 
-class CallableObject:
-    async def __call__(self, message: Message) -> None:
-        pass
-
-
 @asynccontextmanager
 async def slot_for(
     handler: Any, handlers_in: HandlersIn = THREADS, *, timeout_s: float | None = None
@@ -54,21 +49,6 @@ async def slot_for(
 
 def one(body: bytes = b"body") -> Message:
     return messages(body)[0]
-
-
-@pytest.mark.parametrize(
-    ("handler", "expected"),
-    [
-        (coroutine, True),
-        (functools.partial(coroutine), True),
-        (CallableObject(), True),
-        (plain, False),
-        (functools.partial(plain), False),
-        (print, False),
-    ],
-)
-def test_coroutine_functions_are_told_from_plain_ones(handler: Any, expected: bool) -> None:
-    assert is_coroutine_function(handler) is expected
 
 
 def test_there_are_fewer_processes_than_threads_than_coroutines_and_always_one(

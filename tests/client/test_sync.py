@@ -100,6 +100,57 @@ def test_a_call_waits_no_longer_than_it_was_told() -> None:
         producer.publish("t", b"x", timeout_s=0.01)
 
 
+def test_a_handler_that_exits_has_failed_and_the_consumer_goes_on(nsq: EmbeddedThread) -> None:
+    publish(nsq, b"x", b"y")
+    seen: list[bytes] = []
+    config = ConsumerConfig(concurrency=1, max_backoff_s=0, default_requeue_delay_s=0)
+    with consumer(nsq, config=config) as taking:
+
+        async def handle(message: Message) -> None:
+            seen.append(message.body)
+            if len(seen) == 1:
+                raise SystemExit(3)
+            if len(seen) == 3:
+                taking.stop(wait=False)
+
+        taking.run(handle)
+    assert sorted(seen[1:]) == [b"x", b"y"]
+
+
+def test_a_handler_behind_a_lambda_is_awaited(nsq: EmbeddedThread) -> None:
+    publish(nsq, b"x")
+    seen: list[bytes] = []
+    with consumer(nsq) as taking:
+
+        async def handle(message: Message) -> None:
+            await asyncio.sleep(0)
+            seen.append(message.body)
+            taking.stop(wait=False)
+
+        taking.run(lambda message: handle(message))
+    assert seen == [b"x"]
+
+
+def test_slips_are_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="write 'localhost:4150'"):
+        Consumer("t", "c", nsqd_addresses="localhost")
+    with pytest.raises(ValueError, match="write 'lookup:4161'"):
+        Consumer("t", "c", lookupd_addresses="tcp://lookup:4160")
+    with Consumer("t", "c", nsqd_addresses=NOWHERE) as taking:
+        with pytest.raises(TypeError, match="handler is a list"):
+            taking.run([NOWHERE])  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="max_size is 0"):
+            taking.batches(max_size=0)
+    with Producer(NOWHERE) as producer, pytest.raises(TypeError, match="a message is bytes; encode it"):
+        producer.publish("t", "x")  # type: ignore[arg-type]
+
+
+def test_one_address_will_do_where_several_may_stand(nsq: EmbeddedThread) -> None:
+    publish(nsq, b"x")
+    with Consumer("t", "c", nsqd_addresses=f" tcp://{nsq.nsqd_tcp_addresses[0]}/") as taking:
+        assert take(taking, 1) == [b"x"]
+
+
 def test_what_is_wrong_raises_where_it_is_said() -> None:
     with pytest.raises(ValueError, match="at least one nsqd"):
         Producer([])

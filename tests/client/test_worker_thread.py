@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from emberq.client.worker_thread import WorkerThread
+from emberq.client.worker_thread import Returned, WorkerThread
 from tests.client.eventually import eventually
 from tests.client.handler_threads import handler_threads
 from tests.client.scripted_nsqd import run
@@ -28,7 +28,7 @@ def test_calls_are_made_one_after_the_other_in_one_thread() -> None:
         thread = WorkerThread()
         called: list[tuple[int, int]] = []
         outcomes = [thread.call(lambda number: called.append((number, threading.get_ident())), n) for n in range(5)]
-        assert await asyncio.gather(*outcomes) == [None] * 5
+        assert await asyncio.gather(*outcomes) == [Returned(None)] * 5
         assert [number for number, _ in called] == list(range(5))
         assert len({ident for _, ident in called} - {threading.get_ident()}) == 1
         thread.end()
@@ -41,7 +41,7 @@ def test_whatever_is_raised_is_the_outcome_and_the_thread_goes_on(error: BaseExc
     async def work() -> None:
         thread = WorkerThread()
         assert await thread.call(raises, error) is error
-        assert await thread.call(lambda: None) is None
+        assert await thread.call(lambda: None) == Returned(None)
         thread.end()
 
     run(work)
@@ -76,7 +76,7 @@ def test_a_thread_that_is_told_to_end_is_gone_when_its_work_is_done() -> None:
 def test_a_thread_that_hangs_does_not_keep_the_program_from_ending() -> None:
     program = """
 import asyncio, time
-from emberq.client.worker_thread import WorkerThread
+from emberq.client.worker_thread import Returned, WorkerThread
 
 async def main():
     WorkerThread().call(time.sleep, 600)

@@ -14,6 +14,9 @@ from http import HTTPStatus
 
 import httptools
 
+NOT_HTTP = "the answer is not HTTP"
+"""What a server of another protocol is told by."""
+
 
 class AnswerReader(asyncio.Protocol, ABC):
     """A connection's end that reads. Its parser calls the `on_…` methods.
@@ -40,7 +43,7 @@ class AnswerReader(asyncio.Protocol, ABC):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._fail("the answer is not HTTP")
+            self._fail(NOT_HTTP)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - that it is lost is all that counts
         if self._is_head_complete and self._ends_with_connection:

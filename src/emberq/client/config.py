@@ -14,7 +14,8 @@ from ssl import SSLContext
 from typing import Any
 
 from emberq import __version__
-from emberq.client.observer import Observer
+from emberq.client.field_type import check_field_types
+from emberq.client.observer import Observer, check_observer
 from emberq.wire.negotiation import (
     DEFAULT_DEFLATE_LEVEL,
     DEFAULT_OUTPUT_BUFFER_SIZE,
@@ -77,6 +78,8 @@ class ClientConfig:
     """Who hears of what happens, for metrics and traces."""
 
     def __post_init__(self) -> None:
+        check_field_types(self)
+        check_observer(self.observer)
         self._check_at_least("heartbeat_interval_ms", MIN_HEARTBEAT_INTERVAL_MS, also=(OFF,))
         self._check_at_least("output_buffer_size", MIN_OUTPUT_BUFFER_SIZE, also=(0, OFF))
         self._check_at_least("output_buffer_timeout_ms", 0, also=(OFF,))

@@ -30,6 +30,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+from emberq.base.address import AddressError
+from emberq.client.address import nsqd_address
 from emberq.client.config import ClientConfig
 from emberq.client.error import (
     ClosedError,
@@ -112,6 +114,10 @@ class Connection:
         Raises `ConnectionFailed`, or a `ServerError` if nsqd refuses what was asked for. `on_close` is called once, if
         and only if this returns: with None after `close`, else with what ended the connection.
         """
+        try:
+            address = nsqd_address(address.strip())
+        except AddressError as error:
+            raise ConnectionFailed(address, str(error)) from error
         try:
             async with asyncio.timeout(config.connect_timeout_s):
                 stream, answer = await _set_up(address, config)

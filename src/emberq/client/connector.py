@@ -18,7 +18,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from emberq.client.backoff import exponential_s
 from emberq.client.discovery import Discovery
-from emberq.client.error import NsqError
+from emberq.client.error import NsqError, cause_of
+from emberq.client.reminder import RECONNECT_INTERVAL_S, Reminder
 
 FIRST_PAUSE_S = 0.1
 
@@ -48,6 +49,7 @@ class Connector:
         self._has_lost = asyncio.Event()
         self.is_complete = False
         """Whether the last round left nothing to be tried again."""
+        self._unreachable = Reminder(RECONNECT_INTERVAL_S)
         self._failures = 0
         """Rounds with trouble in a row."""
 
@@ -56,6 +58,7 @@ class Connector:
         self._has_lost.clear()
         found = await self._discovery.poll() if self._discovery is not None else []
         missing = sorted((self._direct | set(found)) - self._connected)
+        self._unreachable.keep(missing)
         self.is_complete = all(await asyncio.gather(*map(self._try, missing)))
 
     def lost(self, address: str) -> None:
@@ -75,7 +78,12 @@ class Connector:
                     self._failures = 0
                 await asyncio.sleep(self._pause_s())
                 self._failures += 1
-            await self.connect_all()
+            try:
+                await self.connect_all()
+            except Exception:
+                # No fault of ours, or of the system, may end what keeps a consumer connected.
+                self.is_complete = False
+                log.exception("cannot connect; trying again")
 
     async def _trouble(self) -> bool:
         """Wait until a connection is lost, or until the next poll is due (False)."""
@@ -96,9 +104,11 @@ class Connector:
             await self._connect(address)
         except NsqError as failure:
             self._connected.discard(address)
-            log.warning("cannot consume from nsqd %s: %s", address, failure)
+            if self._unreachable.is_due(address):
+                log.warning("cannot consume from nsqd %s: %s; trying again", address, cause_of(failure))
             return False
         except BaseException:
             self._connected.discard(address)
             raise
+        self._unreachable.forget(address)
         return True

@@ -3,7 +3,7 @@
 With a handler: a coroutine function, or a plain one, which then runs in a thread or a process (see `slot`):
 
     async def handle(message: Message) -> None:
-        await store(message.body)             # returns: finished; raises: requeued, with backoff
+        await store(message.body)             # returns: finished; raises, or returns False: requeued, with backoff
 
     consumer = Consumer("orders", "billing", handle, lookupd_addresses=["127.0.0.1:4161"])
     async with consumer:
@@ -45,13 +45,15 @@ from typing import Self
 
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
 from emberq.base.http_query import HttpClient
+from emberq.client.address import Addresses, address_list, nsqd_address
 from emberq.client.backoff import Backoff, Outcome, Verdict
 from emberq.client.config import ClientConfig
 from emberq.client.connection import Connection
 from emberq.client.connector import Connector
 from emberq.client.consumer_config import ConsumerConfig
 from emberq.client.discovery import Discovery
-from emberq.client.error import ClosedError, ConnectionLost
+from emberq.client.error import ClosedError, ConnectionLost, cause_of
+from emberq.client.field_type import check_instance, check_int, check_name
 from emberq.client.giving_up import GivingUp, OnGivingUp
 from emberq.client.handler import HandlerPool, RetryDelay
 from emberq.client.inbox import Inbox
@@ -59,12 +61,13 @@ from emberq.client.message import Batch, Message
 from emberq.client.observed_subscription import ObservedSubscription
 from emberq.client.observer import Observation, Source, tell
 from emberq.client.rdy import Change, RdyTable, Share
+from emberq.client.retry import delay_in_seconds
 from emberq.client.slot import Handler, default_concurrency, make_slots
 from emberq.client.statistics import ConsumerStatistics
 from emberq.client.subscription import Subscription
+from emberq.client.verdict import check_callable, check_plain_function
 from emberq.wire import command
 from emberq.wire.message import MessageFields
-from emberq.wire.name import is_valid_name
 
 STARVED_FRACTION = 0.85
 """A connection with this much of its RDY in flight could use more."""
@@ -78,8 +81,9 @@ log = logging.getLogger(__name__)
 class Consumer:
     """Use it as `async with`, or `start` and `stop` it. It belongs to the event loop it was started in.
 
-    Give `nsqd_addresses`, `lookupd_addresses`, or both. `retry_delay_s(message, error)` decides how long a message
-    stays away after its handler raised. `on_giving_up(message)` hears of messages that came too often.
+    Give `nsqd_addresses`, `lookupd_addresses`, or both (see `address`). `retry_delay_s(message, error)` decides how
+    long a message stays away after its handler failed. `on_giving_up(message)` hears of messages that came too often.
+    What these functions may return is told in `verdict`.
     """
 
     def __init__(
@@ -88,17 +92,18 @@ class Consumer:
         channel: str,
         handler: Handler | None = None,
         *,
-        nsqd_addresses: Iterable[str] = (),
-        lookupd_addresses: Iterable[str] = (),
+        nsqd_addresses: Addresses = (),
+        lookupd_addresses: Addresses = (),
         config: ConsumerConfig | None = None,
         client_config: ClientConfig | None = None,
         on_giving_up: OnGivingUp | None = None,
         retry_delay_s: RetryDelay | None = None,
         clock: Clock | None = None,
     ) -> None:
-        for kind, name in (("topic", topic), ("channel", channel)):
-            if not is_valid_name(name):
-                raise ValueError(f"{name!r} is not a valid {kind} name")
+        check_name("topic", topic)
+        check_name("channel", channel)
+        check_instance("config", config, ConsumerConfig, hint="; connections are set up by client_config")
+        check_instance("client_config", client_config, ClientConfig)
         self._source = Source(topic, channel)
         self._config = config = config or ConsumerConfig()
         self._client_config = client_config or ClientConfig()
@@ -118,11 +123,15 @@ class Consumer:
             idle_ns=round(config.low_rdy_idle_timeout_s * NS_PER_SECOND),
             turn_ns=round(config.low_rdy_timeout_s * NS_PER_SECOND),
         )
+        if retry_delay_s is not None:
+            check_plain_function("retry_delay_s", retry_delay_s, arguments=("message", "error"))
+        if on_giving_up is not None:
+            check_callable("on_giving_up", on_giving_up)
         self._inbox = Inbox(clock)
         self._pool = None if handler is None else self._make_pool(handler, retry_delay_s)
         self._connector = Connector(
             self._connect,
-            direct_addresses=nsqd_addresses,
+            direct_addresses=map(nsqd_address, address_list("nsqd_addresses", nsqd_addresses)),
             discovery=self._make_discovery(lookupd_addresses),
             max_delay_s=config.max_reconnect_delay_s,
         )
@@ -221,19 +230,29 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
+        self._check_started()
         message = await self._inbox.get()
         if message is None:
             raise StopAsyncIteration
         return message
 
-    async def batches(self, *, max_size: int = 1000, max_wait_s: float = 0.0) -> AsyncIterator[Batch]:
+    def batches(self, *, max_size: int = 1000, max_wait_s: float = 0.0) -> AsyncIterator[Batch]:
         """Whatever has arrived, up to `max_size`. `max_wait_s` is how long to wait for a batch to become full.
 
         A batch is never larger than `max_in_flight`.
         """
         self._check_no_handler()
+        check_int("max_size", max_size, at_least=1)
+        return self._batches(max_size=max_size, max_wait_s=delay_in_seconds("max_wait_s", max_wait_s))
+
+    async def _batches(self, *, max_size: int, max_wait_s: float) -> AsyncIterator[Batch]:
+        self._check_started()
         while batch := await self._inbox.get_batch(max_size=max_size, max_wait_s=max_wait_s):
             yield batch
+
+    def _check_started(self) -> None:
+        if not self._is_started:
+            raise RuntimeError("this consumer has not been started, so no message comes: use it in `async with`")
 
     def _check_no_handler(self) -> None:
         if self._pool is not None:
@@ -247,8 +266,7 @@ class Consumer:
 
     def set_max_in_flight(self, count: int) -> None:
         """Ask for more or fewer messages from now on; 0 pauses."""
-        if count < 0:
-            raise ValueError(f"max_in_flight cannot be {count}")
+        check_int("max_in_flight", count, at_least=0)
         self._max_in_flight = count
         self._apply_allowance()
 
@@ -327,6 +345,7 @@ class Consumer:
         subscription = self._make_subscription(connection, share)
         self._subscriptions[connection] = self._by_share[share] = subscription
         self._send(changes)
+        log.info("connected to nsqd %s, %s/%s", connection.address, self._source.topic, self._source.channel)
         if self._observer is not None:
             tell(self._observer.connected, connection.address)
 
@@ -340,7 +359,7 @@ class Consumer:
         if self._observer is not None:
             tell(self._observer.disconnected, connection.address, failure)
         if not self._is_stopping:
-            log.warning("lost nsqd %s: %s", connection.address, failure)
+            log.warning("lost nsqd %s: %s", connection.address, cause_of(failure))
             self._connector.lost(connection.address)
 
     def _on_messages(self, connection: Connection, received: list[MessageFields]) -> None:
@@ -379,8 +398,8 @@ class Consumer:
             make = partial(ObservedSubscription, observation=self._observation)
         return make(connection, share, config=self._config, clock=self._clock, on_outcome=self._on_outcome)
 
-    def _make_discovery(self, addresses: Iterable[str]) -> Discovery | None:
-        addresses = list(addresses)
+    def _make_discovery(self, lookupd_addresses: Addresses) -> Discovery | None:
+        addresses = address_list("lookupd_addresses", lookupd_addresses)
         if not addresses:
             return None
         timeout_ns = round(self._config.lookupd_timeout_s * NS_PER_SECOND)

@@ -7,9 +7,12 @@ A config is checked when it is made and never changes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from emberq.client.backoff import BackoffStrategy
+from emberq.client.field_type import check_field_types
 from emberq.client.slot import HandlersIn
 from emberq.wire.name import is_valid_name
 
@@ -70,10 +73,11 @@ class ConsumerConfig:
     """An nsqd that cannot be reached is tried again after a fraction of a second, then later and later up to this."""
 
     def __post_init__(self) -> None:
-        if self.handlers_in not in tuple(HandlersIn):
-            raise ValueError(f"handlers_in is {self.handlers_in!r}; it is one of {', '.join(HandlersIn)}")
+        check_field_types(self)
+        self._make_member("handlers_in", HandlersIn)
+        self._make_member("backoff_strategy", BackoffStrategy)
         for name in ("max_in_flight", "concurrency", "max_attempts", "handler_timeout_s", "drain_timeout_s"):
-            if getattr(self, name) < 0:
+            if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must not be below 0")
         for name in ("default_requeue_delay_s", "max_requeue_delay_s", "max_backoff_s", "backoff_unit_s"):
             if not 0 <= getattr(self, name) <= MAX_REQUEUE_DELAY_S:
@@ -86,9 +90,16 @@ class ConsumerConfig:
             "lookupd_timeout_s",
             "max_reconnect_delay_s",
         ):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0 and finite")
         if not 0 <= self.lookupd_poll_jitter <= 1:
             raise ValueError(f"lookupd_poll_jitter is {self.lookupd_poll_jitter}; it is a fraction from 0 to 1")
         if self.dead_letter_topic and not is_valid_name(self.dead_letter_topic):
             raise ValueError(f"dead_letter_topic {self.dead_letter_topic!r} is not a valid name")
+
+    def _make_member(self, name: str, kind: type[StrEnum]) -> None:
+        """Let a word stand for the member that it is the value of."""
+        value = getattr(self, name)
+        if value not in tuple(kind):
+            raise ValueError(f"{name} is {value!r}; it is one of {', '.join(kind)}")
+        object.__setattr__(self, name, kind(value))

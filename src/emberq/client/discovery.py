@@ -1,10 +1,11 @@
 """Finding the nsqds that have a topic, by asking nsqlookupd.
 
-- An address is `host:port`, or a URL: without a scheme it is `http://`, without a path it is `/lookup`; a query string
-  is kept and `topic=` appended. The port must be there.
+- What an address may be is told in `address`.
 - Each poll asks one nsqlookupd, the next one each time. When that fails the following is asked, up to MAX_QUERIES in
   all. A topic that the server does not know (404) is such a failure: another one may know it.
 - An nsqd that is no longer listed is not disconnected: nsqlookupd may have been restarted and know nobody yet.
+- A topic that no nsqd has yet is told in the log, once and then at long intervals; so is a server that does not answer
+  as an nsqlookupd does.
 - The first poll is at once. The second comes after a random part of `jitter` × the interval on top of the interval, so
   that consumers that were started together do not keep asking together. The rest follow at the interval.
 """
@@ -15,26 +16,21 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
 
 from emberq.base.address import MAX_PORT, TcpAddress
+from emberq.base.http_answer import NOT_HTTP
 from emberq.base.http_query import HttpClient, HttpQueryError, UnexpectedStatus, public_url
+from emberq.client.address import lookup_url as lookup_url
+from emberq.client.reminder import RECONNECT_INTERVAL_S, WAITING_INTERVAL_S, Reminder
 
 MAX_QUERIES = 3
 """Per poll. More would make a poll with everything down take for ever; the next poll goes on where this one ended."""
 
 _NOT_FOUND = 404
+_UNKNOWN_TOPIC = b"TOPIC_NOT_FOUND"
+_HINT = "; give the address at which nsqlookupd speaks HTTP, which usually has port 4161"
 
 log = logging.getLogger(__name__)
-
-
-def lookup_url(address: str, topic: str) -> str:
-    """The URL to ask at `address` for the nsqds of `topic`; ValueError when the address has no port."""
-    parts = urlsplit(address if "://" in address else f"http://{address}")
-    if parts.port is None or not parts.hostname:
-        raise ValueError(f"nsqlookupd address {address!r}: missing port or host")
-    query = f"{parts.query}&" if parts.query else ""
-    return urlunsplit(parts._replace(path=parts.path or "/lookup", query=f"{query}topic={quote(topic, safe='')}"))
 
 
 def producer_addresses(document: Any) -> list[str]:
@@ -71,7 +67,8 @@ class Discovery:
         secret: bytes = b"",
         random_fraction: Callable[[], float] = random.random,
     ) -> None:
-        self._urls: Sequence[str] = [lookup_url(address, topic) for address in addresses]
+        self._urls: Sequence[str] = list(dict.fromkeys(lookup_url(address, topic) for address in addresses))
+        self._topic = topic
         if not self._urls:
             raise ValueError("no nsqlookupd to ask")
         self._client = client
@@ -80,6 +77,10 @@ class Discovery:
         self._headers = {"Authorization": f"Bearer {secret.decode('latin-1')}"} if secret else {}
         self._next = 0
         self._poll_count = 0
+        self._waiting = Reminder(WAITING_INTERVAL_S)
+        """For the topic."""
+        self._failing = Reminder(RECONNECT_INTERVAL_S)
+        """For the servers, by their URLs."""
 
     @property
     def delay_s(self) -> float:
@@ -89,14 +90,44 @@ class Discovery:
     async def poll(self) -> list[str]:
         """The nsqds that have the topic, as far as can be found out now."""
         self._poll_count += 1
+        is_answered = False
         for _ in range(min(MAX_QUERIES, len(self._urls))):
             url = self._urls[self._next]
             self._next = (self._next + 1) % len(self._urls)
             try:
-                return producer_addresses(await self._client.get_json(url, headers=self._headers))
-            except UnexpectedStatus as answer:
-                level = logging.DEBUG if answer.status == _NOT_FOUND else logging.WARNING
-                log.log(level, "nsqlookupd %s: %s", public_url(url), answer)
+                found = producer_addresses(await self._client.get_json(url, headers=self._headers))
             except HttpQueryError as failure:
-                log.warning("nsqlookupd %s: %s", public_url(url), failure)
+                is_answered |= self._is_answer(url, failure)
+            else:
+                self._failing.forget(url)
+                self._tell(found)
+                return found
+        if is_answered:
+            self._tell([])
         return []
+
+    def _is_answer(self, url: str, failure: HttpQueryError) -> bool:
+        """Whether the server said at least that it does not know the topic; if not, the log tells what it said."""
+        status = failure.status if isinstance(failure, UnexpectedStatus) else 0
+        if isinstance(failure, UnexpectedStatus) and status == _NOT_FOUND and _UNKNOWN_TOPIC in failure.body:
+            self._failing.forget(url)
+            log.debug("nsqlookupd %s: %s", public_url(url), failure)
+            return True
+        if self._failing.is_due(url):
+            hint = _HINT if status == _NOT_FOUND or str(failure) == NOT_HTTP else ""
+            log.warning("nsqlookupd %s: %s%s", public_url(url), failure, hint)
+        return False
+
+    def _tell(self, found: Sequence[str]) -> None:
+        """Log that there is no nsqd to consume from, if that is so, or that there is one at last."""
+        if found:
+            if self._waiting.forget(self._topic):
+                log.info("topic %s was found, at nsqd %s", self._topic, ", ".join(found))
+        elif self._waiting.is_due(self._topic):
+            asked = ", ".join(map(public_url, self._urls))
+            log.warning(
+                "no nsqd has topic %s yet, as far as nsqlookupd knows (%s); it is asked again every %g s",
+                self._topic,
+                asked,
+                self._interval_s,
+            )

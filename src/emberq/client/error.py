@@ -7,8 +7,10 @@
     ├── RequestTimeout     a command was not answered in time; whether it was executed is not known
     ├── ClosedError        this producer, consumer or connection has been closed by its owner
     ├── HandlerTimeout     a handler took longer than it may
+    ├── HandlerDeclined    a handler returned False: the message comes again
+    ├── BadReturnValue     a handler returned what says neither that it is done nor that it failed
     ├── WorkerCrashed      the process in which a handler worked has ended
-    ├── RemoteFailure      a handler in a process raised what cannot be brought here; this is its text
+    ├── RemoteFailure      a handler in a thread or process raised what cannot be brought here; this is its text
     └── ServerError        nsqd answered with an error: `code`, `text`, `is_fatal`
         ├── BadRequest     it would refuse the same command again, and so would any other nsqd
         ├── AuthRefused    the secret is missing, unknown, or not good for this topic
@@ -71,12 +73,21 @@ class HandlerTimeout(NsqError, TimeoutError):
     """A handler took longer than `handler_timeout_s`."""
 
 
+class HandlerDeclined(NsqError):
+    """A handler returned False, so its message comes again."""
+
+
+class BadReturnValue(NsqError, TypeError):
+    """A handler returned neither None, True nor False. Its message comes again; the text says what to return."""
+
+
 class WorkerCrashed(NsqError):
     """The process that a handler worked in has ended: killed for its memory, by a fault in compiled code, by `exit`."""
 
 
 class RemoteFailure(NsqError):
-    """A handler in a process raised an exception that cannot be pickled. Its type and text are in this one's text."""
+    """A handler raised what cannot be raised here: in a process, an exception that cannot be pickled; in a thread, one
+    that would end the event loop (`SystemExit`). Its type and text are in this one's text."""
 
 
 class ServerError(NsqError):
@@ -134,6 +145,13 @@ _CLASSES: dict[bytes, type[ServerError]] = {
     wire_error.REQ_FAILED: NotInFlight,
     wire_error.TOUCH_FAILED: NotInFlight,
 }
+
+
+def cause_of(failure: BaseException | None) -> object:
+    """What to say of a failure behind the address that it concerns, which its own text may begin with."""
+    if isinstance(failure, ConnectionFailed | ConnectionLost):
+        return failure.reason
+    return failure
 
 
 def server_error(data: bytes) -> ServerError:

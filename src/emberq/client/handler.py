@@ -1,8 +1,9 @@
 """Running the handler of a consumer, for one message after the other in each of its slots.
 
-- A handler that returns has done its work: the message is finished. One that raises, takes too long or takes its
-  process with it has not: the message is requeued and the consumer backs off. A handler that answered the message
-  itself is left alone.
+- A handler that returns has done its work: the message is finished. One that raises, returns False or what means
+  nothing (see `verdict`), takes too long or takes its process with it has not: the message is requeued and the consumer
+  backs off. A handler that answered the message itself is left alone.
+- Nothing that a handler, a retry policy or an observer does ends a slot's task: the next message is due.
 - Where handlers run, and what becomes of those that take too long, is told in `slot`.
 - A coroutine function that never really waits would keep the event loop for as long as there are messages; after
   SLICE_NS the loop gets its turn.
@@ -14,20 +15,24 @@ import asyncio
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
-from emberq.client.error import HandlerTimeout
+from emberq.client.error import BadReturnValue, HandlerDeclined, HandlerTimeout
 from emberq.client.inbox import Inbox
 from emberq.client.message import Message
 from emberq.client.observer import Observation, tell
+from emberq.client.retry import delay_in_seconds
 from emberq.client.slot import Slot
+from emberq.client.verdict import ends_program, is_end_of, settle
 
 SLICE_NS = 10 * NS_PER_MS
 """Long enough that the turns of the loop cost nothing, short enough that nobody notices."""
 
-RetryDelay: TypeAlias = Callable[[Message, BaseException], float]
-"""How many seconds a message stays away after its handler raised."""
+RetryDelay: TypeAlias = Callable[[Message, BaseException], float | timedelta | None]
+"""How long a message stays away after its handler failed: seconds, a `timedelta`, or None for the default delay."""
 
 _Run: TypeAlias = Callable[[Message], Awaitable[Any]]
 
@@ -55,7 +60,7 @@ class HandlerPool:
 
     def start(self) -> None:
         """Begin to take messages from the inbox."""
-        self._tasks = [asyncio.create_task(self._work(slot)) for slot in self._slots]
+        self._tasks = [asyncio.create_task(self._keep_working(slot)) for slot in self._slots]
 
     @property
     def is_running_this_task(self) -> bool:
@@ -69,6 +74,18 @@ class HandlerPool:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(slot.close() for slot in self._slots))
 
+    async def _keep_working(self, slot: Slot) -> None:
+        """What goes wrong beside the handler (a log that cannot be written, say) costs a message its answer at most.
+        Then it comes again, and the slot goes on."""
+        while True:
+            try:
+                await self._work(slot)
+            except Exception as error:  # noqa: BLE001 - told where the event loop tells such things
+                problem = {"message": "a message may have been left unanswered", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(problem)
+            else:
+                return
+
     async def _work(self, slot: Slot) -> None:
         run = slot.run
         if self._observation is not None:
@@ -76,18 +93,20 @@ class HandlerPool:
         inbox, clock = self._inbox, self._clock
         now_ns = clock.monotonic_ns()
         slice_end_ns = now_ns + SLICE_NS
+        task = asyncio.current_task()
         while (message := inbox.get_nowait(now_ns) or await inbox.get()) is not None:
             try:
-                await run(message)
-            except asyncio.CancelledError as error:
-                if _is_being_cancelled():
+                returned = await run(message)
+                if returned is not None:
+                    await settle(message, returned)
+            except BaseException as error:
+                if is_end_of(task, error):
                     raise
-                self._failed(message, error)  # what the handler awaited was cancelled, not the handler
-            except HandlerTimeout as error:
                 self._failed(message, error)
-                await slot.recover()
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is the handler's; the next message is due
-                self._failed(message, error)
+                if ends_program(error):
+                    raise
+                if isinstance(error, HandlerTimeout):
+                    await slot.recover()
             else:
                 message.finish()
             now_ns = clock.monotonic_ns()
@@ -99,11 +118,11 @@ class HandlerPool:
     async def _run_observed(self, run: _Run, observation: Observation, message: Message) -> None:
         observer, source = observation
         began_ns = self._clock.monotonic_ns()
+        task = asyncio.current_task()
         try:
-            with observer.handling(message, source):
-                await run(message)
+            await _run_within(observer.handling(message, source), run, message)
         except BaseException as error:
-            if not _is_being_cancelled():
+            if not is_end_of(task, error):
                 tell(observer.failed, message, source, error, duration_s=self._seconds_since(began_ns))
             raise
         tell(observer.handled, message, source, duration_s=self._seconds_since(began_ns))
@@ -112,19 +131,36 @@ class HandlerPool:
         return (self._clock.monotonic_ns() - began_ns) / NS_PER_SECOND
 
     def _failed(self, message: Message, error: BaseException) -> None:
-        log.warning("the handler failed on message %s", message.id.decode(), exc_info=error)
+        message_id = message.id.decode()
         message.requeue(self._delay_s(message, error))
+        if isinstance(error, HandlerDeclined):
+            log.warning("the handler returned False for message %s, which will come again", message_id)
+        elif isinstance(error, BadReturnValue):
+            log.error("message %s will come again: %s", message_id, error)
+        else:
+            log.warning("the handler failed on message %s", message_id, exc_info=error)
 
     def _delay_s(self, message: Message, error: BaseException) -> float | None:
         if self._retry_delay_s is None:
             return None
         try:
-            return self._retry_delay_s(message, error)
-        except Exception:
+            delay = self._retry_delay_s(message, error)
+            return None if delay is None else delay_in_seconds("retry_delay_s", delay)
+        except BaseException as failure:
+            if ends_program(failure):
+                raise
             log.exception("the retry policy failed on message %s; the default delay is used", message.id.decode())
             return None
 
 
-def _is_being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
+async def _run_within(context: AbstractContextManager[object], run: _Run, message: Message) -> None:
+    """Handle a message within a context, which may swallow what the handler raises; we raise it all the same."""
+    failure: BaseException | None = None
+    with context:
+        try:
+            await settle(message, await run(message))
+        except BaseException as error:
+            failure = error
+            raise
+    if failure is not None:
+        raise failure

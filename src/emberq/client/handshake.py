@@ -29,7 +29,9 @@ from emberq.wire.compression import DeflateCodec, SnappyCodec
 from emberq.wire.frame import ERROR, FRAME_HEADER, RESPONSE
 
 _START_OF_HTTP = int.from_bytes(b"HTTP", "big")
-"""The size of the first frame, if somebody answers in HTTP."""
+"""The size of the first frame, if the peer answers in HTTP."""
+_UNFRAMED_ERROR = int.from_bytes(b"E_BA", "big")
+"""The type of the first frame, if the peer is an nsqlookupd: its E_BAD_PROTOCOL has a size, but no type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,14 @@ class Handshake:
         """The data of the next frame, which must be a response; an error frame is raised."""
         size, frame_type = FRAME_HEADER.unpack(await self._stream.read_exactly(FRAME_HEADER.size))
         if size == _START_OF_HTTP:
-            raise self._failed("unexpected HTTP response; give the address at which nsqd speaks TCP")
+            raise self._failed(
+                "unexpected HTTP response; give the address at which nsqd speaks TCP, which usually has port 4150"
+            )
+        if frame_type == _UNFRAMED_ERROR:
+            raise self._failed(
+                "this answers like an nsqlookupd; give the address of an nsqd, which usually has port 4150, or give "
+                "nsqlookupd's HTTP address as lookupd_addresses"
+            )
         if not 4 <= size <= self._config.max_frame_bytes:
             raise self._failed(f"a frame of {size} bytes; this is not an nsqd")
         data = await self._stream.read_exactly(size - 4)

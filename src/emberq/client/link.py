@@ -14,6 +14,7 @@ other, because somebody may mend that, but there is no point in waiting for it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -28,13 +29,17 @@ from emberq.client.error import (
     HandshakeFailed,
     NsqError,
     RequestTimeout,
+    cause_of,
 )
 from emberq.client.observer import Observer, Publication, tell
+from emberq.client.reminder import RECONNECT_INTERVAL_S, Reminder
 from emberq.client.retry import ReconnectDelay
 
 INT32_BYTES = 4
 
 _REFUSALS = (AuthRefused, BadRequest, HandshakeFailed)
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,8 @@ class Link:
         self._failures = 0
         self._last_failure: BaseException | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._troubles = Reminder(RECONNECT_INTERVAL_S)
+        self._was_connected = False
         self.refusal: NsqError | None = None
         """Why nsqd did not let us in, if that is how the last attempt to connect ended."""
         observer = config.observer
@@ -127,12 +134,30 @@ class Link:
         while True:
             try:
                 self._last_failure = await self._connect_until_lost()
-            except NsqError as failure:
+                trouble = "lost nsqd"
+            except Exception as failure:  # noqa: BLE001 - whatever it is, it must not end what keeps us connected
                 self._last_failure = failure
                 self.refusal = failure if isinstance(failure, _REFUSALS) else None
                 self._on_change()
+                trouble = "cannot connect to nsqd"
             self._failures += 1
-            await asyncio.sleep(self._reconnect_delay.after(self._failures, random=self._random))
+            delay_s = self._reconnect_delay.after(self._failures, random=self._random)
+            self._warn(trouble, delay_s)
+            await asyncio.sleep(delay_s)
+
+    def _warn(self, trouble: str, delay_s: float) -> None:
+        if not self._troubles.is_due(trouble):
+            return
+        failure = self._last_failure
+        is_expected = failure is None or isinstance(failure, NsqError | OSError)
+        log.warning(
+            "%s %s: %s; trying again in %.1f s",
+            trouble,
+            self.address,
+            cause_of(failure),
+            delay_s,
+            exc_info=None if is_expected else failure,
+        )
 
     async def _connect_until_lost(self) -> BaseException | None:
         """Why the connection ended; raises if none came about."""
@@ -144,6 +169,9 @@ class Link:
 
         self._connection = await Connection.open(self.address, self._config, on_close=note_end)
         self.refusal = None
+        self._troubles.forget("cannot connect to nsqd")
+        log.info("connected to nsqd %s%s", self.address, " again" if self._was_connected else "")
+        self._was_connected = True
         self._on_change()
         if self._observer is not None:
             tell(self._observer.connected, self.address)

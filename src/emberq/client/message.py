@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Protocol
 
 from emberq.base.clock import NS_PER_MS
+from emberq.client.retry import in_seconds
 from emberq.wire.message import MessageFields
 
 
@@ -63,11 +65,16 @@ class Message:
             self.is_answered = True
             self._source.finish([self])
 
-    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
+    def requeue(self, delay_s: float | timedelta | None = None, *, backoff: bool = True) -> None:
         """Bring it again: after `delay_s`, or after a time that grows with its attempts.
 
         `backoff=False` says that nothing is wrong (it came too early, say), so the consumer does not slow down.
+
+        A delay below 0 counts as 0, and one above `max_requeue_delay_s` as that. What is no delay at all (a text, NaN)
+        is a TypeError or ValueError, and the message is not answered.
         """
+        if delay_s is not None:
+            delay_s = in_seconds("delay_s", delay_s)
         if not self.is_answered:
             self.is_answered = True
             self._source.requeue(self, delay_s=delay_s, backoff=backoff)
@@ -102,8 +109,10 @@ class Batch(list[Message]):
         for source, messages in by_source.items():
             source.finish(messages)
 
-    def requeue(self, delay_s: float | None = None, *, backoff: bool = True) -> None:
+    def requeue(self, delay_s: float | timedelta | None = None, *, backoff: bool = True) -> None:
         """Bring them again."""
+        if delay_s is not None:
+            delay_s = in_seconds("delay_s", delay_s)
         for message in unanswered(self):
             message.requeue(delay_s, backoff=backoff)
 

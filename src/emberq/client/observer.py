@@ -13,6 +13,8 @@ nothing here costs anything.
 - All is called in the thread of the event loop, and holds it up for as long as it takes, with two exceptions:
   `requeued` is called in the thread that requeues, and `handling` surrounds the handler.
 - What an observer raises is logged and changes nothing. `handling` is the exception again: it belongs to the handler.
+  What the handler raised it cannot hold back, though: the message has failed.
+- The methods are plain ones: a coroutine function would have to be awaited, and is refused by `ClientConfig`.
 - NSQ's messages have no headers. What should travel from publisher to handler, a trace's context for one, has to be
   part of the body, where only the two of them know to look for it.
 
@@ -27,6 +29,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, ParamSpec
 
 from emberq.client.message import Message
+from emberq.client.verdict import ends_program, is_coroutine_function
 
 _P = ParamSpec("_P")
 
@@ -95,6 +98,18 @@ class Observer:
         """The consumer asks for nothing during `pause_s` because handlers fail; with level 0 all is well again."""
 
 
+def check_observer(observer: object) -> None:
+    """TypeError unless it is an observer that can hear something."""
+    if observer is None:
+        return
+    if not isinstance(observer, Observer):
+        hint = f"; make one: {observer.__name__}()" if isinstance(observer, type) else ""
+        raise TypeError(f"observer is not an object of a subclass of Observer{hint}")
+    for name in vars(Observer):
+        if not name.startswith("_") and is_coroutine_function(getattr(observer, name)):
+            raise TypeError(f"observer: {name} is a coroutine function, which would never run; make it a plain method")
+
+
 class Observation(NamedTuple):
     """Who watches a consumer, and what it is."""
 
@@ -106,5 +121,7 @@ def tell(hook: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> None:
     """Call a hook of an observer. Whatever it does must not harm the client."""
     try:
         hook(*args, **kwargs)
-    except Exception:
+    except BaseException as error:
+        if ends_program(error):
+            raise
         log.exception("an observer failed in %s", getattr(hook, "__qualname__", hook))

@@ -24,7 +24,7 @@ topics that are not journaled, which have no memory of what they got. An nsqd th
 is refused.
 
 What raises at once, because no nsqd would judge otherwise: `BadRequest` and `AuthRefused`, `HandshakeFailed` if that is
-how all nsqds answer, and `ValueError` for what can be seen to be wrong before it is sent.
+how all nsqds answer, and `ValueError` or `TypeError` for what can be seen to be wrong before it is sent.
 
 Closing, which `async with` does, refuses new messages, waits for those under way, and disconnects.
 """
@@ -34,20 +34,23 @@ from __future__ import annotations
 import asyncio
 import os
 import random as random_numbers
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import Self
 
+from emberq.client.address import Addresses, address_list, nsqd_address
 from emberq.client.config import ClientConfig
 from emberq.client.error import ClosedError, ConnectionFailed, ConnectionLost, NsqError, PublishRefused, RequestTimeout
+from emberq.client.field_type import check_instance, check_int, check_name
 from emberq.client.lane import Lane
 from emberq.client.link import Health, Link
-from emberq.client.retry import ReconnectDelay, RetryPolicy
+from emberq.client.retry import ReconnectDelay, RetryPolicy, delay_in_seconds
+from emberq.client.verdict import describe
 from emberq.wire import command
-from emberq.wire.name import is_valid_name
 from emberq.wire.producer import PRODUCER_ID_BYTES
 
 DEFAULT_MAX_BATCH_BYTES = 4 * 1024 * 1024
@@ -63,13 +66,13 @@ _RETRYABLE = (ConnectionLost, RequestTimeout, PublishRefused)
 class Producer:
     """Publishes to one or several nsqds. Belongs to one event loop; connects at the first use or in `start`.
 
-    `addresses` are those at which nsqds speak TCP: `host:port`, or paths of Unix sockets. `random` returns numbers
-    from 0 to 1.
+    `addresses` are those at which nsqds speak TCP: `host:port`, or paths of Unix sockets (see `address`); one, or a
+    list of them. `random` returns numbers from 0 to 1.
     """
 
     def __init__(
         self,
-        addresses: str | Sequence[str],
+        addresses: Addresses,
         config: ClientConfig | None = None,
         *,
         retry: RetryPolicy | None = None,
@@ -78,9 +81,13 @@ class Producer:
         idempotent: bool = False,
         random: Callable[[], float] = random_numbers.random,
     ) -> None:
-        addresses = [addresses] if isinstance(addresses, str) else list(dict.fromkeys(addresses))
-        if not addresses:
+        nsqds = list(dict.fromkeys(map(nsqd_address, address_list("addresses", addresses))))
+        if not nsqds:
             raise ValueError("a producer needs the address of at least one nsqd")
+        check_instance("config", config, ClientConfig, hint="; several addresses go into a list")
+        check_instance("retry", retry, RetryPolicy)
+        check_instance("reconnect_delay", reconnect_delay, ReconnectDelay)
+        check_int("max_batch_bytes", max_batch_bytes, at_least=1)
         config = config or ClientConfig()
         if idempotent:
             config = replace(config, producer_id=os.urandom(PRODUCER_ID_BYTES))
@@ -94,7 +101,7 @@ class Producer:
                 random=random,
                 on_change=partial(self._link_changed, address),
             )
-            for address in addresses
+            for address in nsqds
         ]
         self._lanes: dict[str, Lane] = {}
         """How numbered batches go to the nsqd at each address; empty if they are not numbered."""
@@ -121,34 +128,31 @@ class Producer:
 
     async def publish(self, topic: str, body: bytes) -> None:
         """Publish one message."""
-        _checked_topic(topic)
-        _checked_body(body)
+        check_name("topic", topic)
+        body = _checked_body(body)
         if self._lanes:
             await self._publish(lambda number: command.pub(topic, body, sequence=number))
         else:
             await self._publish(command.pub(topic, body))
 
-    async def publish_many(self, topic: str, bodies: Sequence[bytes]) -> None:
+    async def publish_many(self, topic: str, bodies: Iterable[bytes]) -> None:
         """Publish messages together, which is much faster than one by one.
 
         nsqd takes either all or none of up to `max_batch_bytes`. More than that is split, and sent part by part; if a
         part fails, those before it have been published and those behind it have not.
         """
-        _checked_topic(topic)
-        if not all(bodies):
-            raise ValueError(_EMPTY_BODY)
-        for batch in _batches(bodies, max_bytes=self._max_batch_bytes):
+        check_name("topic", topic)
+        for batch in _batches(_checked_bodies(bodies), max_bytes=self._max_batch_bytes):
             if self._lanes:
                 await self._publish(partial(_numbered_mpub, topic, batch))
             else:
                 await self._publish(command.mpub(topic, batch))
 
-    async def publish_deferred(self, topic: str, body: bytes, *, delay_s: float) -> None:
+    async def publish_deferred(self, topic: str, body: bytes, *, delay_s: float | timedelta) -> None:
         """Publish a message that consumers get only after a delay, which nsqd limits (to an hour, by default)."""
-        if delay_s < 0:
-            raise ValueError(f"delay_s is {delay_s}; nothing can be delivered before it is published")
-        defer_ms = round(delay_s * 1000)
-        await self._publish(command.dpub(_checked_topic(topic), _checked_body(body), defer_ms=defer_ms))
+        check_name("topic", topic)
+        defer_ms = round(delay_in_seconds("delay_s", delay_s) * 1000)
+        await self._publish(command.dpub(topic, _checked_body(body), defer_ms=defer_ms))
 
     async def _publish(self, publication: bytes | Callable[[int], bytes]) -> None:
         """Publish a command, or what a function makes of its number."""
@@ -322,16 +326,31 @@ class Producer:
         await self.close()
 
 
-def _checked_topic(topic: str) -> str:
-    if not is_valid_name(topic):
-        raise ValueError(f"{topic!r} is not the name of a topic: 1 to 64 of . _ - a-z A-Z 0-9, perhaps with #ephemeral")
-    return topic
-
-
 def _checked_body(body: bytes) -> bytes:
+    if type(body) is not bytes:
+        body = _as_bytes("the body", body)
     if not body:
         raise ValueError(_EMPTY_BODY)
     return body
+
+
+def _checked_bodies(bodies: Iterable[bytes]) -> Sequence[bytes]:
+    if isinstance(bodies, bytes | bytearray | memoryview | str) or not isinstance(bodies, Iterable):
+        raise TypeError(f"bodies is {describe(bodies)}; it must be a list of bytes, and one message goes to publish")
+    if not isinstance(bodies, list | tuple):
+        bodies = list(bodies)
+    if not set(map(type, bodies)) <= {bytes}:
+        bodies = [_as_bytes(f"body {index}", body) for index, body in enumerate(bodies)]
+    if not all(bodies):
+        raise ValueError(_EMPTY_BODY)
+    return bodies
+
+
+def _as_bytes(name: str, body: object) -> bytes:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    encode = "encode it: .encode()" if isinstance(body, str) else "encode it, with json.dumps(...).encode() for example"
+    raise TypeError(f"{name} is {describe(body)}, but a message is bytes; {encode}")
 
 
 def _numbered_mpub(topic: str, bodies: Sequence[bytes], number: int) -> bytes:

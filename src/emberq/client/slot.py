@@ -2,6 +2,8 @@
 
     coroutine function              in the event loop
     plain function                  in a thread, or in a process: `HandlersIn`
+    plain function that returns     called in a thread, then awaited in the event loop; not in a process
+    an awaitable
 
 Nothing that a thread or a process does holds up the event loop, so heartbeats are answered and messages touched. A
 thread shares Python's interpreter lock with the loop: work that keeps the CPU busy for long belongs into processes.
@@ -23,11 +25,13 @@ import enum
 import inspect
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from emberq.client.error import HandlerTimeout
+from emberq.client.error import HandlerTimeout, RemoteFailure
 from emberq.client.message import Message
 from emberq.client.snapshot import MessageSnapshot
+from emberq.client.verdict import check_callable, is_coroutine_function, settle
 from emberq.client.worker_thread import Outcome, WorkerThread
 
 if TYPE_CHECKING:
@@ -39,7 +43,7 @@ MAX_THREADS = 32
 
 Handler: TypeAlias = Callable[[Message], Any] | Callable[[MessageSnapshot], Any]
 """A coroutine function or a plain function of a message; one that runs in a process gets a `MessageSnapshot`. What it
-returns is ignored."""
+may return is told in `verdict`."""
 
 
 class HandlersIn(enum.StrEnum):
@@ -54,7 +58,8 @@ class Slot(Protocol):
 
     @property
     def run(self) -> Callable[[Message], Awaitable[Any]]:
-        """Handles a message; raises what the handler raises, `HandlerTimeout`, or `WorkerCrashed`."""
+        """Handles a message and returns what is left to be settled (see `verdict`); raises what the handler raises,
+        `HandlerTimeout`, or `WorkerCrashed`."""
         ...
 
     async def recover(self) -> None:
@@ -62,11 +67,6 @@ class Slot(Protocol):
 
     async def close(self) -> None:
         """Give back what it holds. Not while `run` runs."""
-
-
-def is_coroutine_function(handler: Handler) -> bool:
-    """Also for objects that can be called."""
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
 def default_concurrency(handler: Handler, handlers_in: HandlersIn, *, max_in_flight: int) -> int:
@@ -81,7 +81,8 @@ def default_concurrency(handler: Handler, handlers_in: HandlersIn, *, max_in_fli
 
 
 def make_slots(handler: Any, handlers_in: HandlersIn, *, count: int, timeout_s: float | None) -> list[Slot]:
-    """Slots for a handler; ValueError if it cannot run there."""
+    """Slots for a handler; ValueError if it cannot run there, TypeError if it can run nowhere."""
+    check_callable("handler", handler)
     if handlers_in == HandlersIn.PROCESSES:
         return _process_slots(handler, count=count, timeout_s=timeout_s)
     if is_coroutine_function(handler):
@@ -105,19 +106,12 @@ class CoroutineSlot:
 
     def __init__(self, handler: Callable[[Message], Awaitable[Any]], *, timeout_s: float | None) -> None:
         self._handler = handler
-        self._timeout_s = timeout_s
-        self.run = handler if timeout_s is None else self._run_in_time  # without a limit, nothing stands in between
+        # Without a limit, nothing stands in between.
+        self.run = handler if timeout_s is None else partial(self._run_in_time, timeout_s)
 
-    async def _run_in_time(self, message: Message) -> None:
-        try:
-            async with asyncio.timeout(self._timeout_s) as limit:
-                await self._handler(message)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise  # the handler's own
-            raise _took_too_long(self._timeout_s) from error
-        if limit.expired():
-            raise _took_too_long(self._timeout_s)  # it was cancelled and would not say so
+    async def _run_in_time(self, timeout_s: float, message: Message) -> None:
+        began_s = asyncio.get_running_loop().time()
+        await _settle_in_time(message, self._handler(message), began_s=began_s, timeout_s=timeout_s)
 
     async def recover(self) -> None:
         pass  # it has ended
@@ -144,13 +138,18 @@ class ThreadSlot:
         self._max_left = max_left
         self._thread = WorkerThread()
 
-    async def run(self, message: Message) -> None:
+    async def run(self, message: Message) -> object:
+        began_s = asyncio.get_running_loop().time()
         outcome = self._thread.call(self._handler, message)
         if not await _comes_in_time(outcome, self._timeout_s):
             self._left_behind.add(outcome)
             outcome.add_done_callback(self._left_behind.discard)
             raise _took_too_long(self._timeout_s)
-        _raise_if_failed(outcome)
+        value = _value_of(outcome)
+        if self._timeout_s is None or not inspect.isawaitable(value):
+            return value
+        await _settle_in_time(message, value, began_s=began_s, timeout_s=self._timeout_s)
+        return None
 
     async def recover(self) -> None:
         self._thread.end()
@@ -188,7 +187,7 @@ class ProcessSlot:
             worker.kill()
             await outcome  # which is that it was killed
             raise _took_too_long(self._timeout_s)
-        _raise_if_failed(outcome)
+        _value_of(outcome)
 
     async def recover(self) -> None:
         pass  # the next message finds no worker that is ready, and starts one
@@ -208,7 +207,7 @@ class ProcessSlot:
                 if self._worker is not None:
                     self._worker.kill()
                 raise
-            _raise_if_failed(starting)
+            _value_of(starting)
         return self._worker
 
     # In the thread
@@ -235,10 +234,31 @@ async def _comes_in_time(outcome: Outcome, timeout_s: float | None) -> bool:
     return outcome.done()
 
 
-def _raise_if_failed(outcome: Outcome) -> None:
-    error = outcome.result()
-    if error is not None:
-        raise error
+async def _settle_in_time(message: Message, value: object, *, began_s: float, timeout_s: float) -> None:
+    """Await what a handler returned and see whether the message is done; its time began at `began_s`."""
+    try:
+        async with asyncio.timeout_at(began_s + timeout_s) as limit:
+            await settle(message, value)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise  # the handler's own
+        raise _took_too_long(timeout_s) from error
+    if limit.expired():
+        raise _took_too_long(timeout_s)  # it was cancelled and would not say so
+
+
+def _value_of(outcome: Outcome) -> object:
+    """What the function returned; raises what it raised.
+
+    What would end the event loop, or look like its own doing (`SystemExit`, `CancelledError`), ended nothing where it
+    was raised, and becomes a `RemoteFailure` here.
+    """
+    result = outcome.result()
+    if isinstance(result, Exception):
+        raise result
+    if isinstance(result, BaseException):
+        raise RemoteFailure(f"the handler raised {type(result).__qualname__} in its thread") from result
+    return result.value
 
 
 def _took_too_long(timeout_s: float | None) -> HandlerTimeout:

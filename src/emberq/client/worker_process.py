@@ -6,7 +6,7 @@ Each worker has a pipe of its own. Pickled objects travel on it:
                                     imports what the handler needs
                               ←     None: ready
     MessageSnapshot           →     calls the handler
-                              ←     None: it returned; an exception: it raised
+                              ←     None: the message is done; an exception: it is not, and why
     (closes)                  →     ends
 
 If the pipe ends where an answer should be, the worker has crashed. The next message gets a new one. A worker whose
@@ -19,6 +19,7 @@ an importable class), and the main module of a program that uses workers needs i
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import pickle
 import signal
@@ -29,8 +30,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Self
 
-from emberq.client.error import RemoteFailure, WorkerCrashed
+from emberq.client.error import BadReturnValue, HandlerDeclined, RemoteFailure, WorkerCrashed
 from emberq.client.snapshot import MessageSnapshot
+from emberq.client.verdict import check_returned, describe, describe_error, discard
 
 START_TIMEOUT_S = 60.0
 """Far more than any import takes, so that one that hangs is noticed."""
@@ -137,9 +139,19 @@ def _serve(pipe: Connection, handler: bytes) -> None:
 
 def _raised_by(handle: Callable[[MessageSnapshot], Any], message: MessageSnapshot) -> BaseException | None:
     try:
-        handle(message)
+        value = handle(message)
     except Exception as error:  # noqa: BLE001 - whatever it is, the consumer is told; SystemExit ends the worker
         return _portable(error)
+    if inspect.isawaitable(value):
+        discard(value)
+        return BadReturnValue(
+            f"the handler returned {describe(value)}, and a process has no event loop to await it in: leave out "
+            "handlers_in, or call asyncio.run in the handler"
+        )
+    try:
+        check_returned(value)
+    except (HandlerDeclined, BadReturnValue) as failure:
+        return failure.with_traceback(None)  # it tells of nothing but this function
     return None
 
 
@@ -149,6 +161,6 @@ def _portable(error: Exception) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own; some exceptions can be pickled but not unpickled
     except Exception:  # noqa: BLE001 - pickle raises whatever it meets
-        portable = RemoteFailure(f"{type(error).__qualname__}: {error}")
+        portable = RemoteFailure(describe_error(error))
     portable.add_note("in the process of the handler:\n" + "".join(traceback.format_exception(error)))
     return portable

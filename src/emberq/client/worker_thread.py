@@ -14,10 +14,19 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeAlias, TypeVarTuple, Unpack
 
+from emberq.client.verdict import discard
+
 _Arguments = TypeVarTuple("_Arguments")
 
-Outcome: TypeAlias = "asyncio.Future[BaseException | None]"
-"""What a function raised, or None. Not as the exception of the future: some (StopIteration) cannot be that."""
+
+class Returned(NamedTuple):
+    """A function returned this."""
+
+    value: object
+
+
+Outcome: TypeAlias = "asyncio.Future[BaseException | Returned]"
+"""What a function raised or returned. Not as the exception of the future: some (StopIteration) cannot be that."""
 
 
 class _Call(NamedTuple):
@@ -51,22 +60,23 @@ class WorkerThread:
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
-            raised = _raised_by(call)
+            result = _result_of(call)
             try:
-                call.outcome.get_loop().call_soon_threadsafe(_settle, call.outcome, raised)
+                call.outcome.get_loop().call_soon_threadsafe(_settle, call.outcome, result)
             except RuntimeError:
-                return  # the loop is closed: nobody is left who wants to know, or could ask for more
-            del call, raised  # a message must not live until the next one comes
+                return  # the loop is closed: no task is left that could want to know, or ask for more
+            del call, result  # a message must not live until the next one comes
 
 
-def _raised_by(call: _Call) -> BaseException | None:
+def _result_of(call: _Call) -> BaseException | Returned:
     try:
-        call.context.run(call.function, *call.arguments)
+        return Returned(call.context.run(call.function, *call.arguments))
     except BaseException as error:  # noqa: BLE001 - it is not ours to judge; the caller gets it
         return error
-    return None
 
 
-def _settle(outcome: Outcome, raised: BaseException | None) -> None:
+def _settle(outcome: Outcome, result: BaseException | Returned) -> None:
     if not outcome.done():
-        outcome.set_result(raised)
+        outcome.set_result(result)
+    elif isinstance(result, Returned):
+        discard(result.value)

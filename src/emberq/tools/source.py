@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from emberq.base.settings import Group, OptionsError
+from emberq.client.address import nsqd_address
 from emberq.client.consumer import Consumer
 from emberq.tools.client_options import ClientOption, ClientOptions, client_config, consumer_config
 from emberq.tools.program import ToolError
@@ -67,7 +68,7 @@ def make_consumer(options: SourceOptions, *, topic: str, channel: str, tool: str
 async def start_consumer(consumer: Consumer, *, nsqd_addresses: Sequence[str]) -> None:
     """Start it; ToolError if one of the nsqds that were named cannot be reached (the log says why)."""
     await consumer.start()
-    unreachable = set(nsqd_addresses) - set(consumer.statistics().addresses)
+    unreachable = {nsqd_address(address.strip()) for address in nsqd_addresses} - set(consumer.statistics().addresses)
     if unreachable:
         await consumer.stop(drain_timeout_s=0)
         raise ToolError(f"cannot connect to nsqd {', '.join(sorted(unreachable))}")

@@ -68,7 +68,7 @@ def test_options_of_the_client_that_do_not_exist_are_ignored() -> None:
         ({"nsqd_tcp_address": ("h:99999",)}, "--nsqd-tcp-address is invalid: port 99999 is above 65535"),
         (
             {"nsqd_tcp_address": (), "lookupd_http_address": ("host",)},
-            "--lookupd-http-address is invalid: nsqlookupd address 'host': missing port or host",
+            "--lookupd-http-address is invalid: nsqlookupd address 'host': missing port or host; write 'host:4161'",
         ),
         ({"gzip_level": 0}, "invalid --gzip-level value (0), should be 1-9"),
         ({"gzip_level": 10}, "invalid --gzip-level value (10), should be 1-9"),
