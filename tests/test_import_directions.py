@@ -15,7 +15,7 @@ ROOT = Path(emberq.__file__).parent
 ALLOWED: dict[str, set[str]] = {
     "base": set(),
     "wire": set(),
-    "storage": {"base"},
+    "storage": {"base", "wire"},
     "broker": {"base", "storage", "wire"},
     "http": {"base"},
     "nsqd": {"base", "wire", "storage", "broker", "http"},

@@ -52,11 +52,10 @@ from emberq.client import (
     RetryPolicy,
 )
 from emberq.client.address import Addresses, address_list
-from emberq.client.field_type import check_int
+from emberq.client.argument import check_int, delay_in_seconds
 from emberq.client.giving_up import OnGivingUp
 from emberq.client.handler import RetryDelay
 from emberq.client.producer import CLOSE_TIMEOUT_S, DEFAULT_MAX_BATCH_BYTES
-from emberq.client.retry import delay_in_seconds
 from emberq.client.slot import Handler
 from emberq.loop_thread import LoopThread
 

@@ -34,7 +34,7 @@ def kill(rig: Rig, *bodies: bytes) -> None:
 
 def redrive(rig: Rig, *, to: str | None = None, max_count: int | None = None) -> tuple[int, int]:
     """How many were moved, and how many were left."""
-    run = Redrive(rig.broker, rig.channel("r", topic="dead"), to=to, max_count=max_count)
+    run = Redrive(rig.broker.publish_to, rig.channel("r", topic="dead"), to=to, max_count=max_count)
     while not run.is_done:
         outcome = Outcome(run.next_portion())
         assert outcome.is_stored, outcome.failure
@@ -110,7 +110,7 @@ def test_no_more_are_moved_than_asked_for(rig: Rig) -> None:
 def test_it_is_done_in_portions(rig: Rig) -> None:
     count = 2 * PORTION_COUNT + 1
     kill(rig, *(b"%d" % number for number in range(count)))
-    run = Redrive(rig.broker, rig.channel("r", topic="dead"))
+    run = Redrive(rig.broker.publish_to, rig.channel("r", topic="dead"))
     run.next_portion()
     assert 0 < run.moved_count <= PORTION_COUNT
     while not run.is_done:
@@ -126,7 +126,7 @@ def test_an_empty_channel_is_done_at_once(rig: Rig) -> None:
 
 def test_what_somebody_else_took_is_not_waited_for(rig: Rig) -> None:
     kill(rig, b"1")
-    run = Redrive(rig.broker, rig.channel("r", topic="dead"))
+    run = Redrive(rig.broker.publish_to, rig.channel("r", topic="dead"))
     Consumer(rig.channel("r", topic="dead"), rdy=1)
     run.next_portion()
     assert (run.is_done, run.moved_count) == (True, 0)
@@ -135,7 +135,7 @@ def test_what_somebody_else_took_is_not_waited_for(rig: Rig) -> None:
 def test_messages_that_could_not_be_published_stay(rig: Rig) -> None:
     kill(rig, b"1", b"2")
     rig.broker.gate.reason = "disk space low"
-    outcome = Outcome(Redrive(rig.broker, rig.channel("r", topic="dead")).next_portion())
+    outcome = Outcome(Redrive(rig.broker.publish_to, rig.channel("r", topic="dead")).next_portion())
     assert str(outcome.failure) == "disk space low"
     assert rig.stats("r", topic="dead").depth == 2
     rig.broker.gate.reason = None
@@ -146,7 +146,7 @@ def test_a_message_is_not_done_with_before_it_is_stored(tmp_path: Path) -> None:
     with JournalRig(tmp_path) as rig:
         kill(rig, b"1")
         rig.slow_disk.is_slow = True
-        outcome = Outcome(Redrive(rig.broker, rig.channel("r", topic="dead")).next_portion())
+        outcome = Outcome(Redrive(rig.broker.publish_to, rig.channel("r", topic="dead")).next_portion())
         channel = rig.journaled_channel("r", topic="dead")
         assert (outcome.is_known, channel.low_water, channel.in_flight_count) == (False, 0, 1)
         rig.slow_disk.work_off()

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from emberq.client.backoff import BackoffStrategy
-from emberq.client.consumer_config import ConsumerConfig
-from emberq.client.slot import HandlersIn
+from emberq.client.consumer_config import ConsumerConfig, HandlersIn
 
 
 @pytest.mark.parametrize(

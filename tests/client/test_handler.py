@@ -7,11 +7,12 @@ import threading
 from typing import Any
 
 from emberq.base.clock import ManualClock, SystemClock
+from emberq.client.consumer_config import HandlersIn
 from emberq.client.error import HandlerTimeout
 from emberq.client.handler import HandlerPool
 from emberq.client.inbox import Inbox
 from emberq.client.message import Message
-from emberq.client.slot import HandlersIn, Slot, make_slots
+from emberq.client.slot import Slot, make_slots
 from tests.client.eventually import eventually
 from tests.client.scripted_nsqd import run
 from tests.client.test_inbox import messages

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from emberq.client.consumer_config import HandlersIn
 from emberq.client.error import HandlerTimeout, WorkerCrashed
 from emberq.client.message import Message
-from emberq.client.slot import HandlersIn, Slot, default_concurrency, make_slots
+from emberq.client.slot import Slot, default_concurrency, make_slots
 from tests.client import scenario
 from tests.client.eventually import eventually
 from tests.client.handler_threads import handler_threads

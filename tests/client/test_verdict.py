@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from emberq.base.clock import SystemClock
+from emberq.client.argument import check_callable, describe, is_coroutine_function
 from emberq.client.consumer import Consumer
-from emberq.client.consumer_config import ConsumerConfig
+from emberq.client.consumer_config import ConsumerConfig, HandlersIn
 from emberq.client.error import BadReturnValue, HandlerDeclined, HandlerTimeout, RemoteFailure
 from emberq.client.handler import HandlerPool
 from emberq.client.inbox import Inbox
 from emberq.client.message import Message
 from emberq.client.observer import Observation, Observer, Source
-from emberq.client.slot import HandlersIn, make_slots
-from emberq.client.verdict import check_callable, check_returned, describe, is_coroutine_function
+from emberq.client.slot import make_slots
+from emberq.client.verdict import check_returned
 from tests.client import process_handlers
 from tests.client.eventually import eventually
 from tests.client.scripted_nsqd import run

@@ -7,8 +7,7 @@ import gzip
 
 import pytest
 
-from emberq.http.compression import compressed, is_worth_compressing
-from emberq.http.limits import COMPRESS_BYTES
+from emberq.http.compression import COMPRESS_BYTES, compressed, is_worth_compressing
 from emberq.http.message import Request, Response, json, plain, text
 from tests.http.raw_client import RawClient, request
 from tests.http.site import BIG

@@ -145,7 +145,7 @@ def test_a_client_that_reads_nothing_is_cut_off_in_time(start_server: StartServe
 
 def _is_blocked(server: HttpHarness) -> bool:
     server.settle()
-    connections: set[Any] = server.server._environment.connections
+    connections: set[Any] = server.server.connections
     return any(connection._holds & 2 for connection in connections)
 
 

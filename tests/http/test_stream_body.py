@@ -8,9 +8,9 @@ from typing import Any
 
 from emberq.base.clock import SystemClock
 from emberq.base.timers import Timers
+from emberq.http.connection import HttpServer
 from emberq.http.message import Request, Response, plain
 from emberq.http.router import Route, Router
-from emberq.http.server import HttpServer
 from emberq.http.stream_body import StreamBody
 
 

@@ -15,7 +15,7 @@ from emberq.spark.journal_batch import decode, seed_of
 from emberq.spark.journal_columns import ROWS_PER_RECORD_BATCH, record_batches
 from emberq.spark.schema import ARROW_SCHEMA
 from emberq.storage.journal import batch as storage
-from emberq.storage.journal.producer import ProducerSequence
+from emberq.wire.producer import ProducerSequence
 
 JOURNAL = UUID(int=7)
 SEED = seed_of(str(JOURNAL))

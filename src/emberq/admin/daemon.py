@@ -25,9 +25,9 @@ from emberq.base.listener import Listener, ListenError
 from emberq.base.loop_timers import LoopTimers
 from emberq.base.timers import Timers
 from emberq.cluster.pipeline_feed import PipelineFeed
+from emberq.http.connection import HttpServer
 from emberq.http.message import Request
 from emberq.http.router import Router
-from emberq.http.server import HttpServer
 
 
 class StartError(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from emberq.base.clock import Clock
@@ -15,6 +15,7 @@ from emberq.broker.error import ExitingError, StoreError
 from emberq.broker.gate import PublishGate
 from emberq.broker.journal_store import JournalStore
 from emberq.broker.journaled_topic import JournaledTopic
+from emberq.broker.pending import Pending
 from emberq.broker.policy import PolicyBook
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import Store
@@ -160,17 +161,21 @@ class Broker:
         self._policies.set(channel, policy)
         self._apply_policy(channel)
 
+    def publish_to(self, topic_name: str, blob: bytes, ends: Sequence[int]) -> Pending | None:
+        """As `Topic.publish` of that topic, which is made if it is missing."""
+        return self.topic(topic_name).publish(blob, ends)
+
     def _apply_policy(self, channel: Channel) -> None:
         policy = self._policies.get(channel)
         if policy is None:
-            channel.use_undertaker(None)
+            channel.use_forwarder(None)
             return
         topic_name = policy.dead_letter_topic
-        channel.use_undertaker(
+        channel.use_forwarder(
             Undertaker(
                 channel,
                 policy,
-                lambda blob, ends: self.topic(topic_name).publish(blob, ends),
+                lambda blob, ends: self.publish_to(topic_name, blob, ends),
                 max_message_bytes=self._around.config.max_message_bytes,
                 clock=self._around.clock,
                 timers=self._around.timers,

@@ -15,7 +15,7 @@ import random
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
@@ -30,12 +30,10 @@ from emberq.broker.queue import UNREADABLE_RETRY_NS, Queue
 from emberq.broker.stats import ChannelStats
 from emberq.broker.subscriber import Locality, Subscriber
 from emberq.storage.errors import DiskWriteError
+from emberq.storage.policy import ChannelPolicy
 from emberq.wire.command import FIN_LINE_BYTES
 from emberq.wire.message import Message
 from emberq.wire.name import is_ephemeral
-
-if TYPE_CHECKING:
-    from emberq.broker.dead_letter import Undertaker
 
 MAX_HAND_OVER_BYTES = 256 * 1024
 """How much one subscriber is given at a time, so that a full socket is noticed before memory fills behind it."""
@@ -54,6 +52,24 @@ class ChannelLimits:
 
 
 DEFAULT_LIMITS = ChannelLimits()
+
+
+class Forwarder(Protocol):
+    """Takes messages that were tried often enough to another topic; `dead_letter` has the one there is."""
+
+    @property
+    def policy(self) -> ChannelPolicy:
+        """What is tried how often."""
+        ...
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it should not be given more for now; it pumps the channel when that changes."""
+        ...
+
+    def take(self, span: Span) -> None:
+        """These messages have been taken from the channel's queue."""
+        ...
 
 
 class Channel(ABC):
@@ -95,7 +111,7 @@ class Channel(ABC):
         """What consumers that have left still hold, until it times out."""
         self.departures = Departures(done_with=self._done_with, put_again=queue.put_again, put_off=self._put_off)
         """What was taken from the queue for another topic and is not known to be there."""
-        self._undertaker: Undertaker | None = None
+        self._forwarder: Forwarder | None = None
         """Takes the messages that were tried `_max_attempts` times; None if there is no limit."""
         self._max_attempts = NEVER
         self._ready: tuple[deque[Subscriber], ...] = tuple(deque() for _ in Locality)
@@ -160,7 +176,7 @@ class Channel(ABC):
         served: deque[Subscriber] | None = None
         while line := zone_line or region_line or global_line:
             depth = self._queue.depth
-            if not depth or (self._undertaker is not None and self._undertaker.is_busy):
+            if not depth or (self._forwarder is not None and self._forwarder.is_busy):
                 return
             if not turns_left or line is not served:  # a new round: everyone in the line gets the same
                 served, turns_left = line, len(line)
@@ -209,9 +225,9 @@ class Channel(ABC):
     def _deliverable(self, span: Span, subscriber: Subscriber) -> list[Span]:
         """What of a span goes to this subscriber: not what was tried too often, nor what its sample leaves out."""
         parts = self._due(span)
-        if span.attempts >= self._max_attempts and self._undertaker is not None:
+        if span.attempts >= self._max_attempts and self._forwarder is not None:
             for part in parts:
-                self._undertaker.take(part)
+                self._forwarder.take(part)
             return []
         if not subscriber.sample_rate:
             return parts
@@ -239,10 +255,10 @@ class Channel(ABC):
 
     # Messages that leave for another topic.
 
-    def use_undertaker(self, undertaker: Undertaker | None) -> None:
-        """Give messages to the undertaker that were tried often enough; None: try without end."""
-        self._undertaker = undertaker
-        self._max_attempts = NEVER if undertaker is None else undertaker.policy.max_attempts
+    def use_forwarder(self, forwarder: Forwarder | None) -> None:
+        """Give messages to the forwarder that were tried often enough; None: try without end."""
+        self._forwarder = forwarder
+        self._max_attempts = NEVER if forwarder is None else forwarder.policy.max_attempts
         self.pump()
 
     def take_out(self, *, max_count: int, max_bytes: int) -> list[Span] | None:
@@ -440,7 +456,7 @@ class Channel(ABC):
             timeout_count=self.timeout_count,
             dead_letter_count=self.dead_letter_count,
             redriven_count=self.redriven_count,
-            policy=None if self._undertaker is None else self._undertaker.policy,
+            policy=None if self._forwarder is None else self._forwarder.policy,
             paused=self.paused,
             zone_local_msg_count=self._local_counts[Locality.ZONE],
             region_local_msg_count=self._local_counts[Locality.REGION],

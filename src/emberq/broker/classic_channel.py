@@ -14,10 +14,24 @@ from emberq.broker.batch import Span
 from emberq.broker.channel import Channel, ChannelLimits
 from emberq.broker.queue import HealthReport, MessageQueue
 from emberq.broker.store import Store
+from emberq.broker.topic import Surroundings
 from emberq.storage.errors import StorageError
 from emberq.wire.name import is_ephemeral
 
 _log = logging.getLogger(__name__)
+
+
+def classic_channel(name: str, *, topic_name: str, around: Surroundings) -> ClassicChannel:
+    """A channel of a topic with these surroundings."""
+    return ClassicChannel(
+        name,
+        topic_name=topic_name,
+        store=around.store,
+        clock=around.clock,
+        timers=around.timers,
+        limits=around.config.channel,
+        report_health=around.report_health,
+    )
 
 
 class ClassicChannel(Channel):

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Sequence
 
 from emberq.broker.batch import MAX_BATCH_BYTES, MAX_BATCH_COUNT, Batch, PublishedBatch, Span, cut
+from emberq.broker.channel import Channel
+from emberq.broker.classic_channel import classic_channel
 from emberq.broker.error import StoreError
 from emberq.broker.ids import IdSource
 from emberq.broker.layout import PUBLISHED_HEADER_BYTES
@@ -18,7 +20,7 @@ from emberq.broker.pending import Pending
 from emberq.broker.queue import UNREADABLE_RETRY_NS, MessageQueue
 from emberq.broker.topic import Surroundings, Topic
 from emberq.storage.errors import DiskWriteError, StorageError
-from emberq.storage.journal.producer import ProducerSequence
+from emberq.wire.producer import ProducerSequence
 
 PORTION_COUNT = 10_000
 PORTION_BYTES = 4 * 1024 * 1024
@@ -69,6 +71,9 @@ class ClassicTopic(Topic):
             for piece_blob, piece_ends in cut(blob, ends):
                 self._publish_batch(piece_blob, piece_ends)
         return None
+
+    def _make_channel(self, name: str) -> Channel:
+        return classic_channel(name, topic_name=self.name, around=self._around)
 
     def _publish_batch(self, blob: bytes, ends: Sequence[int]) -> None:
         batch = self._batch(blob, ends)

@@ -22,6 +22,7 @@ from dataclasses import replace
 from emberq.base.clock import NS_PER_SECOND
 from emberq.broker.batch import Span
 from emberq.broker.channel import Channel
+from emberq.broker.classic_channel import classic_channel
 from emberq.broker.error import StoreError
 from emberq.broker.journal_migration import migrate
 from emberq.broker.journal_store import JournalSettings, JournalStore, SyncMode
@@ -35,8 +36,8 @@ from emberq.storage.errors import StorageError
 from emberq.storage.journal.batch import Bodies, JournalBatch
 from emberq.storage.journal.error import JournalError, JournalSyncError
 from emberq.storage.journal.journal import Journal, Stored
-from emberq.storage.journal.producer import ProducerSequence
 from emberq.wire.name import is_ephemeral
+from emberq.wire.producer import ProducerSequence
 
 SAVE_INTERVAL_NS = NS_PER_SECOND
 """How long a cursor may be ahead of its file."""
@@ -229,7 +230,7 @@ class JournaledTopic(Topic):
 
     def _make_channel(self, name: str) -> Channel:
         if is_ephemeral(name):
-            return super()._make_channel(name)
+            return classic_channel(name, topic_name=self.name, around=self._around)
         around = self._around
         cursor = self._folder.cursor(name, start_offset=self._released_offset)
         cursor.acknowledge(*self._lost)

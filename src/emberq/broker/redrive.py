@@ -13,11 +13,11 @@ and again.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
 from emberq.broker.batch import Span
-from emberq.broker.broker import Broker
 from emberq.broker.channel import Channel
 from emberq.broker.error import BrokerError, StoreError
 from emberq.broker.layout import PUBLISHED_HEADER
@@ -33,6 +33,10 @@ PORTION_BYTES = 192 * 1024
 known how much of it was stored."""
 MAX_LEFT_COUNT = 10_000
 """With so many messages that stay, the run ends: they are held in memory."""
+
+
+PublishTo = Callable[[str, bytes, Sequence[int]], Pending | None]
+"""As `Topic.publish` of the topic of that name, which is made if it is missing."""
 
 
 class _Traveller(NamedTuple):
@@ -52,9 +56,9 @@ class Redrive:
     """
 
     def __init__(
-        self, broker: Broker, channel: Channel, *, to: str | None = None, max_count: int | None = None
+        self, publish: PublishTo, channel: Channel, *, to: str | None = None, max_count: int | None = None
     ) -> None:
-        self._broker = broker
+        self._publish_to = publish
         self._channel = channel
         self._to = to
         self._unseen_count = channel.depth
@@ -133,7 +137,7 @@ class Redrive:
         blob = b"".join([PUBLISHED_HEADER.pack(len(each.body)) + each.body for each in travellers])
         ends = list(accumulate(PUBLISHED_HEADER.size + len(each.body) for each in travellers))
         try:
-            pending = self._broker.topic(topic).publish(blob, ends)
+            pending = self._publish_to(topic, blob, ends)
         except StoreError as refusal:
             self._stored(travellers, refusal, stored_count=refusal.stored_count)
         except (BrokerError, StorageError) as refusal:

@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from emberq.base.clock import Clock
 from emberq.base.timers import Timers
 from emberq.broker.channel import DEFAULT_LIMITS, Channel, ChannelLimits
-from emberq.broker.classic_channel import ClassicChannel
 from emberq.broker.error import ExitingError, GateClosedError
 from emberq.broker.gate import PublishGate
 from emberq.broker.pending import Pending
 from emberq.broker.queue import HealthReport
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import Store
-from emberq.storage.journal.producer import ProducerSequence
 from emberq.wire.name import is_ephemeral
+from emberq.wire.producer import ProducerSequence
 
 _log = logging.getLogger(__name__)
 
@@ -144,17 +143,9 @@ class Topic(ABC):
         self._flow_changed()
         return channel
 
+    @abstractmethod
     def _make_channel(self, name: str) -> Channel:
-        around = self._around
-        return ClassicChannel(
-            name,
-            topic_name=self.name,
-            store=around.store,
-            clock=around.clock,
-            timers=around.timers,
-            limits=around.config.channel,
-            report_health=around.report_health,
-        )
+        """A new channel of this topic's kind."""
 
     def delete_channel(self, name: str) -> None:
         """Remove a channel and all it holds; KeyError when there is none of that name."""

@@ -23,9 +23,9 @@ from emberq.base.loop_timers import LoopTimers
 from emberq.base.prometheus import CONTENT_TYPE
 from emberq.base.timers import Timers
 from emberq.cli.terminal import CommandError, Terminal
+from emberq.http.connection import HttpServer
 from emberq.http.message import Request, Response, plain
 from emberq.http.router import Route, Router
-from emberq.http.server import HttpServer
 
 Render = Callable[[DaemonScrape], bytes]
 """The text of all metrics, those of the server itself among them."""

@@ -19,7 +19,7 @@ from emberq.client.backoff import BackoffStrategy
 from emberq.client.config import ClientConfig
 from emberq.client.connection import Connection
 from emberq.client.consumer import Consumer
-from emberq.client.consumer_config import ConsumerConfig
+from emberq.client.consumer_config import ConsumerConfig, HandlersIn
 from emberq.client.error import (
     AuthRefused,
     BadRequest,
@@ -43,7 +43,6 @@ from emberq.client.message import Batch, Message
 from emberq.client.observer import Observer, Publication, Source
 from emberq.client.producer import Producer
 from emberq.client.retry import ReconnectDelay, RetryPolicy
-from emberq.client.slot import HandlersIn
 from emberq.client.snapshot import MessageSnapshot
 from emberq.client.statistics import ConsumerStatistics
 

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
 
 from emberq.base.address import AddressError, TcpAddress, parse_address
 from emberq.base.http_url import HttpUrl, HttpUrlError
-from emberq.client.verdict import describe
+from emberq.client.argument import describe
 
 USUAL_NSQD_PORT = 4150
 USUAL_LOOKUPD_PORT = 4161

@@ -14,7 +14,7 @@ from ssl import SSLContext
 from typing import Any
 
 from emberq import __version__
-from emberq.client.field_type import check_field_types
+from emberq.client.argument import check_field_types
 from emberq.client.observer import Observer, check_observer
 from emberq.wire.negotiation import (
     DEFAULT_DEFLATE_LEVEL,

@@ -46,6 +46,14 @@ from typing import Self
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
 from emberq.base.http_query import HttpClient
 from emberq.client.address import Addresses, address_list, nsqd_address
+from emberq.client.argument import (
+    check_callable,
+    check_instance,
+    check_int,
+    check_name,
+    check_plain_function,
+    delay_in_seconds,
+)
 from emberq.client.backoff import Backoff, Outcome, Verdict
 from emberq.client.config import ClientConfig
 from emberq.client.connection import Connection
@@ -53,7 +61,6 @@ from emberq.client.connector import Connector
 from emberq.client.consumer_config import ConsumerConfig
 from emberq.client.discovery import Discovery
 from emberq.client.error import ClosedError, ConnectionLost, cause_of
-from emberq.client.field_type import check_instance, check_int, check_name
 from emberq.client.giving_up import GivingUp, OnGivingUp
 from emberq.client.handler import HandlerPool, RetryDelay
 from emberq.client.inbox import Inbox
@@ -61,11 +68,9 @@ from emberq.client.message import Batch, Message
 from emberq.client.observed_subscription import ObservedSubscription
 from emberq.client.observer import Observation, Source, tell
 from emberq.client.rdy import Change, RdyTable, Share
-from emberq.client.retry import delay_in_seconds
 from emberq.client.slot import Handler, default_concurrency, make_slots
 from emberq.client.statistics import ConsumerStatistics
 from emberq.client.subscription import Subscription
-from emberq.client.verdict import check_callable, check_plain_function
 from emberq.wire import command
 from emberq.wire.message import MessageFields
 

@@ -7,17 +7,24 @@ A config is checked when it is made and never changes.
 
 from __future__ import annotations
 
+import enum
 import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from emberq.client.argument import check_field_types
 from emberq.client.backoff import BackoffStrategy
-from emberq.client.field_type import check_field_types
-from emberq.client.slot import HandlersIn
 from emberq.wire.name import is_valid_name
 
 MAX_REQUEUE_DELAY_S = 3600.0
 """nsqd's own limit unless told otherwise; a longer delay is cut there."""
+
+
+class HandlersIn(enum.StrEnum):
+    """Where handlers that are plain functions run."""
+
+    THREADS = "threads"
+    PROCESSES = "processes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

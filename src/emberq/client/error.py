@@ -24,6 +24,8 @@ can be copied and pickled.
 
 from __future__ import annotations
 
+import threading
+import traceback
 from typing import Any
 
 from emberq.wire import error as wire_error
@@ -159,3 +161,14 @@ def server_error(data: bytes) -> ServerError:
     code, _, text = data.partition(b" ")
     kind = _CLASSES.get(code, ServerError)
     return kind(code.decode("utf-8", "backslashreplace"), text.decode("utf-8", "backslashreplace"))
+
+
+def describe_error(error: BaseException) -> str:
+    """Type and text, as at the end of a traceback; also of an exception whose text cannot be made."""
+    return "".join(traceback.format_exception_only(error)).rstrip()
+
+
+def ends_program(error: BaseException) -> bool:
+    """Whether it is not ours to hold back."""
+    is_exit = isinstance(error, SystemExit | KeyboardInterrupt)
+    return is_exit and threading.current_thread() is threading.main_thread()

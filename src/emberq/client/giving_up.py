@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
 from emberq.client.connection import Connection
-from emberq.client.error import BadReturnValue, HandlerDeclined
+from emberq.client.error import BadReturnValue, HandlerDeclined, describe_error, ends_program
 from emberq.client.message import Message
 from emberq.client.observer import Observation, tell
-from emberq.client.verdict import describe_error, ends_program, is_end_of, settle
+from emberq.client.verdict import is_end_of, settle
 from emberq.wire import command
 
 OnGivingUp: TypeAlias = Callable[[Message], Awaitable[bool | None] | bool | None]

@@ -20,13 +20,13 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
-from emberq.client.error import BadReturnValue, HandlerDeclined, HandlerTimeout
+from emberq.client.argument import delay_in_seconds
+from emberq.client.error import BadReturnValue, HandlerDeclined, HandlerTimeout, ends_program
 from emberq.client.inbox import Inbox
 from emberq.client.message import Message
 from emberq.client.observer import Observation, tell
-from emberq.client.retry import delay_in_seconds
 from emberq.client.slot import Slot
-from emberq.client.verdict import ends_program, is_end_of, settle
+from emberq.client.verdict import is_end_of, settle
 
 SLICE_NS = 10 * NS_PER_MS
 """Long enough that the turns of the loop cost nothing, short enough that nobody notices."""

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from emberq.base.clock import NS_PER_MS
-from emberq.client.retry import in_seconds
+from emberq.client.argument import in_seconds
 from emberq.wire.message import MessageFields
 
 

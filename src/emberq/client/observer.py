@@ -28,8 +28,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, ParamSpec
 
+from emberq.client.argument import is_coroutine_function
+from emberq.client.error import ends_program
 from emberq.client.message import Message
-from emberq.client.verdict import ends_program, is_coroutine_function
 
 _P = ParamSpec("_P")
 

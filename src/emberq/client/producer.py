@@ -43,13 +43,12 @@ from types import TracebackType
 from typing import Self
 
 from emberq.client.address import Addresses, address_list, nsqd_address
+from emberq.client.argument import check_instance, check_int, check_name, delay_in_seconds, describe
 from emberq.client.config import ClientConfig
 from emberq.client.error import ClosedError, ConnectionFailed, ConnectionLost, NsqError, PublishRefused, RequestTimeout
-from emberq.client.field_type import check_instance, check_int, check_name
 from emberq.client.lane import Lane
 from emberq.client.link import Health, Link
-from emberq.client.retry import ReconnectDelay, RetryPolicy, delay_in_seconds
-from emberq.client.verdict import describe
+from emberq.client.retry import ReconnectDelay, RetryPolicy
 from emberq.wire import command
 from emberq.wire.producer import PRODUCER_ID_BYTES
 

@@ -2,41 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import SupportsFloat
 
-from emberq.client.field_type import check_field_types
-from emberq.client.verdict import describe, discard
+from emberq.client.argument import check_field_types
 
 MAX_DOUBLINGS = 32
 """More would change nothing but the size of the number."""
-
-
-def in_seconds(name: str, delay: object) -> float:
-    """The seconds that `delay`, the argument or result called `name`, stands for: a number, or a `timedelta`.
-
-    TypeError for anything else, ValueError for NaN.
-    """
-    if isinstance(delay, timedelta):
-        return delay.total_seconds()
-    if isinstance(delay, bool) or not isinstance(delay, SupportsFloat):
-        discard(delay)
-        raise TypeError(f"{name} is {describe(delay)}; it must be a number of seconds, or a timedelta")
-    seconds = float(delay)
-    if math.isnan(seconds):
-        raise ValueError(f"{name} is NaN; it must be a number of seconds, or a timedelta")
-    return seconds
-
-
-def delay_in_seconds(name: str, delay: object) -> float:
-    """The same for a time that lies ahead: ValueError if it is below 0 or has no end."""
-    seconds = in_seconds(name, delay)
-    if not 0 <= seconds < math.inf:
-        raise ValueError(f"{name} is {seconds} s; it must be finite and not below 0")
-    return seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

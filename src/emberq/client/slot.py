@@ -21,17 +21,18 @@ What happens when a handler takes longer than `timeout_s`, besides `HandlerTimeo
 from __future__ import annotations
 
 import asyncio
-import enum
 import inspect
 import os
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from emberq.client.argument import check_callable, is_coroutine_function
+from emberq.client.consumer_config import HandlersIn
 from emberq.client.error import HandlerTimeout, RemoteFailure
 from emberq.client.message import Message
 from emberq.client.snapshot import MessageSnapshot
-from emberq.client.verdict import check_callable, is_coroutine_function, settle
+from emberq.client.verdict import settle
 from emberq.client.worker_thread import Outcome, WorkerThread
 
 if TYPE_CHECKING:
@@ -44,13 +45,6 @@ MAX_THREADS = 32
 Handler: TypeAlias = Callable[[Message], Any] | Callable[[MessageSnapshot], Any]
 """A coroutine function or a plain function of a message; one that runs in a process gets a `MessageSnapshot`. What it
 may return is told in `verdict`."""
-
-
-class HandlersIn(enum.StrEnum):
-    """Where handlers that are plain functions run."""
-
-    THREADS = "threads"
-    PROCESSES = "processes"
 
 
 class Slot(Protocol):

@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import threading
-import traceback
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from emberq.client.argument import describe, discard
 from emberq.client.error import BadReturnValue, HandlerDeclined
 
 if TYPE_CHECKING:
@@ -29,8 +26,6 @@ if TYPE_CHECKING:
 MAX_AWAITS = 3
 """A coroutine function that forgets an `await` returns an awaitable, and so may the function that it called. What still
 is one after these will never be anything else."""
-MAX_TEXT = 80
-"""What a handler returns may be the whole message; the beginning is enough to recognise it."""
 
 
 async def settle(message: Message, value: object, *, function: str = "the handler") -> None:
@@ -59,38 +54,6 @@ def check_returned(value: object, *, function: str = "the handler") -> None:
     )
 
 
-def describe(value: object) -> str:
-    """The type and, as far as it tells something, the value. A function of the user's makes the text, and may raise."""
-    if value is None:
-        return "None"
-    kind = type(value).__qualname__
-    article = "an" if kind[:1].lower() in "aeiou" else "a"
-    if not isinstance(value, str | bytes | int | float):
-        return f"{article} {kind}"
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - of a subclass
-        return f"{article} {kind}"
-    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
-
-
-def describe_error(error: BaseException) -> str:
-    """Type and text, as at the end of a traceback; also of an exception whose text cannot be made."""
-    return "".join(traceback.format_exception_only(error)).rstrip()
-
-
-def discard(value: object) -> None:
-    """Let go of a coroutine that will not run, so that Python does not complain about it elsewhere."""
-    if inspect.iscoroutine(value):
-        value.close()
-
-
-def ends_program(error: BaseException) -> bool:
-    """Whether it is not ours to hold back."""
-    is_exit = isinstance(error, SystemExit | KeyboardInterrupt)
-    return is_exit and threading.current_thread() is threading.main_thread()
-
-
 def is_end_of(task: asyncio.Task[Any] | None, error: BaseException) -> bool:
     """Whether the error ends the task, be it cancelled or dropped by a loop that has ended, and is not the function's.
 
@@ -106,43 +69,3 @@ def _current_task() -> asyncio.Task[Any] | None:
         return asyncio.current_task()
     except RuntimeError:  # no loop is running
         return None
-
-
-# Functions, before they are called
-
-
-def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Also for objects that can be called, and for partials of both."""
-    while isinstance(function, partial):
-        function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
-def check_callable(name: str, function: object, *, arguments: tuple[str, ...] = ("message",)) -> None:
-    """TypeError if `function`, given as `name`, cannot be called with such arguments, or would not run if it were."""
-    if inspect.iscoroutine(function):
-        discard(function)
-        raise TypeError(f"{name} is what calling a coroutine function returned; give the function itself, without ()")
-    if not callable(function):
-        raise TypeError(f"{name} is {describe(function)}; it must be a function")
-    target: Any = function
-    while isinstance(target, partial):
-        target = target.func
-    for each in (target, type(target).__call__):
-        if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
-            raise TypeError(f"{name} is a generator function: calling it does nothing, because of its yield")
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return  # some functions of compiled modules do not tell
-    try:
-        signature.bind(*arguments)
-    except TypeError as error:
-        raise TypeError(f"{name} must take {' and '.join(arguments)}: {error}") from error
-
-
-def check_plain_function(name: str, function: Callable[..., Any], *, arguments: tuple[str, ...]) -> None:
-    """The same where nothing is awaited."""
-    check_callable(name, function, arguments=arguments)
-    if is_coroutine_function(function):
-        raise TypeError(f"{name} is a coroutine function; it must be a plain one")

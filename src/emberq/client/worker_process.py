@@ -30,9 +30,10 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Self
 
-from emberq.client.error import BadReturnValue, HandlerDeclined, RemoteFailure, WorkerCrashed
+from emberq.client.argument import describe, discard
+from emberq.client.error import BadReturnValue, HandlerDeclined, RemoteFailure, WorkerCrashed, describe_error
 from emberq.client.snapshot import MessageSnapshot
-from emberq.client.verdict import check_returned, describe, describe_error, discard
+from emberq.client.verdict import check_returned
 
 START_TIMEOUT_S = 60.0
 """Far more than any import takes, so that one that hangs is noticed."""

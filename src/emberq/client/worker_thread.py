@@ -14,7 +14,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeAlias, TypeVarTuple, Unpack
 
-from emberq.client.verdict import discard
+from emberq.client.argument import discard
 
 _Arguments = TypeVarTuple("_Arguments")
 

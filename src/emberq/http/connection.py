@@ -27,20 +27,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
+from email.utils import formatdate
 from typing import Any, cast
 
 from emberq.base.address import TcpAddress
-from emberq.base.clock import NS_PER_MS
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.duration import format_duration
-from emberq.base.timers import NEVER
+from emberq.base.timers import NEVER, Timers
 from emberq.http.compression import compressed, is_worth_compressing
-from emberq.http.environment import Environment, answer_to
+from emberq.http.environment import Admission, Guard, answer_to
 from emberq.http.exchange import CLOSE, Exchange
 from emberq.http.file_body import FileSender
-from emberq.http.limits import ANSWER_COST_BYTES, SLICE_BYTES, TURN_BYTES
+from emberq.http.limits import ANSWER_COST_BYTES, DEFAULT_LIMITS, SLICE_BYTES, TURN_BYTES, HttpLimits
 from emberq.http.message import Request, Response
 from emberq.http.reader import BETWEEN, BODY, HEAD, UNKNOWN_NS, RequestReader
+from emberq.http.router import Router
 from emberq.http.stream_body import StreamBody
 
 RUNNING, BLOCKED, TURN, CLOSED = 1, 2, 4, 8
@@ -52,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class Connection:
-    """Owned by the event loop; registered with its environment while it is open.
+    """Owned by the event loop; registered with its server while it is open.
 
     An `asyncio.Protocol` in all but name: a compiled class cannot have an interpreted base.
     """
@@ -61,7 +63,6 @@ class Connection:
         "_alarm",
         "_blocked_since_ns",
         "_closing_since_ns",
-        "_environment",
         "_has_eof",
         "_holds",
         "_idle_since_ns",
@@ -73,6 +74,7 @@ class Connection:
         "_reading_paused",
         "_remote_address",
         "_sender",
+        "_server",
         "_transport",
         "_turn_bytes",
         "_unparsed",
@@ -80,8 +82,8 @@ class Connection:
         "_waiting",
     )
 
-    def __init__(self, environment: Environment) -> None:
-        self._environment = environment
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
         self._transport: asyncio.Transport
         self._reader: RequestReader
         self._remote_address = "@"
@@ -102,7 +104,7 @@ class Connection:
         """Whether the client may still be sending when the connection closes."""
         self._is_lost = False
 
-        self._alarm = environment.timers.alarm(self._on_time)
+        self._alarm = server.timers.alarm(self._on_time)
         self._now_ns = 0
         """When what is being handled arrived."""
         self._idle_since_ns = 0
@@ -118,26 +120,26 @@ class Connection:
     # The event loop's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        environment = self._environment
+        server = self._server
         self._transport = cast(asyncio.Transport, transport)
         self._remote_address = _format_peer(transport.get_extra_info("peername"))
         self._reader = RequestReader(
-            environment,
+            server.admission,
             self._waiting.append,
             remote_address=self._remote_address,
             is_tls=transport.get_extra_info("sslcontext") is not None,
         )
-        environment.connections.add(self)
-        self._idle_since_ns = environment.clock.monotonic_ns()
+        server.connections.add(self)
+        self._idle_since_ns = server.clock.monotonic_ns()
         self._alarm.set(self._deadline_ns())
-        if environment.is_closing:
+        if server.is_closing:
             self._close()
 
     def data_received(self, data: bytes) -> None:
         if self._holds:
             self._keep(data)
             return
-        self._now_ns = self._environment.clock.monotonic_ns()
+        self._now_ns = self._server.clock.monotonic_ns()
         self._read(data)
         self._flush()
 
@@ -160,13 +162,13 @@ class Connection:
         self._reader.close()
         self._waiting.clear()
         self._unparsed = b""
-        self._environment.connections.discard(self)
+        self._server.connections.discard(self)
 
     def pause_writing(self) -> None:
         self._holds |= BLOCKED
         if self._sender is not None:
             self._sender.pause()
-        self._blocked_since_ns = self._environment.clock.monotonic_ns()
+        self._blocked_since_ns = self._server.clock.monotonic_ns()
         self._unsent_bytes = self._transport.get_write_buffer_size()
         self._alarm.set_earlier(self._deadline_ns())
 
@@ -205,7 +207,7 @@ class Connection:
         self._holds &= ~hold
         if self._holds:
             return
-        self._now_ns = self._idle_since_ns = self._environment.clock.monotonic_ns()
+        self._now_ns = self._idle_since_ns = self._server.clock.monotonic_ns()
         self._reader.since_ns = UNKNOWN_NS  # the client could not send while we did not read
         self._answer_waiting()
         if self._unparsed and not self._holds:
@@ -248,7 +250,7 @@ class Connection:
             return
         route = exchange.route
         assert route is not None  # noqa: S101 - or there would be a refusal
-        started_ns = self._now_ns if route.quiet else self._environment.clock.monotonic_ns()
+        started_ns = self._now_ns if route.quiet else self._server.clock.monotonic_ns()
         try:
             answer = route.handler(exchange.request)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client must get an answer
@@ -257,7 +259,7 @@ class Connection:
             self._send(exchange, answer, started_ns)
         else:
             self._holds |= RUNNING
-            self._environment.start(self._answer_later(exchange, answer, started_ns))
+            self._server.start(self._answer_later(exchange, answer, started_ns))
 
     async def _answer_later(self, exchange: Exchange, work: Response | Awaitable[Response], started_ns: int) -> None:
         """Wait for a handler. It is not stopped when its client goes away, or its work would stay half done."""
@@ -274,7 +276,7 @@ class Connection:
             if answer.file is not None:
                 answer.file.close()
             return
-        if self._environment.is_closing or (answer.file is not None and answer.file.length is None):
+        if self._server.is_closing or (answer.file is not None and answer.file.length is None):
             exchange.ending = CLOSE
         self._send(exchange, answer, started_ns)
         if answer.file is not None:
@@ -290,13 +292,13 @@ class Connection:
         self._write_output()
         await self._sender.run()
         self._sender = None
-        if exchange.ending is CLOSE or self._environment.is_closing:
+        if exchange.ending is CLOSE or self._server.is_closing:
             self._end_with(exchange)
 
     def _send(self, exchange: Exchange, response: Response, started_ns: int) -> None:
         """Put an answer into the output."""
         body = response.body if exchange.request.method != "HEAD" else b""
-        self._output += (response.head, self._environment.endings()[exchange.ending], body)
+        self._output += (response.head, self._server.endings()[exchange.ending], body)
         self._turn_bytes += len(body) + ANSWER_COST_BYTES
         if self._turn_bytes > TURN_BYTES:
             self._holds |= TURN
@@ -312,7 +314,7 @@ class Connection:
 
     def _log_access(self, request: Request, response: Response, started_ns: int) -> None:
         if _log.isEnabledFor(logging.INFO):
-            duration = format_duration(self._environment.clock.monotonic_ns() - started_ns)
+            duration = format_duration(self._server.clock.monotonic_ns() - started_ns)
             _log.info(
                 "%d %s %s (%s) %s", response.status, request.method, request.target, self._remote_address, duration
             )
@@ -348,7 +350,7 @@ class Connection:
             return
         self._holds |= CLOSED
         self._unparsed = b""
-        self._closing_since_ns = self._environment.clock.monotonic_ns()
+        self._closing_since_ns = self._server.clock.monotonic_ns()
         self._unsent_bytes = self._transport.get_write_buffer_size()
         self._alarm.set(self._deadline_ns())
         if not self._lingers or self._has_eof:
@@ -362,7 +364,7 @@ class Connection:
 
     def _deadline_ns(self) -> int:
         """When the client will have taken too long, as things stand; NEVER while it is waiting for us."""
-        limits, reader = self._environment.limits, self._reader
+        limits, reader = self._server.admission.limits, self._reader
         if self._closing_since_ns != NEVER:
             return self._closing_since_ns + limits.linger_ms * NS_PER_MS
         if self._holds & BLOCKED:
@@ -376,7 +378,7 @@ class Connection:
         return self._idle_since_ns + limits.idle_timeout_ms * NS_PER_MS
 
     def _on_time(self) -> None:
-        now_ns, deadline_ns = self._environment.clock.monotonic_ns(), self._deadline_ns()
+        now_ns, deadline_ns = self._server.clock.monotonic_ns(), self._deadline_ns()
         if now_ns < deadline_ns:
             self._alarm.set(deadline_ns)
         elif self._closing_since_ns != NEVER or self._holds & BLOCKED:
@@ -406,3 +408,68 @@ def _format_peer(peer: Any) -> str:
     if not isinstance(peer, tuple):
         return "@"  # a Unix socket's peer has no address
     return str(TcpAddress(peer[0], peer[1]))
+
+
+class HttpServer:
+    """A table of routes, and the connections that ask for them. Owned by the daemon; used in the loop's thread.
+
+    It listens to nothing itself: the owner of a socket gives `make_protocol` to the event loop. Two listeners (plain
+    and TLS) may have a server each over the same router, with different guards.
+    """
+
+    __slots__ = ("_endings", "_endings_second", "_tasks", "admission", "clock", "connections", "is_closing", "timers")
+
+    def __init__(
+        self,
+        router: Router,
+        *,
+        clock: Clock,
+        timers: Timers,
+        guard: Guard | None = None,
+        limits: HttpLimits = DEFAULT_LIMITS,
+    ) -> None:
+        """`guard` sees every request before routing and before its body is read; its answer, if any, is final."""
+        self.admission = Admission(router, guard=guard, limits=limits)
+        self.clock = clock
+        self.timers = timers
+        self.is_closing = False
+        self.connections: set[Connection] = set()
+        """Those that are open; each registers itself."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Handlers that are waiting for something; kept here because the loop refers to them only weakly."""
+        self._endings: tuple[bytes, ...] = ()
+        self._endings_second = -1
+
+    def make_protocol(self) -> asyncio.Protocol:
+        """For `loop.create_server` and its like."""
+        return cast(asyncio.Protocol, Connection(self))
+
+    @property
+    def connection_count(self) -> int:
+        """Connections open now."""
+        return len(self.connections)
+
+    def close(self) -> None:
+        """Close the idle connections; the others close by themselves when their running request is answered."""
+        self.is_closing = True
+        for connection in list(self.connections):
+            connection.finish()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a handler that has to wait for something."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def endings(self) -> tuple[bytes, ...]:
+        """The last lines of a head, for each `Ending`. Their date changes every second, so they are made as often."""
+        second = self.clock.wall_ns() // NS_PER_SECOND
+        if second != self._endings_second:
+            date = f"Date: {formatdate(second, usegmt=True)}\r\n".encode("ascii")
+            self._endings = (
+                date + b"\r\n",
+                date + b"Connection: close\r\n\r\n",
+                date + b"Connection: keep-alive\r\n\r\n",
+            )
+            self._endings_second = second
+        return self._endings

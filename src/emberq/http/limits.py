@@ -17,9 +17,6 @@ ANSWER_COST_BYTES = 1024
 DISCARD_BYTES = 256 * 1024
 """A body that nobody reads is thrown away up to this size, to keep the connection; a longer one costs it."""
 
-COMPRESS_BYTES = 1400
-"""Shorter answers fit a packet anyway."""
-
 
 @dataclass(frozen=True)
 class HttpLimits:

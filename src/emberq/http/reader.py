@@ -29,7 +29,7 @@ from typing import NoReturn
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from emberq.http.environment import Environment
+from emberq.http.environment import Admission
 from emberq.http.exchange import CLOSE, KEEP, Ending, Exchange
 from emberq.http.head_cache import MAX_HEAD_BYTES, KnownHead
 from emberq.http.limits import DISCARD_BYTES, SLICE_BYTES
@@ -66,12 +66,12 @@ class RequestReader:
     """Reads the requests of one connection, which owns it."""
 
     __slots__ = (
+        "_admission",
         "_body",
         "_body_bytes",
         "_body_room_bytes",
         "_declines_upgrade",
         "_deliver",
-        "_environment",
         "_exchange",
         "_header_bytes",
         "_header_count",
@@ -90,9 +90,9 @@ class RequestReader:
     )
 
     def __init__(
-        self, environment: Environment, deliver: Callable[[Exchange], None], *, remote_address: str, is_tls: bool
+        self, admission: Admission, deliver: Callable[[Exchange], None], *, remote_address: str, is_tls: bool
     ) -> None:
-        self._environment = environment
+        self._admission = admission
         self._deliver = deliver
         """Takes the exchanges that are ready, in the order of the requests."""
         self._remote_address = remote_address
@@ -165,7 +165,7 @@ class RequestReader:
             head_end = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) + 4
             if head_end < 4:
                 break
-            known = self._environment.known_heads.get(data[:head_end])
+            known = self._admission.known_heads.get(data[:head_end])
             if known is None:
                 return self._parse_new_head(data, head_end)
             end = head_end + known.body_bytes
@@ -180,7 +180,7 @@ class RequestReader:
         request = known.request.repeated(
             body if route.max_body_bytes else b"", remote_address=self._remote_address, is_tls=self._is_tls
         )
-        refusal = self._environment.guarded(request)
+        refusal = self._admission.guarded(request)
         self._deliver(Exchange(request, ending=KEEP, route=route, refusal=refusal))
 
     def _parse_new_head(self, data: bytes, head_end: int) -> bytes:
@@ -244,7 +244,7 @@ class RequestReader:
         self._exchange = self._open_exchange()
         self._prepare_for_body()
         if self._new_head is not None:
-            self._environment.known_heads.learn(self._new_head, self._exchange, self._headers)
+            self._admission.known_heads.learn(self._new_head, self._exchange, self._headers)
 
     def on_body(self, piece: bytes) -> None:
         self._quiet_bytes = 0
@@ -278,7 +278,7 @@ class RequestReader:
 
     def _check_head(self) -> None:
         """Refuses a head that is beyond the limits or not of HTTP/1."""
-        limits, headers = self._environment.limits, self._headers
+        limits, headers = self._admission.limits, self._headers
         head_bytes = len(self._target) + self._header_bytes
         if head_bytes > limits.max_header_bytes or self._header_count > limits.max_header_count:
             self._refuse(431, "HEADER_TOO_BIG")
@@ -302,7 +302,7 @@ class RequestReader:
             )
         except HttpError as error:
             self._refuse(error.status, error.message)
-        found = self._environment.admit(request)
+        found = self._admission.admit(request)
         if isinstance(found, Response):
             return Exchange(request, ending=self._ending(), refusal=found)
         request.params = found.params
@@ -399,5 +399,5 @@ class RequestReader:
         and maybe a slice of which only the start was a body.
         """
         self._quiet_bytes += size_bytes
-        if self._quiet_bytes > 2 * self._environment.limits.max_header_bytes + SLICE_BYTES:
+        if self._quiet_bytes > 2 * self._admission.limits.max_header_bytes + SLICE_BYTES:
             self._deliver_refusal(431, "HEADER_TOO_BIG")

@@ -15,9 +15,9 @@ from emberq.base.loop_lag import LoopLag
 from emberq.base.loop_timers import LoopTimers
 from emberq.base.prometheus import CONTENT_TYPE
 from emberq.base.timers import Timers
+from emberq.http.connection import HttpServer
 from emberq.http.message import Request, Response, encode_json, plain
 from emberq.http.router import Route, Router
-from emberq.http.server import HttpServer
 from emberq.lookupd import metrics
 from emberq.lookupd.api import routes
 from emberq.lookupd.options import Options, OptionsError

@@ -10,11 +10,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
+from emberq.broker.stats import ClientStats
 from emberq.wire.compression import Codec
 
 MAX_UNREAD_REPLY_BYTES = 1024 * 1024
 """Answers that a client has not read before we stop reading its commands."""
+
+
+class ClientConnection(Protocol):
+    """An open connection, as those see it that do not speak with its client."""
+
+    @property
+    def has_published(self) -> bool: ...
+
+    def abort(self) -> None:
+        """Close now."""
+        ...
+
+    def stats(self) -> ClientStats:
+        """The connection as /stats shows it."""
+        ...
 
 
 class Output:

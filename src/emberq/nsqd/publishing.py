@@ -21,10 +21,10 @@ from emberq.nsqd.intake import Intake
 from emberq.nsqd.output import Output
 from emberq.nsqd.reply_line import Reply, ReplyLine
 from emberq.storage.errors import StorageError
-from emberq.storage.journal.producer import ProducerSequence
 from emberq.wire import error, frame
 from emberq.wire.command import Command, DeferredPublish, NumberedPublish, Publish
 from emberq.wire.error import FatalError
+from emberq.wire.producer import ProducerSequence
 
 MAX_SMALL_BYTES = 8 * 1024
 """Publishes up to this size are gathered with others; a larger one is worth a batch of its own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import emberq
 from emberq.base.clock import NS_PER_MS, Clock
@@ -14,13 +14,11 @@ from emberq.broker.subscriber import Locality
 from emberq.nsqd.auth.authorizer import Authorizer
 from emberq.nsqd.intake import Intake
 from emberq.nsqd.options import Options
+from emberq.nsqd.output import ClientConnection
 from emberq.nsqd.tls import ServerTls
 from emberq.nsqd.tls_setting import TlsRequired
 from emberq.wire.decoder import Limits
 from emberq.wire.negotiation import ConnectionSettings, ServerLimits
-
-if TYPE_CHECKING:
-    from emberq.nsqd.session import Session
 
 TLS_HANDSHAKE_SECONDS = 5.0
 TLS_SHUTDOWN_SECONDS = 5.0
@@ -49,7 +47,7 @@ class Service:
         """What sessions wait for; held here because the loop does not hold its tasks."""
         self.clock = clock
         self.timers = timers
-        self.sessions: set[Session] = set()
+        self.sessions: set[ClientConnection] = set()
         self.tls_required = options.tls_required is not TlsRequired.NO
         self.command_limits = Limits(
             max_msg_size=options.max_msg_size,

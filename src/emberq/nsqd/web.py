@@ -10,9 +10,9 @@ from emberq.base.clock import Clock
 from emberq.base.listener import Listener
 from emberq.base.prometheus import CONTENT_TYPE
 from emberq.base.timers import Timers
+from emberq.http.connection import HttpServer
 from emberq.http.message import JSON, V1_HEADERS, Request, Response, plain
 from emberq.http.router import Route, Router
-from emberq.http.server import HttpServer
 from emberq.nsqd import metrics
 from emberq.nsqd.api.node import Node
 from emberq.nsqd.api.routes import routes

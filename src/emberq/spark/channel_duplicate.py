@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from emberq.spark.channel_frames import Origin, attempts, keys, times_ns
-from emberq.spark.channel_link import Arrived
+from emberq.spark.channel_frames import Arrived, Origin, attempts, keys, times_ns
 from emberq.spark.channel_segment import Messages
 from emberq.spark.channel_spool import Spool
 

@@ -21,7 +21,7 @@ MPUB have one time.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -186,3 +186,18 @@ def _data_of(column: pa.BinaryArray) -> pa.Buffer:
     """The bytes of an array that was just computed, so that it begins where its buffer does."""
     _, _, data = column.buffers()
     return data if data is not None else pa.py_buffer(b"")
+
+
+class Arrived(NamedTuple):
+    """Messages that one connection brought; there is one at least."""
+
+    origin: Origin
+    frames: pa.BinaryArray
+    in_doubt_until_ns: int
+    """Those published later were never stored before."""
+    send: Callable[[bytes], None]
+    """To where they came from; in vain if the connection is gone."""
+
+    def finish(self) -> None:
+        """Tell nsqd that they are done with."""
+        self.send(finish_commands(self.frames))

@@ -12,13 +12,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
-
-import pyarrow as pa
 
 from emberq.client import ClientConfig, Connection, ConnectionLost, NsqError, ServerError
 from emberq.client.connection import OnClose
-from emberq.spark.channel_frames import Cut, FrameCutter, Origin, finish_commands, frames_of
+from emberq.spark.channel_frames import Arrived, Cut, FrameCutter, Origin, frames_of
 from emberq.wire import command
 from emberq.wire.frame import Frame
 
@@ -30,21 +27,6 @@ MAX_BYTES_IN_FLIGHT = 16 * 1024 * 1024
 CLOSE_TIMEOUT_S = 1.0
 
 _log = logging.getLogger(__name__)
-
-
-class Arrived(NamedTuple):
-    """Messages that one connection brought; there is one at least."""
-
-    origin: Origin
-    frames: pa.BinaryArray
-    in_doubt_until_ns: int
-    """Those published later were never stored before."""
-    send: Callable[[bytes], None]
-    """To where they came from; in vain if the connection is gone."""
-
-    def finish(self) -> None:
-        """Tell nsqd that they are done with."""
-        self.send(finish_commands(self.frames))
 
 
 class Lane:

@@ -30,8 +30,8 @@ from emberq.client.connector import Connector
 from emberq.client.discovery import Discovery
 from emberq.spark.address_book import AddressBook
 from emberq.spark.channel_duplicate import without_stored
-from emberq.spark.channel_frames import Origin
-from emberq.spark.channel_link import Arrived, ChannelLink
+from emberq.spark.channel_frames import Arrived, Origin
+from emberq.spark.channel_link import ChannelLink
 from emberq.spark.channel_spool import Spool
 from emberq.spark.error import NsqSparkError
 from emberq.spark.setting import Access, SourceSettings

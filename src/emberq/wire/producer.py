@@ -8,6 +8,7 @@ taken for stored, and be lost.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 PRODUCER_ID_BYTES = 16
 MAX_SEQUENCE = (1 << 63) - 1
@@ -15,6 +16,16 @@ MAX_SEQUENCE = (1 << 63) - 1
 _PRODUCER_ID = re.compile("[0-9a-fA-F]{32}")
 _SEQUENCE = re.compile(rb"[0-9]{1,19}")
 _NOBODY = bytes(PRODUCER_ID_BYTES)
+
+
+class ProducerSequence(NamedTuple):
+    """A batch as its producer names it."""
+
+    producer_id: bytes
+    sequence: int
+
+
+NO_PRODUCER = ProducerSequence(_NOBODY, 0)
 
 
 def parse_producer_id(text: str) -> bytes | None:

@@ -8,7 +8,7 @@ import pytest
 
 from emberq.http.message import HttpError
 from emberq.nsqd.api.producer import producer_of
-from emberq.storage.journal.producer import ProducerSequence
+from emberq.wire.producer import ProducerSequence
 from tests.conftest import StartNsqd
 from tests.harness import NsqdHarness
 from tests.http_client import Answer, HttpClient

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from emberq.spark.channel_duplicate import without_stored
-from emberq.spark.channel_frames import Origin
-from emberq.spark.channel_link import Arrived
+from emberq.spark.channel_frames import Arrived, Origin
 from emberq.spark.channel_segment import Messages
 from emberq.spark.channel_spool import Spool
 from tests.spark.channel.message_frames import HERE, array, frame, messages

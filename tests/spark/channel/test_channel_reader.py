@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from emberq.embedded import EmbeddedThread
 from emberq.spark import channel_spool
-from emberq.spark.channel_link import Arrived
+from emberq.spark.channel_frames import Arrived
 from emberq.spark.channel_reader import ChannelStreamReader
 from emberq.spark.error import DataLossError, NsqdUnavailable, OptionError
 from emberq.spark.option import Use

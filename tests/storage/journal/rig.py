@@ -12,8 +12,8 @@ from emberq.storage.errors import SyncError
 from emberq.storage.journal.batch import Bodies, JournalBatch
 from emberq.storage.journal.config import JournalConfig
 from emberq.storage.journal.journal import Journal, Stored
-from emberq.storage.journal.producer import ProducerSequence
 from emberq.storage.journal.reader import Gap
+from emberq.wire.producer import ProducerSequence
 
 START_NS = 1_700_000_000 * NS_PER_SECOND
 MANY = 1 << 30

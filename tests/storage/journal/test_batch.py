@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from emberq.storage.journal.batch import (
     HEADER_BYTES,
     Bodies,
+    DamagedBatchError,
     JournalBatch,
     decode,
     encode,
@@ -20,8 +21,7 @@ from emberq.storage.journal.batch import (
     seed_of,
     uniform_positions,
 )
-from emberq.storage.journal.error import DamagedBatchError
-from emberq.storage.journal.producer import ProducerSequence
+from emberq.wire.producer import ProducerSequence
 from tests.storage.journal.rig import START_NS, producer
 
 SEED = 77

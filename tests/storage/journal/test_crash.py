@@ -28,7 +28,7 @@ from emberq.storage.journal.batch import Bodies
 from emberq.storage.journal.commit import GroupCommit
 from emberq.storage.journal.config import JournalConfig
 from emberq.storage.journal.journal import Journal
-from emberq.storage.journal.producer import ProducerSequence
+from emberq.wire.producer import ProducerSequence
 
 journal = Journal.open(Path(sys.argv[1]), JournalConfig(segment_bytes={SEGMENT_BYTES}), clock=SystemClock())
 handed_back = SimpleQueue()

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from emberq.broker.broker import Broker
+from emberq.broker.channel import Channel
+from emberq.broker.topic import Topic
 from emberq.http.argument import required
 from emberq.http.message import HttpError, Query
 from emberq.wire.name import is_valid_name
@@ -49,6 +52,23 @@ def valid_channel(query: Query) -> ChannelName:
     if not is_valid_name(channel):
         raise HttpError(400, "INVALID_ARG_CHANNEL")
     return ChannelName(topic, channel)
+
+
+def existing_topic(broker: Broker, name: str) -> Topic:
+    """The topic, or 404."""
+    topic = broker.find_topic(name)
+    if topic is None:
+        raise HttpError(404, "TOPIC_NOT_FOUND")
+    return topic
+
+
+def existing_channel(broker: Broker, query: Query) -> Channel:
+    """The channel that a request names, or 404."""
+    names = valid_channel(query)
+    channel = existing_topic(broker, names.topic).find_channel(names.channel)
+    if channel is None:
+        raise HttpError(404, "CHANNEL_NOT_FOUND")
+    return channel
 
 
 def parse_integer(text: str) -> int | None:

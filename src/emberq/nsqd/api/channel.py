@@ -11,11 +11,10 @@ from emberq.broker.broker import Broker
 from emberq.broker.channel import Channel
 from emberq.broker.journaled_channel import JournaledChannel
 from emberq.http.message import HttpError, Query, Request, Response, empty, json
-from emberq.nsqd.api.argument import parse_integer, valid_channel
+from emberq.nsqd.api.argument import existing_channel, existing_topic, parse_integer, valid_channel
 from emberq.nsqd.api.failure import failing_as_internal_error
 from emberq.nsqd.api.policy import policy_in_query, refuse_cycle, set_policy
 from emberq.nsqd.api.position import journaled_topic, required_position
-from emberq.nsqd.api.topic import existing_channel, existing_topic
 from emberq.storage.errors import StorageError
 from emberq.storage.policy import ChannelPolicy
 from emberq.wire.message import Message

@@ -25,10 +25,9 @@ from emberq.broker.channel import Channel
 from emberq.broker.error import PolicyCycleError
 from emberq.broker.redrive import Redrive
 from emberq.http.message import HttpError, Query, Request, Response, json
-from emberq.nsqd.api.argument import parse_integer
+from emberq.nsqd.api.argument import existing_channel, parse_integer
 from emberq.nsqd.api.failure import failing_as_internal_error
 from emberq.nsqd.api.publish import settled, unavailable
-from emberq.nsqd.api.topic import existing_channel
 from emberq.storage.policy import ChannelPolicy
 from emberq.wire.message import MAX_ATTEMPTS
 from emberq.wire.name import is_ephemeral, is_valid_name
@@ -60,7 +59,7 @@ class PolicyApi:
         """In portions, each when the last one is stored."""
         query = request.query()
         channel = existing_channel(self._broker, query)
-        redrive = Redrive(self._broker, channel, to=_target(query, channel), max_count=_count(query))
+        redrive = Redrive(self._broker.publish_to, channel, to=_target(query, channel), max_count=_count(query))
         try:
             while not redrive.is_done:
                 failure = await settled(redrive.next_portion())

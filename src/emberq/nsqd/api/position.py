@@ -19,9 +19,8 @@ from emberq.broker.broker import Broker
 from emberq.broker.journaled_topic import JournaledTopic
 from emberq.http.argument import required
 from emberq.http.message import HttpError, Query
-from emberq.nsqd.api.argument import valid_topic
+from emberq.nsqd.api.argument import existing_topic, valid_topic
 from emberq.nsqd.api.failure import failing_as_internal_error
-from emberq.nsqd.api.topic import existing_topic
 
 EARLIEST = "earliest"
 LATEST = "latest"

@@ -11,8 +11,7 @@ checked, and otherwise ignored.
 from __future__ import annotations
 
 from emberq.http.message import HttpError, Request
-from emberq.storage.journal.producer import ProducerSequence
-from emberq.wire.producer import parse_producer_id, parse_sequence
+from emberq.wire.producer import ProducerSequence, parse_producer_id, parse_sequence
 
 _PRODUCER = b"x-emberq-producer"
 _SEQUENCE = b"x-emberq-sequence"

@@ -21,7 +21,7 @@ from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, req
 from emberq.nsqd.api.batch_body import batch_of_lines, batch_of_records
 from emberq.nsqd.api.producer import producer_of
 from emberq.storage.errors import StorageError
-from emberq.storage.journal.producer import ProducerSequence
+from emberq.wire.producer import ProducerSequence
 
 MAX_PLAIN_TARGETS = 1024
 MAX_PLAIN_TARGET_CHARS = 256

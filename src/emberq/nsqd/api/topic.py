@@ -5,28 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from emberq.broker.broker import Broker
-from emberq.broker.channel import Channel
-from emberq.broker.topic import Topic
-from emberq.http.message import HttpError, Query, Request, Response, empty
-from emberq.nsqd.api.argument import required_topic, valid_channel, valid_topic
+from emberq.http.message import Request, Response, empty
+from emberq.nsqd.api.argument import existing_topic, required_topic, valid_topic
 from emberq.nsqd.api.failure import failing_as_internal_error
-
-
-def existing_topic(broker: Broker, name: str) -> Topic:
-    """The topic, or 404."""
-    topic = broker.find_topic(name)
-    if topic is None:
-        raise HttpError(404, "TOPIC_NOT_FOUND")
-    return topic
-
-
-def existing_channel(broker: Broker, query: Query) -> Channel:
-    """The channel that a request names, or 404."""
-    names = valid_channel(query)
-    channel = existing_topic(broker, names.topic).find_channel(names.channel)
-    if channel is None:
-        raise HttpError(404, "CHANNEL_NOT_FOUND")
-    return channel
 
 
 class TopicApi:

@@ -30,8 +30,7 @@ from typing import NamedTuple
 from uuid import UUID
 from zlib import crc32
 
-from emberq.storage.journal.error import DamagedBatchError
-from emberq.storage.journal.producer import MAX_SEQUENCE, NO_PRODUCER, PRODUCER_ID_BYTES, ProducerSequence
+from emberq.wire.producer import MAX_SEQUENCE, NO_PRODUCER, PRODUCER_ID_BYTES, ProducerSequence
 
 MAGIC = b"EqB1"
 VERSION = 1
@@ -56,6 +55,10 @@ _REMEMBERED_UP_TO_COUNT = 4096
 """Publishers repeat themselves, so the positions of batches up to this size are kept: 16 KiB for one at most."""
 _INT32_BYTES = 4
 _INT64_BYTES = 8
+
+
+class DamagedBatchError(ValueError):
+    """The bytes at some place are not a whole, valid batch."""
 
 
 class Bodies(NamedTuple):

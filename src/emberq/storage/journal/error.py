@@ -4,7 +4,6 @@ StorageError
 +-- JournalError              something about a journal's folder
 |   +-- JournalOpenError      it cannot be opened: files that cannot be read, or that make no sense together
 |   +-- JournalWriteError     an append was not stored, not even in part; a later one may be
-|   +-- DamagedBatchError     the bytes at some place are not a whole, valid batch
 |   +-- DamagedSummaryError   an .idx file makes no sense; it is made anew
 |   +-- DamagedCursorError    a cursor file makes no sense, or belongs to another journal
 +-- SyncError
@@ -26,10 +25,6 @@ class JournalOpenError(JournalError):
 
 class JournalWriteError(JournalError):
     """An append was not stored, not even in part."""
-
-
-class DamagedBatchError(JournalError):
-    """The bytes at some place are not a whole, valid batch."""
 
 
 class DamagedSummaryError(JournalError):

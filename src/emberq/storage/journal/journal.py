@@ -34,13 +34,14 @@ from emberq.storage.journal.commit import SyncJob
 from emberq.storage.journal.config import JournalConfig
 from emberq.storage.journal.durability import Durability
 from emberq.storage.journal.error import JournalError, JournalSyncError, JournalWriteError
-from emberq.storage.journal.producer import LastBatch, ProducerSequence
+from emberq.storage.journal.producer import LastBatch
 from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader
 from emberq.storage.journal.recovery import Recovered, RecoveryReport, recover
 from emberq.storage.journal.retention import is_too_old, removable, remove
 from emberq.storage.journal.segment import SegmentHeader, create_segment
 from emberq.storage.journal.segments import Segments
 from emberq.storage.journal.summary import Summary, save_summary
+from emberq.wire.producer import ProducerSequence
 
 log = logging.getLogger("emberq.storage")
 

@@ -14,18 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-PRODUCER_ID_BYTES = 16
-MAX_SEQUENCE = (1 << 63) - 1
-
-
-class ProducerSequence(NamedTuple):
-    """A batch as its producer names it."""
-
-    producer_id: bytes
-    sequence: int
-
-
-NO_PRODUCER = ProducerSequence(bytes(PRODUCER_ID_BYTES), 0)
+from emberq.wire.producer import ProducerSequence
 
 
 class LastBatch(NamedTuple):

@@ -19,12 +19,12 @@ from emberq.storage.journal.batch import (
     HEADER_BYTES,
     MAGIC,
     BatchHeader,
+    DamagedBatchError,
     JournalBatch,
     decode,
     header_at,
     padded,
 )
-from emberq.storage.journal.error import DamagedBatchError
 from emberq.storage.journal.index import Place
 
 BLOCK_BYTES = 1024 * 1024

@@ -30,9 +30,10 @@ from emberq.storage.atomic import FILE_MODE
 from emberq.storage.journal.batch import JournalBatch, seed_of
 from emberq.storage.journal.error import DamagedSummaryError
 from emberq.storage.journal.index import SparseIndex
-from emberq.storage.journal.producer import PRODUCER_ID_BYTES, LastBatch, ProducerTable
+from emberq.storage.journal.producer import LastBatch, ProducerTable
 from emberq.storage.journal.scan import END_OF_OFFSETS, Damage, Scan
 from emberq.storage.journal.segment import Segment
+from emberq.wire.producer import PRODUCER_ID_BYTES
 
 log = logging.getLogger("emberq.storage")
 
