@@ -34,7 +34,9 @@ class Options(SourceOptions):
         "option of the client library, such as snappy; unknown ones are ignored",
     )
     topic: tuple[str, ...] = SOURCE.strings("topic to write to files", placeholder="topic")
-    topic_pattern: str = SOURCE.text("", "only topics in which this regular expression is found", placeholder="regexp")
+    topic_pattern: str = SOURCE.text(
+        "", "only topics in which this regular expression (RE2 with emberq[auth]) is found", placeholder="regexp"
+    )
     topic_refresh_ns: int = SOURCE.duration("1m", "without --topic: how often to ask nsqlookupd for topics")
     channel: str = SOURCE.text(TOOL, "channel to consume from", placeholder="channel")
     http_client_connect_timeout_ns: int = SOURCE.duration("2s", "for connecting to nsqlookupd")

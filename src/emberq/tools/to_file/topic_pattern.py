@@ -1,8 +1,8 @@
 """The regular expression of `--topic-pattern`.
 
-NSQ's is of RE2. With google-re2 (the extra `auth`) ours is, too. Without it Python's `re` reads the expression: it takes
-all that is usual for topic names, and a few things that RE2 refuses, such as look-around. RE2 also promises time linear
-in the text. That matters for expressions of strangers; this one is the operator's own.
+NSQ's is of RE2. With google-re2 (the extra `auth`) ours is, too. Without it Python's `re` reads the expression: it
+takes all that is usual for topic names, and a few things that RE2 refuses, such as look-around. RE2 also promises time
+linear in the text. That matters for expressions of strangers; this one is the operator's own.
 """
 
 from __future__ import annotations
