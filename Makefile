@@ -44,13 +44,15 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-dep
 INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$$@" --force-reinstall; \
     touch $@.unfinished && $(PIP_INSTALL) --require-hashes "$$@"
 
-.PHONY: help setup compiled run up demo test test-processes test-without-spark test-browser test-spark test-cluster check \
+.PHONY: help setup spark compiled run-ready run up demo test test-processes test-without-spark test-browser test-spark test-cluster check \
     bench bench-spark chaos chaos-spark chromium lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 setup: $(DEV_READY) ## create .venv with all locked dependencies
+
+spark: $(SPARK_READY) ## install Spark into .venv, for emberq archive, sql and pipeline
 
 compiled: $(COMPILED_READY) ## build the package, compiled, into build/compiled
 
@@ -66,7 +68,7 @@ demo: run-ready ## the pipeline for 20,000 events, checked end to end
 	@exec env PYTHONPATH=$(COMPILED) $(BIN)/emberq demo examples/spark/clickstream.toml --count 20000 $(ARGS)
 
 up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data in ./emberq-data
-	@if $(MAKE) --question $(COMPILED_READY); then exec env PYTHONPATH=$(COMPILED) $(BIN)/emberq up $(ARGS); fi; \
+	@if $(MAKE) --no-print-directory --question $(COMPILED_READY); then exec env PYTHONPATH=$(COMPILED) $(BIN)/emberq up $(ARGS); fi; \
 	echo "emberq runs uncompiled: 'make compiled' takes a minute, and makes it three times as fast."; \
 	exec $(BIN)/emberq up $(ARGS)
 
