@@ -182,6 +182,21 @@ def test_nsqd_says_how_to_get_what_authorization_needs(base: Install, tmp_path: 
     assert "pip install 'emberq[auth]'" in ended.stderr
 
 
+def test_the_lock_files_add_up_and_nothing_heavy_is_in_the_first() -> None:
+    base, spark, dev = (
+        locked(name) for name in ("requirements.lock", "requirements-spark.lock", "requirements-dev.lock")
+    )
+    assert not base & spark
+    assert not (base | spark) & dev
+    assert needed_by(PROJECT["dependencies"]) <= base
+    assert {Requirement(text).name for text in PROJECT["optional-dependencies"]["spark"]} <= spark
+    assert "pytest" in dev
+
+
+def locked(name: str) -> set[str]:
+    return set(re.findall(r"^([a-z0-9.-]+)==", (ROOT / name).read_text(), re.MULTILINE))
+
+
 def test_messages_go_round(base: Install, tmp_path: Path) -> None:
     with ExitStack() as stack:
 
