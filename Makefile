@@ -70,7 +70,7 @@ demo: run-ready ## the pipeline for 20,000 events, checked end to end
 up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data in ./emberq-data
 	@if $(MAKE) --no-print-directory --question $(COMPILED_READY); then \
 	    exec env PYTHONPATH=$(COMPILED) $(BIN)/emberq up $(ARGS); fi; \
-	echo "emberq runs uncompiled: 'make compiled' takes a minute, and makes it three times as fast."; \
+	echo "emberq runs uncompiled: 'make compiled' takes a minute, and makes it faster."; \
 	exec $(BIN)/emberq up $(ARGS)
 
 test: $(BASE_READY) ## run all checks and tests
@@ -156,7 +156,7 @@ $(SPARK_READY): $(BASE_READY) requirements-spark.lock
 	@mv $@.unfinished $@
 
 $(DEV_READY): $(SPARK_READY) requirements-dev.lock
-	@echo "Installing what the tests need: pytest, a browser driver, Node, other NSQ clients and more (250 MB)."
+	@echo "Installing what the tests need: pytest, a browser driver, Node, other NSQ clients and more."
 	@$(INSTALL_LOCKED) $(FROM_SOURCE) -r requirements-dev.lock
 	@mv $@.unfinished $@
 
