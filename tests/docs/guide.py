@@ -5,7 +5,8 @@ The word behind `python` on the opening line of a block says how it is run:
     ```python            in one session with the other blocks of the guide, top to bottom, as in a notebook: names stay,
                          and `await` may stand at the top level
     ```python script     as a file of its own, which has to end by itself
-    ```python service    the same, but once it consumes and catches SIGTERM it is sent one, and has to end in order
+    ```python service    the same, but once it consumes, has printed what it promises and catches SIGTERM it is sent
+                         one, and has to end in order
     ```python test       as a file of pytest tests
 
 A comment `# > text` says what the block prints, and is checked line by line. The usual addresses stand for those of
@@ -27,7 +28,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tests.caught_signal import catches
 from tests.cli.looking import get_json
@@ -106,17 +107,24 @@ def run_tests(block: Block, folder: Path) -> None:
 
 
 def run_service(block: Block, folder: Path, *, nsqd_http_address: str) -> None:
-    """Run a block that goes on for ever, and end it the way a supervisor would."""
-    program = _started(_written(block, folder, "service.py"))
+    """Run a block that goes on for ever, and end it the way a supervisor would when it has printed what it promises."""
+    printed = folder / "service.out"
+    with printed.open("w") as output:
+        program = _started(_written(block, folder, "service.py"), output=output)
 
     def is_at_work() -> bool:
-        return is_consuming(nsqd_http_address) and catches(program.pid, signal.SIGTERM)
+        has_printed = len(printed.read_text().splitlines()) >= len(block.expected_output)
+        return has_printed and is_consuming(nsqd_http_address) and catches(program.pid, signal.SIGTERM)
 
     try:
         wait_until(lambda: program.poll() is not None or is_at_work(), timeout_s=SCRIPT_TIMEOUT_S)
         program.send_signal(signal.SIGTERM)
+        program.wait(SCRIPT_TIMEOUT_S)
     finally:
-        _check_ended_well(block, program)
+        program.kill()
+        program.wait()
+    assert program.returncode == 0, f"{block} ended with {program.returncode}:\n{printed.read_text()}"
+    block.check_output(printed.read_text())
 
 
 def is_consuming(nsqd_http_address: str) -> bool:
@@ -131,12 +139,12 @@ def _written(block: Block, folder: Path, name: str) -> str:
     return str(path)
 
 
-def _started(*arguments: str) -> subprocess.Popen[str]:
+def _started(*arguments: str, output: IO[str] | int = subprocess.PIPE) -> subprocess.Popen[str]:
     command: Sequence[str] = [sys.executable, *arguments]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     return subprocess.Popen(
         command,
-        stdout=subprocess.PIPE,
+        stdout=output,
         stderr=subprocess.STDOUT,
         text=True,
         env=environment,

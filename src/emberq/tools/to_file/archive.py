@@ -100,7 +100,7 @@ class Archive:
     def _named_topics(self) -> list[str]:
         wanted = []
         for topic in self._options.topic:
-            if self._pattern.search(topic):
+            if self._pattern.is_found_in(topic):
                 wanted.append(topic)
             else:
                 logger.warning("skipping topic %s (doesn't match pattern %s)", topic, self._options.topic_pattern)
@@ -114,7 +114,7 @@ class Archive:
             return []
         for warning in found.warnings:
             logger.warning("could not retrieve topic list: %s", warning)
-        return [topic for topic in found.value if is_valid_name(topic) and self._pattern.search(topic)]
+        return [topic for topic in found.value if is_valid_name(topic) and self._pattern.is_found_in(topic)]
 
     def _make_topology(self) -> Topology:
         client = HttpClient(

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
-
-import re2
 
 from emberq.base.address import AddressError, parse_address
 from emberq.base.kinds import LOG_LEVEL, SettingError
@@ -17,6 +14,7 @@ from emberq.tools.client_options import ClientOption, ClientOptions
 from emberq.tools.source import SOURCE, SourceOptions, check_addresses
 from emberq.tools.to_file.file_name import REVISION, complete_template
 from emberq.tools.to_file.output_file import PLAIN
+from emberq.tools.to_file.topic_pattern import PatternError, TopicPattern
 from emberq.wire.name import is_valid_name
 
 TOOL = "nsq_to_file"
@@ -24,9 +22,6 @@ TOOL = "nsq_to_file"
 _FILES = Group("Files")
 _ROTATION = Group("Rotation")
 _LOG = Group("Log")
-
-_PATTERN_OPTIONS = re2.Options()
-_PATTERN_OPTIONS.log_errors = False  # RE2 would write them to standard error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +34,9 @@ class Options(SourceOptions):
         "option of the client library, such as snappy; unknown ones are ignored",
     )
     topic: tuple[str, ...] = SOURCE.strings("topic to write to files", placeholder="topic")
-    topic_pattern: str = SOURCE.text("", "only topics in which this regular expression is found", placeholder="regexp")
+    topic_pattern: str = SOURCE.text(
+        "", "only topics in which this regular expression (RE2 with emberq[auth]) is found", placeholder="regexp"
+    )
     topic_refresh_ns: int = SOURCE.duration("1m", "without --topic: how often to ask nsqlookupd for topics")
     channel: str = SOURCE.text(TOOL, "channel to consume from", placeholder="channel")
     http_client_connect_timeout_ns: int = SOURCE.duration("2s", "for connecting to nsqlookupd")
@@ -106,9 +103,9 @@ class Options(SourceOptions):
         """The log level; ValueError if the flag names none."""
         return LOG_LEVEL.from_text(self.log_level)
 
-    def compiled_pattern(self) -> Any:
-        """The regular expression for topics, of RE2; re2.error if it is none."""
-        return re2.compile(self.topic_pattern, _PATTERN_OPTIONS)
+    def compiled_pattern(self) -> TopicPattern:
+        """The regular expression for topics; PatternError if it is none."""
+        return TopicPattern(self.topic_pattern)
 
     # Checks
 
@@ -167,7 +164,7 @@ class Options(SourceOptions):
                 raise OptionsError(f"--topic is invalid: {topic}")
         try:
             self.compiled_pattern()
-        except re2.error as error:
+        except PatternError as error:
             raise OptionsError(f"--topic-pattern is invalid: {self.topic_pattern}") from error
 
     def _check_files(self) -> None:
