@@ -45,7 +45,7 @@ INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$
     touch $@.unfinished && $(PIP_INSTALL) --require-hashes "$$@"
 
 .PHONY: help setup spark compiled run-ready run up demo test test-processes test-without-spark test-browser test-spark \
-    test-cluster check bench bench-spark chaos chaos-spark chromium lock clean
+    test-cluster check bench bench-spark chaos chaos-spark soak-demo chromium lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -112,6 +112,9 @@ bench-spark: $(DEV_READY) $(COMPILED_READY) ## measure NSQ with Spark, beside Sp
 
 chaos: $(DEV_READY) ## kill nsqd hundreds of times under load (KILLS=200)
 	KILLS=$(or $(KILLS),200) $(BIN)/pytest -s tests/chaos/crashes.py $(ARGS)
+
+soak-demo: $(DEV_READY) $(COMPILED_READY) ## watch `make run` for MINUTES=10, then stop it at MOMENTS=5; BUSY=1 for a busy machine
+	PYTHONPATH=$(COMPILED) $(BIN)/pytest -s tests/chaos/demo_soak.py $(ARGS)
 
 chaos-spark: $(DEV_READY) ## kill drivers, executors, workers and nsqds under a stream (KILLS=20)
 	KILLS=$(or $(KILLS),20) $(BIN)/pytest -s tests/chaos/spark_kills.py $(ARGS)

@@ -6,6 +6,9 @@ escape. Whatever is shown goes through here, so that a line always is one line a
 
 from __future__ import annotations
 
+import os
+import sys
+
 
 def one_line(text: str) -> str:
     r"""`text` with everything unprintable written as an escape (`\n`, `\x1b`, `\u2028`)."""
@@ -21,3 +24,8 @@ def quoted(text: str) -> str:
 
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
+
+
+def forget_output() -> None:
+    """Let what is still buffered for a closed standard output go nowhere, or Python would complain of it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

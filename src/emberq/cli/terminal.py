@@ -28,7 +28,6 @@ import argparse
 import asyncio
 import json
 import logging
-import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
@@ -36,7 +35,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
 
-from emberq.base.printable import one_line
+from emberq.base.printable import forget_output, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -227,7 +226,7 @@ def _run_to_the_end(work: Coroutine[Any, Any, int], terminal: Terminal, *, inter
     except (asyncio.CancelledError, KeyboardInterrupt):
         return interrupted_status
     except BrokenPipeError:
-        _forget_output()
+        forget_output()
         return PIPE_CLOSED
     except CommandError as failure:
         terminal.fail(str(failure), hint=failure.hint)
@@ -251,11 +250,6 @@ async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
-
-
-def _forget_output() -> None:
-    """Let what is still buffered for the closed pipe go nowhere, or Python would complain about it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explained(failure: Exception) -> str | None:

@@ -19,6 +19,7 @@ from typing import TypeVar
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.http_query import HttpClient
 from emberq.base.kinds import INT64_MAX
+from emberq.base.printable import forget_output
 from emberq.base.settings import VERSION, Group, OptionsError, SettingTable
 from emberq.cluster.aggregate import total_channel
 from emberq.cluster.observer import Observer
@@ -166,4 +167,5 @@ def _print(text: str) -> None:
     try:
         print(text, flush=True)
     except OSError as failure:
+        forget_output()
         raise ToolError(f"failed to write to stdout - {failure.strerror}") from failure
