@@ -70,8 +70,8 @@ class Screen:
 
     def status(self) -> int | None:
         """How the command has ended; None: it has not."""
-        is_dead, status = self._tmux("display", "-p", "#{pane_dead} #{pane_dead_status}").split(" ")
-        return int(status) if is_dead == "1" else None
+        is_dead, _, status = self._tmux("display", "-p", "#{pane_dead} #{pane_dead_status}").partition(" ")
+        return int(status or -1) if is_dead == "1" else None  # a signal leaves no status
 
     def close(self) -> None:
         """End the command, if it still runs, and the terminal."""

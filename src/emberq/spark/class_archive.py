@@ -28,8 +28,8 @@ from emberq.spark.launcher import DIGEST_DIGITS, cache_folder
 
 WRITE_TIMEOUT_S = 600.0
 
-_QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
-"""An archive that does not fit is no news for the standard output of a command."""
+QUIET_JAVA = ("-Xlog:disable", "-Xlog:all=error:stderr")
+"""Java warns on standard output, of an archive that does not fit for one, where a command's results go."""
 
 
 class ArchiveError(NsqSparkError):
@@ -47,7 +47,7 @@ def archive_path(java: Java) -> Path:
 def with_archive(java: Java) -> Java:
     """The same Java with its archive, if there is one."""
     path = archive_path(java)
-    return launched(java, [f"-XX:SharedArchiveFile={path}", *_QUIET]) if path.is_file() else java
+    return launched(java, [f"-XX:SharedArchiveFile={path}", *QUIET_JAVA]) if path.is_file() else java
 
 
 def recording(class_list: Path) -> dict[str, str]:
@@ -81,7 +81,7 @@ def _dump(java: Java, *, class_list: Path, class_path: str, target: Path) -> Non
         "-Xshare:dump",
         f"-XX:SharedClassListFile={class_list}",
         f"-XX:SharedArchiveFile={target}",
-        *_QUIET,
+        *QUIET_JAVA,
         "-cp",
         class_path,
     ]

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from emberq.spark.class_archive import with_archive
+from emberq.spark.class_archive import QUIET_JAVA, with_archive
 from emberq.spark.java import LOG_VARIABLE, find_java, launched
 from emberq.spark.spark_session import session
 
@@ -57,7 +57,7 @@ def quiet_session(
         if folder is not None:
             os.environ[LOG_VARIABLE] = str(folder / LOG_NAME)
         os.environ["JAVA_HOME"] = str(with_archive(launched(find_java())).home)
-        options.append(f"-Dlog4j2.configurationFile={_SILENT_LOG.as_uri()}")
+        options += [f"-Dlog4j2.configurationFile={_SILENT_LOG.as_uri()}", *QUIET_JAVA]
         settings = dict(config)
     return session(name, master=master, config=settings | {_JAVA_OPTIONS: " ".join(options)})
 
