@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from tests.waiting import wait_until
 
-COMMAND = (sys.executable, "-m", "emberq.cli.nsqd")
+COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqd")
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 

@@ -20,7 +20,7 @@ from tests.held_port import hold_ports
 from tests.raw_client import Client
 from tests.waiting import PATIENCE_S, wait_until
 
-COMMAND = (sys.executable, "-m", "emberq.cli.nsqd")
+COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqd")
 LISTENING = re.compile(r"TCP: listening on 127\.0\.0\.1:(\d+)")
 
 

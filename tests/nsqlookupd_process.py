@@ -17,7 +17,7 @@ from tests.held_port import hold_ports
 from tests.http_client import HttpClient
 from tests.waiting import PATIENCE_S, wait_until
 
-COMMAND = (sys.executable, "-m", "emberq.cli.nsqlookupd")
+COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqlookupd")
 LISTENING = re.compile(r"\b(TCP|HTTP): listening on 127\.0\.0\.1:(\d+)")
 
 

@@ -28,7 +28,7 @@ class Nsqadmin:
     def __enter__(self) -> Self:
         with tempfile.NamedTemporaryFile(prefix="nsqadmin-", suffix=".log", delete=False) as log:
             self._log = Path(log.name)
-            command = [sys.executable, "-m", "emberq.cli.nsqadmin", *self._flags]
+            command = [sys.executable, "-m", "emberq.cli.main", "nsqadmin", *self._flags]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             self.address = self._wait_until_it_listens()

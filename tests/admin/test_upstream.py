@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from emberq.admin.daemon import Nsqadmin, StartError
+from emberq.admin.daemon import Nsqadmin
 from emberq.admin.options import Options
+from emberq.base.process import StartError
 from emberq.embedded import EmbeddedThread
 from emberq.nsqd.tls_setting import TlsRequired
 from tests.admin.rig import AdminThread

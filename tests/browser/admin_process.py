@@ -11,7 +11,7 @@ from typing import Self
 
 from tests.waiting import PATIENCE_S, wait_until
 
-COMMAND = (sys.executable, "-m", "emberq.cli.nsqadmin")
+COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqadmin")
 LISTENING = re.compile(r"HTTP: listening on (127\.0\.0\.1:\d+)")
 AT_SHORT_INTERVALS = ("--live-interval=200ms", "--history-interval=1s")
 """So that tests need not wait for figures."""

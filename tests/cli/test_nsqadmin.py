@@ -12,7 +12,7 @@ import pytest
 from emberq.admin.access.password import parse_hash
 
 TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}"
-COMMAND = (sys.executable, "-m", "emberq.cli.nsqadmin")
+COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqadmin")
 LOOKUPD = "--lookupd-http-address=127.0.0.1:1"
 
 

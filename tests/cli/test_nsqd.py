@@ -14,7 +14,7 @@ TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}"
 
 
 def nsqd(*flags: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "emberq.cli.nsqd", *flags]
+    command = [sys.executable, "-m", "emberq.cli.main", "nsqd", *flags]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
 
 
@@ -50,7 +50,7 @@ def test_a_data_path_that_does_not_exist_is_one_fatal_line_and_status_1(tmp_path
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_with_status_0_after_it_said_who_it_is(tmp_path: Path, number: signal.Signals) -> None:
     flags = ["--tcp-address=127.0.0.1:0", "--http-address=", f"--data-path={tmp_path}", "--node-id=5"]
-    command = [sys.executable, "-m", "emberq.cli.nsqd", *flags]
+    command = [sys.executable, "-m", "emberq.cli.main", "nsqd", *flags]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         lines = []

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}"
-COMMAND = (sys.executable, "-m", "emberq.cli.nsqlookupd")
+COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqlookupd")
 
 
 def nsqlookupd(*flags: str) -> subprocess.CompletedProcess[str]:

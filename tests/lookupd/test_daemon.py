@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from emberq.lookupd.daemon import Nsqlookupd, StartError
+from emberq.base.process import StartError
+from emberq.lookupd.daemon import Nsqlookupd
 from emberq.lookupd.options import Options
 from tests.lookupd_harness import LookupdHarness
 

@@ -23,15 +23,12 @@ from emberq.base.clock import NS_PER_MS, Clock, SystemClock
 from emberq.base.garbage import Sweeper
 from emberq.base.listener import Listener, ListenError
 from emberq.base.loop_timers import LoopTimers
+from emberq.base.process import StartError
 from emberq.base.timers import Timers
 from emberq.cluster.pipeline_feed import PipelineFeed
 from emberq.http.connection import HttpServer
 from emberq.http.message import Request
 from emberq.http.router import Router
-
-
-class StartError(Exception):
-    """nsqadmin could not start; the text says why."""
 
 
 class Nsqadmin:

@@ -20,6 +20,10 @@ import uvloop
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
+class StartError(Exception):
+    """A daemon cannot start; the text says why."""
+
+
 class Daemon(Protocol):
     """What `serve` runs."""
 
@@ -29,7 +33,7 @@ class Daemon(Protocol):
         ...
 
     async def start(self) -> None:
-        """Return when clients are served."""
+        """Return when clients are served. StartError, with nothing left running, if that cannot be."""
         ...
 
     def reload(self) -> None:

@@ -10,10 +10,10 @@ from emberq.cli.main import Subcommand
 from emberq.cli.terminal import DONE, MISUSED
 
 SUBCOMMANDS = (
-    Subcommand("ls", "emberq.cli.journal_ls", "the journals in a data folder, and how far their channels are"),
-    Subcommand("cat", "emberq.cli.journal_cat", "the messages of a journal"),
-    Subcommand("verify", "emberq.cli.journal_verify", "read every byte of journals and say what is damaged"),
-    Subcommand("seek", "emberq.cli.journal_seek", "have a channel deliver again, or skip ahead"),
+    Subcommand("ls", "emberq.cli.journal_ls:main", "the journals in a data folder, and how far their channels are"),
+    Subcommand("cat", "emberq.cli.journal_cat:main", "the messages of a journal"),
+    Subcommand("verify", "emberq.cli.journal_verify:main", "read every byte of journals and say what is damaged"),
+    Subcommand("seek", "emberq.cli.journal_seek:main", "have a channel deliver again, or skip ahead"),
 )
 
 

@@ -18,41 +18,42 @@ from emberq.base.printable import quoted
 
 @dataclass(frozen=True, slots=True)
 class Subcommand:
-    """A word after `emberq`, and the module whose `main(argv)` it runs."""
+    """A word after `emberq`, and the function that it runs: `module:function`, called with the words that follow."""
 
     name: str
-    module: str
+    function: str
     summary: str
 
     def run(self, argv: Sequence[str]) -> int:
         """Run it with the words that follow its name; the exit status."""
-        main: Callable[[Sequence[str]], int] = import_module(self.module).main
-        return main(argv)
+        module, _, name = self.function.partition(":")
+        function: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
+        return function(argv)
 
 
 SUBCOMMANDS = (
-    Subcommand("up", "emberq.cli.up", "a whole NSQ on this machine: nsqlookupd and nsqd, in one command"),
-    Subcommand("nsqd", "emberq.cli.nsqd", "the daemon that receives, queues and delivers messages"),
-    Subcommand("nsqlookupd", "emberq.cli.nsqlookupd", "the daemon that knows which nsqd has which topic"),
-    Subcommand("nsqadmin", "emberq.cli.nsqadmin", "the pages that show the cluster, and act on it"),
-    Subcommand("pub", "emberq.cli.pub", "publish messages: words, lines or a file"),
-    Subcommand("tail", "emberq.cli.tail", "show the messages of a topic as they come"),
-    Subcommand("top", "emberq.cli.top", "a live table of topics, channels, rates and clients"),
-    Subcommand("peek", "emberq.cli.peek", "look at the next messages of a channel without taking them"),
-    Subcommand("journal", "emberq.cli.journal", "look into journals, check them, and replay them to a channel"),
-    Subcommand("requeue-dead", "emberq.cli.requeue_dead", "publish the messages of a dead-letter topic again"),
-    Subcommand("pipeline", "emberq.cli.pipeline", "run, check or look at a pipeline on Spark"),
-    Subcommand("archive", "emberq.cli.archive", "write topics to Parquet, each message once"),
-    Subcommand("replay", "emberq.cli.replay", "publish what a journal or an archive holds again"),
-    Subcommand("sql", "emberq.cli.sql", "ask topics and archives in Spark SQL"),
-    Subcommand("prepare-spark", "emberq.cli.prepare_spark", "make Spark start a third sooner from now on"),
-    Subcommand("demo", "emberq.cli.demo", "a stack with a live pipeline and events to feed it"),
-    Subcommand("nsq_tail", "emberq.cli.nsq_tail", "NSQ's tool: print the messages of topics"),
-    Subcommand("nsq_stat", "emberq.cli.nsq_stat", "NSQ's tool: print the statistics of a channel"),
-    Subcommand("nsq_to_file", "emberq.cli.nsq_to_file", "NSQ's tool: write messages to files"),
-    Subcommand("nsq_to_http", "emberq.cli.nsq_to_http", "NSQ's tool: send messages to HTTP servers"),
-    Subcommand("nsq_to_nsq", "emberq.cli.nsq_to_nsq", "NSQ's tool: copy messages to other topics and nsqds"),
-    Subcommand("to_nsq", "emberq.cli.to_nsq", "NSQ's tool: publish the lines of standard input"),
+    Subcommand("up", "emberq.cli.up:main", "a whole NSQ on this machine: nsqlookupd and nsqd, in one command"),
+    Subcommand("nsqd", "emberq.cli.daemons:nsqd", "the daemon that receives, queues and delivers messages"),
+    Subcommand("nsqlookupd", "emberq.cli.daemons:nsqlookupd", "the daemon that knows which nsqd has which topic"),
+    Subcommand("nsqadmin", "emberq.cli.daemons:nsqadmin", "the pages that show the cluster, and act on it"),
+    Subcommand("pub", "emberq.cli.pub:main", "publish messages: words, lines or a file"),
+    Subcommand("tail", "emberq.cli.tail:main", "show the messages of a topic as they come"),
+    Subcommand("top", "emberq.cli.top:main", "a live table of topics, channels, rates and clients"),
+    Subcommand("peek", "emberq.cli.peek:main", "look at the next messages of a channel without taking them"),
+    Subcommand("journal", "emberq.cli.journal:main", "look into journals, check them, and replay them to a channel"),
+    Subcommand("requeue-dead", "emberq.cli.requeue_dead:main", "publish the messages of a dead-letter topic again"),
+    Subcommand("pipeline", "emberq.cli.pipeline:main", "run, check or look at a pipeline on Spark"),
+    Subcommand("archive", "emberq.cli.archive:main", "write topics to Parquet, each message once"),
+    Subcommand("replay", "emberq.cli.replay:main", "publish what a journal or an archive holds again"),
+    Subcommand("sql", "emberq.cli.sql:main", "ask topics and archives in Spark SQL"),
+    Subcommand("prepare-spark", "emberq.cli.prepare_spark:main", "make Spark start a third sooner from now on"),
+    Subcommand("demo", "emberq.cli.demo:main", "a stack with a live pipeline and events to feed it"),
+    Subcommand("nsq_tail", "emberq.cli.nsq_tail:main", "NSQ's tool: print the messages of topics"),
+    Subcommand("nsq_stat", "emberq.cli.nsq_stat:main", "NSQ's tool: print the statistics of a channel"),
+    Subcommand("nsq_to_file", "emberq.cli.nsq_to_file:main", "NSQ's tool: write messages to files"),
+    Subcommand("nsq_to_http", "emberq.cli.nsq_to_http:main", "NSQ's tool: send messages to HTTP servers"),
+    Subcommand("nsq_to_nsq", "emberq.cli.nsq_to_nsq:main", "NSQ's tool: copy messages to other topics and nsqds"),
+    Subcommand("to_nsq", "emberq.cli.to_nsq:main", "NSQ's tool: publish the lines of standard input"),
 )
 
 

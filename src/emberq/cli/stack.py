@@ -21,16 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emberq.admin.daemon import Nsqadmin
-from emberq.admin.daemon import StartError as AdminStartError
 from emberq.admin.options import Options as AdminOptions
 from emberq.base.log import LogLevel
+from emberq.base.process import StartError
 from emberq.cli.banner import Addresses
 from emberq.cli.up_options import Options
 from emberq.lookupd.daemon import Nsqlookupd
-from emberq.lookupd.daemon import StartError as LookupdStartError
 from emberq.lookupd.options import Options as LookupdOptions
 from emberq.nsqd.daemon import Nsqd
-from emberq.nsqd.daemon import StartError as NsqdStartError
 from emberq.nsqd.options import Options as NsqdOptions
 
 START_SECONDS = 60.0
@@ -96,7 +94,7 @@ class Stack:
         try:
             await self._start_all()
             self._on_start(self)
-        except (LookupdStartError, NsqdStartError, AdminStartError, StackError, OSError) as failure:
+        except (StartError, StackError, OSError) as failure:
             await self.stop()
             raise StackError(f"{failure}{_advice(failure)}") from failure
         except BaseException:

@@ -86,13 +86,13 @@ def read_options(table: SettingTable, options_class: type[OptionsT], argv: Seque
 def run_daemon(
     table: SettingTable,
     options_class: type[ValidatedT],
-    load: Callable[[], tuple[Callable[[ValidatedT], process.Daemon], type[Exception]]],
+    load: Callable[[], Callable[[ValidatedT], process.Daemon]],
     argv: Sequence[str] | None,
 ) -> int:
     """Run a daemon until it is told to stop; the exit status.
 
-    `load` imports it and gives its class and what that raises if it cannot start. It is called late, because --version,
-    --help and mistakes should be answered without it.
+    `load` imports it and gives its class. It is called late, because --version, --help and mistakes should be answered
+    without it.
     """
     try:
         options = read_options(table, options_class, sys.argv[1:] if argv is None else argv).validated()
@@ -101,11 +101,11 @@ def run_daemon(
     except OptionsError as error:
         return _refuse(table.program, error)
     logger.info("%s", version_line(table.program))
-    make_daemon, start_error = load()
+    make_daemon = load()
     process.prepare()
     try:
         stopped_by_signal = process.serve(lambda: make_daemon(options))
-    except start_error as error:
+    except process.StartError as error:
         return _refuse(table.program, error)
     return 0 if stopped_by_signal else 1
 

@@ -13,6 +13,7 @@ from emberq.base.garbage import Sweeper
 from emberq.base.listener import Listener, ListenError
 from emberq.base.loop_lag import LoopLag
 from emberq.base.loop_timers import LoopTimers
+from emberq.base.process import StartError
 from emberq.base.prometheus import CONTENT_TYPE
 from emberq.base.timers import Timers
 from emberq.http.connection import HttpServer
@@ -24,10 +25,6 @@ from emberq.lookupd.options import Options, OptionsError
 from emberq.lookupd.registry import Registry
 from emberq.lookupd.service import Service
 from emberq.lookupd.session import Session
-
-
-class StartError(Exception):
-    """nsqlookupd could not start; the text says why."""
 
 
 class Nsqlookupd:

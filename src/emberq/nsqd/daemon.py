@@ -15,6 +15,7 @@ from emberq.base.garbage import Sweeper
 from emberq.base.listener import Listener, ListenError
 from emberq.base.loop_lag import LoopLag
 from emberq.base.loop_timers import LoopTimers
+from emberq.base.process import StartError
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker, Change
 from emberq.broker.channel import ChannelLimits
@@ -46,10 +47,6 @@ from emberq.wire.message import BODY_OFFSET
 from emberq.wire.name import is_ephemeral
 
 _log = logging.getLogger(__name__)
-
-
-class StartError(Exception):
-    """nsqd could not start; the text says why."""
 
 
 class Nsqd:

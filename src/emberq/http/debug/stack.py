@@ -4,7 +4,7 @@
 hangs. `StackSampler` notes a hundred times a second where each thread is: the place to look when something is slow. Its
 report has one line per stack, outermost function first, with how often it was seen,
 
-    emberq.cli.nsqd.main:12;…;emberq.http.connection.Connection.data_received:90 41
+    emberq.cli.daemons.nsqd:12;…;emberq.http.connection.Connection.data_received:90 41
 
 which is what flame graph programs read. A thread that waits is seen waiting: idle time shows as the loop's own frame.
 """

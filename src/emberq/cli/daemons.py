@@ -1,0 +1,76 @@
+"""The commands `nsqd`, `nsqlookupd` and `nsqadmin`.
+
+What each needs is imported when it is called: none waits for the settings of the others.
+"""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from emberq.cli.startup import run_daemon
+
+if TYPE_CHECKING:
+    from emberq.admin.daemon import Nsqadmin
+    from emberq.lookupd.daemon import Nsqlookupd
+    from emberq.nsqd.daemon import Nsqd
+
+
+def nsqd(argv: Sequence[str] | None = None) -> int:
+    """Run nsqd until it is told to stop; the exit status."""
+    from emberq.nsqd.options import SETTINGS, Options
+
+    def load() -> type[Nsqd]:
+        from emberq.nsqd.daemon import Nsqd
+
+        return Nsqd
+
+    return run_daemon(SETTINGS, Options, load, argv)
+
+
+def nsqlookupd(argv: Sequence[str] | None = None) -> int:
+    """Run nsqlookupd until it is told to stop; the exit status."""
+    from emberq.lookupd.options import SETTINGS, Options
+
+    def load() -> type[Nsqlookupd]:
+        from emberq.lookupd.daemon import Nsqlookupd
+
+        return Nsqlookupd
+
+    return run_daemon(SETTINGS, Options, load, argv)
+
+
+def nsqadmin(argv: Sequence[str] | None = None) -> int:
+    """Run nsqadmin until it is told to stop, or print what its file of users keeps of a password; the exit status."""
+    from emberq.admin.options import HASH_PASSWORD, SETTINGS, Options
+
+    def load() -> type[Nsqadmin]:
+        from emberq.admin.daemon import Nsqadmin
+
+        return Nsqadmin
+
+    words = sys.argv[1:] if argv is None else argv
+    if any(word.lstrip("-") == HASH_PASSWORD.flag and word.startswith("-") for word in words):
+        return _print_hash()
+    return run_daemon(SETTINGS, Options, load, words)
+
+
+def _print_hash() -> int:
+    """Ask for a password, twice on a terminal, and print what --user-file wants to see of it."""
+    from emberq.admin.access.password import PasswordError, hash_password
+
+    if sys.stdin.isatty():
+        password = getpass.getpass("Password: ")
+        if getpass.getpass("Again: ") != password:
+            print("These are not the same.", file=sys.stderr)
+            return 1
+    else:
+        password = sys.stdin.readline().rstrip("\r\n")
+    try:
+        print(hash_password(password))
+    except PasswordError as wrong:
+        print(wrong, file=sys.stderr)
+        return 1
+    return 0
