@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emberq.base.goflag import FlagError, HelpRequested, parse
+from emberq.base.goflag import FlagError, HelpRequested, parse_flags
 from emberq.base.kinds import BOOLEAN, DURATION, INTEGER, Kind, Strings, Text
 
 KINDS: dict[str, Kind[Any]] = {
@@ -43,7 +43,7 @@ KINDS: dict[str, Kind[Any]] = {
     ],
 )
 def test_flags_are_read_in_every_form(argv: list[str], flags: list[tuple[str, object]]) -> None:
-    line = parse(argv, KINDS)
+    line = parse_flags(argv, KINDS)
     assert list(line.flags) == flags
     assert line.rest == ()
 
@@ -58,7 +58,7 @@ def test_flags_are_read_in_every_form(argv: list[str], flags: list[tuple[str, ob
     ],
 )
 def test_flags_end_at_the_first_word_that_is_none(argv: list[str], rest: tuple[str, ...]) -> None:
-    line = parse(argv, KINDS)
+    line = parse_flags(argv, KINDS)
     assert line.flags == (("snappy", True),)
     assert line.rest == rest
 
@@ -87,15 +87,15 @@ def test_flags_end_at_the_first_word_that_is_none(argv: list[str], rest: tuple[s
 )
 def test_the_first_mistake_is_named(argv: list[str], complaint: str) -> None:
     with pytest.raises(FlagError) as caught:
-        parse(argv, KINDS)
+        parse_flags(argv, KINDS)
     assert str(caught.value) == complaint
 
 
 @pytest.mark.parametrize("word", ["-h", "--h", "-help", "--help"])
 def test_help_is_asked_for_by_flag(word: str) -> None:
     with pytest.raises(HelpRequested):
-        parse(["--snappy", word], KINDS)
+        parse_flags(["--snappy", word], KINDS)
 
 
 def test_a_program_may_have_an_h_flag_of_its_own() -> None:
-    assert parse(["-h", "-help=1"], {"h": BOOLEAN, "help": INTEGER}).flags == (("h", True), ("help", 1))
+    assert parse_flags(["-h", "-help=1"], {"h": BOOLEAN, "help": INTEGER}).flags == (("h", True), ("help", 1))

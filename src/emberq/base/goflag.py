@@ -48,7 +48,7 @@ class CommandLine:
     """The words after the flags."""
 
 
-def parse(argv: Sequence[str], kinds: Mapping[str, FlagKind]) -> CommandLine:
+def parse_flags(argv: Sequence[str], kinds: Mapping[str, FlagKind]) -> CommandLine:
     """Take apart `argv`, the words after the program's name, by the flags in `kinds`."""
     flags: list[tuple[str, Any]] = []
     position = 0

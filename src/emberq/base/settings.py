@@ -25,8 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from emberq.base import goflag
 from emberq.base.duration import parse_duration
+from emberq.base.goflag import parse_flags
 from emberq.base.kinds import BOOLEAN, DURATION, FLOATS, INTEGER, Kind, SettingError, Strings, Text, Words
 
 T = TypeVar("T")
@@ -215,7 +215,7 @@ class SettingTable:
     def load(self, argv: Sequence[str]) -> Given:
         """Read the flags and the config file they name.
 
-        Raises goflag.HelpRequested and goflag.FlagError; SettingError for the file.
+        Raises HelpRequested and FlagError; SettingError for the file.
         """
         flags = self._read_flags(argv)
         options = {setting.attribute: flags[setting.flag] for setting in self.options if setting.flag in flags}
@@ -234,7 +234,7 @@ class SettingTable:
         """Value of every flag given; repeated lists added up."""
         kinds = {setting.flag: setting.kind for setting in self}
         values: dict[str, Any] = {}
-        for flag, value in goflag.parse(argv, kinds).flags:
+        for flag, value in parse_flags(argv, kinds).flags:
             values[flag] = values[flag] + value if kinds[flag].repeatable and flag in values else value
         return values
 

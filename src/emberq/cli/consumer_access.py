@@ -13,7 +13,8 @@ from emberq.cli.connection_flags import (
 )
 
 if TYPE_CHECKING:
-    from emberq.client import ClientConfig, Consumer
+    from emberq.client import Consumer
+    from emberq.client.config import ClientConfig
 
 MAX_IN_FLIGHT = 200
 """As many messages as can be seen to in a moment."""

@@ -20,31 +20,34 @@ if TYPE_CHECKING:
 
 def nsqd(argv: Sequence[str] | None = None) -> int:
     """Run nsqd until it is told to stop; the exit status."""
-    from emberq.nsqd.options import SETTINGS, Options
+    from emberq.nsqd.options import SETTINGS
+    from emberq.nsqd.options import Options as NsqdOptions
 
     def load() -> type[Nsqd]:
         from emberq.nsqd.daemon import Nsqd
 
         return Nsqd
 
-    return run_daemon(SETTINGS, Options, load, argv)
+    return run_daemon(SETTINGS, NsqdOptions, load, argv)
 
 
 def nsqlookupd(argv: Sequence[str] | None = None) -> int:
     """Run nsqlookupd until it is told to stop; the exit status."""
-    from emberq.lookupd.options import SETTINGS, Options
+    from emberq.lookupd.options import SETTINGS
+    from emberq.lookupd.options import Options as LookupdOptions
 
     def load() -> type[Nsqlookupd]:
         from emberq.lookupd.daemon import Nsqlookupd
 
         return Nsqlookupd
 
-    return run_daemon(SETTINGS, Options, load, argv)
+    return run_daemon(SETTINGS, LookupdOptions, load, argv)
 
 
 def nsqadmin(argv: Sequence[str] | None = None) -> int:
     """Run nsqadmin until it is told to stop, or print what its file of users keeps of a password; the exit status."""
-    from emberq.admin.options import HASH_PASSWORD, SETTINGS, Options
+    from emberq.admin.options import HASH_PASSWORD, SETTINGS
+    from emberq.admin.options import Options as AdminOptions
 
     def load() -> type[Nsqadmin]:
         from emberq.admin.daemon import Nsqadmin
@@ -54,7 +57,7 @@ def nsqadmin(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if any(word.lstrip("-") == HASH_PASSWORD.flag and word.startswith("-") for word in words):
         return _print_hash()
-    return run_daemon(SETTINGS, Options, load, words)
+    return run_daemon(SETTINGS, AdminOptions, load, words)
 
 
 def _print_hash() -> int:

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol, Self, TypeVar
 
-from emberq.base import goflag, log, process
+from emberq.base import log, process
+from emberq.base.goflag import FlagError, HelpRequested
 from emberq.base.kinds import SettingError
 from emberq.base.settings import OptionsError, SettingTable
 from emberq.base.usage import print_usage, version_line
@@ -57,10 +58,10 @@ def read_options(table: SettingTable, options_class: type[OptionsT], argv: Seque
     """The options that flags and config file ask for, with logging set up as they say; or `Finished`."""
     try:
         given = table.load(argv)
-    except goflag.HelpRequested:
+    except HelpRequested:
         print_usage(table)
         raise Finished(0) from None
-    except goflag.FlagError as error:
+    except FlagError as error:
         print(error, file=sys.stderr)
         print_usage(table)
         raise Finished(2) from error

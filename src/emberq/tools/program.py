@@ -26,7 +26,8 @@ from typing import Any, Protocol, Self, TextIO, TypeVar
 
 import uvloop
 
-from emberq.base import goflag, process
+from emberq.base import process
+from emberq.base.goflag import FlagError, HelpRequested, parse_flags
 from emberq.base.kinds import SettingError
 from emberq.base.log import ROOT
 from emberq.base.printable import one_line
@@ -79,7 +80,7 @@ def run_tool(
         options = options.validated()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_done(run, options, stop_signals))
-    except goflag.FlagError as error:
+    except FlagError as error:
         print(error, file=sys.stderr)
         print_usage(table)
         return 2
@@ -93,7 +94,7 @@ def _read_flags(table: SettingTable, options_class: type[OptionsT], words: Seque
     """The options that the flags ask for; None if all that was asked for has been printed."""
     try:
         given = table.load(words)
-    except goflag.HelpRequested:
+    except HelpRequested:
         print_usage(table)
         return None
     if given.version_asked:
@@ -103,7 +104,7 @@ def _read_flags(table: SettingTable, options_class: type[OptionsT], words: Seque
 
 
 def _refuse_arguments(table: SettingTable, words: Sequence[str]) -> None:
-    rest = goflag.parse(words, {setting.flag: setting.kind for setting in table}).rest
+    rest = parse_flags(words, {setting.flag: setting.kind for setting in table}).rest
     if rest:
         raise OptionsError(f"unknown arguments: [{' '.join(rest)}]")
 

@@ -10,8 +10,8 @@ Each is asked in turn. What only some of them refuse is a warning, for the other
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
+from json import loads
 from typing import Any
 
 from emberq.admin.api.failure import NotSupported, TopicNotFound
@@ -101,7 +101,7 @@ def _nobody_did_it(failures: Sequence[tuple[Producer, UpstreamError]]) -> Except
 
 def _object(answer: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(answer)
+        value = loads(answer)
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
