@@ -21,7 +21,7 @@ async def nothing() -> None:
 
 @pytest.fixture
 def loop() -> Iterator[LoopThread]:
-    thread = LoopThread("loop")
+    thread = LoopThread("loop", closed_error=ClosedError, timeout_error=RequestTimeout)
     yield thread
     thread.end(nothing)
     assert "loop" not in [each.name for each in threading.enumerate()]

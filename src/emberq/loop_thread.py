@@ -13,16 +13,23 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from emberq.client import ClosedError, RequestTimeout
-
 _T = TypeVar("_T")
 
 
 class LoopThread:
     """Begins with the first `run`, and ends once, with `end` or `end_soon`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        closed_error: type[Exception] = RuntimeError,
+        timeout_error: type[Exception] = TimeoutError,
+    ) -> None:
+        """The errors are raised, with a text, where a caller cannot be served any more, or has waited long enough."""
         self._name = name
+        self._closed_error = closed_error
+        self._timeout_error = timeout_error
         self._guard = threading.RLock()
         """For the attributes below. Reentrant, because a signal handler may call `end` in the midst of anything."""
         self._process_id = 0
@@ -37,16 +44,16 @@ class LoopThread:
         """Nothing more is taken on."""
 
     def run(self, make_work: Callable[[], Coroutine[Any, Any, _T]], *, timeout_s: float | None = None) -> _T:
-        """What the work returns or raises; `ClosedError` if the loop has ended, or ends meanwhile."""
+        """What the work returns or raises; the `closed_error` if the loop has ended, or ends meanwhile."""
         self._check_process()
         with self._guard:
             if self.is_ended:
-                raise ClosedError("this client has been closed")
-            future = asyncio.run_coroutine_threadsafe(_limited(make_work(), timeout_s), self._started_loop())
+                raise self._closed_error("this client has been closed")
+            future = asyncio.run_coroutine_threadsafe(self._limited(make_work(), timeout_s), self._started_loop())
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise ClosedError("this client was closed meanwhile") from None
+            raise self._closed_error("this client was closed meanwhile") from None
         finally:
             future.cancel()  # does nothing unless we were interrupted
 
@@ -102,12 +109,11 @@ class LoopThread:
     async def _wait_for_end(self) -> None:
         await self._may_end.wait()
 
-
-async def _limited(work: Coroutine[Any, Any, _T], timeout_s: float | None) -> _T:
-    try:
-        async with asyncio.timeout(timeout_s) as limit:
-            return await work
-    except TimeoutError:
-        if limit.expired():
-            raise RequestTimeout(f"not done within {timeout_s} s") from None
-        raise
+    async def _limited(self, work: Coroutine[Any, Any, _T], timeout_s: float | None) -> _T:
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                return await work
+        except TimeoutError:
+            if limit.expired():
+                raise self._timeout_error(f"not done within {timeout_s} s") from None
+            raise

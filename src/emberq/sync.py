@@ -91,7 +91,7 @@ class Producer:
             max_batch_bytes=max_batch_bytes,
             idempotent=idempotent,
         )
-        self._loop = LoopThread("emberq-producer")
+        self._loop = LoopThread("emberq-producer", closed_error=ClosedError, timeout_error=RequestTimeout)
         weakref.finalize(self, self._loop.end_soon)
 
     def __repr__(self) -> str:
@@ -172,7 +172,7 @@ class Consumer:
         """Messages that were taken; those that have been answered are thrown out from time to time."""
         self._guard = threading.RLock()
         self._is_started = False
-        self._loop = LoopThread("emberq-consumer")
+        self._loop = LoopThread("emberq-consumer", closed_error=ClosedError, timeout_error=RequestTimeout)
         weakref.finalize(self, self._loop.end_soon)
 
     def __repr__(self) -> str:

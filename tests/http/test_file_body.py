@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from emberq.http import file_body
-from emberq.http.file_body import PIECE_BYTES, FileBody
+from emberq.http.file_body import PIECE_BYTES, FileBody, FileSender
 from emberq.http.limits import HttpLimits
 from tests.base.running import run
 from tests.http.conftest import StartServer
@@ -193,7 +192,7 @@ def test_what_is_not_in_memory_is_read_in_a_thread(path: Path, monkeypatch: pyte
 
 
 def test_a_system_that_cannot_tell_reads_in_a_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_body, "_NO_WAIT", None)
+    monkeypatch.setattr("emberq.http.file_body._NO_WAIT", None)
     body = FileBody(path, position=FILE_POSITION, length=PIECE_BYTES + 1)
     assert [len(piece) for piece in run(_pieces(body))] == [PIECE_BYTES, 1]
     body.close()
@@ -210,7 +209,7 @@ def test_the_half_of_a_piece_that_is_in_memory_comes_first(path: Path, monkeypat
 def test_a_sender_that_is_cancelled_lets_go(path: Path) -> None:
     async def scenario() -> bool:
         transport = _Transport()
-        sender = file_body.FileSender(FileBody(path, position=0, length=LENGTH), transport)
+        sender = FileSender(FileBody(path, position=0, length=LENGTH), transport)
         sender.pause()
         work = asyncio.ensure_future(sender.run())
         await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emberq.spark.class_archive import ArchiveError, archive_path, with_archive, write
+from emberq.spark.class_archive import ArchiveError, archive_path, with_archive, write_archive
 from emberq.spark.java import Java
 
 DUMPING = """\
@@ -42,7 +42,7 @@ def test_without_an_archive_java_is_as_it_was(tmp_path: Path) -> None:
 
 def test_spark_starts_with_the_archive_and_nothing_else_does(tmp_path: Path, cache: Path) -> None:
     java = fake_java(tmp_path / "java", DUMPING)
-    path = write(java, class_list=tmp_path / "list", class_path="a.jar")
+    path = write_archive(java, class_list=tmp_path / "list", class_path="a.jar")
     assert path.parent == cache / "emberq"
     started = with_archive(fake_java(tmp_path / "java")).home / "bin" / "java"
     shown = output_of(started, "-cp", "a.jar", "org.apache.spark.deploy.SparkSubmit", "a b")
@@ -67,6 +67,6 @@ def test_a_java_that_cannot_is_quoted_and_leaves_nothing_behind(tmp_path: Path, 
     with pytest.raises(
         ArchiveError, match="bin/java cannot archive Spark's classes: Unrecognized option: -Xshare:dump"
     ):
-        write(java, class_list=tmp_path / "list", class_path="a.jar")
+        write_archive(java, class_list=tmp_path / "list", class_path="a.jar")
     assert list((cache / "emberq").iterdir()) == []
     assert with_archive(java) is java

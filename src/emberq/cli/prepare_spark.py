@@ -51,14 +51,14 @@ async def _prepare(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _make(java: Java, terminal: Terminal, *, is_verbose: bool) -> None:
-    from emberq.spark import class_archive
+    from emberq.spark.class_archive import write_archive
 
     with tempfile.TemporaryDirectory(prefix="emberq-prepare-") as folder:
         class_list = Path(folder) / "classes"
         terminal.note("1 of 2: running Spark once, to see what it loads")
         class_path = _record(class_list, Path(folder), is_verbose=is_verbose)
         terminal.note("2 of 2: writing the archive")
-        class_archive.write(java, class_list=class_list, class_path=class_path)
+        write_archive(java, class_list=class_list, class_path=class_path)
 
 
 def _record(class_list: Path, folder: Path, *, is_verbose: bool) -> str:

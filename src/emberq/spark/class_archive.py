@@ -61,7 +61,7 @@ def class_path_of(spark: SparkSession) -> str:
     return str(jvm.System.getProperty("java.class.path"))
 
 
-def write(java: Java, *, class_list: Path, class_path: str) -> Path:
+def write_archive(java: Java, *, class_list: Path, class_path: str) -> Path:
     """Archive the classes of the list; where the archive is. ArchiveError if that cannot be."""
     path = archive_path(java)
     try:

@@ -9,7 +9,7 @@ from emberq.base.address import AddressError, parse_address
 from emberq.base.kinds import LOG_LEVEL, SettingError
 from emberq.base.log import LogLevel
 from emberq.base.settings import VERSION, Group, OptionsError, SettingTable
-from emberq.client.discovery import lookup_url
+from emberq.client.address import lookup_url
 from emberq.tools.client_options import ClientOption, ClientOptions
 from emberq.tools.source import SOURCE, SourceOptions, check_addresses
 from emberq.tools.to_file.file_name import REVISION, complete_template
