@@ -49,6 +49,7 @@ from emberq.client import (
     Health,
     Message,
     ReconnectDelay,
+    RequestTimeout,
     RetryPolicy,
 )
 from emberq.client.address import Addresses, address_list
