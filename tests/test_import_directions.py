@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,17 +15,17 @@ ROOT = Path(emberq.__file__).parent
 
 ALLOWED: dict[str, set[str]] = {
     "base": set(),
-    "wire": set(),
+    "wire": {"base"},
     "storage": {"base", "wire"},
-    "broker": {"base", "storage", "wire"},
+    "broker": {"base", "wire", "storage"},
     "http": {"base"},
     "nsqd": {"base", "wire", "storage", "broker", "http"},
     "lookupd": {"base", "wire", "http"},
-    "client": {"base", "wire"},
-    "cluster": {"base", "client"},
+    "client": {"base", "wire", "http"},
+    "cluster": {"base", "wire", "http", "client"},
+    "spark": {"base", "wire", "http", "client"},
     "admin": {"base", "wire", "http", "client", "cluster"},
-    "tools": {"base", "wire", "client", "cluster"},
-    "spark": {"base", "wire", "client"},
+    "tools": {"base", "wire", "http", "client", "cluster"},
 }
 """What each package may import of ours, besides itself. `cli` composes, and may import everything."""
 
@@ -58,6 +59,31 @@ def test_a_package_imports_only_what_stands_below_it(package: str) -> None:
         if module.startswith("emberq.") and module.split(".")[1] not in allowed
     ]
     assert not wrong
+
+
+def internal_imports() -> dict[str, set[str]]:
+    """What each of our modules imports of the others: when it is loaded, when it is checked, and within functions."""
+    modules = {
+        ".".join(path.relative_to(ROOT.parent).with_suffix("").parts): path
+        for path in ROOT.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    graph: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        imported = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                imported |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        graph[name] = imported & modules.keys()
+    return graph
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    order = TopologicalSorter(internal_imports())
+    try:
+        order.prepare()
+    except CycleError as circle:
+        pytest.fail(" -> ".join(reversed(circle.args[1])))
 
 
 def test_only_the_spark_package_imports_heavy_libraries() -> None:

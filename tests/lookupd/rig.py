@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from emberq.lookupd.peer import Identity, Peer
+from emberq.lookupd.peer import Peer
+from emberq.lookupd.protocol import NsqdIdentity
 
 COMPLETE: dict[str, Any] = {
     "hostname": "host",
@@ -18,4 +19,4 @@ COMPLETE: dict[str, Any] = {
 
 def new_peer(remote_address: str = "10.0.0.1:50000", **identity: Any) -> Peer:
     """A peer like any other, but for these fields."""
-    return Peer(remote_address, Identity(**(COMPLETE | identity)))
+    return Peer(remote_address, NsqdIdentity(**(COMPLETE | identity)))

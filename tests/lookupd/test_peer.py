@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from emberq.lookupd.peer import Identity, format_remote_address, parse_identity
+from emberq.lookupd.peer import format_remote_address
+from emberq.lookupd.protocol import NsqdIdentity, parse_identity
 from emberq.wire.error import FatalError
 from tests.lookupd.rig import COMPLETE, new_peer
 
@@ -26,7 +27,7 @@ def refusal_of(raw: bytes) -> bytes:
 
 
 def test_all_fields_are_read() -> None:
-    assert parse_identity(body(topology_zone="z", topology_region="r", unknown=[1])) == Identity(
+    assert parse_identity(body(topology_zone="z", topology_region="r", unknown=[1])) == NsqdIdentity(
         hostname="host",
         broadcast_address="nsqd.example",
         tcp_port=4150,
@@ -39,7 +40,7 @@ def test_all_fields_are_read() -> None:
 
 def test_keys_match_whatever_their_case() -> None:
     raw = b'{"Broadcast_Address":"a","TCP_PORT":1,"http_port":2,"version":"v"}'
-    assert parse_identity(raw) == Identity(broadcast_address="a", tcp_port=1, http_port=2, version="v")
+    assert parse_identity(raw) == NsqdIdentity(broadcast_address="a", tcp_port=1, http_port=2, version="v")
 
 
 def test_the_last_of_equal_keys_counts() -> None:

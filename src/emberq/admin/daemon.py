@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +20,8 @@ from emberq.admin.options import Options, OptionsError
 from emberq.admin.record import Recorder
 from emberq.admin.site import Visit
 from emberq.admin.table import Parts, routes
-from emberq.admin.upstream import Cluster, UpstreamOptionsError, check_names
+from emberq.admin.upstream import Cluster
+from emberq.base.address import parse_tcp_address
 from emberq.base.clock import NS_PER_MS, Clock, SystemClock
 from emberq.base.garbage import Sweeper
 from emberq.base.listener import Listener, ListenError
@@ -26,9 +29,14 @@ from emberq.base.loop_timers import LoopTimers
 from emberq.base.process import StartError
 from emberq.base.timers import Timers
 from emberq.cluster.pipeline_feed import PipelineFeed
+from emberq.cluster.topology import Addresses
 from emberq.http.connection import HttpServer
 from emberq.http.message import Request
 from emberq.http.router import Router
+
+
+class UpstreamOptionsError(Exception):
+    """The daemons cannot be reached by what the options say; the text says why."""
 
 
 class Nsqadmin:
@@ -44,7 +52,7 @@ class Nsqadmin:
         self._loop_timers: LoopTimers | None = None
         self._sweeper = Sweeper(timers=self._timers, clock=clock)
         try:
-            self.cluster = Cluster(options)
+            self.cluster = _cluster(options)
             self._gate = Gate(options, clock=clock)
         except (UpstreamOptionsError, UserFileError) as failure:
             raise StartError(str(failure)) from failure
@@ -179,3 +187,62 @@ def _validated(options: Options) -> Options:
         return options.validated()
     except OptionsError as wrong:
         raise StartError(str(wrong)) from wrong
+
+
+def _cluster(options: Options) -> Cluster:
+    """The cluster that the options name; UpstreamOptionsError for a file that cannot be used."""
+    return Cluster(
+        Addresses(lookupds=options.lookupd_http_address, nsqds=options.nsqd_http_address),
+        tls=client_tls(options),
+        secret=_read_secret(options.nsqd_secret_file),
+        connect_timeout_ns=options.http_client_connect_timeout_ns,
+        request_timeout_ns=options.http_client_request_timeout_ns,
+    )
+
+
+def client_tls(options: Options) -> ssl.SSLContext:
+    """How to speak TLS with daemons; UpstreamOptionsError."""
+    context = ssl.create_default_context()
+    if options.http_client_tls_insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    certificate, key = options.http_client_tls_cert, options.http_client_tls_key
+    if certificate:
+        try:
+            context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            raise UpstreamOptionsError(f"failed to LoadX509KeyPair {certificate}, {key} - {error}") from error
+    root = options.http_client_tls_root_ca_file
+    if root:
+        try:
+            authorities = Path(root).read_text(encoding="ascii", errors="replace")
+        except OSError as error:
+            raise UpstreamOptionsError(f"failed to read TLS root CA file {root} - {error.strerror}") from error
+        try:
+            context.load_verify_locations(cadata=authorities)
+        except (ValueError, ssl.SSLError) as error:
+            raise UpstreamOptionsError(f"failed to AppendCertsFromPEM {root}") from error
+    return context
+
+
+def _read_secret(path: str) -> bytes:
+    if not path:
+        return b""
+    try:
+        return Path(path).read_bytes().strip()
+    except OSError as error:
+        raise UpstreamOptionsError(f"failed to read --nsqd-secret-file ({path}) - {error.strerror}") from error
+
+
+async def check_names(options: Options) -> None:
+    """UpstreamOptionsError for an address whose name nobody knows: a slip is better told now than at each request."""
+    for flag, addresses in (
+        ("lookupd-http-address", options.lookupd_http_address),
+        ("nsqd-http-address", options.nsqd_http_address),
+    ):
+        for address in addresses:
+            try:
+                where = parse_tcp_address(address)
+                await asyncio.get_running_loop().getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
+            except (OSError, ValueError) as error:
+                raise UpstreamOptionsError(f"failed to resolve --{flag} ({address}) - {error}") from error

@@ -6,13 +6,14 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
+from emberq.client.error import NsqError
 from emberq.tools.program import run_tool
 from emberq.tools.to_file.options import SETTINGS, Options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write topics to files until told to stop; the exit status."""
-    return run_tool(SETTINGS, Options, _run, argv, takes_arguments=False)
+    return run_tool(SETTINGS, Options, _run, argv, takes_arguments=False, failures=(NsqError,))
 
 
 async def _run(options: Options, stop_asked: asyncio.Event) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from emberq.client.error import NsqError
 from emberq.tools.program import run_tool
 from emberq.tools.to_nsq import SETTINGS, Options, run
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Publish standard input to its end, or until it is told to stop; the exit status."""
-    return run_tool(SETTINGS, Options, run, argv)
+    return run_tool(SETTINGS, Options, run, argv, failures=(NsqError,))
 
 
 if __name__ == "__main__":

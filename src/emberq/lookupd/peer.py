@@ -1,36 +1,13 @@
-"""What an nsqd says of itself when it registers.
-
-The body of IDENTIFY is a JSON object, read as `json_object` says. An nsqd that does not say where it can be reached,
-and in which version, is of no use to anybody and refused.
-"""
+"""An nsqd as nsqlookupd knows it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from typing import Any
 
 from emberq.base.address import TcpAddress
 from emberq.http.message import encode_json
-from emberq.wire import error
-from emberq.wire.error import FatalError
-from emberq.wire.json_object import UndecodableError, parse_object
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The fields of an IDENTIFY; each default is what an absent field means."""
-
-    hostname: str = ""
-    broadcast_address: str = ""
-    tcp_port: int = 0
-    http_port: int = 0
-    version: str = ""
-    topology_zone: str = ""
-    topology_region: str = ""
-
-    @property
-    def is_complete(self) -> bool:
-        return bool(self.broadcast_address and self.tcp_port and self.http_port and self.version)
+from emberq.lookupd.protocol import NsqdIdentity
 
 
 class Peer:
@@ -38,7 +15,7 @@ class Peer:
 
     __slots__ = ("encoded", "identity", "node", "remote_address")
 
-    def __init__(self, remote_address: str, identity: Identity) -> None:
+    def __init__(self, remote_address: str, identity: NsqdIdentity) -> None:
         self.remote_address = remote_address
         """`ip:port` of its connection: its id."""
         self.identity = identity
@@ -49,24 +26,6 @@ class Peer:
 
     def __repr__(self) -> str:
         return f"<Peer {self.remote_address} ({self.node})>"
-
-
-_FIELD_TYPES: dict[str, type] = {field.name: type(field.default) for field in fields(Identity)} | {
-    "remote_address": str  # must be a string if it is there, and is not believed
-}
-
-
-def parse_identity(body: bytes) -> Identity:
-    """The identity in the body of an IDENTIFY, or the `FatalError` that the body deserves."""
-    try:
-        known = parse_object(body, _FIELD_TYPES)
-    except UndecodableError:
-        raise FatalError(error.BAD_BODY, b"IDENTIFY failed to decode JSON body") from None
-    known.pop("remote_address", None)
-    identity = Identity(**known)
-    if not identity.is_complete:
-        raise FatalError(error.BAD_BODY, b"IDENTIFY missing fields")
-    return identity
 
 
 def format_remote_address(peername: Any) -> str:

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from emberq.lookupd.peer import Identity, parse_identity
 from emberq.wire import error
 from emberq.wire.error import FatalError
+from emberq.wire.json_object import UndecodableError, parse_object
 from emberq.wire.name import parse_name
 
 MAGIC = b"  V1"
@@ -39,6 +39,44 @@ _SIZE = struct.Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
+class NsqdIdentity:
+    """What an nsqd says of itself in an IDENTIFY; each default is what an absent field means.
+
+    One that does not say where it can be reached, and in which version, is of no use and refused.
+    """
+
+    hostname: str = ""
+    broadcast_address: str = ""
+    tcp_port: int = 0
+    http_port: int = 0
+    version: str = ""
+    topology_zone: str = ""
+    topology_region: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.broadcast_address and self.tcp_port and self.http_port and self.version)
+
+
+_FIELD_TYPES: dict[str, type] = {field.name: type(field.default) for field in fields(NsqdIdentity)} | {
+    "remote_address": str  # must be a string if it is there, and is not believed
+}
+
+
+def parse_identity(body: bytes) -> NsqdIdentity:
+    """The identity in the body of an IDENTIFY, or the `FatalError` that the body deserves."""
+    try:
+        known = parse_object(body, _FIELD_TYPES)
+    except UndecodableError:
+        raise FatalError(error.BAD_BODY, b"IDENTIFY failed to decode JSON body") from None
+    known.pop("remote_address", None)
+    identity = NsqdIdentity(**known)
+    if not identity.is_complete:
+        raise FatalError(error.BAD_BODY, b"IDENTIFY missing fields")
+    return identity
+
+
+@dataclass(frozen=True, slots=True)
 class Ping:
     """The client is alive."""
 
@@ -47,7 +85,7 @@ class Ping:
 class Identify:
     """The client is this nsqd."""
 
-    identity: Identity
+    identity: NsqdIdentity
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,6 @@ from emberq.base.printable import one_line
 from emberq.base.process import STOP_SIGNALS
 from emberq.base.settings import OptionsError, SettingTable
 from emberq.base.usage import print_usage, version_line
-from emberq.client.error import NsqError
 
 logger = logging.getLogger(__name__)
 
@@ -62,14 +61,16 @@ def run_tool(
     *,
     stop_signals: Sequence[signal.Signals] = STOP_SIGNALS,
     takes_arguments: bool = True,
+    failures: tuple[type[Exception], ...] = (),
 ) -> int:
     """Run a tool to its end; the exit status.
 
     `run` gets the options and an event that is set when a signal asks for the end; it returns when its work is done,
-    and raises `ToolError` or `NsqError` if it cannot be.
+    and raises `ToolError`, or one of `failures`, if it cannot be.
     Words behind the flags are ignored, unless `takes_arguments` is False.
     """
     log_to(sys.stderr)
+    ends: tuple[type[Exception], ...] = (OptionsError, SettingError, ToolError, *failures)
     words = sys.argv[1:] if argv is None else argv
     try:
         options = _read_flags(table, options_class, words)
@@ -84,7 +85,7 @@ def run_tool(
         print(error, file=sys.stderr)
         print_usage(table)
         return 2
-    except (OptionsError, SettingError, ToolError, NsqError) as error:
+    except ends as error:
         logger.critical("%s", error)
         return 1
     return 0

@@ -13,8 +13,9 @@ from typing import Self, cast
 from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.base.http_query import HttpClient
 from emberq.base.timers import NEVER, Timers
+from emberq.lookupd.protocol import NsqdIdentity
 from emberq.nsqd.lookup.link import LookupLink
-from emberq.nsqd.lookup.protocol import Identity, TopicAndChannels
+from emberq.nsqd.lookup.protocol import TopicAndChannels
 from tests.base.scripted_server import answer
 from tests.waiting import PATIENCE_S
 
@@ -22,7 +23,7 @@ POLL_S = 0.001  # a loop that spins would keep the scripted servers' threads fro
 SETTLING_TURNS = 20
 """Turns of the loop within which it has passed on all that was sent on the loopback."""
 
-IDENTITY = Identity(
+IDENTITY = NsqdIdentity(
     broadcast_address="nsqd.example", hostname="box", tcp_port=4150, http_port=4151, version="1.3.0-test"
 )
 MAX_ANSWER_BYTES = 10_000

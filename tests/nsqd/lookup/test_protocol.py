@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emberq.lookupd.protocol import NsqdIdentity
 from emberq.nsqd.lookup.protocol import (
     AnswerError,
     AnswerReader,
-    Identity,
     LookupdInfo,
     check_ok,
     identify,
@@ -27,7 +27,7 @@ from tests.nsqd.lookup.scripted_lookupd import framed
 
 def test_identify_carries_everything_a_consumer_needs_to_know() -> None:
     command = identify(
-        Identity(
+        NsqdIdentity(
             broadcast_address="h",
             hostname="box",
             tcp_port=1,

@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
+from emberq.lookupd.protocol import NsqdIdentity
 from emberq.nsqd.lookup.protocol import (
     MAGIC,
     AnswerError,
     AnswerReader,
-    Identity,
     LookupdInfo,
     TopicAndChannels,
     check_ok,
@@ -44,7 +44,7 @@ class FallenBehind(Exception):
 class Conversation:
     """Owned by the peer whose connection it is; given up with the connection."""
 
-    def __init__(self, identity: Identity, *, snapshot: Snapshot, max_answer_bytes: int) -> None:
+    def __init__(self, identity: NsqdIdentity, *, snapshot: Snapshot, max_answer_bytes: int) -> None:
         self.info: LookupdInfo | None = None
         """Who the nsqlookupd is; None until it answered IDENTIFY."""
         self.awaited_count = 0

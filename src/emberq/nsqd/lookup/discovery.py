@@ -11,10 +11,10 @@ from emberq.base.clock import Clock
 from emberq.base.http_query import HttpClient
 from emberq.base.timers import Timers
 from emberq.broker.broker import Change
+from emberq.lookupd.protocol import NsqdIdentity
 from emberq.nsqd.lookup.conversation import Snapshot
 from emberq.nsqd.lookup.link import MAX_CHANNELS_BYTES, LookupLink
 from emberq.nsqd.lookup.precreation import HeldTopic, Precreation
-from emberq.nsqd.lookup.protocol import Identity
 from emberq.nsqd.options import Options
 
 
@@ -71,9 +71,9 @@ class Discovery:
         self._precreation.changed(change)
 
 
-def _identity(options: Options, *, tcp_port: int, http_port: int) -> Identity:
+def _identity(options: Options, *, tcp_port: int, http_port: int) -> NsqdIdentity:
     """Who nsqd says that it is. A port that it does not have, because of a Unix socket, is 0."""
-    return Identity(
+    return NsqdIdentity(
         broadcast_address=options.broadcast_address,
         hostname=socket.gethostname(),
         tcp_port=options.broadcast_tcp_port or max(0, tcp_port),

@@ -17,9 +17,10 @@ from emberq.base.clock import Clock
 from emberq.base.http_query import HttpClient, HttpQueryError
 from emberq.base.timers import Timers
 from emberq.broker.broker import Change
+from emberq.lookupd.protocol import NsqdIdentity
 from emberq.nsqd.lookup.conversation import Snapshot
 from emberq.nsqd.lookup.peer import LookupPeer, PeerContext
-from emberq.nsqd.lookup.protocol import AnswerError, Identity, parse_channels, registration
+from emberq.nsqd.lookup.protocol import AnswerError, parse_channels, registration
 
 MAX_CHANNELS_BYTES = 1024 * 1024
 """For the `HttpClient`: an answer that lists more than ten thousand channels of one topic is no sound answer."""
@@ -36,7 +37,7 @@ class LookupLink:
         self,
         addresses: tuple[str, ...],
         *,
-        identity: Identity,
+        identity: NsqdIdentity,
         snapshot: Snapshot,
         http_client: HttpClient,
         max_answer_bytes: int,

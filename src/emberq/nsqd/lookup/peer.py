@@ -25,8 +25,9 @@ from typing import Any, cast
 from emberq.base.address import parse_tcp_address
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.timers import Timers
+from emberq.lookupd.protocol import NsqdIdentity
 from emberq.nsqd.lookup.conversation import Conversation, FallenBehind, Snapshot
-from emberq.nsqd.lookup.protocol import PING, AnswerError, Identity, LookupdInfo
+from emberq.nsqd.lookup.protocol import PING, AnswerError, LookupdInfo
 
 CONNECT_TIMEOUT_NS = NS_PER_SECOND
 ANSWER_TIMEOUT_NS = NS_PER_SECOND
@@ -53,7 +54,7 @@ def retry_delay_ns(failure_count: int, *, chance: float) -> int:
 class PeerContext:
     """What all peers of one nsqd share."""
 
-    identity: Identity
+    identity: NsqdIdentity
     snapshot: Snapshot
     """All topics with their channels, as they are now."""
     max_answer_bytes: int

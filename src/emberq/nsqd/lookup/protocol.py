@@ -23,6 +23,7 @@ from typing import Any
 
 from emberq.base.address import MAX_PORT, TcpAddress
 from emberq.base.printable import quoted
+from emberq.lookupd.protocol import NsqdIdentity
 from emberq.wire.name import is_ephemeral, is_valid_name
 
 MAGIC = b"  V1"
@@ -39,19 +40,6 @@ TopicAndChannels = tuple[str, tuple[str, ...]]
 
 class AnswerError(Exception):
     """What came is not what a sound nsqlookupd answers; the text says why."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Who this nsqd is, as nsqlookupd tells it to consumers."""
-
-    broadcast_address: str
-    hostname: str
-    tcp_port: int
-    http_port: int
-    version: str
-    topology_region: str = ""
-    topology_zone: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +61,7 @@ class LookupdInfo:
 # What to send.
 
 
-def identify(identity: Identity) -> bytes:
+def identify(identity: NsqdIdentity) -> bytes:
     """The command that must come first."""
     document = {
         "broadcast_address": identity.broadcast_address,

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 
 from emberq.base.clock import NS_PER_SECOND
 
+PLAIN = 0
+"""The compression level of a file that is not compressed."""
 REVISION = "<REV>"
 GZIP_SUFFIX = ".gz"
 

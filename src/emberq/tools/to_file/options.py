@@ -12,8 +12,7 @@ from emberq.base.settings import VERSION, Group, OptionsError, SettingTable
 from emberq.client.address import lookup_url
 from emberq.tools.client_options import ClientOption, ClientOptions
 from emberq.tools.source import SOURCE, SourceOptions, check_addresses
-from emberq.tools.to_file.file_name import REVISION, complete_template
-from emberq.tools.to_file.output_file import PLAIN
+from emberq.tools.to_file.file_name import PLAIN, REVISION, complete_template
 from emberq.tools.to_file.topic_pattern import PatternError, TopicPattern
 from emberq.wire.name import is_valid_name
 

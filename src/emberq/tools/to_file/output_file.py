@@ -20,12 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from emberq.tools.to_file.file_name import PLAIN
 from emberq.tools.to_file.folder import make_folder, sync_folder
 
 FILE_MODE = 0o666
 """Less what the user's umask takes away."""
-PLAIN = 0
-"""The compression level of a file that is not compressed."""
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 """What zlib takes for "in the gzip format, with the largest window"."""
