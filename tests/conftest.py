@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 # Their failed assertions should explain themselves like those of tests; this works only ahead of the import.
 pytest.register_assert_rewrite("tests.harness", "tests.nsqd_process", "tests.nsqlookupd_process", "tests.raw_client")
 
-from emberq.nsqd.options import Options  # noqa: E402
+from emberq.nsqd.options import NsqdOptions  # noqa: E402
 from tests.harness import NsqdHarness  # noqa: E402
 from tests.nsqd_process import NsqdProcess  # noqa: E402
 from tests.raw_client import Client  # noqa: E402
@@ -84,7 +84,7 @@ def start_nsqd(data_path: Path, listen_address: str, http_listen_address: str) -
                 "http_address": http_listen_address,
                 "https_address": "127.0.0.1:0",
             }
-            return running.enter_context(NsqdHarness(Options(**(fixed | options))))
+            return running.enter_context(NsqdHarness(NsqdOptions(**(fixed | options))))
 
         yield start
 

@@ -24,7 +24,7 @@ from emberq.base.clock import ManualClock
 from emberq.broker.broker import Broker
 from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
 from emberq.nsqd.daemon import Nsqd
-from emberq.nsqd.options import Options
+from emberq.nsqd.options import NsqdOptions
 from tests.raw_client import MAGIC, Address, Client
 from tests.waiting import PATIENCE_S
 
@@ -40,7 +40,7 @@ SETTLING_TURNS = 10
 class NsqdHarness:
     """A running nsqd; a context manager. Owns the daemon, its loop, its thread and the clients it connected."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: NsqdOptions) -> None:
         self.options = options
         self.clock = ManualClock()
         self._nsqd: Nsqd | None = None

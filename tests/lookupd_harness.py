@@ -22,7 +22,7 @@ import uvloop
 
 from emberq.base.clock import ManualClock
 from emberq.lookupd.daemon import Nsqlookupd
-from emberq.lookupd.options import Options
+from emberq.lookupd.options import LookupdOptions
 from tests.http_client import Answer, HttpClient
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -125,7 +125,7 @@ class LookupdHarness:
 
     def __init__(self, **options: Any) -> None:
         listen = {"tcp_address": "127.0.0.1:0", "http_address": "127.0.0.1:0"}
-        self.options = Options(**(listen | options))
+        self.options = LookupdOptions(**(listen | options))
         self.clock = ManualClock()
         self._daemon: Nsqlookupd | None = None
         self._clients: list[Nsqd] = []

@@ -7,7 +7,7 @@
         print(nsq.lookupd_http_addresses)     # ["127.0.0.1:40126"]
 
 Data lies in a temporary folder that goes with it, unless `data_path` names one that is to stay. Options of nsqd are
-given by name, as in `emberq.nsqd.options.Options`: `Embedded(mem_queue_size=0)`.
+given by name, as in `emberq.nsqd.options.NsqdOptions`: `Embedded(mem_queue_size=0)`.
 
 Code that is not asynchronous uses `EmbeddedThread`, which runs the same in a thread of its own. Tests use the pytest
 fixture `nsq`, which is there as soon as emberq is installed: see `emberq.pytest_plugin`.
@@ -25,9 +25,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from emberq.lookupd.daemon import Nsqlookupd
-from emberq.lookupd.options import Options as LookupdOptions
+from emberq.lookupd.options import LookupdOptions
 from emberq.nsqd.daemon import Nsqd
-from emberq.nsqd.options import Options as NsqdOptions
+from emberq.nsqd.options import NsqdOptions
 
 LOOPBACK = "127.0.0.1"
 ANY_PORT = f"{LOOPBACK}:0"

@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def nsq(request: pytest.FixtureRequest) -> Iterator[EmbeddedThread]:
     """A real nsqd and nsqlookupd for this test alone."""
-    from emberq.embedded import EmbeddedThread  # not before a test asks: other tests need not wait for the import
+    from emberq.embedded import EmbeddedThread
 
     marker = request.node.get_closest_marker("nsq")
     options: dict[str, Any] = dict(marker.kwargs) if marker is not None else {}

@@ -40,25 +40,25 @@ from typing import Self, cast
 
 from emberq import client
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
+from emberq.base.task import LoopThread
 from emberq.client import (
-    Batch,
     ClientConfig,
     ClosedError,
     ConsumerConfig,
     ConsumerStatistics,
-    Health,
     Message,
+    MessageBatch,
+    NsqdHealth,
     ReconnectDelay,
-    RequestTimeout,
+    RequestTimeoutError,
     RetryPolicy,
 )
 from emberq.client.address import Addresses, address_list
 from emberq.client.argument import check_int, delay_in_seconds
-from emberq.client.giving_up import OnGivingUp
 from emberq.client.handler import RetryDelay
 from emberq.client.producer import CLOSE_TIMEOUT_S, DEFAULT_MAX_BATCH_BYTES
-from emberq.client.slot import Handler
-from emberq.loop_thread import LoopThread
+from emberq.client.subscription import OnGivingUp
+from emberq.client.worker import Handler
 
 __all__ = ["Consumer", "Producer"]
 
@@ -92,14 +92,14 @@ class Producer:
             max_batch_bytes=max_batch_bytes,
             idempotent=idempotent,
         )
-        self._loop = LoopThread("emberq-producer", closed_error=ClosedError, timeout_error=RequestTimeout)
+        self._loop = LoopThread("emberq-producer", closed_error=ClosedError, timeout_error=RequestTimeoutError)
         weakref.finalize(self, self._loop.end_soon)
 
     def __repr__(self) -> str:
         return f"<sync {self._producer!r}>"
 
     def publish(self, topic: str, body: bytes, *, timeout_s: float | None = None) -> None:
-        """Publish one message. `RequestTimeout` if it is not confirmed in time; it may have been published then."""
+        """Publish one message. `RequestTimeoutError` if it is not confirmed in time; it may be published."""
         self._loop.run(lambda: self._producer.publish(topic, body), timeout_s=timeout_s)
 
     def publish_many(self, topic: str, bodies: Iterable[bytes], *, timeout_s: float | None = None) -> None:
@@ -113,10 +113,10 @@ class Producer:
         self._loop.run(lambda: self._producer.publish_deferred(topic, body, delay_s=delay_s), timeout_s=timeout_s)
 
     def wait_until_connected(self) -> None:
-        """Return as soon as any nsqd is connected; `ConnectionFailed` if none is within the time for a message."""
+        """Return as soon as any nsqd is connected; `ConnectError` if none is within the time for a message."""
         self._loop.run(self._producer.wait_until_connected)
 
-    def health(self) -> tuple[Health, ...]:
+    def health(self) -> tuple[NsqdHealth, ...]:
         """How things stand with each nsqd, in the order of their addresses."""
         return self._producer.health()
 
@@ -173,7 +173,7 @@ class Consumer:
         """Messages that were taken; those that have been answered are thrown out from time to time."""
         self._guard = threading.RLock()
         self._is_started = False
-        self._loop = LoopThread("emberq-consumer", closed_error=ClosedError, timeout_error=RequestTimeout)
+        self._loop = LoopThread("emberq-consumer", closed_error=ClosedError, timeout_error=RequestTimeoutError)
         weakref.finalize(self, self._loop.end_soon)
 
     def __repr__(self) -> str:
@@ -197,7 +197,7 @@ class Consumer:
 
     def batches(
         self, *, max_size: int = 1000, max_wait_s: float = 0.0, idle_timeout_s: float | None = None
-    ) -> Iterator[Batch]:
+    ) -> Iterator[MessageBatch]:
         """Whatever has arrived, up to `max_size`, with up to `max_wait_s` of patience for a full one: the fastest way.
 
         The loop ends at `stop`, or when nothing has come for `idle_timeout_s`.
@@ -205,9 +205,9 @@ class Consumer:
         check_int("max_size", max_size, at_least=1)
         max_wait_s = delay_in_seconds("max_wait_s", max_wait_s)
         take = partial(self._take, max_size=max_size, max_wait_s=max_wait_s, timeout_s=idle_timeout_s)
-        return iter(take, Batch())
+        return iter(take, MessageBatch())
 
-    def _take(self, *, max_size: int, max_wait_s: float, timeout_s: float | None) -> Batch:
+    def _take(self, *, max_size: int, max_wait_s: float, timeout_s: float | None) -> MessageBatch:
         """Up to `max_size` messages; none at the end, or when none came in time."""
         self.start()
         deadline_ns = None if timeout_s is None else self._clock.monotonic_ns() + round(timeout_s * NS_PER_SECOND)
@@ -225,9 +225,9 @@ class Consumer:
             if not has_more:
                 return self._pop_fetched(max_size)
 
-    def _pop_fetched(self, max_size: int) -> Batch:
+    def _pop_fetched(self, max_size: int) -> MessageBatch:
         """What can still be answered of the messages that are here already."""
-        batch = Batch()
+        batch = MessageBatch()
         now_ns = self._clock.monotonic_ns()
         while len(batch) < max_size:
             try:
@@ -241,7 +241,7 @@ class Consumer:
         self._remember(batch)
         return batch
 
-    def _remember(self, batch: Batch) -> None:
+    def _remember(self, batch: MessageBatch) -> None:
         with self._guard:
             self._taken.update(batch)
             if len(self._taken) > FETCH_SIZE + 2 * self.max_in_flight:  # at least half of them have been answered
@@ -252,10 +252,12 @@ class Consumer:
 
         They are put where any thread finds them instead of being returned, because who asked may have been interrupted.
         """
-        batches = cast(AsyncGenerator[Batch, None], self._consumer.batches(max_size=max_size, max_wait_s=max_wait_s))
+        batches = cast(
+            AsyncGenerator[MessageBatch, None], self._consumer.batches(max_size=max_size, max_wait_s=max_wait_s)
+        )
         try:
             async with asyncio.timeout(timeout_s), aclosing(batches):
-                self._fetched.extend(batch := await anext(batches, Batch()))
+                self._fetched.extend(batch := await anext(batches, MessageBatch()))
                 return bool(batch)
         except TimeoutError:
             return False
@@ -266,7 +268,7 @@ class Consumer:
         """Have every message handled by `handler`, until `stop` or Ctrl-C; returns when all that was begun is done.
 
         A handler that returns None or True has finished its message; one that returns False, or raises, has it requeued
-        (see `emberq.client.verdict`). A plain function is called in threads, `ConsumerConfig.concurrency` of them: 1 if
+        (see `emberq.client.worker`). A plain function is called in threads, `ConsumerConfig.concurrency` of them: 1 if
         it should be called for one message at a time. A coroutine function runs in the consumer's own event loop.
 
         Ctrl-C waits for handlers that are running, as `stop` does; a second one does not.

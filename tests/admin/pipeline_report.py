@@ -1,4 +1,4 @@
-"""What a Spark query publishes to the topic `emberq.pipelines`, as `emberq.spark.pipeline.query_progress` words it."""
+"""What a Spark query publishes to the topic `emberq.pipelines`, as `emberq.spark.pipeline.progress` words it."""
 
 from __future__ import annotations
 

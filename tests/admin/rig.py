@@ -14,9 +14,9 @@ from typing import Any, Self, TypeVar
 
 import uvloop
 
-from emberq.admin.access.password import PasswordHash
+from emberq.admin.access.user import PasswordHash
 from emberq.admin.daemon import Nsqadmin
-from emberq.admin.options import Options
+from emberq.admin.options import AdminOptions
 from emberq.base.clock import Clock
 from emberq.embedded import EmbeddedThread
 from tests.http_client import Answer, HttpClient
@@ -48,7 +48,7 @@ class AdminThread:
         return self
 
     async def _start(self) -> Nsqadmin:
-        daemon = Nsqadmin(Options(**self._options), clock=self._clock)
+        daemon = Nsqadmin(AdminOptions(**self._options), clock=self._clock)
         await daemon.start()
         return daemon
 

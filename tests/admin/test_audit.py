@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from emberq.admin.access.gate import Visitor
-from emberq.admin.access.role import Role
-from emberq.admin.audit import Audit, Deed, Outcome
+from emberq.admin.access.user import Role
+from emberq.admin.audit import ActionOutcome, Audit, AuditedAction
 from emberq.base.clock import ManualClock
 from emberq.embedded import EmbeddedThread
 from emberq.http.message import Request
@@ -21,16 +21,16 @@ from tests.cluster.rig import create
 ADA = Visitor("ada", Role.ADMIN)
 
 
-def record(path: str, deed: Deed, *, message: str = "") -> None:
+def record(path: str, deed: AuditedAction, *, message: str = "") -> None:
     request = Request("DELETE", "/api/topics/t", remote_address="10.0.0.7:5000")
     audit = Audit(path, clock=ManualClock())
-    asyncio.run(audit.record(request, ADA, deed, Outcome.DONE, message))
+    asyncio.run(audit.record(request, ADA, deed, ActionOutcome.DONE, message))
 
 
 def test_an_action_is_a_line(tmp_path: Path) -> None:
     path = tmp_path / "audit"
-    record(str(path), Deed(action="delete_topic", topic="t"))
-    record(str(path), Deed(action="log_out"))
+    record(str(path), AuditedAction(action="delete_topic", topic="t"))
+    record(str(path), AuditedAction(action="log_out"))
     first, second = path.read_text().splitlines()
     assert json.loads(first) == {
         "time": "2023-11-14T22:13:20.000Z",
@@ -48,7 +48,7 @@ def test_an_action_is_a_line(tmp_path: Path) -> None:
 
 def test_a_name_cannot_forge_a_line_or_fill_the_disk(tmp_path: Path) -> None:
     path = tmp_path / "audit"
-    record(str(path), Deed(action="x", topic='t\n{"user": "eve"}\u2028\x1b[2J' + "x" * 10_000))
+    record(str(path), AuditedAction(action="x", topic='t\n{"user": "eve"}\u2028\x1b[2J' + "x" * 10_000))
     (line,) = path.read_bytes().splitlines()
     assert line.isascii()
     assert len(json.loads(line)["topic"]) == 256
@@ -56,7 +56,7 @@ def test_a_name_cannot_forge_a_line_or_fill_the_disk(tmp_path: Path) -> None:
 
 def test_without_a_file_it_goes_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "emberq.admin.audit"):
-        record("", Deed(action="delete_topic", topic="t"))
+        record("", AuditedAction(action="delete_topic", topic="t"))
     (line,) = [entry.getMessage() for entry in caplog.records if entry.name == "emberq.admin.audit"]
     assert json.loads(line.removeprefix("audit: "))["topic"] == "t"
 
@@ -64,7 +64,7 @@ def test_without_a_file_it_goes_to_the_log(caplog: pytest.LogCaptureFixture) -> 
 def test_a_file_that_cannot_be_written_to_is_replaced_by_the_log(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    record(str(tmp_path / "no" / "audit"), Deed(action="delete_topic", topic="t"))
+    record(str(tmp_path / "no" / "audit"), AuditedAction(action="delete_topic", topic="t"))
     assert '"action": "delete_topic"' in caplog.text
 
 

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from emberq.admin import history as module
+from emberq.admin.document import Look
 from emberq.admin.history import History
-from emberq.admin.view import Look
 from emberq.base.clock import NS_PER_SECOND
-from emberq.cluster.node_figures import FigureReader
-from emberq.cluster.survey import Survey
-from emberq.cluster.tally import NOTHING, Tally
+from emberq.cluster.node_stats import FigureReader
+from emberq.cluster.survey import NOTHING, Survey, Tally
 from tests.cluster.rig import NODE, channel_entry, topic_entry
 
 TRACKED = {"count": 3, "percentiles": [{"quantile": 0.99, "value": 2e9}, {"quantile": 0.5, "value": 1e9}]}

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
+from emberq.admin import document as view_module
 from emberq.admin import live as module
-from emberq.admin import view as view_module
 from emberq.base.clock import ManualClock
 from emberq.embedded import EmbeddedThread
 from tests.admin.rig import AdminThread, of_cluster

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emberq.admin.options import SETTINGS, Options, OptionsError
+from emberq.admin.options import SETTINGS, AdminOptions, OptionsError
 
 LOOKUPD: dict[str, Any] = {"lookupd_http_address": ("127.0.0.1:4161",)}
 
@@ -63,13 +63,13 @@ def test_the_defaults_are_the_references() -> None:
 @pytest.mark.conformance(230)
 def test_somebody_has_to_be_asked() -> None:
     with pytest.raises(OptionsError, match=r"^--nsqd-http-address or --lookupd-http-address required$"):
-        Options().validated()
+        AdminOptions().validated()
 
 
 @pytest.mark.conformance(231)
 def test_not_both_kinds_can_be_asked() -> None:
     with pytest.raises(OptionsError, match=r"^use --nsqd-http-address or --lookupd-http-address not both$"):
-        Options(**LOOKUPD, nsqd_http_address=("127.0.0.1:4151",)).validated()
+        AdminOptions(**LOOKUPD, nsqd_http_address=("127.0.0.1:4151",)).validated()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_not_both_kinds_can_be_asked() -> None:
     [("", "/"), ("/", "/"), ("nsq/", "/nsq"), ("/nsq", "/nsq"), ("//a//b/../c/", "/a/c"), ("/..", "/"), (".", "/")],
 )
 def test_the_base_path_is_made_clean(given: str, used: str) -> None:
-    assert Options(**LOOKUPD, base_path=given).validated().base_path == used
+    assert AdminOptions(**LOOKUPD, base_path=given).validated().base_path == used
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,5 @@ def test_the_base_path_is_made_clean(given: str, used: str) -> None:
 )
 def test_what_cannot_work_is_said(options: dict[str, Any], text: str) -> None:
     with pytest.raises(OptionsError) as refusal:
-        Options(**LOOKUPD, **options).validated()
+        AdminOptions(**LOOKUPD, **options).validated()
     assert str(refusal.value) == text

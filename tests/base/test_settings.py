@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emberq.base.goflag import FlagError, HelpRequested
-from emberq.base.kinds import BOOLEAN, LOG_LEVEL, SettingError
+from emberq.base.flag import BOOLEAN, LOG_LEVEL, FlagError, HelpRequested, SettingError
 from emberq.base.log import LogLevel
 from emberq.base.settings import CONFIG, GENERAL, VERSION, Given, Group, Setting, SettingTable, settings_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from emberq.storage.policy import ChannelPolicy
+from emberq.storage.data_folder import ChannelPolicy
 from tests.broker.rig import Consumer, Rig
 
 

@@ -11,12 +11,12 @@ from typing import Any
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
-from emberq.broker.journal_store import JournalSettings, JournalStore, SyncMode
 from emberq.broker.journaled_channel import JournaledChannel
 from emberq.broker.journaled_topic import JournaledTopic
-from emberq.broker.pending import Pending
+from emberq.broker.store import JournalSettings, JournalStore, SyncMode
+from emberq.broker.topic import Pending
 from emberq.storage.journal.commit import Work
-from emberq.storage.journal.config import JournalConfig
+from emberq.storage.journal.segment import JournalConfig
 from tests.broker.rig import Rig, published
 
 

@@ -14,13 +14,12 @@ from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
 from emberq.broker.channel import NO_LATENCY_KEPT, Channel, ChannelLimits
-from emberq.broker.latency import LatencyConfig
-from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
+from emberq.broker.in_flight import Locality, Subscriber
+from emberq.broker.stats import ChannelStats, ClientStats, LatencyConfig, TopicStats
 from emberq.broker.store import DiskStore, Store
-from emberq.broker.subscriber import Locality, Subscriber
 from emberq.broker.topic import Topic, TopicConfig
-from emberq.storage.limits import DiskLimits
-from emberq.storage.sync import Syncer
+from emberq.storage.backend import DiskLimits
+from emberq.storage.disk_queue_sync import Syncer
 from tests.broker.simulated_disk import SimulatedDisk
 
 

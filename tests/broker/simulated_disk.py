@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 from emberq.storage.backend import Backend, NullQueue, Records
-from emberq.storage.due import Kind
-from emberq.storage.errors import DiskWriteError, SyncError
-from emberq.storage.policy import PolicyEntry
-from emberq.wire.name import is_ephemeral
+from emberq.storage.data_folder import PolicyEntry
+from emberq.storage.disk_queue_files import Kind
+from emberq.storage.error import DiskWriteError, SyncError
+from emberq.wire.parameter import is_ephemeral
 
 REFUSAL = "write /data/queue.dat: no space left on device"
 

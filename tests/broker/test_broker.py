@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from emberq.broker.broker import Change
+from emberq.broker.broker import TopologyChange
 from emberq.broker.error import ExitingError, StoreError
-from emberq.storage.metadata import ChannelMeta, Metadata, TopicMeta
+from emberq.storage.data_folder import ChannelMeta, Metadata, TopicMeta
 from tests.broker.rig import Consumer, Rig, numbered
 from tests.broker.simulated_disk import REFUSAL
 
@@ -20,7 +20,7 @@ class Listener:
         self.changes: list[tuple[str, str | None, bool]] = []
         rig.broker.add_listener(self._note)
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: TopologyChange) -> None:
         self.changes.append((change.topic, change.channel, change.exists))
 
 

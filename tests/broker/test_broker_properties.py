@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
-from emberq.broker.error import NotInFlightError, NotOwnerError
+from emberq.broker.error import MessageNotInFlightError, NotOwnerError
 from tests.broker.broker_model import BrokerModel, ChannelModel, ConsumerModel, TopicModel
 from tests.broker.rig import Consumer, Rig, fin_lines
 
@@ -258,7 +258,7 @@ class BrokerMachine(RuleBasedStateMachine):
         others = [message_id for message_id, body in topic.bodies.items() if body not in held]
         message_id = [*others, UNKNOWN_ID][which % (len(others) + 1)]
         is_in_flight = topic.bodies.get(message_id) in channel.in_flight
-        refusal = NotOwnerError if is_in_flight else NotInFlightError
+        refusal = NotOwnerError if is_in_flight else MessageNotInFlightError
         consumer = model.consumer
         with pytest.raises(refusal):
             consumer.channel.requeue(consumer.subscriber, message_id, delay_ns=0)

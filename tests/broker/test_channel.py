@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 from emberq.base.clock import NS_PER_MS
-from emberq.broker.error import ExitingError, NotInFlightError, NotOwnerError, TooManyConsumersError
-from emberq.broker.latency import LatencyConfig
-from emberq.broker.subscriber import Subscriber
+from emberq.broker.error import ExitingError, MessageNotInFlightError, NotOwnerError, TooManyConsumersError
+from emberq.broker.in_flight import Subscriber
+from emberq.broker.stats import LatencyConfig
 from tests.broker.rig import Consumer, Message, Rig, numbered
 
 UNKNOWN = Message(timestamp_ns=0, attempts=1, id=b"0" * 16, body=b"")
@@ -63,9 +63,9 @@ def test_an_answer_to_an_unknown_message_is_refused() -> None:
     consumer = rig.consumer(rdy=1)
     assert consumer.finish(UNKNOWN) == [UNKNOWN.id]
     assert str(rig.channel().why_not(UNKNOWN.id)) == "ID not in flight"
-    with pytest.raises(NotInFlightError, match=r"^ID not in flight$"):
+    with pytest.raises(MessageNotInFlightError, match=r"^ID not in flight$"):
         consumer.requeue(UNKNOWN)
-    with pytest.raises(NotInFlightError, match=r"^ID not in flight$"):
+    with pytest.raises(MessageNotInFlightError, match=r"^ID not in flight$"):
         consumer.touch(UNKNOWN)
 
 

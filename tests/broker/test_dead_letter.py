@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emberq.broker.dead_letter import BUSY_COUNT, RETRY_NS
-from emberq.broker.gate import PublishGate
+from emberq.broker.topic import PublishGate
 from tests.broker.dead_letters import dead_bodies, fail, give_up_after, letters
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, Rig

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from emberq.base.clock import NS_PER_MS
-from emberq.broker.journal_store import SyncMode
+from emberq.broker.store import SyncMode
 from tests.broker.journal_model import JournaledBrokerModel, JournaledChannelModel, JournaledTopicModel
 from tests.broker.journal_rig import JournalRig, Outcome
 from tests.broker.rig import Consumer, Message

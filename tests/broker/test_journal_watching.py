@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
-from emberq.broker.journal_store import SyncMode
 from emberq.broker.stats import JournalStats
-from emberq.storage.errors import StorageError
+from emberq.broker.store import SyncMode
+from emberq.storage.error import StorageError
 from tests.broker.journal_rig import JournalRig
 
 

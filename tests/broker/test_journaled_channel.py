@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.broker.latency import LatencyConfig
+from emberq.broker.stats import LatencyConfig
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, Message, numbered
 from tests.storage.journal.rig import flip

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emberq.broker.error import ExitingError, GateClosedError, StoreError
-from emberq.broker.journal_store import SyncMode
+from emberq.broker.store import SyncMode
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, numbered
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.broker.journal_store import SyncMode
+from emberq.broker.store import SyncMode
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, numbered
 

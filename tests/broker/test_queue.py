@@ -6,7 +6,7 @@ import pytest
 
 from emberq.broker.batch import PublishedBatch, Span, StoredBatch
 from emberq.broker.queue import MessageQueue
-from emberq.storage.errors import DiskWriteError
+from emberq.storage.error import DiskWriteError
 from tests.broker.rig import Message, messages_in, numbered, published, stored
 from tests.broker.simulated_disk import REFUSAL, SimulatedDisk, joined
 

@@ -9,8 +9,8 @@ import pytest
 from emberq.base.clock import ManualClock
 from emberq.base.timers import Timers
 from emberq.broker.store import DiskStore
-from emberq.storage.limits import DiskLimits
-from emberq.storage.sync import Syncer
+from emberq.storage.backend import DiskLimits
+from emberq.storage.disk_queue_sync import Syncer
 from tests.broker.rig import Message, stored
 from tests.broker.simulated_disk import joined
 

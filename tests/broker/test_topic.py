@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emberq.broker.batch import MAX_BATCH_BYTES
-from emberq.broker.classic_topic import PORTION_BYTES, PORTION_COUNT
+from emberq.broker.classic import PORTION_BYTES, PORTION_COUNT
 from emberq.broker.error import ExitingError, GateClosedError, StoreError
 from tests.broker.rig import Consumer, Rig, numbered, published
 from tests.broker.simulated_disk import REFUSAL

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, expect
 
-from emberq.admin.access.role import Role
+from emberq.admin.access.user import Role
 from tests.admin.pipeline_report import HEARTBEAT, REPORT
 from tests.admin.web.stand_in import FixedSite, StandIn
 from tests.browser.kept import Kept

@@ -16,9 +16,8 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from emberq.spark.channel_reader import ChannelStreamReader
-from emberq.spark.option import Use
-from emberq.spark.setting import SourceSettings
+from emberq.spark.channel_source import ChannelStreamReader
+from emberq.spark.option import SourceSettings, Use
 
 PAUSE_S = 0.1
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
-from emberq.storage.journal.batch import Bodies
-from emberq.storage.journal.config import JournalConfig
-from emberq.storage.journal.cursor import Cursor
-from emberq.storage.journal.cursor_file import save_cursor, to_bytes
+from emberq.storage.journal.cursor import Cursor, save_cursor, to_bytes
 from emberq.storage.journal.journal import Journal
+from emberq.storage.journal.segment import JournalConfig
+from emberq.wire.journal_batch import Bodies
 
 START_NS = 1_700_000_000 * NS_PER_SECOND
 

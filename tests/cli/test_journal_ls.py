@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from emberq.cli.journal_ls import main
+from emberq.cli.journal import list_journals
 from tests.cli.journals import make_journal
-from tests.tools.top.pseudo_terminal import PseudoTerminal
+from tests.cli.pseudo_terminal import PseudoTerminal
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
@@ -20,7 +20,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 def test_a_pipe_gets_lines_of_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_journal(tmp_path, "orders", [b"a", b"b"], [b"c"], channels={"mail": 1, "bills": 3})
-    assert main([str(tmp_path)]) == 0
+    assert list_journals([str(tmp_path)]) == 0
     (shown,) = lines(capsys)
     (segment,) = folder.glob("*.log")
     assert shown == {
@@ -43,7 +43,7 @@ def test_without_a_path_journals_are_looked_for_in_and_below_this_folder(
     make_journal(tmp_path / "emberq-data" / "nsqd-1", "b")
     for folder, topics in ((".", ["a", "b"]), ("emberq-data", ["a", "b"]), ("emberq-data/nsqd-0/a.journal", ["a"])):
         monkeypatch.chdir(tmp_path / folder)
-        assert main([]) == 0
+        assert list_journals([]) == 0
         assert [line["topic"] for line in lines(capsys)] == topics
 
 
@@ -60,14 +60,14 @@ def test_a_terminal_gets_a_table(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_journals_is_told_with_a_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path)]) == 1
+    assert list_journals([str(tmp_path)]) == 1
     told = capsys.readouterr().err
     assert told.startswith(f"emberq journal ls: no journal in {tmp_path}\n")
     assert "nsqd --journal" in told
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path / "none")]) == 1
+    assert list_journals([str(tmp_path / "none")]) == 1
     assert "none: no such file or directory" in capsys.readouterr().err
 
 
@@ -76,7 +76,7 @@ def test_a_journal_that_cannot_be_read_does_not_hide_the_others(
 ) -> None:
     make_journal(tmp_path, "good")
     (tmp_path / "bad.journal").mkdir()
-    assert main([str(tmp_path)]) == 1
+    assert list_journals([str(tmp_path)]) == 1
     captured = capsys.readouterr()
     assert [json.loads(line)["topic"] for line in captured.out.splitlines()] == ["good"]
     assert captured.err == f"emberq journal ls: {tmp_path / 'bad.journal'} is no journal\n"

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from emberq.cli.journal_verify import main
+from emberq.cli.journal import verify_journals
 from tests.cli.journals import damage, make_journal
-from tests.tools.top.pseudo_terminal import PseudoTerminal
+from tests.cli.pseudo_terminal import PseudoTerminal
 
 
 def test_sound_journals_are_said_to_be_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = make_journal(tmp_path, "a", [b"x" * 1_000_000, b"y"])
     second = make_journal(tmp_path, "b")
-    assert main([str(tmp_path)]) == 0
+    assert verify_journals([str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{first}: sound (2 messages, 1.0 MB)",
         f"{second}: sound (0 messages, 0.0 MB)",
@@ -26,7 +26,7 @@ def test_sound_journals_are_said_to_be_so(tmp_path: Path, capsys: pytest.Capture
 def test_a_loss_is_shown_with_its_place_and_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_journal(tmp_path, "a", [b"lost"], [b"kept"])
     damage(folder, b"lost")
-    assert main([str(folder)]) == 1
+    assert verify_journals([str(folder)]) == 1
     captured = capsys.readouterr()
     assert captured.out == f"{folder}: DAMAGED in 1 place (1 message, 0.0 MB)\n"
     (segment,) = folder.glob("*.log")
@@ -38,7 +38,7 @@ def test_what_mends_itself_is_a_note_and_no_failure(tmp_path: Path, capsys: pyte
     folder = make_journal(tmp_path, "a", [b"x"])
     (segment,) = folder.glob("*.log")
     segment.write_bytes(segment.read_bytes() + b"EqB1 and no more")
-    assert main([str(folder)]) == 0
+    assert verify_journals([str(folder)]) == 0
     captured = capsys.readouterr()
     assert captured.out == f"{folder}: sound (1 message, 0.0 MB)\n"
     assert "note: " in captured.err
@@ -48,7 +48,7 @@ def test_what_mends_itself_is_a_note_and_no_failure(tmp_path: Path, capsys: pyte
 def test_json_tells_findings_and_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_journal(tmp_path, "a", [b"lost"], [b"kept"])
     damage(folder, b"lost")
-    assert main([str(folder), "--json"]) == 1
+    assert verify_journals([str(folder), "--json"]) == 1
     captured = capsys.readouterr()
     finding, result = [json.loads(line) for line in captured.out.splitlines()]
     (segment,) = folder.glob("*.log")
@@ -77,7 +77,7 @@ def test_a_folder_that_is_no_journal_does_not_hide_the_others(
 ) -> None:
     make_journal(tmp_path, "good")
     (tmp_path / "bad.journal").mkdir()
-    assert main([str(tmp_path)]) == 1
+    assert verify_journals([str(tmp_path)]) == 1
     captured = capsys.readouterr()
     assert captured.err == f"emberq journal verify: {tmp_path / 'bad.journal'} is no journal\n"
     assert "good.journal: sound" in captured.out

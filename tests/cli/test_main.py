@@ -6,8 +6,7 @@ import platform
 
 import pytest
 
-from emberq.base.build import is_compiled
-from emberq.cli.main import SUBCOMMANDS, main
+from emberq.cli.main import SUBCOMMANDS, is_compiled, main
 
 
 def test_version_names_emberq_nsq_and_python(capsys: pytest.CaptureFixture[str]) -> None:

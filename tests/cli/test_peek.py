@@ -10,9 +10,9 @@ import pytest
 
 from emberq.cli.peek import main
 from emberq.embedded import EmbeddedThread
+from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.cluster.recording_daemon import RecordingDaemon
 from tests.cluster.rig import DEAD, create, post, publish
-from tests.tools.top.pseudo_terminal import PseudoTerminal
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import pytest
 from emberq.cli.pub import main
 from emberq.cli.terminal import DONE, FAILED, INTERRUPTED, MISUSED
 from emberq.embedded import EmbeddedThread
-from emberq.nsqd.tls_setting import TlsRequired
+from emberq.nsqd.options import TlsRequired
 from tests.certificates import Authority
 from tests.cli.screen import Screen
 from tests.tools.rig import Broker

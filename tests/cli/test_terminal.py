@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from emberq.base.http_query import HttpQueryError
 from emberq.cli.terminal import (
     DONE,
     FAILED,
@@ -26,7 +25,8 @@ from emberq.cli.terminal import (
     counted,
     run_command,
 )
-from emberq.client import AuthRefused, ConnectionFailed, NsqError, PublishRefused
+from emberq.client import AuthError, ConnectError, NsqError, PublishError
+from emberq.http.client import HttpQueryError
 from tests.cli.screen import Screen
 
 
@@ -74,9 +74,9 @@ def test_with_json_a_failure_is_json_too(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("failure", "hint"),
     [
-        (ConnectionFailed("h:1", "refused"), "`emberq up` starts one"),
-        (AuthRefused("E_AUTH_FAILED", "no"), "--auth-secret-file"),
-        (PublishRefused("E_PUB_FAILED", "full"), "its log and /ping tell why"),
+        (ConnectError("h:1", "refused"), "`emberq up` starts one"),
+        (AuthError("E_AUTH_FAILED", "no"), "--auth-secret-file"),
+        (PublishError("E_PUB_FAILED", "full"), "its log and /ping tell why"),
         (HttpQueryError("refused"), "its HTTP address"),
         (NsqError("odd"), "odd"),
         (PermissionError("not yours"), "not yours"),

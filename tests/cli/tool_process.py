@@ -12,7 +12,7 @@ from tests.waiting import PATIENCE_S
 
 
 def _command(tool: str, flags: tuple[str, ...]) -> list[str]:
-    return [sys.executable, "-m", f"emberq.cli.{tool}", *flags]
+    return [sys.executable, "-m", "emberq.cli.main", tool, *flags]
 
 
 def run_tool(tool: str, *flags: str, typed: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from emberq.client.snapshot import MessageSnapshot
+from emberq.client.message import MessageSnapshot
 
 FOREVER_S = 600.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from emberq.client.config import ReconnectDelay
 from emberq.client.producer import Producer
-from emberq.client.retry import ReconnectDelay
 from tests.client.scenario import until
 from tests.client.scripted_peer import Peer
 

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Self
 
-from emberq.wire.message import Message, encode_message
+from emberq.wire.frame import WireMessage, encode_message
 from tests.client.eventually import eventually
 
 TEST_TIMEOUT_S = 100.0
@@ -66,7 +66,7 @@ class ScriptedNsqd:
     def send(self, body: bytes = b"body", *, attempts: int = 1) -> None:
         """Deliver a message, whatever RDY says."""
         self._sent_count += 1
-        message = Message(1_700_000_000_000_000_000, attempts, b"%016x" % self._sent_count, body)
+        message = WireMessage(1_700_000_000_000_000_000, attempts, b"%016x" % self._sent_count, body)
         self._writers[-1].write(frame(MESSAGE, encode_message(message)))
 
     def respond(self, data: bytes) -> None:

@@ -23,10 +23,10 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from emberq.wire import frame
-from emberq.wire.message import Message, encode_message
+from emberq.wire.frame import WireMessage, encode_message
 
 ANSWER = {"max_rdy_count": 2500, "version": "1.3.0", "msg_timeout": 60_000, "max_msg_timeout": 900_000}
-MESSAGE = Message(timestamp_ns=1, attempts=1, id=b"0123456789abcdef", body=b"hello")
+MESSAGE = WireMessage(timestamp_ns=1, attempts=1, id=b"0123456789abcdef", body=b"hello")
 
 
 class Peer:
@@ -129,6 +129,6 @@ async def keep_open(peer: Peer) -> None:
     await peer.wait_until_closed()
 
 
-def message_frame(message: Message) -> bytes:
+def message_frame(message: WireMessage) -> bytes:
     data = encode_message(message)
     return frame.FRAME_HEADER.pack(4 + len(data), frame.MESSAGE) + data

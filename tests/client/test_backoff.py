@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberq.client.backoff import Backoff, BackoffStrategy, Outcome, Verdict, exponential_s
+from emberq.client.backoff import Backoff, BackoffAction, BackoffStrategy, MessageOutcome, exponential_s
 
-SUCCESS, FAILURE, CONTINUE = Outcome.SUCCESS, Outcome.FAILURE, Outcome.CONTINUE
+SUCCESS, FAILURE, CONTINUE = MessageOutcome.SUCCESS, MessageOutcome.FAILURE, MessageOutcome.CONTINUE
 
 deterministic = settings(derandomize=True, deadline=None)
 
-outcomes = st.lists(st.sampled_from(Outcome), max_size=60)
+outcomes = st.lists(st.sampled_from(MessageOutcome), max_size=60)
 units_s = st.floats(min_value=0.001, max_value=10)
 limits_s = st.floats(min_value=0.001, max_value=300)
 
 
-def after(*happened: Outcome, max_pause_s: float = 120.0) -> Backoff:
+def after(*happened: MessageOutcome, max_pause_s: float = 120.0) -> Backoff:
     """Backoff after these outcomes, each of a message that came when the pause before it was over."""
     backoff = Backoff(max_pause_s=max_pause_s)
     for outcome in happened:
@@ -34,14 +34,14 @@ def test_the_exponential_pause_doubles_with_each_attempt(attempt: int, pause_s: 
 
 def test_success_without_a_failure_before_it_changes_nothing() -> None:
     backoff = Backoff()
-    assert backoff.record(SUCCESS).verdict is Verdict.NOTHING
+    assert backoff.record(SUCCESS).verdict is BackoffAction.NOTHING
     assert backoff.allowance(5) == 5
 
 
 def test_a_failure_stops_everything_until_the_pause_is_over() -> None:
     backoff = Backoff()
     decision = backoff.record(FAILURE)
-    assert (decision.verdict, decision.pause_s) == (Verdict.PAUSE, 2.0)
+    assert (decision.verdict, decision.pause_s) == (BackoffAction.PAUSE, 2.0)
     assert backoff.allowance(5) == 0
 
 
@@ -55,15 +55,15 @@ def test_after_a_pause_one_message_is_asked_for() -> None:
 def test_outcomes_during_a_pause_are_ignored() -> None:
     backoff = Backoff()
     backoff.record(FAILURE)
-    for outcome in Outcome:
-        assert backoff.record(outcome).verdict is Verdict.NOTHING
+    for outcome in MessageOutcome:
+        assert backoff.record(outcome).verdict is BackoffAction.NOTHING
     assert backoff.level == 1
 
 
 def test_the_success_that_ends_backoff_says_so() -> None:
     backoff = after(FAILURE)
     backoff.resume()
-    assert backoff.record(SUCCESS).verdict is Verdict.LEAVE
+    assert backoff.record(SUCCESS).verdict is BackoffAction.LEAVE
     assert backoff.allowance(5) == 5
 
 
@@ -76,17 +76,17 @@ def test_a_success_on_a_higher_level_pauses_again_for_less_time() -> None:
 def test_continue_keeps_the_level_and_pauses_again() -> None:
     backoff = after(FAILURE)
     backoff.resume()
-    assert backoff.record(CONTINUE).verdict is Verdict.PAUSE
+    assert backoff.record(CONTINUE).verdict is BackoffAction.PAUSE
     assert backoff.level == 1
 
 
 def test_continue_outside_backoff_changes_nothing() -> None:
-    assert Backoff().record(CONTINUE).verdict is Verdict.NOTHING
+    assert Backoff().record(CONTINUE).verdict is BackoffAction.NOTHING
 
 
 def test_a_longest_pause_of_zero_switches_backoff_off() -> None:
     backoff = Backoff(max_pause_s=0)
-    assert backoff.record(FAILURE).verdict is Verdict.NOTHING
+    assert backoff.record(FAILURE).verdict is BackoffAction.NOTHING
     assert backoff.allowance(5) == 5
 
 
@@ -102,7 +102,7 @@ def test_full_jitter_takes_a_fraction_of_the_exponential_pause() -> None:
 @deterministic
 @given(happened=outcomes, unit_s=units_s, max_pause_s=limits_s, strategy=st.sampled_from(BackoffStrategy))
 def test_no_pause_is_longer_than_allowed(
-    happened: list[Outcome], unit_s: float, max_pause_s: float, strategy: BackoffStrategy
+    happened: list[MessageOutcome], unit_s: float, max_pause_s: float, strategy: BackoffStrategy
 ) -> None:
     backoff = Backoff(unit_s=unit_s, max_pause_s=max_pause_s, strategy=strategy)
     for outcome in happened:
@@ -112,7 +112,9 @@ def test_no_pause_is_longer_than_allowed(
 
 @deterministic
 @given(happened=outcomes, unit_s=units_s, max_pause_s=limits_s)
-def test_successes_always_lead_out_of_backoff(happened: list[Outcome], unit_s: float, max_pause_s: float) -> None:
+def test_successes_always_lead_out_of_backoff(
+    happened: list[MessageOutcome], unit_s: float, max_pause_s: float
+) -> None:
     backoff = Backoff(unit_s=unit_s, max_pause_s=max_pause_s)
     for outcome in happened:
         backoff.record(outcome)
@@ -126,7 +128,7 @@ def test_successes_always_lead_out_of_backoff(happened: list[Outcome], unit_s: f
 
 @deterministic
 @given(happened=outcomes)
-def test_an_allowance_never_exceeds_max_in_flight(happened: list[Outcome]) -> None:
+def test_an_allowance_never_exceeds_max_in_flight(happened: list[MessageOutcome]) -> None:
     backoff = Backoff()
     for index, outcome in enumerate(happened):
         backoff.record(outcome)

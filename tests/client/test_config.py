@@ -11,18 +11,18 @@ import pytest
 
 from emberq.client.config import ClientConfig
 from emberq.client.message import Message
-from emberq.client.observer import Observer, Source
+from emberq.client.observer import ObservedChannel, Observer
 from emberq.wire.command import identify
-from emberq.wire.negotiation import Request, parse_request
+from emberq.wire.negotiation import IdentifyRequest, parse_request
 
 
-def requested(config: ClientConfig) -> Request:
+def requested(config: ClientConfig) -> IdentifyRequest:
     """What a server reads in the IDENTIFY of a client with this config."""
     return parse_request(identify(config.identify_fields()).partition(b"\n")[2][4:])
 
 
 class Asynchronous(Observer):
-    async def handled(self, message: Message, source: Source, *, duration_s: float) -> None:  # type: ignore[override]
+    async def handled(self, message: Message, source: ObservedChannel, *, duration_s: float) -> None:  # type: ignore[override]
         pass
 
 
@@ -52,7 +52,7 @@ def test_the_server_is_told_everything_that_was_configured() -> None:
         topology_region="r",
         topology_zone="z",
     )
-    assert requested(config) == Request(
+    assert requested(config) == IdentifyRequest(
         client_id="me",
         hostname="here.example",
         user_agent="mine/1",

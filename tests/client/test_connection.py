@@ -8,10 +8,10 @@ import pytest
 
 from emberq.client.config import ClientConfig
 from emberq.client.connection import Connection
-from emberq.client.error import BadRequest, ClosedError, ConnectionFailed, ConnectionLost, RequestTimeout
+from emberq.client.error import BadRequestError, ClosedError, ConnectError, ConnectionLostError, RequestTimeoutError
 from emberq.embedded import Embedded
 from emberq.wire import command, frame
-from emberq.wire.message import MessageFields
+from emberq.wire.frame import MessageFields
 from tests.client.scenario import advance, run, standing_still, until
 from tests.client.scripted_peer import MESSAGE, Peer, keep_open, message_frame, scripted_peer
 
@@ -39,10 +39,10 @@ def test_a_fatal_error_is_raised_by_the_request_that_caused_it() -> None:
             connection = await Connection.open(nsq.nsqd_tcp_addresses[0], CONFIG, on_close=ends)
             good, bad, late = (connection.submit(command.pub(topic, b"x")) for topic in ("t", "a$", "t"))
             assert await good == b"OK"
-            with pytest.raises(BadRequest) as raised:
+            with pytest.raises(BadRequestError) as raised:
                 await bad
             assert raised.value.code == "E_BAD_TOPIC"
-            with pytest.raises(ConnectionLost):
+            with pytest.raises(ConnectionLostError):
                 await late
             await until(lambda: bool(ends.reasons))
         assert ends.reasons == [raised.value]
@@ -70,7 +70,7 @@ def test_nobody_at_the_address_is_a_failed_connection() -> None:
     async def scenario() -> None:
         async with scripted_peer(keep_open) as address:
             pass
-        with pytest.raises(ConnectionFailed, match=address):
+        with pytest.raises(ConnectError, match=address):
             await Connection.open(address, CONFIG)
 
     run(scenario())
@@ -78,7 +78,7 @@ def test_nobody_at_the_address_is_a_failed_connection() -> None:
 
 def test_an_address_that_cannot_be_is_a_failed_connection() -> None:
     async def scenario() -> None:
-        with pytest.raises(ConnectionFailed, match="99999"):
+        with pytest.raises(ConnectError, match="99999"):
             await Connection.open("localhost:99999", CONFIG)
 
     run(scenario())
@@ -97,7 +97,7 @@ def test_a_peer_that_says_nothing_is_given_up_after_the_connect_timeout() -> Non
             opening = asyncio.create_task(Connection.open(address, ClientConfig(connect_timeout_s=60)))
             await asked.wait()
             advance(60)
-            with pytest.raises(ConnectionFailed, match="within 60 s"):
+            with pytest.raises(ConnectError, match="within 60 s"):
                 await opening
 
     run(scenario())
@@ -140,7 +140,7 @@ def test_the_answer_to_a_question_that_was_given_up_goes_to_nobody_else() -> Non
             connection = await Connection.open(address, ClientConfig(request_timeout_s=10))
             timed_out = connection.submit(command.pub("t", b"timed out"))
             advance(10)
-            with pytest.raises(RequestTimeout, match="within 10 s"):
+            with pytest.raises(RequestTimeoutError, match="within 10 s"):
                 await timed_out
             cancelled, awaited = (connection.submit(command.pub("t", body)) for body in (b"cancelled", b"awaited"))
             cancelled.cancel()
@@ -160,11 +160,11 @@ def test_a_question_asked_later_times_out_later() -> None:
             advance(5)
             second = connection.submit(command.pub("t", b"x"))
             advance(5)
-            with pytest.raises(RequestTimeout):
+            with pytest.raises(RequestTimeoutError):
                 await first
             assert not second.done()
             advance(5)
-            with pytest.raises(RequestTimeout):
+            with pytest.raises(RequestTimeoutError):
                 await second
             await connection.close()
 
@@ -298,7 +298,7 @@ def test_a_peer_that_is_silent_for_two_heartbeats_is_dead() -> None:
                     advance(1)
                     await asyncio.sleep(0)
             await until(lambda: bool(ends.reasons))
-        assert isinstance(ends.reasons[0], ConnectionLost)
+        assert isinstance(ends.reasons[0], ConnectionLostError)
         assert "not a byte" in str(ends.reasons[0])
 
     run(scenario())
@@ -390,12 +390,12 @@ def test_when_nsqd_closes_everybody_hears_of_it() -> None:
 
         async with scripted_peer(script) as address:
             connection = await Connection.open(address, CONFIG, on_close=ends)
-            with pytest.raises(ConnectionLost, match="nsqd closed"):
+            with pytest.raises(ConnectionLostError, match="nsqd closed"):
                 await connection.request(command.pub("t", b"x"))
-            with pytest.raises(ConnectionLost, match="not connected"):
+            with pytest.raises(ConnectionLostError, match="not connected"):
                 connection.send(command.NOP)
             await until(lambda: len(ends.reasons) == 1)
-        assert isinstance(ends.reasons[0], ConnectionLost)
+        assert isinstance(ends.reasons[0], ConnectionLostError)
 
     run(scenario())
 
@@ -411,9 +411,9 @@ def test_a_connection_that_is_reset_is_lost_like_one_that_is_closed() -> None:
 
         async with scripted_peer(script) as address:
             connection = await Connection.open(address, CONFIG, on_close=ends)
-            with pytest.raises(ConnectionLost, match="reset by peer"):
+            with pytest.raises(ConnectionLostError, match="reset by peer"):
                 await connection.request(command.pub("t", b"x"))
             await until(lambda: len(ends.reasons) == 1)
-        assert isinstance(ends.reasons[0], ConnectionLost)
+        assert isinstance(ends.reasons[0], ConnectionLostError)
 
     run(scenario())

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from emberq.base.clock import ManualClock
-from emberq.client.config import ClientConfig
+from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.connection import Connection
 from emberq.client.consumer import Consumer
-from emberq.client.consumer_config import ConsumerConfig
 from emberq.client.message import Message
 from emberq.embedded import Embedded
 from emberq.wire import command

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.http_query import HttpClient, HttpQueryError
 from emberq.client.discovery import Discovery, producer_addresses
 from emberq.embedded import EmbeddedThread
+from emberq.http.client import HttpClient, HttpQueryError
 from tests.base.scripted_server import ScriptedServer, answer
 from tests.client import scenario
 from tests.client.scenario import advance

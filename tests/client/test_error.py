@@ -8,16 +8,16 @@ import pickle
 import pytest
 
 from emberq.client.error import (
-    AuthRefused,
-    BadRequest,
-    ConnectionFailed,
-    ConnectionLost,
-    HandlerTimeout,
-    HandshakeFailed,
-    NotInFlight,
+    AuthError,
+    BadRequestError,
+    ConnectError,
+    ConnectionLostError,
+    HandlerTimeoutError,
+    HandshakeError,
+    NotInFlightError,
     NsqError,
-    PublishRefused,
-    RequestTimeout,
+    PublishError,
+    RequestTimeoutError,
     ServerError,
     server_error,
 )
@@ -26,13 +26,13 @@ from emberq.client.error import (
 @pytest.mark.parametrize(
     ("data", "kind"),
     [
-        (b'E_BAD_TOPIC PUB topic name "a b" is not valid', BadRequest),
-        (b"E_INVALID RDY count 3000 out of range 0-2500", BadRequest),
-        (b"E_BAD_MESSAGE PUB message too big 2 > 1", BadRequest),
-        (b"E_UNAUTHORIZED AUTH no authorizations found", AuthRefused),
-        (b"E_AUTH_FIRST AUTH required before PUB", AuthRefused),
-        (b"E_PUB_FAILED PUB failed exiting", PublishRefused),
-        (b"E_MPUB_FAILED MPUB failed exiting", PublishRefused),
+        (b'E_BAD_TOPIC PUB topic name "a b" is not valid', BadRequestError),
+        (b"E_INVALID RDY count 3000 out of range 0-2500", BadRequestError),
+        (b"E_BAD_MESSAGE PUB message too big 2 > 1", BadRequestError),
+        (b"E_UNAUTHORIZED AUTH no authorizations found", AuthError),
+        (b"E_AUTH_FIRST AUTH required before PUB", AuthError),
+        (b"E_PUB_FAILED PUB failed exiting", PublishError),
+        (b"E_MPUB_FAILED MPUB failed exiting", PublishError),
         (b"E_SUB_FAILED SUB failed exiting", ServerError),
         (b"E_OF_THE_FUTURE whatever", ServerError),
     ],
@@ -47,7 +47,7 @@ def test_an_error_frame_becomes_the_exception_that_says_what_to_do(data: bytes, 
 @pytest.mark.parametrize("command", ["FIN", "REQ", "TOUCH"])
 def test_only_late_answers_to_a_message_leave_the_connection_open(command: str) -> None:
     error = server_error(f"E_{command}_FAILED {command} 0123456789abcdef failed ID not in flight".encode())
-    assert isinstance(error, NotInFlight)
+    assert isinstance(error, NotInFlightError)
     assert not error.is_fatal
     assert error.code == f"E_{command}_FAILED"
     assert error.text.endswith("ID not in flight")
@@ -63,22 +63,22 @@ def test_an_error_may_be_a_bare_code() -> None:
 
 
 def test_code_that_knows_nothing_of_nsq_can_catch_them() -> None:
-    assert isinstance(ConnectionFailed("h:1", "refused"), ConnectionError)
-    assert isinstance(ConnectionLost("h:1", "gone"), ConnectionError)
-    assert isinstance(RequestTimeout("late"), TimeoutError)
-    assert isinstance(HandlerTimeout("long"), TimeoutError)
-    for error in (ConnectionFailed("h:1", "refused"), ConnectionLost("h:1", "gone"), RequestTimeout("late")):
+    assert isinstance(ConnectError("h:1", "refused"), ConnectionError)
+    assert isinstance(ConnectionLostError("h:1", "gone"), ConnectionError)
+    assert isinstance(RequestTimeoutError("late"), TimeoutError)
+    assert isinstance(HandlerTimeoutError("long"), TimeoutError)
+    for error in (ConnectError("h:1", "refused"), ConnectionLostError("h:1", "gone"), RequestTimeoutError("late")):
         assert isinstance(error, NsqError)
-    assert str(ConnectionFailed("h:1", "refused")) == "h:1: refused"
+    assert str(ConnectError("h:1", "refused")) == "h:1: refused"
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        ConnectionFailed("h:1", "refused"),
-        HandshakeFailed("h:1", "HTTP"),
-        ConnectionLost("h:1", "gone"),
-        RequestTimeout("late"),
+        ConnectError("h:1", "refused"),
+        HandshakeError("h:1", "HTTP"),
+        ConnectionLostError("h:1", "gone"),
+        RequestTimeoutError("late"),
         server_error(b"E_BAD_TOPIC PUB topic"),
     ],
 )

@@ -7,20 +7,19 @@ import threading
 from typing import Any
 
 from emberq.base.clock import ManualClock, SystemClock
-from emberq.client.consumer_config import HandlersIn
-from emberq.client.error import HandlerTimeout
-from emberq.client.handler import HandlerPool
-from emberq.client.inbox import Inbox
+from emberq.client.config import HandlersIn
+from emberq.client.error import HandlerTimeoutError
+from emberq.client.handler import HandlerPool, Inbox
 from emberq.client.message import Message
-from emberq.client.slot import Slot, make_slots
+from emberq.client.worker import HandlerRunner, make_slots
 from tests.client.eventually import eventually
 from tests.client.scripted_nsqd import run
-from tests.client.test_inbox import messages
+from tests.client.test_handler_inbox import messages
 from tests.client.test_message import Recorder
 from tests.waiting import PATIENCE_S
 
 
-def slots(handler: Any, *, count: int = 1) -> list[Slot]:
+def slots(handler: Any, *, count: int = 1) -> list[HandlerRunner]:
     return make_slots(handler, HandlersIn.THREADS, count=count, timeout_s=None)
 
 
@@ -108,7 +107,7 @@ def test_a_handler_that_takes_too_long_has_failed_and_the_next_message_is_handle
         pool.start()
         inbox.put(messages(b"hang", b"next", source=source))
         await eventually(lambda: source.answers == [("REQ", b"hang", 7.0, True), ("FIN", [b"next"])])
-        assert seen == [HandlerTimeout]
+        assert seen == [HandlerTimeoutError]
         await pool.stop()
 
     run(work)

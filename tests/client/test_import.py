@@ -7,7 +7,20 @@ import sys
 
 import pytest
 
-SERVER = {"nsqd", "lookupd", "broker", "storage", "http", "cluster", "admin", "tools", "spark", "cli", "embedded"}
+SERVER = {
+    "nsqd",
+    "lookupd",
+    "broker",
+    "storage",
+    "http.server",
+    "http.router",
+    "cluster",
+    "admin",
+    "tools",
+    "spark",
+    "cli",
+    "embedded",
+}
 SLOW = {"uvloop", "re2", "OpenSSL", "cryptography", "multiprocessing", "opentelemetry", "pyspark", "pyarrow"}
 """Packages that take their time, and are imported where they are used or not at all."""
 

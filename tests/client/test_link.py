@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from emberq.client.config import ClientConfig
-from emberq.client.error import AuthRefused, BadRequest, ConnectionFailed, HandshakeFailed, PublishRefused
+from emberq.client.config import ClientConfig, ReconnectDelay, RetryPolicy
+from emberq.client.error import AuthError, BadRequestError, ConnectError, HandshakeError, PublishError
 from emberq.client.link import publication_in
 from emberq.client.observer import Publication
 from emberq.client.producer import Producer
-from emberq.client.retry import ReconnectDelay, RetryPolicy
 from emberq.embedded import Embedded
 from emberq.wire import command
 from tests.certificates import self_signed
@@ -42,7 +41,7 @@ def test_an_nsqd_that_cannot_store_is_passed_over() -> None:
             async with Producer([first, second], reconnect_delay=NEVER_AGAIN) as producer:
                 await connect_all(producer)
                 await publish_all(producer, numbered(4))
-                assert isinstance(producer.health()[0].last_failure, PublishRefused)
+                assert isinstance(producer.health()[0].last_failure, PublishError)
             assert sorted(living.bodies) == numbered(4)
 
     run(scenario())
@@ -136,7 +135,7 @@ def test_a_wrong_secret_fails_at_once(secret: bytes) -> None:
     async def scenario(auth_address: str) -> None:
         async with Embedded(with_lookupd=False, auth_http_address=(auth_address,)) as nsq:
             (address,) = nsq.nsqd_tcp_addresses
-            await fail_to_publish(address, ClientConfig(auth_secret=secret), AuthRefused, match="AUTH")
+            await fail_to_publish(address, ClientConfig(auth_secret=secret), AuthError, match="AUTH")
 
     with AuthServer(grant()) as server:
         run(scenario(server.address))
@@ -153,7 +152,7 @@ def test_a_heartbeat_that_nsqd_does_not_agree_to_fails_at_once() -> None:
         async with Embedded(with_lookupd=False) as nsq:
             (address,) = nsq.nsqd_tcp_addresses
             refusal = r"E_BAD_BODY IDENTIFY heartbeat interval \(100\) is invalid"
-            await fail_to_publish(address, unchecked, BadRequest, match=refusal)
+            await fail_to_publish(address, unchecked, BadRequestError, match=refusal)
 
     run(scenario())
 
@@ -163,7 +162,7 @@ def test_the_address_of_an_http_server_fails_at_once() -> None:
     async def scenario() -> None:
         async with Embedded(with_lookupd=False) as nsq:
             (address,) = nsq.nsqd_http_addresses
-            await fail_to_publish(address, ClientConfig(), HandshakeFailed, match="unexpected HTTP response")
+            await fail_to_publish(address, ClientConfig(), HandshakeError, match="unexpected HTTP response")
 
     run(scenario())
 
@@ -173,7 +172,7 @@ def test_a_certificate_that_nobody_vouches_for_fails_at_once(tmp_path: Path) -> 
         async with Embedded(with_lookupd=False, **self_signed(tmp_path, "loner").options()) as nsq:
             (address,) = nsq.nsqd_tcp_addresses
             config = ClientConfig(tls=ssl.create_default_context())
-            await fail_to_publish(address, config, HandshakeFailed, match="certificate")
+            await fail_to_publish(address, config, HandshakeError, match="certificate")
 
     run(scenario())
 
@@ -208,7 +207,7 @@ def test_whoever_was_refused_is_let_in_when_the_reason_is_gone() -> None:
                 await recorder(peer)
 
         async with scripted_peer(script) as address, Producer(address, reconnect_delay=AT_ONCE) as producer:
-            with pytest.raises(AuthRefused):
+            with pytest.raises(AuthError):
                 await producer.publish("t", b"early")
             is_refusing = False
             await connect_all(producer)
@@ -225,7 +224,7 @@ def test_an_nsqd_that_is_only_down_is_waited_for() -> None:
 
         patience = RetryPolicy(timeout_s=0.1)
         async with scripted_peer(hang_up) as address, Producer(address, retry=patience) as producer:
-            with pytest.raises(ConnectionFailed, match=r"within 0\.1 s"):
+            with pytest.raises(ConnectError, match=r"within 0\.1 s"):
                 await producer.publish("t", b"x")
 
     run(scenario())

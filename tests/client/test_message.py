@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from emberq.client.message import Batch, Message
-from emberq.wire.message import Message as WireMessage
+from emberq.client.message import Message, MessageBatch
+from emberq.wire.frame import WireMessage
 
 
 class Recorder:
@@ -69,7 +69,7 @@ def test_a_message_can_be_touched_before_its_answer() -> None:
 
 def test_a_batch_is_finished_in_one_go_per_nsqd() -> None:
     one, other = Recorder("one"), Recorder("other")
-    batch = Batch([message(one, b"a"), message(other, b"b"), message(one, b"c")])
+    batch = MessageBatch([message(one, b"a"), message(other, b"b"), message(one, b"c")])
     batch.finish()
     batch.finish()
     assert (one.answers, other.answers) == ([("FIN", [b"a", b"c"])], [("FIN", [b"b"])])
@@ -77,21 +77,21 @@ def test_a_batch_is_finished_in_one_go_per_nsqd() -> None:
 
 def test_a_batch_leaves_alone_what_is_answered() -> None:
     source = Recorder()
-    batch = Batch([message(source, b"a"), message(source, b"b"), message(source, b"c")])
+    batch = MessageBatch([message(source, b"a"), message(source, b"b"), message(source, b"c")])
     batch[1].finish()
     batch.requeue(0)
     assert source.answers == [("FIN", [b"b"]), ("REQ", b"a", 0, True), ("REQ", b"c", 0, True)]
 
 
 def test_a_batch_gives_its_bodies() -> None:
-    assert Batch([message(Recorder(), b"a"), message(Recorder(), b"b")]).bodies == [b"a", b"b"]
+    assert MessageBatch([message(Recorder(), b"a"), message(Recorder(), b"b")]).bodies == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("delay_s", ["1", float("nan"), True, [1]])
 def test_a_delay_that_is_none_is_refused_and_the_message_can_still_be_answered(delay_s: Any) -> None:
     source = Recorder()
     answered = message(source)
-    batch = Batch([answered])
+    batch = MessageBatch([answered])
     for requeueable in (answered, batch):
         with pytest.raises((TypeError, ValueError), match="delay_s is"):
             requeueable.requeue(delay_s)

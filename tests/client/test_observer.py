@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from emberq.client.config import ClientConfig
+from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.consumer import Consumer
-from emberq.client.consumer_config import ConsumerConfig
-from emberq.client.error import BadRequest, ConnectionLost
+from emberq.client.error import BadRequestError, ConnectionLostError
 from emberq.client.message import Message
-from emberq.client.observer import Observer, Publication, Source, tell
+from emberq.client.observer import ObservedChannel, Observer, Publication, tell
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded
 from tests.client.eventually import eventually
@@ -52,10 +51,10 @@ class Listener(Observer):
         self.heard.append(("publish_failed", publication.topic, type(error)))
         self.durations_s.append(duration_s)
 
-    def received(self, messages: Sequence[Message], source: Source) -> None:
+    def received(self, messages: Sequence[Message], source: ObservedChannel) -> None:
         self.heard.append(("received", [message.body for message in messages], source))
 
-    def handling(self, message: Message, source: Source) -> AbstractContextManager[object]:
+    def handling(self, message: Message, source: ObservedChannel) -> AbstractContextManager[object]:
         return self._handling(message)
 
     @contextmanager
@@ -66,25 +65,25 @@ class Listener(Observer):
         finally:
             inside.reset(token)
 
-    def handled(self, message: Message, source: Source, *, duration_s: float) -> None:
+    def handled(self, message: Message, source: ObservedChannel, *, duration_s: float) -> None:
         self.heard.append(("handled", message.body, source))
         self.durations_s.append(duration_s)
 
-    def failed(self, message: Message, source: Source, error: BaseException, *, duration_s: float) -> None:
+    def failed(self, message: Message, source: ObservedChannel, error: BaseException, *, duration_s: float) -> None:
         self.heard.append(("failed", message.body, source, type(error)))
         self.durations_s.append(duration_s)
 
-    def requeued(self, message: Message, source: Source) -> None:
+    def requeued(self, message: Message, source: ObservedChannel) -> None:
         self.heard.append(("requeued", message.body, source))
 
-    def gave_up(self, message: Message, source: Source) -> None:
+    def gave_up(self, message: Message, source: ObservedChannel) -> None:
         self.heard.append(("gave up", message.body, source))
 
-    def backoff_changed(self, source: Source, *, level: int, pause_s: float) -> None:
+    def backoff_changed(self, source: ObservedChannel, *, level: int, pause_s: float) -> None:
         self.heard.append(("backoff", source, level, pause_s))
 
 
-SOURCE = Source("t", "c")
+SOURCE = ObservedChannel("t", "c")
 
 
 def test_an_observer_follows_a_message_through_its_handler() -> None:
@@ -142,7 +141,7 @@ def test_an_observer_hears_of_messages_that_are_given_up_and_of_lost_connections
                 nsqd.send(b"tired", attempts=2)
                 await eventually(lambda: ("gave up", b"tired", SOURCE) in listener.heard)
                 nsqd.drop_connections()
-                await eventually(lambda: ("disconnected", nsqd.address, ConnectionLost) in listener.heard)
+                await eventually(lambda: ("disconnected", nsqd.address, ConnectionLostError) in listener.heard)
                 await eventually(lambda: listener.heard.count(("connected", nsqd.address)) >= 2)
 
     run(work)
@@ -181,7 +180,7 @@ def test_an_observer_hears_of_all_that_a_producer_publishes() -> None:
                 await producer.publish("a", b"123")
                 await producer.publish_many("b", [b"1", b"22", b"333"])
                 await producer.publish_deferred("c", b"12345", delay_s=1)
-                with pytest.raises(BadRequest):
+                with pytest.raises(BadRequestError):
                     await producer.publish("d", b"much too long")
                 await eventually(lambda: listener.heard[-1][0] == "disconnected")
         assert listener.heard == [
@@ -189,8 +188,8 @@ def test_an_observer_hears_of_all_that_a_producer_publishes() -> None:
             ("published", "a"),
             ("published", "b"),
             ("published", "c"),
-            ("publish_failed", "d", BadRequest),
-            ("disconnected", address, BadRequest),
+            ("publish_failed", "d", BadRequestError),
+            ("disconnected", address, BadRequestError),
         ]
         assert listener.publications == [
             Publication("a", address, 1, 3),
@@ -207,7 +206,7 @@ def test_an_observer_that_fails_is_logged_and_harms_nobody(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Observer):
-        def received(self, messages: Sequence[Message], source: Source) -> None:
+        def received(self, messages: Sequence[Message], source: ObservedChannel) -> None:
             raise error
 
     async def work() -> None:

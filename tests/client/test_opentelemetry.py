@@ -12,10 +12,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from emberq.client.config import ClientConfig
+from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.consumer import Consumer
-from emberq.client.consumer_config import ConsumerConfig
-from emberq.client.error import BadRequest
+from emberq.client.error import BadRequestError
 from emberq.client.message import Message
 from emberq.client.opentelemetry import OpenTelemetryObserver
 from emberq.client.producer import Producer
@@ -96,13 +95,13 @@ def test_a_publication_that_fails_says_so() -> None:
             Embedded(with_lookupd=False, max_msg_size=5) as nsq,
             Producer(nsq.nsqd_tcp_addresses, backend.config) as producer,
         ):
-            with pytest.raises(BadRequest):
+            with pytest.raises(BadRequestError):
                 await producer.publish("orders", b"much too long")
         (span,) = backend.spans
         assert span.status.status_code is StatusCode.ERROR
         assert span.attributes is not None
-        assert span.attributes["error.type"] == "BadRequest"
-        assert backend.points("messaging.client.sent.messages")[0]["error.type"] == "BadRequest"
+        assert span.attributes["error.type"] == "BadRequestError"
+        assert backend.points("messaging.client.sent.messages")[0]["error.type"] == "BadRequestError"
 
     run(work)
 

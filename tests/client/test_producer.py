@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 import uvloop
 
-from emberq.client.config import ClientConfig
+from emberq.client.config import ClientConfig, RetryPolicy
 from emberq.client.connection import Connection
-from emberq.client.error import BadRequest, ClosedError, ConnectionFailed, ConnectionLost, RequestTimeout
+from emberq.client.error import BadRequestError, ClosedError, ConnectError, ConnectionLostError, RequestTimeoutError
 from emberq.client.producer import Producer
-from emberq.client.retry import RetryPolicy
 from emberq.embedded import Embedded
 from emberq.wire import command
-from emberq.wire.message import MessageFields
+from emberq.wire.frame import MessageFields
 from tests.client.publishing import AT_ONCE, NEVER_AGAIN, Mute, Recorder, connect_all, numbered, publish_all
 from tests.client.scenario import MovableLoop, advance, run, until
 from tests.client.scripted_peer import Peer, scripted_peer
@@ -104,7 +103,7 @@ def test_a_message_that_nsqd_refuses_raises_at_once_and_harms_no_other() -> None
                 outcomes = await asyncio.gather(
                     *(producer.publish("t", body) for body in bodies), return_exceptions=True
                 )
-            assert [type(outcome) for outcome in outcomes] == [type(None), BadRequest, type(None)]
+            assert [type(outcome) for outcome in outcomes] == [type(None), BadRequestError, type(None)]
             assert await consume(nsq.nsqd_tcp_addresses[0], "t", count=2) == [b"before", b"behind"]
 
     run(scenario())
@@ -221,7 +220,7 @@ def test_when_the_attempts_are_used_up_the_last_failure_is_raised(max_attempts: 
             scripted_peer(script) as address,
             Producer(address, retry=retry, reconnect_delay=AT_ONCE) as producer,
         ):
-            with pytest.raises(ConnectionLost) as raised:
+            with pytest.raises(ConnectionLostError) as raised:
                 await producer.publish("t", b"x")
             assert received == [b"x"] * max_attempts
             assert raised.value.__notes__ == [f"given up after attempt {max_attempts}"]
@@ -240,9 +239,9 @@ def test_when_no_nsqd_can_be_reached_in_time_the_reason_is_told() -> None:
             await until(lambda: producer.health()[0].failures > 0)
             advance(30)
             for task in (publishing, waiting):
-                with pytest.raises(ConnectionFailed, match="within 30 s") as raised:
+                with pytest.raises(ConnectError, match="within 30 s") as raised:
                     await task
-                assert isinstance(raised.value.__cause__, ConnectionFailed)
+                assert isinstance(raised.value.__cause__, ConnectError)
 
     run(scenario())
 
@@ -272,7 +271,7 @@ def test_an_nsqd_that_never_answers_uses_up_the_time_for_a_message() -> None:
                 advance(10)
                 await until(lambda: len(mute.bodies) == 2)
                 advance(5)
-                with pytest.raises(RequestTimeout):
+                with pytest.raises(RequestTimeoutError):
                     await publishing
 
     run(scenario())

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
-from emberq.client.backoff import Backoff, Outcome, Verdict
-from emberq.client.rdy import Change, RdyTable, Share, fair_counts
+from emberq.client.backoff import Backoff, BackoffAction, MessageOutcome
+from emberq.client.rdy import RdyChange, RdyTable, Share, fair_counts
 
 TICK_S = 5
 TURN_S = 30
@@ -32,7 +32,7 @@ class Rig:
         self.clock.advance(ms=1)
         return self.table.join(cap=cap)[0]
 
-    def tick(self, *, busy: list[Share] | None = None) -> list[Change]:
+    def tick(self, *, busy: list[Share] | None = None) -> list[RdyChange]:
         """Let a tick's time pass in which only `busy` brought messages."""
         self.clock.advance(seconds=TICK_S)
         for share in busy or []:
@@ -51,7 +51,7 @@ def test_one_connection_gets_everything() -> None:
 def test_a_new_connection_is_made_room_for_before_it_gets_its_share() -> None:
     rig = Rig(6, connection_count=1)
     newcomer, changes = rig.table.join(cap=2500)
-    assert changes == [Change(rig.shares[0], 3), Change(newcomer, 3)]
+    assert changes == [RdyChange(rig.shares[0], 3), RdyChange(newcomer, 3)]
 
 
 def test_the_remainder_is_shared() -> None:
@@ -78,7 +78,7 @@ def test_what_a_server_does_not_allow_goes_to_the_others() -> None:
 
 def test_a_connection_that_leaves_frees_its_share_at_once() -> None:
     rig = Rig(6, connection_count=2)
-    assert rig.table.leave(rig.shares[0]) == [Change(rig.shares[1], 6)]
+    assert rig.table.leave(rig.shares[0]) == [RdyChange(rig.shares[1], 6)]
 
 
 def test_with_too_little_for_all_the_first_ones_keep_what_they_have() -> None:
@@ -88,7 +88,7 @@ def test_with_too_little_for_all_the_first_ones_keep_what_they_have() -> None:
 def test_an_idle_connection_gives_up_its_turn() -> None:
     rig = Rig(1, connection_count=2)
     assert rig.tick() == []
-    assert rig.tick() == [Change(rig.shares[0], 0), Change(rig.shares[1], 1)]
+    assert rig.tick() == [RdyChange(rig.shares[0], 0), RdyChange(rig.shares[1], 1)]
 
 
 def test_a_busy_connection_keeps_its_turn_until_it_is_over() -> None:
@@ -164,7 +164,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.rig = Rig(5)
         self.sent: dict[Share, int] = {}
 
-    def replay(self, changes: list[Change]) -> None:
+    def replay(self, changes: list[RdyChange]) -> None:
         for share, count in changes:
             assert self.sent[share] != count, "an unchanged value was sent"
             assert count <= share.cap
@@ -226,9 +226,9 @@ class Failures(RuleBasedStateMachine):
     def apply_allowance(self) -> None:
         self.rig.table.set_limit(self.backoff.allowance(self.max_in_flight))
 
-    @rule(outcome=st.sampled_from(Outcome))
-    def answer(self, outcome: Outcome) -> None:
-        if self.backoff.record(outcome).verdict is not Verdict.NOTHING:
+    @rule(outcome=st.sampled_from(MessageOutcome))
+    def answer(self, outcome: MessageOutcome) -> None:
+        if self.backoff.record(outcome).verdict is not BackoffAction.NOTHING:
             self.apply_allowance()
 
     @rule()
@@ -271,7 +271,7 @@ class Failures(RuleBasedStateMachine):
         """However it went: with time and successes everything is asked for again."""
         self.resume()
         for _ in range(self.backoff.level):
-            self.answer(Outcome.SUCCESS)
+            self.answer(MessageOutcome.SUCCESS)
             self.resume()
         capacity = sum(share.cap for share in self.rig.shares)
         assert sum(self.rig.counts) == min(self.max_in_flight, capacity)

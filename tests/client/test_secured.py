@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from emberq.client.config import ClientConfig
+from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.consumer import Consumer
-from emberq.client.consumer_config import ConsumerConfig
 from emberq.client.message import Message
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded

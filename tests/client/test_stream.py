@@ -13,10 +13,10 @@ import uvloop
 
 from emberq.client.config import ClientConfig
 from emberq.client.connection import Connection
-from emberq.client.error import ConnectionLost, RequestTimeout
+from emberq.client.error import ConnectionLostError, RequestTimeoutError
 from emberq.embedded import Embedded
 from emberq.wire import command
-from emberq.wire.message import Message
+from emberq.wire.frame import WireMessage
 from tests.certificates import Authority
 from tests.client.scenario import MovableLoop, run, until
 from tests.client.scripted_peer import Peer, keep_open, scripted_peer
@@ -26,9 +26,9 @@ CONFIG = ClientConfig(heartbeat_interval_ms=1000)
 
 async def talk(address: str, config: ClientConfig) -> Connection:
     """Publish and consume a message on one connection, which is returned closed."""
-    arrived: list[Message] = []
+    arrived: list[WireMessage] = []
     connection = await Connection.open(
-        address, config, on_messages=lambda _, messages: arrived.extend(map(Message._make, messages))
+        address, config, on_messages=lambda _, messages: arrived.extend(map(WireMessage._make, messages))
     )
     assert await connection.request(command.sub(topic="t", channel="c")) == b"OK"
     connection.send(command.rdy(1))
@@ -86,7 +86,7 @@ def test_an_encrypted_connection_can_be_given_up_at_once(
             connection = await Connection.open(
                 nsq.nsqd_tcp_addresses[0], config, on_close=lambda _, why: ends.append(why)
             )
-            reason = RequestTimeout("enough")
+            reason = RequestTimeoutError("enough")
             connection.abort(reason)
             await connection.close()
         assert ends == [reason]
@@ -151,7 +151,7 @@ def test_a_writer_that_is_held_back_hears_of_the_end() -> None:
             draining = asyncio.create_task(connection.drain())
             await asyncio.sleep(0)
             close_now.set()
-            with pytest.raises(ConnectionLost):
+            with pytest.raises(ConnectionLostError):
                 await draining
 
     run(scenario())

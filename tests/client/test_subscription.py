@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from emberq.client.config import ConsumerConfig
 from emberq.client.consumer import Consumer
-from emberq.client.consumer_config import ConsumerConfig
 from emberq.client.message import Message
 from tests.client.eventually import eventually
 from tests.client.scripted_nsqd import ScriptedNsqd, run

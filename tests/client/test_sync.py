@@ -16,10 +16,10 @@ from emberq.base.clock import ManualClock
 from emberq.client import (
     ClientConfig,
     ClosedError,
-    ConnectionFailed,
+    ConnectError,
     ConsumerConfig,
     Message,
-    RequestTimeout,
+    RequestTimeoutError,
     RetryPolicy,
 )
 from emberq.embedded import EmbeddedThread
@@ -89,14 +89,14 @@ def test_it_works_where_an_event_loop_is_running_as_in_a_notebook(nsq: EmbeddedT
 
 def test_an_unreachable_nsqd_is_the_clients_own_error() -> None:
     with Producer(NOWHERE, retry=RetryPolicy(timeout_s=0.01)) as producer:
-        with pytest.raises(ConnectionFailed, match="no nsqd could be reached"):
+        with pytest.raises(ConnectError, match="no nsqd could be reached"):
             producer.publish("t", b"x")
-        with pytest.raises(ConnectionFailed):
+        with pytest.raises(ConnectError):
             producer.wait_until_connected()
 
 
 def test_a_call_waits_no_longer_than_it_was_told() -> None:
-    with Producer(NOWHERE) as producer, pytest.raises(RequestTimeout, match=r"within 0\.01 s"):
+    with Producer(NOWHERE) as producer, pytest.raises(RequestTimeoutError, match=r"within 0\.01 s"):
         producer.publish("t", b"x", timeout_s=0.01)
 
 

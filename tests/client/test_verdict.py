@@ -15,19 +15,18 @@ import pytest
 
 from emberq.base.clock import SystemClock
 from emberq.client.argument import check_callable, describe, is_coroutine_function
+from emberq.client.config import ConsumerConfig, HandlersIn
 from emberq.client.consumer import Consumer
-from emberq.client.consumer_config import ConsumerConfig, HandlersIn
-from emberq.client.error import BadReturnValue, HandlerDeclined, HandlerTimeout, RemoteFailure
-from emberq.client.handler import HandlerPool
-from emberq.client.inbox import Inbox
+from emberq.client.error import BadReturnValueError, HandlerDeclinedError, HandlerTimeoutError, RemoteError
+from emberq.client.handler import HandlerPool, Inbox
 from emberq.client.message import Message
-from emberq.client.observer import Observation, Observer, Source
-from emberq.client.slot import make_slots
+from emberq.client.observer import Observation, ObservedChannel, Observer
 from emberq.client.verdict import check_returned
+from emberq.client.worker import make_slots
 from tests.client import process_handlers
 from tests.client.eventually import eventually
 from tests.client.scripted_nsqd import run
-from tests.client.test_inbox import messages
+from tests.client.test_handler_inbox import messages
 from tests.client.test_message import Recorder
 
 FINISHED = [("FIN", [b"x"])]
@@ -126,7 +125,7 @@ def test_an_awaitable_that_is_awaited_for_too_long_has_timed_out() -> None:
         return asyncio.sleep(600)
 
     handle_all(handle, b"x", expected=REQUEUED, timeout_s=0.05, retry_delay_s=policy)
-    assert failures == [HandlerTimeout]
+    assert failures == [HandlerTimeoutError]
 
 
 def test_an_awaitable_is_awaited_even_if_the_message_has_been_answered() -> None:
@@ -213,7 +212,7 @@ def test_the_text_of_a_value_that_has_none_is_its_type() -> None:
             raise ValueError("no text")
 
     assert describe(Silent("x")).endswith("Silent")
-    with pytest.raises(BadReturnValue):
+    with pytest.raises(BadReturnValueError):
         check_returned(Silent("x"))
 
 
@@ -221,18 +220,18 @@ def test_an_observer_hears_of_a_refused_message() -> None:
     heard: list[type[BaseException]] = []
 
     class Listener(Observer):
-        def failed(self, message: Message, source: Source, error: BaseException, *, duration_s: float) -> None:
+        def failed(self, message: Message, source: ObservedChannel, error: BaseException, *, duration_s: float) -> None:
             heard.append(type(error))
 
-    observation = Observation(Listener(), Source("t", "c"))
+    observation = Observation(Listener(), ObservedChannel("t", "c"))
     handle_all(lambda message: False, b"x", expected=REQUEUED, observation=observation)
     handle_all(lambda message: 7, b"x", expected=REQUEUED, observation=observation)
-    assert heard == [HandlerDeclined, BadReturnValue]
+    assert heard == [HandlerDeclinedError, BadReturnValueError]
 
 
 def test_an_observer_cannot_make_a_failure_a_success() -> None:
     class Swallowing(Observer):
-        def handling(self, message: Message, source: Source) -> Any:
+        def handling(self, message: Message, source: ObservedChannel) -> Any:
             class Context:
                 def __enter__(self) -> None: ...
 
@@ -244,7 +243,7 @@ def test_an_observer_cannot_make_a_failure_a_success() -> None:
     def handle(message: Message) -> None:
         raise ValueError("as told")
 
-    observation = Observation(Swallowing(), Source("t", "c"))
+    observation = Observation(Swallowing(), ObservedChannel("t", "c"))
     handle_all(handle, b"x", expected=REQUEUED, observation=observation)
 
 
@@ -290,7 +289,7 @@ def test_what_ends_a_program_does_not_when_it_is_raised_in_a_thread(error: BaseE
 
     handle_all(handle, b"x", b"y", expected=[*REQUEUED, ("FIN", [b"y"])], retry_delay_s=policy)
     (failure,) = failures
-    assert isinstance(failure, RemoteFailure)
+    assert isinstance(failure, RemoteError)
     assert type(error).__name__ in str(failure)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from emberq.client.error import RemoteFailure, WorkerCrashed
-from emberq.client.snapshot import MessageSnapshot
+from emberq.client.error import RemoteError, WorkerCrashedError
+from emberq.client.message import MessageSnapshot
 from emberq.client.worker_process import WorkerProcess, pickled_handler
 from tests.client.process_handlers import obey, write_down
 
@@ -52,21 +52,21 @@ def test_what_the_handler_raises_is_raised_here_and_tells_where_it_came_from(wor
 
 
 def test_an_exception_that_cannot_travel_sends_its_text(worker: WorkerProcess) -> None:
-    with pytest.raises(RemoteFailure, match="CannotTravel: as told"):
+    with pytest.raises(RemoteError, match="CannotTravel: as told"):
         worker.handle(snapshot(b"raise what cannot travel"))
     worker.handle(snapshot(b"fine"))
 
 
 @pytest.mark.parametrize(("body", "how"), [(b"exit", "with exit code 7"), (b"be killed", "killed by signal 9")])
 def test_a_worker_that_ends_says_how(worker: WorkerProcess, body: bytes, how: str) -> None:
-    with pytest.raises(WorkerCrashed, match=how):
+    with pytest.raises(WorkerCrashedError, match=how):
         worker.handle(snapshot(body))
     assert not worker.is_ready
 
 
 def test_a_worker_that_was_killed_while_it_did_nothing_is_not_ready(worker: WorkerProcess) -> None:
     worker.kill()
-    with pytest.raises(WorkerCrashed, match="killed by signal 9"):
+    with pytest.raises(WorkerCrashedError, match="killed by signal 9"):
         worker.handle(snapshot(b"fine"))
     assert not worker.is_ready
 
@@ -78,7 +78,7 @@ def test_stopping_and_killing_again_is_harmless(worker: WorkerProcess) -> None:
 
 
 def test_a_handler_that_cannot_be_imported_there_is_a_crash() -> None:
-    with pytest.raises(WorkerCrashed, match="exit code 1"):
+    with pytest.raises(WorkerCrashedError, match="exit code 1"):
         start(b"not a pickle")
 
 
@@ -89,5 +89,5 @@ def test_a_handler_that_cannot_be_pickled_is_refused_by_name() -> None:
 
 def test_a_worker_that_does_not_become_ready_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emberq.client.worker_process.START_TIMEOUT_S", 0.001)
-    with pytest.raises(WorkerCrashed, match="killed by signal 9"):
+    with pytest.raises(WorkerCrashedError, match="killed by signal 9"):
         start(pickled_handler(obey))

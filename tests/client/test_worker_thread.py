@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from emberq.client.worker_thread import Returned, WorkerThread
+from emberq.client.worker import Returned, WorkerThread
 from tests.client.eventually import eventually
 from tests.client.handler_threads import handler_threads
 from tests.client.scripted_nsqd import run
@@ -76,7 +76,7 @@ def test_a_thread_that_is_told_to_end_is_gone_when_its_work_is_done() -> None:
 def test_a_thread_that_hangs_does_not_keep_the_program_from_ending() -> None:
     program = """
 import asyncio, time
-from emberq.client.worker_thread import Returned, WorkerThread
+from emberq.client.worker import Returned, WorkerThread
 
 async def main():
     WorkerThread().call(time.sleep, 600)

@@ -7,16 +7,13 @@ from typing import Any
 from urllib.parse import quote
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
-from emberq.base.http_query import HttpClient
 from emberq.cluster.action import Actions
-from emberq.cluster.node_figures import FigureReader
-from emberq.cluster.observer import Observer
-from emberq.cluster.producer import Producer
-from emberq.cluster.survey import Survey
-from emberq.cluster.tally import NOTHING, Tally
-from emberq.cluster.topology import Addresses, Topology
+from emberq.cluster.node_stats import FigureReader
+from emberq.cluster.survey import NOTHING, ClusterReader, Survey, Tally
+from emberq.cluster.topology import ClusterAddresses, ClusterNode, Topology
 from emberq.cluster.upstream import Upstreams
 from emberq.embedded import EmbeddedThread
+from emberq.http.client import HttpClient
 from tests.http_client import Answer
 from tests.http_client import HttpClient as TestClient
 from tests.waiting import wait_until
@@ -25,7 +22,7 @@ DEAD = "127.0.0.1:1"
 """Nobody listens there."""
 REFUSED = f'Get "http://{DEAD}/{{}}": cannot connect: Connection refused'
 
-NODE = Producer(
+NODE = ClusterNode(
     broadcast_address="nsqd.example",
     hostname="host",
     tcp_port=4150,
@@ -46,8 +43,8 @@ class View:
 
     def __init__(self, *, lookupds: tuple[str, ...] = (), nsqds: tuple[str, ...] = ()) -> None:
         self.upstreams = make_upstreams()
-        self.topology = Topology(self.upstreams, Addresses(lookupds=lookupds, nsqds=nsqds))
-        self.observer = Observer(self.upstreams, self.topology)
+        self.topology = Topology(self.upstreams, ClusterAddresses(lookupds=lookupds, nsqds=nsqds))
+        self.observer = ClusterReader(self.upstreams, self.topology)
         self.actions = Actions(self.upstreams, self.topology)
 
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import pytest
 
 from emberq.cluster.action import Verb
-from emberq.cluster.stats import ChannelStats
-from emberq.cluster.upstream import NodeNotFound, UpstreamsFailed
+from emberq.cluster.stats import ChannelFigures
+from emberq.cluster.upstream import NodeNotFoundError, UpstreamsFailedError
 from emberq.embedded import EmbeddedThread
 from tests.base.running import run
 from tests.cluster.recording_daemon import RecordingDaemon
@@ -120,7 +120,7 @@ def test_an_action_whose_nsqds_cannot_be_found_does_nothing() -> None:
     calls: list[str] = []
     with (
         RecordingDaemon("lookupd", dict(POSTED), calls) as lookupd,
-        pytest.raises(UpstreamsFailed, match=r"^failed to query any nsqlookupd: "),
+        pytest.raises(UpstreamsFailedError, match=r"^failed to query any nsqlookupd: "),
     ):
         run(View(lookupds=(lookupd.address,)).actions.delete_topic("t"))
     assert calls == ["GET lookupd/lookup?topic=t"]
@@ -130,14 +130,14 @@ def test_without_nsqlookupds_there_is_nowhere_to_create_anything(nsq: EmbeddedTh
     view = through_nsqds(nsq)
     assert run(view.actions.create_topic("t")).message == ""
     assert run(view.topology.topics()).value == ()
-    with pytest.raises(UpstreamsFailed, match=r"^failed to query any nsqlookupd: $"):
+    with pytest.raises(UpstreamsFailedError, match=r"^failed to query any nsqlookupd: $"):
         run(view.actions.create_channel("t", "c"))
 
 
 def test_a_node_that_is_down_cannot_be_tombstoned_silently(nsq: EmbeddedThread) -> None:
-    with pytest.raises(UpstreamsFailed, match=r"^failed to query any nsqd: "):
+    with pytest.raises(UpstreamsFailedError, match=r"^failed to query any nsqd: "):
         run(through_lookupd(nsq).actions.tombstone("t", node=DEAD))
-    with pytest.raises(NodeNotFound):
+    with pytest.raises(NodeNotFoundError):
         run(through_nsqds(nsq).actions.tombstone("t", node=DEAD))
 
 
@@ -159,5 +159,5 @@ def test_actions_reach_every_node_of_a_real_cluster(nsq: EmbeddedThread) -> None
     assert run(through_nsqds(nsq).topology.topics()).value == ()
 
 
-async def _channel(view: View) -> ChannelStats:
+async def _channel(view: View) -> ChannelFigures:
     return (await view.observer.channel("t", "c", include_clients=False)).value

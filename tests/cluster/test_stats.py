@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.cluster.stats import ChannelStats, ClientStats, TopicStats
-from emberq.cluster.stats_document import StatsReader
+from emberq.cluster.node_stats import StatsReader
+from emberq.cluster.stats import ChannelFigures, ClientFigures, TopicFigures
 from tests.cluster.rig import NODE, channel_entry, topic_entry
 
 
-def topic_with(**figures: Any) -> TopicStats:
+def topic_with(**figures: Any) -> TopicFigures:
     """A topic whose only channel has these figures."""
     (topic,) = StatsReader(NODE).topics({"topics": [topic_entry("t", channel_entry("c", **figures))]})
     return topic
 
 
-def channel_with(**figures: Any) -> ChannelStats:
+def channel_with(**figures: Any) -> ChannelFigures:
     return topic_with(**figures).channels[0]
 
 
-def client_with(**facts: Any) -> ClientStats:
+def client_with(**facts: Any) -> ClientFigures:
     return channel_with(clients=[facts]).clients[0]
 
 

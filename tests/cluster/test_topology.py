@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from emberq.cluster.producer import ProducerTopic
-from emberq.cluster.upstream import NodeNotFound, UpstreamsFailed
+from emberq.cluster.topology import ProducerTopic
+from emberq.cluster.upstream import NodeNotFoundError, UpstreamsFailedError
 from emberq.embedded import EmbeddedThread
 from tests.base.running import run
 from tests.cluster.recording_daemon import RecordingDaemon
@@ -44,7 +44,7 @@ def test_the_producers_of_a_topic_are_the_nodes_that_have_it(two_topics: Embedde
 
 
 def test_an_unknown_topic_is_an_error_by_nsqlookupd_and_has_no_producers_by_nsqd(nsq: EmbeddedThread) -> None:
-    with pytest.raises(UpstreamsFailed) as raised:
+    with pytest.raises(UpstreamsFailedError) as raised:
         run(through_lookupd(nsq).topology.topic_producers("none"))
     assert str(raised.value) == (
         'failed to query any nsqlookupd: got response 404 Not Found "{\\"message\\":\\"TOPIC_NOT_FOUND\\"}"'
@@ -117,7 +117,7 @@ def test_a_node_is_found_by_what_the_cluster_calls_it(nsq: EmbeddedThread) -> No
     wanted = nsq.nsqd_http_addresses[1]
     for view in (through_lookupd(nsq), through_nsqds(nsq)):
         assert run(view.topology.node(wanted)).value.node == wanted
-        with pytest.raises(NodeNotFound):
+        with pytest.raises(NodeNotFoundError):
             run(view.topology.node("other.example:4151"))
 
 
@@ -127,9 +127,9 @@ def test_a_dead_daemon_is_a_warning_and_all_dead_an_error(nsq: EmbeddedThread) -
     assert (partial.value, partial.warnings) == (("t",), (REFUSED.format("topics"),))
     partial = run(through_nsqds(nsq, DEAD).topology.topics())
     assert (partial.value, partial.warnings) == (("t",), (REFUSED.format("stats"),))
-    with pytest.raises(UpstreamsFailed, match=r"^failed to query any nsqlookupd: "):
+    with pytest.raises(UpstreamsFailedError, match=r"^failed to query any nsqlookupd: "):
         run(View(lookupds=(DEAD,)).topology.producers())
-    with pytest.raises(UpstreamsFailed, match=r"^failed to query any nsqd: "):
+    with pytest.raises(UpstreamsFailedError, match=r"^failed to query any nsqd: "):
         run(View(nsqds=(DEAD,)).topology.producers())
 
 

@@ -7,10 +7,18 @@ from typing import ClassVar
 
 import pytest
 
-from emberq.base.http_query import HttpClient
-from emberq.cluster.document import Document, texts
-from emberq.cluster.upstream import MAX_CONCURRENT_QUERIES, Answer, Findings, Kind, UpstreamError, Upstreams
-from emberq.cluster.upstream import UpstreamsFailed as Failed
+from emberq.cluster.upstream import (
+    MAX_CONCURRENT_QUERIES,
+    DaemonAnswer,
+    DaemonKind,
+    Document,
+    Findings,
+    UpstreamError,
+    Upstreams,
+    texts,
+)
+from emberq.cluster.upstream import UpstreamsFailedError as Failed
+from emberq.http.client import HttpClient
 from tests.base.running import run
 from tests.base.scripted_server import ScriptedServer, answer
 from tests.cluster.rig import DEAD, REFUSED, make_upstreams
@@ -20,9 +28,9 @@ def read_topics(document: Document) -> list[str]:
     return texts(document, "topics")
 
 
-async def topics_of(upstreams: Upstreams, *addresses: str) -> Findings[list[Answer[str, list[str]]]]:
+async def topics_of(upstreams: Upstreams, *addresses: str) -> Findings[list[DaemonAnswer[str, list[str]]]]:
     return await upstreams.ask_each(
-        Kind.LOOKUPD, addresses, lambda address: upstreams.get(address, "/topics", read_topics)
+        DaemonKind.LOOKUPD, addresses, lambda address: upstreams.get(address, "/topics", read_topics)
     )
 
 
@@ -68,7 +76,7 @@ def test_when_all_fail_there_is_no_answer() -> None:
         'failed to query any nsqlookupd: got response 404 Not Found "{\\"message\\":\\"TOPIC_NOT_FOUND\\"}"\n'
         + REFUSED.format("topics")
     )
-    assert raised.value.kind is Kind.LOOKUPD
+    assert raised.value.kind is DaemonKind.LOOKUPD
 
 
 def test_with_nobody_to_ask_there_is_no_answer_either() -> None:

@@ -12,14 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.disk_files import (
-    data_file,
-    meta_file,
-    read_metadata,
-    read_records,
-    write_metadata,
-    write_queue,
-)
+from tests.conformance.disk_files import data_file, meta_file, read_metadata, read_records, write_metadata, write_queue
 from tests.conftest import StartNsqd, StartNsqdProcess
 from tests.harness import NsqdHarness
 from tests.nsqd_process import run_nsqd_to_its_end

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from OpenSSL import SSL
 
-from emberq.nsqd.tls_setting import TlsRequired
+from emberq.nsqd.options import TlsRequired
 from tests.certificates import Authority, KeyPair, self_signed
 from tests.conftest import StartNsqd
 from tests.harness import NsqdHarness

@@ -12,9 +12,8 @@ import uvloop
 
 from emberq.base.clock import ManualClock
 from emberq.base.timers import Timers
-from emberq.http.connection import HttpServer
-from emberq.http.environment import Guard
-from emberq.http.limits import HttpLimits
+from emberq.http.router import Guard, HttpLimits
+from emberq.http.server import HttpServer
 from tests.http.raw_client import RawClient
 from tests.http.site import Site
 from tests.waiting import PATIENCE_S

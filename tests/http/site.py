@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from emberq.http.file_body import FileBody
+from emberq.http.body import FileBody
 from emberq.http.message import HttpError, Request, Response, empty, json, plain, text
 from emberq.http.router import Route, Router
 

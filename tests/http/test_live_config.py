@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from emberq.base.kinds import LOG_LEVEL
+from emberq.base.flag import LOG_LEVEL
 from emberq.base.log import ROOT, LogLevel
 from emberq.base.settings import VERSION, Group, SettingTable
 from emberq.http.live_config import LiveConfig, Lookupds

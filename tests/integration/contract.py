@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from emberq.base.clock import SystemClock
-from emberq.storage.journal.config import JournalConfig
-from emberq.storage.journal.cursor_file import load_cursor
+from emberq.storage.journal.cursor import load_cursor
 from emberq.storage.journal.journal import Journal
+from emberq.storage.journal.segment import JournalConfig
 from tests.http_client import HttpClient
 from tests.integration.listening import ANY_HTTP_PORT, port_of
 from tests.integration.plan import Plan

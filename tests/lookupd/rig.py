@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from emberq.lookupd.peer import Peer
-from emberq.lookupd.protocol import NsqdIdentity
+from emberq.lookupd.registry import RegisteredNsqd
+from emberq.wire.lookup import NsqdIdentity
 
 COMPLETE: dict[str, Any] = {
     "hostname": "host",
@@ -17,6 +17,6 @@ COMPLETE: dict[str, Any] = {
 """The fields that make an identity complete, and a hostname."""
 
 
-def new_peer(remote_address: str = "10.0.0.1:50000", **identity: Any) -> Peer:
+def new_peer(remote_address: str = "10.0.0.1:50000", **identity: Any) -> RegisteredNsqd:
     """A peer like any other, but for these fields."""
-    return Peer(remote_address, NsqdIdentity(**(COMPLETE | identity)))
+    return RegisteredNsqd(remote_address, NsqdIdentity(**(COMPLETE | identity)))

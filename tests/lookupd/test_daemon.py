@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from emberq.base.process import StartError
+from emberq.base.program import StartError
 from emberq.lookupd.daemon import Nsqlookupd
-from emberq.lookupd.options import Options
+from emberq.lookupd.options import LookupdOptions
 from tests.lookupd_harness import LookupdHarness
 
 
@@ -52,7 +52,7 @@ def test_stopping_closes_every_connection() -> None:
 
 def test_a_taken_http_address_stops_the_start_and_frees_the_other(taken_address: str) -> None:
     async def start() -> str:
-        daemon = Nsqlookupd(Options(tcp_address="127.0.0.1:0", http_address=taken_address))
+        daemon = Nsqlookupd(LookupdOptions(tcp_address="127.0.0.1:0", http_address=taken_address))
         with pytest.raises(StartError) as caught:
             await daemon.start()
         with pytest.raises(RuntimeError):
@@ -64,7 +64,7 @@ def test_a_taken_http_address_stops_the_start_and_frees_the_other(taken_address:
 
 def test_options_that_cannot_work_are_refused_before_anything_is_opened() -> None:
     with pytest.raises(StartError, match="--tombstone-lifetime"):
-        Nsqlookupd(Options(tombstone_lifetime_ns=-1))
+        Nsqlookupd(LookupdOptions(tombstone_lifetime_ns=-1))
 
 
 def test_a_reload_changes_nothing() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from emberq.base.log import LogFormat, LogLevel
-from emberq.lookupd.options import SETTINGS, Options, OptionsError
+from emberq.lookupd.options import SETTINGS, LookupdOptions, OptionsError
 
 NO_KEY = ""
 
@@ -31,8 +31,8 @@ OUR_OWN = {"log-format"}
 """Flags that NSQ does not have."""
 
 
-def options_from(*argv: str) -> Options:
-    return Options(**SETTINGS.load(argv).options)
+def options_from(*argv: str) -> LookupdOptions:
+    return LookupdOptions(**SETTINGS.load(argv).options)
 
 
 def test_flags_defaults_and_keys_are_those_of_nsq() -> None:
@@ -45,11 +45,13 @@ def test_every_flag_that_nsq_does_not_have_is_known_to_be_ours() -> None:
 
 
 def test_every_field_is_a_setting() -> None:
-    assert [field.name for field in dataclasses.fields(Options)] == [setting.attribute for setting in SETTINGS.options]
+    assert [field.name for field in dataclasses.fields(LookupdOptions)] == [
+        setting.attribute for setting in SETTINGS.options
+    ]
 
 
 def test_the_broadcast_address_is_the_hostname() -> None:
-    assert Options().broadcast_address == socket.gethostname()
+    assert LookupdOptions().broadcast_address == socket.gethostname()
 
 
 def test_a_file_sets_everything_and_flags_win_over_it(tmp_path: Path) -> None:
@@ -64,7 +66,7 @@ def test_a_file_sets_everything_and_flags_win_over_it(tmp_path: Path) -> None:
         'inactive_producer_timeout = "1m"\n'
         "tombstone_lifetime = 1500\n"
     )
-    assert options_from(f"--config={config}", "--tombstone-lifetime=2s") == Options(
+    assert options_from(f"--config={config}", "--tombstone-lifetime=2s") == LookupdOptions(
         log_level=LogLevel.DEBUG,
         log_prefix="[l] ",
         log_format=LogFormat.JSON,
@@ -86,7 +88,7 @@ def test_the_log_level_can_be_set_in_the_file(tmp_path: Path) -> None:
 @pytest.mark.conformance(258)
 @pytest.mark.parametrize("address", ["127.0.0.1:80", "test:80", "[::1%lo0]:80"])
 def test_both_listeners_take_tcp_addresses(address: str) -> None:
-    assert Options(tcp_address=address, http_address=address).validated()
+    assert LookupdOptions(tcp_address=address, http_address=address).validated()
 
 
 @pytest.mark.conformance(258)
@@ -94,16 +96,16 @@ def test_both_listeners_take_tcp_addresses(address: str) -> None:
     ("options", "complaint"),
     [
         (
-            Options(tcp_address="/var/run/nsqlookupd.sock"),
+            LookupdOptions(tcp_address="/var/run/nsqlookupd.sock"),
             'listen (/var/run/nsqlookupd.sock) failed - "/var/run/nsqlookupd.sock" is not of the form host:port',
         ),
-        (Options(http_address="/x"), 'listen (/x) failed - "/x" is not of the form host:port'),
-        (Options(http_address=""), "listen () failed - the address is empty"),
-        (Options(tcp_address="127.0.0.1:70000"), "listen (127.0.0.1:70000) failed - port 70000 is above 65535"),
-        (Options(tombstone_lifetime_ns=-1_000_000_000), "--tombstone-lifetime must be at least 0s, not -1s"),
+        (LookupdOptions(http_address="/x"), 'listen (/x) failed - "/x" is not of the form host:port'),
+        (LookupdOptions(http_address=""), "listen () failed - the address is empty"),
+        (LookupdOptions(tcp_address="127.0.0.1:70000"), "listen (127.0.0.1:70000) failed - port 70000 is above 65535"),
+        (LookupdOptions(tombstone_lifetime_ns=-1_000_000_000), "--tombstone-lifetime must be at least 0s, not -1s"),
     ],
 )
-def test_what_cannot_work_is_refused(options: Options, complaint: str) -> None:
+def test_what_cannot_work_is_refused(options: LookupdOptions, complaint: str) -> None:
     with pytest.raises(OptionsError) as caught:
         options.validated()
     assert str(caught.value) == complaint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
-from emberq.lookupd.registry import Producer, Registry
+from emberq.lookupd.registry import Registry, TopicProducer
 from tests.lookupd.rig import new_peer
 
 
@@ -19,7 +19,7 @@ def registry(clock: ManualClock) -> Registry:
     return Registry(clock=clock, inactive_timeout_ns=300 * NS_PER_SECOND, tombstone_lifetime_ns=45 * NS_PER_SECOND)
 
 
-def connect(registry: Registry, number: int) -> Producer:
+def connect(registry: Registry, number: int) -> TopicProducer:
     """The producer of that number: 10.0.0.1:1 called node1:4151, and so on."""
     return registry.connect(new_peer(f"10.0.0.{number}:1", broadcast_address=f"node{number}"))
 

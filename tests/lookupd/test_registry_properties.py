@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
-from emberq.lookupd.registry import Producer, Registry
+from emberq.lookupd.registry import Registry, TopicProducer
 from tests.lookupd.registry_model import RegistryModel
 from tests.lookupd.rig import new_peer
 
@@ -30,7 +30,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.registry = Registry(clock=self.clock, **SETTINGS)
         self.model = RegistryModel(clock=self.clock, **SETTINGS)
-        self.connected: dict[str, Producer] = {}
+        self.connected: dict[str, TopicProducer] = {}
 
     @rule(producer_id=producer_ids, node=st.sampled_from(["a", "b"]))
     def connect(self, producer_id: str, node: str) -> None:

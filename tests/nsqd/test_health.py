@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from emberq.nsqd.disk_space import DiskSpace
+from emberq.nsqd.health import DiskSpace
 from tests.conftest import StartNsqd
 from tests.harness import NsqdHarness
 from tests.http_client import HttpClient

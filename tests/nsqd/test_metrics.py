@@ -13,13 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import emberq
 from emberq.base.clock import NS_PER_MS
-from emberq.base.daemon_metrics import ProcessStats
-from emberq.base.loop_lag import Lag
-from emberq.broker.latency import LatencySummary, Percentile
-from emberq.broker.stats import ChannelStats, ClientStats, JournalStats, TopicStats
-from emberq.nsqd.disk_space import DiskUsage
-from emberq.nsqd.memory import MemoryStats
-from emberq.nsqd.metrics import FAMILIES, Scrape, expose, render
+from emberq.base.daemon import Lag
+from emberq.base.metrics import ProcessStats
+from emberq.broker.stats import ChannelStats, ClientStats, JournalStats, LatencySummary, Percentile, TopicStats
+from emberq.nsqd.health import DiskUsage
+from emberq.nsqd.metrics import FAMILIES, MemoryStats, Scrape, expose, render
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "contrib/grafana/emberq-nsqd.json"

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from emberq.base.log import LogFormat, LogLevel
-from emberq.nsqd.options import SETTINGS, Options, OptionsError, node_id_of
-from emberq.nsqd.tls_setting import TlsRequired, TlsVersion
+from emberq.nsqd.options import SETTINGS, NsqdOptions, OptionsError, TlsRequired, TlsVersion, node_id_of
 
 NO_KEY = ""
 THE_SAME = None
@@ -78,10 +77,10 @@ CONTRACT: dict[str, tuple[str, str | None]] = {
 }
 
 
-def load(tmp_path: Path, toml: str, *flags: str) -> Options:
+def load(tmp_path: Path, toml: str, *flags: str) -> NsqdOptions:
     config = tmp_path / "nsqd.cfg"
     config.write_text(toml)
-    return Options(**SETTINGS.load([f"--config={config}", *flags]).options)
+    return NsqdOptions(**SETTINGS.load([f"--config={config}", *flags]).options)
 
 
 BEYOND_NSQ = {
@@ -109,13 +108,13 @@ def test_every_flag_of_nsqs_is_there_with_its_default_and_key() -> None:
 
 
 def test_what_is_beyond_nsq_changes_nothing_for_those_who_do_not_ask_for_it() -> None:
-    options = Options()
+    options = NsqdOptions()
     assert (options.auth_http_api, options.log_format, options.min_free_bytes) == (False, LogFormat.TEXT, 64 * 2**20)
 
 
 def test_guarding_the_http_api_needs_somebody_to_ask() -> None:
     with pytest.raises(OptionsError, match="--auth-http-api needs an --auth-http-address"):
-        Options(auth_http_api=True).validated()
+        NsqdOptions(auth_http_api=True).validated()
 
 
 def test_every_setting_says_what_it_means() -> None:
@@ -123,7 +122,7 @@ def test_every_setting_says_what_it_means() -> None:
 
 
 def test_defaults_are_valid_and_need_no_arguments() -> None:
-    options = Options()
+    options = NsqdOptions()
     assert options.validated() == options
     assert options.broadcast_address == socket.gethostname()
     assert options.node_id == node_id_of(socket.gethostname())
@@ -158,7 +157,7 @@ def test_a_whole_config_file_is_understood(tmp_path: Path) -> None:
         deflate = false
     """
     options = load(tmp_path, toml, "--node-id=6")
-    assert options == Options(
+    assert options == NsqdOptions(
         node_id=6,
         tcp_address="127.0.0.1:4150",
         lookupd_tcp_address=("127.0.0.1:4160", "127.0.0.1:4162"),
@@ -205,12 +204,12 @@ def test_a_whole_config_file_is_understood(tmp_path: Path) -> None:
 )
 def test_options_that_cannot_work_are_refused_with_the_reason(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(OptionsError) as caught:
-        Options(**changes).validated()
+        NsqdOptions(**changes).validated()
     assert str(caught.value) == complaint
 
 
 def test_the_checks_come_in_nsqs_order() -> None:
-    options = Options(max_deflate_level=0, node_id=-1, auth_http_request_method="x", mem_queue_size=-1)
+    options = NsqdOptions(max_deflate_level=0, node_id=-1, auth_http_request_method="x", mem_queue_size=-1)
     with pytest.raises(OptionsError, match="max-deflate-level"):
         options.validated()
 
@@ -229,16 +228,16 @@ def test_the_checks_come_in_nsqs_order() -> None:
     ],
 )
 def test_unusual_options_that_work_are_accepted(changes: dict[str, Any]) -> None:
-    Options(**changes).validated()
+    NsqdOptions(**changes).validated()
 
 
 def test_asking_clients_for_certificates_makes_tls_required() -> None:
-    options = Options(tls_cert="cert.pem", tls_key="key.pem", tls_client_auth_policy="require-verify")
+    options = NsqdOptions(tls_cert="cert.pem", tls_key="key.pem", tls_client_auth_policy="require-verify")
     assert options.validated().tls_required is TlsRequired.YES
     chosen = dataclasses.replace(options, tls_required=TlsRequired.TCP_HTTPS)
     assert chosen.validated().tls_required is TlsRequired.TCP_HTTPS
 
 
 def test_percentiles_are_kept_from_high_to_low() -> None:
-    options = Options(e2e_processing_latency_percentile=(0.5, 1.0, 0.99)).validated()
+    options = NsqdOptions(e2e_processing_latency_percentile=(0.5, 1.0, 0.99)).validated()
     assert options.e2e_processing_latency_percentile == (1.0, 0.99, 0.5)

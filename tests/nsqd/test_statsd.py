@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from emberq.base.address import AddressError
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
 from emberq.base.timers import NEVER, Timers
-from emberq.broker.latency import LatencySummary, Percentile
-from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
-from emberq.nsqd.memory import MemoryStats
+from emberq.broker.stats import ChannelStats, ClientStats, LatencySummary, Percentile, TopicStats
+from emberq.nsqd.metrics import MemoryStats
 from emberq.nsqd.statsd import Report, StatsdConfig, StatsdPusher, connect_udp, expand_prefix, gap_ns, pack
 from tests.waiting import PATIENCE_S
 

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from emberq.nsqd.options import Options
-from emberq.nsqd.tls import ServerTls, TlsError
-from emberq.nsqd.tls_connection import TlsConnection
-from emberq.nsqd.tls_setting import TlsVersion
+from emberq.nsqd.options import NsqdOptions, TlsVersion
+from emberq.nsqd.tls import ServerTls, TlsConnection, TlsError
 from tests.certificates import Authority, KeyPair, encrypted_copy, self_signed
 from tests.nsqd.tls_pair import TlsPair, client_context
 
@@ -39,7 +37,7 @@ def loaded(
 ) -> ServerTls:
     """TLS with these options, ready for clients."""
     tls = ServerTls(
-        Options(
+        NsqdOptions(
             tls_client_auth_policy=policy,
             tls_root_ca_file=str(root_ca or ""),
             tls_min_version=min_version,
@@ -60,9 +58,9 @@ def shake_hands(tls: ServerTls, client: ssl.SSLContext) -> TlsPair:
 
 
 def test_tls_is_configured_by_either_file() -> None:
-    assert not ServerTls.is_configured(Options())
-    assert ServerTls.is_configured(Options(tls_cert="c"))
-    assert ServerTls.is_configured(Options(tls_key="k"))
+    assert not ServerTls.is_configured(NsqdOptions())
+    assert ServerTls.is_configured(NsqdOptions(tls_cert="c"))
+    assert ServerTls.is_configured(NsqdOptions(tls_key="k"))
 
 
 @pytest.mark.parametrize("policy", ["", "no-such-policy"])
@@ -158,7 +156,9 @@ def test_the_client_chooses_the_cipher_suite(authority: Authority, server: KeyPa
 
 def load_error(*, policy: str = "", root_ca: str = "", certificate: Path | str, key: Path | str) -> str:
     tls = ServerTls(
-        Options(tls_cert=str(certificate), tls_key=str(key), tls_client_auth_policy=policy, tls_root_ca_file=root_ca)
+        NsqdOptions(
+            tls_cert=str(certificate), tls_key=str(key), tls_client_auth_policy=policy, tls_root_ca_file=root_ca
+        )
     )
     with pytest.raises(TlsError) as raised:
         tls.load()

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from emberq.nsqd.options import Options
-from emberq.nsqd.tls import ServerTls
-from emberq.nsqd.tls_connection import TlsConnection, common_name, suite_name, version_name
+from emberq.nsqd.options import NsqdOptions
+from emberq.nsqd.tls import ServerTls, TlsConnection, common_name, suite_name, version_name
 from tests.certificates import Authority
 from tests.nsqd.tls_pair import TlsPair, client_context
 
@@ -17,7 +16,7 @@ from tests.nsqd.tls_pair import TlsPair, client_context
 def agreed(tmp_path: Path, policy: str, *, version: ssl.TLSVersion, suite: str = "") -> TlsConnection:
     """What nsqd says of a connection with this version and cipher suite."""
     authority = Authority(tmp_path, "authority")
-    tls = ServerTls(Options(tls_client_auth_policy=policy, **authority.issue("server").options()))
+    tls = ServerTls(NsqdOptions(tls_client_auth_policy=policy, **authority.issue("server").options()))
     tls.load()
     client = client_context(authority.path, certificate=authority.issue("client"), version=version)
     if suite:

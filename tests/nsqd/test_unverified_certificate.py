@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emberq.nsqd.options import Options
+from emberq.nsqd.options import NsqdOptions
 from emberq.nsqd.tls import ServerTls
 from tests.certificates import Authority
 from tests.nsqd.tls_pair import TlsPair, client_context
@@ -24,7 +24,7 @@ def pair(tmp_path: Path, request: pytest.FixtureRequest) -> TlsPair:
     """A connection before its handshake."""
     authority = Authority(tmp_path, "authority")
     tls = ServerTls(
-        Options(
+        NsqdOptions(
             tls_client_auth_policy=request.param,
             tls_root_ca_file=str(authority.path),
             **authority.issue("server").options(),

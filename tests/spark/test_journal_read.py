@@ -7,14 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from emberq.spark.error import DataLossError, NsqdUnavailable
+from emberq.spark.error import DataLossError, NsqdUnavailableError
 from emberq.spark.journal_offset import Place
-from emberq.spark.journal_plan import Range
+from emberq.spark.journal_plan import JournalSurvey, Range
 from emberq.spark.journal_read import MAX_FAULTS, RangeReader
-from emberq.spark.journal_survey import JournalSurvey
-from emberq.spark.option import Use
-from emberq.spark.setting import SourceSettings
-from emberq.storage.journal import batch as storage
+from emberq.spark.option import SourceSettings, Use
+from emberq.wire import journal_batch as storage
 from tests.journal_nsqd import JournalNsqd
 from tests.spark.scripted_http import Reply, ScriptedHttp
 
@@ -94,7 +92,7 @@ def test_a_damaged_batch_is_asked_for_again_a_few_times() -> None:
     with ScriptedHttp(damaged, good) as server:
         assert offsets_read(server, 0, 2) == [0, 1]
     with ScriptedHttp(damaged) as server:
-        with pytest.raises(NsqdUnavailable, match="its answer for offset 0 is damaged: the crc"):
+        with pytest.raises(NsqdUnavailableError, match="its answer for offset 0 is damaged: the crc"):
             offsets_read(server, 0, 2)
         assert len(server.received) == MAX_FAULTS
 

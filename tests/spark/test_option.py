@@ -3,10 +3,8 @@ from __future__ import annotations
 import pytest
 
 from emberq.spark.error import OptionError
-from emberq.spark.journal_offset import Place
-from emberq.spark.journal_start import Edge, Moment, Named, parse_start
-from emberq.spark.option import OPTIONS, Mode, Use, option_table, parse_options
-from emberq.spark.setting import SinkSettings, SourceSettings
+from emberq.spark.journal_offset import Edge, Moment, Named, Place, parse_start
+from emberq.spark.option import OPTIONS, Mode, SinkSettings, SourceSettings, Use, option_table, parse_options
 
 NSQD = {"nsqd": "127.0.0.1:4151"}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emberq.spark.worker_python import local_worker_python
+from emberq.spark.java import local_worker_python
 from tests.waiting import wait_until
 
 WORKER = """

@@ -15,8 +15,8 @@ import pyarrow.dataset as ds
 import pyspark
 import pytest
 
+from emberq.cli.demo_events import ClickGenerator, evenly_from
 from emberq.spark.java import find_java
-from emberq.tools.generate_events import ClickGenerator, evenly_from
 from tests.journal_nsqd import JournalNsqd
 from tests.spark.pipeline.topic_reading import documents_of
 from tests.spark_cluster.process_family import ProcessFamily

@@ -16,7 +16,7 @@ TIMEOUT_S = 600.0
 
 ARCHIVES_OF_A_SESSION = """
 from pathlib import Path
-from emberq.spark.quiet_session import quiet_session
+from emberq.spark.session import quiet_session
 spark = quiet_session("test", master="local[1]", is_verbose=False, config={})
 java = spark.sparkContext._gateway.proc.pid
 print({line.split()[-1] for line in Path(f"/proc/{java}/maps").read_text().splitlines() if line.endswith(".jsa")})

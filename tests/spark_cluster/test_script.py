@@ -7,7 +7,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from emberq.tools.generate_events import ClickGenerator, evenly_from
+from emberq.cli.demo_events import ClickGenerator, evenly_from
 from tests.journal_nsqd import JournalNsqd
 from tests.spark.pipeline.topic_reading import documents_of
 from tests.spark_cluster.process_family import ProcessFamily

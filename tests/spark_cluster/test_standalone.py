@@ -9,9 +9,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from emberq.spark.clickstream_check import check_clickstream
+from emberq.cli.demo_events import ClickGenerator, evenly_from
+from emberq.spark.demo import check_clickstream
 from emberq.spark.pipeline import load_pipeline
-from emberq.tools.generate_events import ClickGenerator, evenly_from
 from tests.journal_nsqd import JournalNsqd
 from tests.spark_cluster.process_family import ProcessFamily
 from tests.spark_cluster.standalone import WORKERS, StandaloneCluster

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from emberq.base.clock import ManualClock
 from emberq.base.timers import Timers
-from emberq.storage.backend import Records
-from emberq.storage.diskqueue import DiskQueue
-from emberq.storage.limits import DiskLimits
-from emberq.storage.sync import Syncer
+from emberq.storage.backend import DiskLimits, Records
+from emberq.storage.disk_queue import DiskQueue
+from emberq.storage.disk_queue_sync import Syncer
 
 MANY = 1 << 30
 

@@ -8,13 +8,7 @@ from collections import Counter
 import pytest
 
 from emberq.base.clock import NS_PER_MS, ManualClock
-from emberq.tools.host_pool import (
-    EpsilonGreedy,
-    LiveHosts,
-    ResponseTimes,
-    RoundRobin,
-    make_pool,
-)
+from emberq.tools.host_pool import EpsilonGreedy, LiveHosts, ResponseTimes, RoundRobin, make_pool
 
 HOSTS = ("a", "b", "c")
 

@@ -12,8 +12,8 @@ import pytest
 
 from emberq.base.settings import OptionsError
 from emberq.embedded import EmbeddedThread
-from emberq.tools.client_options import parse_client_option
-from emberq.tools.nsq_to_nsq import Options, run
+from emberq.tools.client_flags import parse_client_option
+from emberq.tools.nsq_to_nsq import NsqToNsqOptions, run
 from tests.client.eventually import eventually
 from tests.client.scenario import run as run_scenario
 from tests.nsqd_process import NsqdProcess
@@ -25,7 +25,7 @@ AT_ONCE = (*NO_BACKOFF, parse_client_option("default_requeue_delay,0"), parse_cl
 """What fails comes again at once, and for ever."""
 
 
-def copying(source: Broker, *destinations: str, **details: Any) -> Options:
+def copying(source: Broker, *destinations: str, **details: Any) -> NsqToNsqOptions:
     given: dict[str, Any] = {
         "topic": ("t",),
         "destination_topic": "copy",
@@ -33,7 +33,7 @@ def copying(source: Broker, *destinations: str, **details: Any) -> Options:
         "destination_nsqd_tcp_address": destinations,
         **details,
     }
-    return Options(**given).validated()
+    return NsqToNsqOptions(**given).validated()
 
 
 def is_finished(broker: Broker, topic: str = "t") -> bool:
@@ -192,7 +192,7 @@ def test_timing_is_logged(nsq: EmbeddedThread, caplog: pytest.LogCaptureFixture)
         async with running(partial(run, copying(broker, broker.tcp_address))):
             await eventually(lambda: is_finished(broker))
 
-    with caplog.at_level(logging.INFO, logger="emberq.tools.timing"):
+    with caplog.at_level(logging.INFO, logger="emberq.tools.host_pool"):
         run_scenario(scenario())
     assert [line.partition(" - ")[0] for line in caplog.messages if "finished" in line] == ["[aggregate]: finished 250"]
 
@@ -213,4 +213,4 @@ def test_timing_is_logged(nsq: EmbeddedThread, caplog: pytest.LogCaptureFixture)
 def test_options_that_cannot_work_are_refused(details: dict[str, Any], complaint: str) -> None:
     given = {"topic": ("t",), "nsqd_tcp_address": ("a:1",), "destination_nsqd_tcp_address": ("b:1",)}
     with pytest.raises(OptionsError, match=complaint):
-        Options(**(given | details)).validated()
+        NsqToNsqOptions(**(given | details)).validated()

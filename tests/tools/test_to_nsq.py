@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from emberq.base.settings import OptionsError
-from emberq.client.error import BadRequest, ConnectionFailed
+from emberq.client.error import BadRequestError, ConnectError
 from emberq.embedded import EmbeddedThread
-from emberq.tools.to_nsq import Options, publish_input
+from emberq.tools.to_nsq import ToNsqOptions, publish_input
 from tests.client.eventually import eventually
 from tests.client.scenario import run
 from tests.tools.rig import Broker, running
 from tests.waiting import PATIENCE_S
 
 
-def publish_file(options: Options, content: bytes, *, folder: Path) -> None:
+def publish_file(options: ToNsqOptions, content: bytes, *, folder: Path) -> None:
     """Run it on a file to the end."""
     path = folder / "input"
     path.write_bytes(content)
@@ -34,27 +34,29 @@ def publish_file(options: Options, content: bytes, *, folder: Path) -> None:
 @pytest.mark.conformance(260)
 def test_records_are_published_in_order(nsq: EmbeddedThread, tmp_path: Path) -> None:
     broker = Broker(nsq)
-    publish_file(Options(topic="t", nsqd_tcp_address=(broker.tcp_address,)), b"abc\n\ndef", folder=tmp_path)
+    publish_file(ToNsqOptions(topic="t", nsqd_tcp_address=(broker.tcp_address,)), b"abc\n\ndef", folder=tmp_path)
     assert broker.take("t", 2) == [b"abc", b"de"]
 
 
 def test_a_big_file_arrives_whole(nsq: EmbeddedThread, tmp_path: Path) -> None:
     broker = Broker(nsq)
     lines = [b"%06d %s" % (number, b"x" * 100) for number in range(8_000)]
-    publish_file(Options(topic="t", nsqd_tcp_address=(broker.tcp_address,)), b"\n".join(lines) + b"\n", folder=tmp_path)
+    publish_file(
+        ToNsqOptions(topic="t", nsqd_tcp_address=(broker.tcp_address,)), b"\n".join(lines) + b"\n", folder=tmp_path
+    )
     assert broker.message_count("t") == 8_000
     assert broker.take("t", 2_000) == lines[:2_000]
 
 
 @pytest.mark.nsq(nsqd_count=2)
 def test_every_nsqd_gets_every_message(nsq: EmbeddedThread, tmp_path: Path) -> None:
-    publish_file(Options(topic="t", nsqd_tcp_address=tuple(nsq.nsqd_tcp_addresses)), b"a\nb\n", folder=tmp_path)
+    publish_file(ToNsqOptions(topic="t", nsqd_tcp_address=tuple(nsq.nsqd_tcp_addresses)), b"a\nb\n", folder=tmp_path)
     assert [Broker(nsq, number=number).take("t", 2) for number in (0, 1)] == [[b"a", b"b"]] * 2
 
 
 def test_any_single_byte_can_be_the_delimiter(nsq: EmbeddedThread, tmp_path: Path) -> None:
     broker = Broker(nsq)
-    options = Options(topic="t", nsqd_tcp_address=(broker.tcp_address,), delimiter=",")
+    options = ToNsqOptions(topic="t", nsqd_tcp_address=(broker.tcp_address,), delimiter=",")
     publish_file(options, b"a\nb,c,", folder=tmp_path)
     assert broker.take("t", 2) == [b"a\nb", b"c"]
 
@@ -63,25 +65,25 @@ def test_any_single_byte_can_be_the_delimiter(nsq: EmbeddedThread, tmp_path: Pat
 def test_a_message_that_is_refused_ends_it_behind_those_before_it(nsq: EmbeddedThread, tmp_path: Path) -> None:
     broker = Broker(nsq)
     content = b"first\n" + b"x" * 2000 + b"\nlast\n"
-    with pytest.raises(BadRequest, match="message too big"):
-        publish_file(Options(topic="t", nsqd_tcp_address=(broker.tcp_address,)), content, folder=tmp_path)
+    with pytest.raises(BadRequestError, match="message too big"):
+        publish_file(ToNsqOptions(topic="t", nsqd_tcp_address=(broker.tcp_address,)), content, folder=tmp_path)
     assert broker.message_count("t") == 1
     assert broker.take("t", 1) == [b"first"]
 
 
 def test_an_nsqd_that_is_not_there_ends_it_at_once(nsq: EmbeddedThread, tmp_path: Path) -> None:
-    options = Options(topic="t", nsqd_tcp_address=(nsq.nsqd_tcp_addresses[0], "127.0.0.1:1"))
-    with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1"):
+    options = ToNsqOptions(topic="t", nsqd_tcp_address=(nsq.nsqd_tcp_addresses[0], "127.0.0.1:1"))
+    with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1"):
         publish_file(options, b"a\n", folder=tmp_path)
 
 
 def test_without_input_nobody_need_be_there(tmp_path: Path) -> None:
-    publish_file(Options(topic="t", nsqd_tcp_address=("127.0.0.1:1",)), b"", folder=tmp_path)
+    publish_file(ToNsqOptions(topic="t", nsqd_tcp_address=("127.0.0.1:1",)), b"", folder=tmp_path)
 
 
 def test_a_line_goes_as_soon_as_it_is_typed_and_a_stop_waits_for_no_more(nsq: EmbeddedThread) -> None:
     broker = Broker(nsq)
-    options = Options(topic="t", nsqd_tcp_address=(broker.tcp_address,)).validated()
+    options = ToNsqOptions(topic="t", nsqd_tcp_address=(broker.tcp_address,)).validated()
     reading, writing = os.pipe()
 
     async def scenario() -> None:
@@ -98,7 +100,7 @@ def test_a_line_goes_as_soon_as_it_is_typed_and_a_stop_waits_for_no_more(nsq: Em
 
 def test_a_rate_holds_it_back(nsq: EmbeddedThread) -> None:
     broker = Broker(nsq)
-    options = Options(topic="t", nsqd_tcp_address=(broker.tcp_address,), rate=1).validated()
+    options = ToNsqOptions(topic="t", nsqd_tcp_address=(broker.tcp_address,), rate=1).validated()
     reading, writing = os.pipe()
     os.write(writing, b"a\n" * 100)
 
@@ -115,14 +117,14 @@ def test_a_rate_holds_it_back(nsq: EmbeddedThread) -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (Options(nsqd_tcp_address=("a:1",)), "--topic required"),
-        (Options(topic="t"), "--nsqd-tcp-address required"),
-        (Options(topic="t!", nsqd_tcp_address=("a:1",)), "--topic is invalid"),
-        (Options(topic="t", nsqd_tcp_address=("a:1",), delimiter="ab"), "--delimiter must be a single byte"),
-        (Options(topic="t", nsqd_tcp_address=("a:1",), delimiter=""), "--delimiter must be a single byte"),
-        (Options(topic="t", nsqd_tcp_address=("a:1",), delimiter="ü"), "--delimiter must be a single byte"),
+        (ToNsqOptions(nsqd_tcp_address=("a:1",)), "--topic required"),
+        (ToNsqOptions(topic="t"), "--nsqd-tcp-address required"),
+        (ToNsqOptions(topic="t!", nsqd_tcp_address=("a:1",)), "--topic is invalid"),
+        (ToNsqOptions(topic="t", nsqd_tcp_address=("a:1",), delimiter="ab"), "--delimiter must be a single byte"),
+        (ToNsqOptions(topic="t", nsqd_tcp_address=("a:1",), delimiter=""), "--delimiter must be a single byte"),
+        (ToNsqOptions(topic="t", nsqd_tcp_address=("a:1",), delimiter="ü"), "--delimiter must be a single byte"),
     ],
 )
-def test_options_that_cannot_work_are_refused(options: Options, complaint: str) -> None:
+def test_options_that_cannot_work_are_refused(options: ToNsqOptions, complaint: str) -> None:
     with pytest.raises(OptionsError, match=complaint):
         options.validated()

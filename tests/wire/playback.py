@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 
 from emberq.wire import command
 from emberq.wire.command import Command
-from emberq.wire.decoder import CommandDecoder, Limits
+from emberq.wire.decoder import CommandDecoder, CommandLimits
 from emberq.wire.error import FatalError, SilentClose
 from tests.wire.reference_decoder import AT_EOF, End, Event, Transcript
 
@@ -28,7 +28,7 @@ def feed_and_take(decoder: CommandDecoder, piece: bytes) -> Command | None:
 
 def play(
     pieces: Iterable[bytes],
-    limits: Limits,
+    limits: CommandLimits,
     *,
     receive: Callable[[CommandDecoder, bytes], Command | None] = CommandDecoder.receive,
     after_each: Callable[[CommandDecoder, bytes], None] | None = None,

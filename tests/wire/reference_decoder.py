@@ -14,8 +14,8 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from emberq.wire.decoder import Limits
-from emberq.wire.name import quote
+from emberq.wire.decoder import CommandLimits
+from emberq.wire.parameter import quote
 
 LONGEST_LINE_BYTES = 16384
 AT_EOF = -1
@@ -48,7 +48,7 @@ class Transcript:
         return [event for _, event in self.events]
 
 
-def transcribe(stream: bytes, limits: Limits) -> Transcript:
+def transcribe(stream: bytes, limits: CommandLimits) -> Transcript:
     """Read a whole stream, to its end or to the first error."""
     reader = _Reader(stream, limits)
     events: list[tuple[int, Event]] = []
@@ -67,7 +67,7 @@ class _Ended(Exception):
 
 
 class _Reader:
-    def __init__(self, stream: bytes, limits: Limits) -> None:
+    def __init__(self, stream: bytes, limits: CommandLimits) -> None:
         self.position = 0
         self._stream = stream
         self._limits = limits

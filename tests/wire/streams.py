@@ -14,10 +14,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from emberq.wire.decoder import Limits
+from emberq.wire.decoder import CommandLimits
 from tests.wire.reference_decoder import transcribe
 
-LIMITS = Limits(max_msg_size=40, max_body_size=200, max_req_timeout_ms=5000, max_rdy_count=50)
+LIMITS = CommandLimits(max_msg_size=40, max_body_size=200, max_req_timeout_ms=5000, max_rdy_count=50)
 MAX_MPUB_COUNT = 39
 
 

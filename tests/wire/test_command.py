@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from emberq.wire import command
 from emberq.wire.command import Identify
-from emberq.wire.decoder import CommandDecoder, Limits
+from emberq.wire.decoder import CommandDecoder, CommandLimits
 from tests.wire.playback import commands_in, flatten
 from tests.wire.reference_decoder import Event
 from tests.wire.streams import examples
@@ -87,7 +87,7 @@ def test_what_a_client_writes_is_what_a_server_reads(
 ) -> None:
     cls: tuple[bytes, list[Event]] = (command.CLS, [(b"CLS",)])
     sent = [*first, sub, *then, cls]
-    decoder = CommandDecoder(Limits())
+    decoder = CommandDecoder(CommandLimits())
     decoder.feed(command.MAGIC_V2 + b"".join(encoded for encoded, _ in sent))
     received = [event for found in commands_in(decoder) for event in flatten(found)]
     assert received == [event for _, events in sent for event in events]
@@ -100,7 +100,7 @@ json_values = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_siz
 @examples(100)
 @given(st.dictionaries(st.text(max_size=10), json_values, max_size=5))
 def test_an_identify_carries_any_fields(fields: dict[str, object]) -> None:
-    decoder = CommandDecoder(Limits())
+    decoder = CommandDecoder(CommandLimits())
     decoder.feed(command.MAGIC_V2 + command.identify(fields))
     [identify] = commands_in(decoder)
     assert isinstance(identify, Identify)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from emberq.wire.command import Auth, Cls, Command, DeferredPublish, Fin, Identify, Nop, Publish, Rdy, Req, Sub, Touch
-from emberq.wire.decoder import MAX_LINE_BYTES, CommandDecoder, Limits
+from emberq.wire.decoder import MAX_LINE_BYTES, CommandDecoder, CommandLimits, State
 from emberq.wire.error import FatalError, SilentClose
-from emberq.wire.state import State
 from tests.wire.playback import as_seen_in_pieces, commands_in, flatten, play
 from tests.wire.reference_decoder import Event, transcribe
 from tests.wire.streams import int32, sized
@@ -18,7 +17,7 @@ OTHER_ID = b"0d6e4079e36703c0"
 
 def decoder_after(stream: bytes) -> CommandDecoder:
     """A decoder that has dealt with the stream."""
-    decoder = CommandDecoder(Limits())
+    decoder = CommandDecoder(CommandLimits())
     decoder.feed(stream)
     list(commands_in(decoder))
     return decoder
@@ -98,7 +97,7 @@ def test_valid_names_are_taken_for_topics_and_channels(name: str) -> None:
 
 @pytest.mark.conformance(2)
 def test_a_greeting_alone_is_no_command() -> None:
-    decoder = CommandDecoder(Limits())
+    decoder = CommandDecoder(CommandLimits())
     decoder.feed(b"  V")
     assert decoder.next_command() is None
     assert not decoder.greeted
@@ -162,7 +161,7 @@ def test_an_id_is_any_sixteen_bytes_without_a_separator(odd_id: bytes) -> None:
 @pytest.mark.parametrize("before", [0, 1, 50])
 def test_a_separator_inside_an_id_is_found_in_any_run(odd_id: bytes, before: int) -> None:
     stream = b"  V2SUB t c\n" + b"FIN %b\n" % ID * before + b"FIN %b\n" % odd_id + b"FIN %b\n" % ID * 50
-    found = play([stream], Limits())
+    found = play([stream], CommandLimits())
     assert found.commands == [(b"SUB", b"t", b"c"), *[(b"FIN", ID)] * before]
     assert found.end.data == b"E_INVALID invalid message ID"
 
@@ -221,8 +220,8 @@ def test_a_big_body_in_many_packets_is_one_message() -> None:
 )
 def test_a_packet_that_looks_like_the_last_pub_may_be_the_rest_of_something_else(before: bytes) -> None:
     packets = [b"  V2PUB t\n" + sized(b"a"), before, b"PUB t\n" + sized(b"abcde")]
-    expected = transcribe(b"".join(packets), Limits())
-    assert play(packets, Limits()) == as_seen_in_pieces(expected, packets)
+    expected = transcribe(b"".join(packets), CommandLimits())
+    assert play(packets, CommandLimits()) == as_seen_in_pieces(expected, packets)
 
 
 # Lines.
@@ -248,7 +247,7 @@ def test_a_longer_line_is_not_answered(rest: bytes) -> None:
 
 
 def test_subscribing_and_closing_change_the_state_with_the_command() -> None:
-    decoder = CommandDecoder(Limits())
+    decoder = CommandDecoder(CommandLimits())
     decoder.feed(b"  V2SUB t c\nCLS\n")
     states = [decoder.state]
     while decoder.next_command() is not None:
@@ -279,7 +278,7 @@ def test_a_connection_without_heartbeats_may_publish_but_not_subscribe() -> None
 
 
 def test_an_upgrade_throws_away_what_came_behind_the_identify() -> None:
-    decoder = CommandDecoder(Limits())
+    decoder = CommandDecoder(CommandLimits())
     decoder.feed(b"  V2IDENTIFY\n" + sized(b"{}") + b"\x16\x03\x01 not in clear")
     assert decoder.next_command() == Identify(b"{}")
     decoder.discard()
@@ -290,7 +289,7 @@ def test_an_upgrade_throws_away_what_came_behind_the_identify() -> None:
 
 
 def test_tls_may_be_required_until_it_is_there() -> None:
-    decoder = CommandDecoder(Limits())
+    decoder = CommandDecoder(CommandLimits())
     decoder.tls_required = True
     decoder.feed(b"  V2IDENTIFY\n" + sized(b"{}"))
     assert decoder.next_command() == Identify(b"{}")

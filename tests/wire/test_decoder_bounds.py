@@ -6,13 +6,13 @@ from itertools import chain, repeat
 
 import pytest
 
-from emberq.wire.decoder import MAX_LINE_BYTES, CommandDecoder, Limits
+from emberq.wire.decoder import MAX_LINE_BYTES, CommandDecoder, CommandLimits
 from emberq.wire.error import FatalError
 from tests.wire.held import held_bytes, memory_bytes
 from tests.wire.playback import commands_in
 from tests.wire.streams import int32, sized
 
-LIMITS = Limits(max_msg_size=20_000, max_body_size=60_000)
+LIMITS = CommandLimits(max_msg_size=20_000, max_body_size=60_000)
 PACKET_BYTES = 4000
 MOST_HELD_BYTES = 2 * MAX_LINE_BYTES + 4 + LIMITS.max_body_size + PACKET_BYTES
 """Two lines: that of the command which is waiting for its body, and that of the last PUB, which is kept."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from emberq.wire.decoder import CommandDecoder, Limits
+from emberq.wire.decoder import CommandDecoder, CommandLimits
 from emberq.wire.error import FatalError
 from tests.wire.playback import play
 from tests.wire.reference_decoder import AT_EOF, End
 from tests.wire.streams import int32, sized
 
 ID = b"0123456789abcdef"
-DEFAULT = Limits()
-SMALL = Limits(max_msg_size=100, max_body_size=1000, max_req_timeout_ms=60_000, max_rdy_count=50)
+DEFAULT = CommandLimits()
+SMALL = CommandLimits(max_msg_size=100, max_body_size=1000, max_req_timeout_ms=60_000, max_rdy_count=50)
 SUBSCRIBE = b"SUB t c\n"
 CLOSE = b"SUB t c\nCLS\n"
 
@@ -192,7 +192,7 @@ CLEAN_ENDS = [
 ]
 
 
-def check_refusal(stream: bytes, end: End, limits: Limits) -> None:
+def check_refusal(stream: bytes, end: End, limits: CommandLimits) -> None:
     """The stream is refused at its last byte: in one packet, byte by byte, and with more behind it."""
     single_bytes = [bytes([byte]) for byte in stream]
     assert play([stream], limits).end == end

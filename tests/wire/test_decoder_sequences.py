@@ -6,7 +6,7 @@ import pytest
 
 from emberq.wire import command
 from emberq.wire.command import Command, NumberedPublish, Publish
-from emberq.wire.decoder import CommandDecoder, Limits
+from emberq.wire.decoder import CommandDecoder, CommandLimits
 from emberq.wire.error import FatalError
 from tests.wire.playback import commands_in
 from tests.wire.streams import sized
@@ -19,7 +19,7 @@ PLAIN_PUB = Publish(b"PUB", "t", sized(b"hi"), (6,), 1)
 @pytest.fixture
 def decoder() -> CommandDecoder:
     """One that has agreed on numbers."""
-    decoder = CommandDecoder(Limits(max_msg_size=100, max_body_size=1000))
+    decoder = CommandDecoder(CommandLimits(max_msg_size=100, max_body_size=1000))
     decoder.feed(b"  V2")
     assert decoder.next_command() is None
     decoder.take_sequences(True)

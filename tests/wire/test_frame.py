@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.wire import frame
-from emberq.wire.frame import Frame, FrameDecoder, FrameError, Received
-from emberq.wire.message import BODY_OFFSET, Message, encode_message
+from emberq.wire.frame import BODY_OFFSET, Frame, FrameDecoder, FrameError, Received, WireMessage, encode_message
 from tests.wire.held import held_bytes
 from tests.wire.streams import examples, int32
 
@@ -32,17 +31,17 @@ def test_a_frame_is_its_size_its_type_and_its_data(encoded: bytes, expected: str
     assert encoded == bytes.fromhex(expected)
 
 
-Sent = Frame | Message
+Sent = Frame | WireMessage
 
 
 def encode(sent: Sent) -> bytes:
-    frame_type, data = (frame.MESSAGE, encode_message(sent)) if isinstance(sent, Message) else sent
+    frame_type, data = (frame.MESSAGE, encode_message(sent)) if isinstance(sent, WireMessage) else sent
     return struct.pack(">ii", 4 + len(data), frame_type) + data
 
 
 others = st.builds(Frame, st.sampled_from([0, 1, 3, -1, 2**31 - 1]), st.binary(max_size=MAX_FRAME_BYTES - 4))
 messages = st.builds(
-    Message,
+    WireMessage,
     timestamp_ns=st.integers(-(2**63), 2**63 - 1),
     attempts=st.integers(0, 0xFFFF),
     id=st.binary(min_size=16, max_size=16),
@@ -55,7 +54,7 @@ def as_received(sent: Iterable[Sent]) -> Received:
     """What the other end should see."""
     sent = list(sent)
     return Received(
-        [each for each in sent if isinstance(each, Message)], [each for each in sent if isinstance(each, Frame)]
+        [each for each in sent if isinstance(each, WireMessage)], [each for each in sent if isinstance(each, Frame)]
     )
 
 
@@ -100,7 +99,7 @@ def test_sizes_at_the_limits_are_taken(size: int) -> None:
 
 
 def test_a_header_without_a_body_is_a_message() -> None:
-    sent = Message(timestamp_ns=1, attempts=2, id=b"189b226c92669000", body=b"")
+    sent = WireMessage(timestamp_ns=1, attempts=2, id=b"189b226c92669000", body=b"")
     assert make_decoder().feed(encode(sent)) == Received([sent], [])
 
 

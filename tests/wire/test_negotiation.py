@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from emberq.wire.error import FatalError
-from emberq.wire.negotiation import ConnectionSettings, Outcome, Request, ServerLimits, negotiate, parse_request
+from emberq.wire.negotiation import (
+    Agreement,
+    ConnectionSettings,
+    IdentifyRequest,
+    ServerLimits,
+    negotiate,
+    parse_request,
+)
 
 SERVER = ServerLimits(version="1.3.0")
 FRESH = ConnectionSettings(
@@ -22,7 +29,7 @@ FRESH = ConnectionSettings(
 )
 
 
-def identify(body: bytes, current: ConnectionSettings = FRESH, limits: ServerLimits = SERVER) -> Outcome:
+def identify(body: bytes, current: ConnectionSettings = FRESH, limits: ServerLimits = SERVER) -> Agreement:
     return negotiate(parse_request(body), current, limits)
 
 
@@ -184,7 +191,7 @@ def test_a_connection_may_negotiate_again_and_again() -> None:
     limits = replace(SERVER, max_output_buffer_size=512 * 1024, max_output_buffer_timeout_ms=1000)
     settings, told = FRESH, []
     for size, timeout_ms in [(524_288, 1000), (-1, -1), (0, 0)]:
-        request = Request(feature_negotiation=True, output_buffer_size=size, output_buffer_timeout=timeout_ms)
+        request = IdentifyRequest(feature_negotiation=True, output_buffer_size=size, output_buffer_timeout=timeout_ms)
         settings = negotiate(request, settings, limits).settings
         told.append((settings.output_buffer_size, settings.output_buffer_timeout_ms))
     assert told == [(524_288, 1000), (1, 0), (1, 0)]

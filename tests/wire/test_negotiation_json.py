@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.wire.error import FatalError
-from emberq.wire.negotiation import Request, negotiate, parse_request
+from emberq.wire.negotiation import IdentifyRequest, negotiate, parse_request
 from tests.wire.streams import examples
 from tests.wire.test_negotiation import FRESH, SERVER
 
 UNDECODABLE = b"E_BAD_BODY IDENTIFY failed to decode JSON body"
 EXAMPLE_OF: dict[type, Any] = {str: "text", int: 1000, bool: True}
-FIELDS: dict[str, type] = {field.name: type(field.default) for field in fields(Request)}
+FIELDS: dict[str, type] = {field.name: type(field.default) for field in fields(IdentifyRequest)}
 
 
 def check_undecodable(body: bytes) -> None:
@@ -29,7 +29,7 @@ def check_undecodable(body: bytes) -> None:
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_key_matches_whatever_its_case(name: str) -> None:
     value = EXAMPLE_OF[FIELDS[name]]
-    expected = Request(**{name: value})
+    expected = IdentifyRequest(**{name: value})
     for key in (name, name.upper(), name.title()):
         assert parse_request(json.dumps({key: value}).encode()) == expected
 
@@ -53,12 +53,12 @@ def test_a_number_has_64_bits(name: str) -> None:
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_null_is_as_good_as_nothing(name: str) -> None:
-    assert parse_request(json.dumps({name: None}).encode()) == Request()
+    assert parse_request(json.dumps({name: None}).encode()) == IdentifyRequest()
 
 
 def test_unknown_keys_are_ignored_whatever_they_hold() -> None:
     body = b'{"short_id":7,"long_id":[],"_":{"client_id":"no"},"":null,"x":1e999,"client_id":"yes"}'
-    assert parse_request(body) == Request(client_id="yes")
+    assert parse_request(body) == IdentifyRequest(client_id="yes")
 
 
 @pytest.mark.conformance(23)
@@ -109,7 +109,7 @@ def test_any_bytes_are_a_request_or_undecodable(body: bytes) -> None:
     except FatalError as wrong:
         assert wrong.data == UNDECODABLE  # noqa: PT017 - either outcome will do
     else:
-        assert isinstance(request, Request)
+        assert isinstance(request, IdentifyRequest)
 
 
 @pytest.mark.parametrize("written", [b"\\ud800", b"\\udfff\\ud800", b"\xed\xa0\x80"])

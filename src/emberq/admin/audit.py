@@ -1,4 +1,6 @@
-"""A line for every action: who did what, or tried to, and what came of it.
+"""What is told of every action: the log and notifications.
+
+A line for every action: who did what, or tried to, and what came of it.
 
     {"time": "2024-05-17T07:30:00.123Z", "user": "ada", "is_known": true, "role": "admin", "remote": "10.0.0.7:51324",
      "action": "delete_topic", "topic": "orders", "outcome": "done", "message": ""}                (all on one line)
@@ -6,6 +8,16 @@
 `outcome` is `done`, `failed` (the cluster could not be reached, or refused) or `refused` (they may not). `is_known` is
 false for a name that was merely claimed. The lines go to --audit-log-file, which is opened anew for each, so that it
 may be rotated at any time, or else to the log. Names come from outside: JSON keeps them from forging lines.
+
+A POST for every action, to --notification-http-endpoint.
+
+    {"action": "create_channel", "topic": "t", "channel": "c", "timestamp": 1715931000, "user": "joe",
+     "remote_ip": "10.0.0.7:51324", "user_agent": "curl/8", "url": "http://host/api/topics", "via": "<our hostname>"}
+
+`channel`, `node` and `user` are left out when empty. They are sent in the background, one at a time and in order;
+nobody waits for them, and one that fails is logged and forgotten.
+
+What is told of every action: to the audit log, and to whoever wants to be notified.
 """
 
 from __future__ import annotations
@@ -15,12 +27,17 @@ import datetime
 import enum
 import json
 import logging
+import socket
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from emberq.admin.access.gate import Visitor
+from emberq.admin.access.gate import Visitor, basic_user, is_secure
 from emberq.base.clock import NS_PER_SECOND, Clock
-from emberq.http.message import Request
+from emberq.cluster.upstream import ClusterError
+from emberq.http.client import HttpClient, HttpQueryError, public_url
+from emberq.http.message import HttpError, Request, encode_json
 
 _FIELD_LENGTH = 256
 """Names are shorter; what is longer was made up, and is cut."""
@@ -28,7 +45,7 @@ _FIELD_LENGTH = 256
 _log = logging.getLogger(__name__)
 
 
-class Outcome(enum.StrEnum):
+class ActionOutcome(enum.StrEnum):
     """What came of an action."""
 
     DONE = "done"
@@ -37,7 +54,7 @@ class Outcome(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class AuditedAction:
     """What somebody does."""
 
     action: str
@@ -64,7 +81,7 @@ class Audit:
                 pass
 
     async def record(
-        self, request: Request, visitor: Visitor | None, deed: Deed, outcome: Outcome, message: str = ""
+        self, request: Request, visitor: Visitor | None, deed: AuditedAction, outcome: ActionOutcome, message: str = ""
     ) -> None:
         """Add a line, and return when it is written."""
         line = self._line(request, visitor, deed, outcome, message)
@@ -77,7 +94,9 @@ class Audit:
             except OSError as failure:
                 _log.error("cannot write to %s (%s); audit: %s", self._path, failure.strerror, line)
 
-    def _line(self, request: Request, visitor: Visitor | None, deed: Deed, outcome: Outcome, message: str) -> str:
+    def _line(
+        self, request: Request, visitor: Visitor | None, deed: AuditedAction, outcome: ActionOutcome, message: str
+    ) -> str:
         now = datetime.datetime.fromtimestamp(self._clock.wall_ns() / NS_PER_SECOND, datetime.UTC)
         named = {"topic": deed.topic, "channel": deed.channel, "node": deed.node, "detail": deed.detail}
         fields = {
@@ -101,3 +120,112 @@ def _cut(value: object) -> object:
 def _append(path: Path, line: str) -> None:
     with path.open("ab") as file:
         file.write(line.encode("ascii") + b"\n")
+
+
+MAX_WAITING = 1000
+"""Notifications for an endpoint that is slow; those beyond are dropped."""
+STOP_SECONDS = 5.0
+"""How long those that wait may take when nsqadmin stops."""
+
+
+class Notifier:
+    """Owned by the daemon."""
+
+    def __init__(self, http: HttpClient, endpoint: str, *, clock: Clock) -> None:
+        self._http = http
+        self._endpoint = endpoint
+        self._clock = clock
+        self._waiting: asyncio.Queue[bytes] = asyncio.Queue(MAX_WAITING)
+        self._sender: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Send from here on, if there is somebody to send to."""
+        if self._endpoint:
+            self._sender = asyncio.get_running_loop().create_task(self._send_all())
+
+    async def stop(self) -> None:
+        """Send what waits, if that does not take long."""
+        if self._sender is None:
+            return
+        try:
+            await asyncio.wait_for(self._waiting.join(), STOP_SECONDS)
+        except TimeoutError:
+            _log.warning("%d notifications were not sent", self._waiting.qsize())
+        self._sender.cancel()
+        await asyncio.gather(self._sender, return_exceptions=True)
+
+    def notify(self, request: Request, visitor: Visitor, deed: AuditedAction) -> None:
+        """Tell of an action."""
+        if self._sender is None:
+            return
+        try:
+            self._waiting.put_nowait(self._message(request, visitor, deed))
+        except asyncio.QueueFull:
+            _log.error("notification of %s dropped: %d are waiting", deed.action, MAX_WAITING)
+
+    def _message(self, request: Request, visitor: Visitor, deed: AuditedAction) -> bytes:
+        scheme = "https" if is_secure(request) else "http"
+        named = {"topic": deed.topic}
+        optional = {"channel": deed.channel, "node": deed.node}
+        user = basic_user(request) or visitor.name
+        return encode_json(
+            {
+                "action": deed.action,
+                **named,
+                **{key: value for key, value in optional.items() if value},
+                "timestamp": self._clock.wall_ns() // NS_PER_SECOND,
+                **({"user": user} if user else {}),
+                "remote_ip": request.remote_address,
+                "user_agent": request.header("user-agent") or "",
+                "url": f"{scheme}://{request.header('host') or ''}{request.target}",
+                "via": socket.gethostname(),
+            }
+        )
+
+    async def _send_all(self) -> None:
+        while True:
+            message = await self._waiting.get()
+            try:
+                await self._http.post(self._endpoint, message, content_type="application/json")
+            except HttpQueryError as failure:
+                _log.error("notification to %s failed: %s", public_url(self._endpoint), failure)
+            finally:
+                self._waiting.task_done()
+
+
+T = TypeVar("T")
+
+
+class Recorder:
+    """Owned by the daemon."""
+
+    def __init__(self, audit: Audit, notifier: Notifier) -> None:
+        self.audit = audit
+        self._notifier = notifier
+
+    async def carry_out(
+        self,
+        work: Awaitable[T],
+        deeds: Sequence[AuditedAction],
+        request: Request,
+        visitor: Visitor,
+        *,
+        notify_of_failure: bool = False,
+    ) -> T:
+        """Do something and tell of it. Of what failed only the audit log is told, unless said otherwise."""
+        try:
+            result = await work
+        except (ClusterError, HttpError) as failure:
+            for deed in deeds:
+                await self.audit.record(request, visitor, deed, ActionOutcome.FAILED, str(failure))
+                if notify_of_failure:
+                    self._notifier.notify(request, visitor, deed)
+            raise
+        for deed in deeds:
+            await self.audit.record(request, visitor, deed, ActionOutcome.DONE, str(getattr(result, "message", "")))
+            self._notifier.notify(request, visitor, deed)
+        return result
+
+    async def refuse(self, request: Request, visitor: Visitor | None, deed: AuditedAction, reason: str) -> None:
+        """Tell of an action that was not allowed."""
+        await self.audit.record(request, visitor, deed, ActionOutcome.REFUSED, reason)

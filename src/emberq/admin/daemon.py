@@ -10,29 +10,24 @@ from typing import Any, cast
 
 import emberq
 from emberq.admin.access.gate import Gate
-from emberq.admin.access.role import Role
-from emberq.admin.access.users import UserFileError
-from emberq.admin.audit import Audit
+from emberq.admin.access.user import Role, UserFileError
+from emberq.admin.audit import Audit, Notifier, Recorder
 from emberq.admin.history import History
 from emberq.admin.live import Gatherer
-from emberq.admin.notification import Notifier
-from emberq.admin.options import Options, OptionsError
-from emberq.admin.record import Recorder
-from emberq.admin.site import Visit
-from emberq.admin.table import Parts, routes
-from emberq.admin.upstream import Cluster
-from emberq.base.address import parse_tcp_address
+from emberq.admin.options import AdminOptions, OptionsError
+from emberq.admin.routes import Parts, routes
+from emberq.admin.web.pages import Visit
+from emberq.base.address import Listener, ListenError, parse_tcp_address
 from emberq.base.clock import NS_PER_MS, Clock, SystemClock
-from emberq.base.garbage import Sweeper
-from emberq.base.listener import Listener, ListenError
-from emberq.base.loop_timers import LoopTimers
-from emberq.base.process import StartError
+from emberq.base.daemon import LoopTimers, Sweeper
+from emberq.base.program import StartError
 from emberq.base.timers import Timers
+from emberq.cluster.cluster import Cluster
 from emberq.cluster.pipeline_feed import PipelineFeed
-from emberq.cluster.topology import Addresses
-from emberq.http.connection import HttpServer
+from emberq.cluster.topology import ClusterAddresses
 from emberq.http.message import Request
 from emberq.http.router import Router
+from emberq.http.server import HttpServer
 
 
 class UpstreamOptionsError(Exception):
@@ -42,7 +37,7 @@ class UpstreamOptionsError(Exception):
 class Nsqadmin:
     """One nsqadmin. `start` takes hold of everything, `stop` lets go of it in reverse order. The pages see a `Site`."""
 
-    def __init__(self, options: Options, *, clock: Clock | None = None) -> None:
+    def __init__(self, options: AdminOptions, *, clock: Clock | None = None) -> None:
         """To be made in the event loop it will run in; StartError for options that cannot work."""
         self.options = options = _validated(options)
         self.clock = clock = clock or SystemClock()
@@ -182,17 +177,17 @@ class Nsqadmin:
         }
 
 
-def _validated(options: Options) -> Options:
+def _validated(options: AdminOptions) -> AdminOptions:
     try:
         return options.validated()
     except OptionsError as wrong:
         raise StartError(str(wrong)) from wrong
 
 
-def _cluster(options: Options) -> Cluster:
+def _cluster(options: AdminOptions) -> Cluster:
     """The cluster that the options name; UpstreamOptionsError for a file that cannot be used."""
     return Cluster(
-        Addresses(lookupds=options.lookupd_http_address, nsqds=options.nsqd_http_address),
+        ClusterAddresses(lookupds=options.lookupd_http_address, nsqds=options.nsqd_http_address),
         tls=client_tls(options),
         secret=_read_secret(options.nsqd_secret_file),
         connect_timeout_ns=options.http_client_connect_timeout_ns,
@@ -200,7 +195,7 @@ def _cluster(options: Options) -> Cluster:
     )
 
 
-def client_tls(options: Options) -> ssl.SSLContext:
+def client_tls(options: AdminOptions) -> ssl.SSLContext:
     """How to speak TLS with daemons; UpstreamOptionsError."""
     context = ssl.create_default_context()
     if options.http_client_tls_insecure_skip_verify:
@@ -234,7 +229,7 @@ def _read_secret(path: str) -> bytes:
         raise UpstreamOptionsError(f"failed to read --nsqd-secret-file ({path}) - {error.strerror}") from error
 
 
-async def check_names(options: Options) -> None:
+async def check_names(options: AdminOptions) -> None:
     """UpstreamOptionsError for an address whose name nobody knows: a slip is better told now than at each request."""
     for flag, addresses in (
         ("lookupd-http-address", options.lookupd_http_address),

@@ -17,10 +17,9 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from emberq.admin.view import Look, slowest_ns
+from emberq.admin.document import Look, slowest_ns
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
-from emberq.cluster.rate import Rates
-from emberq.cluster.survey import Total
+from emberq.cluster.survey import Rates, Total
 
 MAX_POINTS = 2_000
 MAX_SERIES = 4_000

@@ -1,4 +1,6 @@
-"""One loop that looks at the cluster, for everybody who wants to know.
+"""One loop that looks, for everybody; server-sent events.
+
+One loop that looks at the cluster, for everybody who wants to know.
 
 However many browsers look, the nsqds are asked once per round, each view's document is made once, and encoded once.
 There are rounds only while somebody looks, and for the history:
@@ -12,6 +14,20 @@ Whoever comes is shown what was seen last at once, unless that is long ago, and 
 A round that takes long is followed by a pause of at least its own length, so that a huge cluster keeps nsqadmin busy
 for no more than half of the time; and all that takes long is done in the background, so that nobody who asks has to
 wait for it. What goes wrong in a round is told to those who look, as an event `problem`; the next round tries again.
+
+Server-sent events to one browser.
+
+    retry: 2000                    how soon to come again after a break
+    event: topics
+    data: {"topics":[…]}           one line: JSON has no line breaks of its own
+                                   an empty line ends the event
+
+Only the newest event waits to be sent. A browser that is slow misses what was overtaken, and costs no memory.
+
+Large documents as JSON, in pieces.
+
+While a document is encoded nothing else runs, not even in another thread: it is one call into the interpreter. So long
+lists are encoded some rows at a time, and between two pieces others get their turn. The result is the same.
 """
 
 from __future__ import annotations
@@ -22,13 +38,10 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
-from emberq.admin.api.failure import TopicNotFound
-from emberq.admin.encoding import encode_in_pieces
-from emberq.admin.event_stream import EventStream, encode_event
-from emberq.admin.history import History
-from emberq.admin.upstream import Cluster
-from emberq.admin.view import (
+from emberq.admin.api.request import TopicNotFoundError
+from emberq.admin.document import (
     MAX_CLIENTS,
     Document,
     Look,
@@ -40,15 +53,72 @@ from emberq.admin.view import (
     topic_view,
     topics_view,
 )
+from emberq.admin.history import History
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
-from emberq.cluster.client_sieve import ClientSieve
-from emberq.cluster.observer import Observer
+from emberq.cluster.cluster import Cluster
 from emberq.cluster.pipeline_feed import TOPIC, PipelineFeed
-from emberq.cluster.survey import Survey
+from emberq.cluster.stats import ClientFilter
+from emberq.cluster.survey import ClusterReader, Survey
 from emberq.cluster.topology import Topology
 from emberq.cluster.upstream import ClusterError, Findings
+from emberq.http.body import StreamBody
 from emberq.http.message import HttpError, encode_json
+
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
+RETRY_MS = 2000
+
+
+def encode_event(name: str, data: bytes) -> bytes:
+    """An event as it is sent; `data` is JSON."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode("ascii"), data)
+
+
+class EventStream(StreamBody):
+    """The body of an answer without an end."""
+
+    def __init__(self, on_close: Callable[[EventStream], None]) -> None:
+        self.length = None
+        self._on_close = on_close
+        self._newest = b"retry: %d\n\n" % RETRY_MS
+        self._has_news = asyncio.Event()
+        self._has_news.set()
+        self._has_ended = False
+
+    def send(self, event: bytes) -> None:
+        """Send this, unless something newer comes before the browser has taken what was sent so far."""
+        self._newest = event
+        self._has_news.set()
+
+    def end(self) -> None:
+        """Send no more."""
+        self._has_ended = True
+        self._has_news.set()
+
+    async def next_piece(self) -> bytes:
+        await self._has_news.wait()
+        self._has_news.clear()
+        return b"" if self._has_ended else self._newest
+
+    def close(self) -> None:
+        self._on_close(self)
+
+
+ROWS_PER_PIECE = 250
+"""Some hundred kilobytes, which take a few milliseconds."""
+
+
+def encode_in_pieces(document: dict[str, Any]) -> bytes:
+    """The same as `encode_json`; long lists in the document itself are taken apart, those further inside are not."""
+    return b"{%b}" % b",".join(b"%b:%b" % (encode_json(name), _encoded(value)) for name, value in document.items())
+
+
+def _encoded(value: Any) -> bytes:
+    if not isinstance(value, list) or len(value) <= ROWS_PER_PIECE:
+        return encode_json(value)
+    starts = range(0, len(value), ROWS_PER_PIECE)
+    return b"[%b]" % b",".join(encode_json(value[start : start + ROWS_PER_PIECE])[1:-1] for start in starts)
+
 
 MAX_STREAMS = 500
 """Browsers that look at once. Each holds a connection and up to one document."""
@@ -65,7 +135,7 @@ PROBLEM = "problem"
 _log = logging.getLogger(__name__)
 
 
-class View(enum.StrEnum):
+class LiveView(enum.StrEnum):
     """What can be looked at."""
 
     TOPICS = "topics"
@@ -81,7 +151,7 @@ class View(enum.StrEnum):
 class Subject:
     """What somebody looks at."""
 
-    view: View
+    view: LiveView
     topic: str = ""
     channel: str = ""
     node: str = ""
@@ -295,7 +365,7 @@ class Gatherer:
         return look
 
     async def _ask_all(
-        self, topology: Topology, observer: Observer
+        self, topology: Topology, observer: ClusterReader
     ) -> tuple[Findings[Survey], Findings[tuple[str, ...]]]:
         before = self._look.survey if self._look is not None else None
         return await asyncio.gather(observer.survey(self._clock, before), topology.registered_topics())
@@ -314,34 +384,34 @@ class Gatherer:
     async def _document(self, subject: Subject, look: Look) -> Callable[[], Document]:
         """Asks what has to be asked for, and gives what makes the document of it, which may take long."""
         match subject.view:
-            case View.TOPICS:
+            case LiveView.TOPICS:
                 return partial(topics_view, look)
-            case View.TOPIC:
+            case LiveView.TOPIC:
                 topic = await self._cluster.background.run(lambda: look.survey.topic(subject.topic))
                 if topic is None:
-                    raise TopicNotFound(f"no nsqd has topic {subject.topic}")
+                    raise TopicNotFoundError(f"no nsqd has topic {subject.topic}")
                 return partial(topic_view, topic, look)
-            case View.CHANNEL:
-                sieve = ClientSieve(search=subject.search, limit=MAX_CLIENTS)
+            case LiveView.CHANNEL:
+                sieve = ClientFilter(search=subject.search, limit=MAX_CLIENTS)
                 channel = await self._cluster.ask_in_background(
                     lambda _, observer: observer.channel(
                         subject.topic, subject.channel, include_clients=True, sieve=sieve
                     )
                 )
                 return partial(channel_view, channel.value, sieve, look)
-            case View.NODES:
+            case LiveView.NODES:
                 producers = await self._cluster.ask_in_background(lambda topology, _: topology.producers())
                 return partial(nodes_view, producers.value, look)
-            case View.NODE:
+            case LiveView.NODE:
                 node = await self._cluster.ask_in_background(lambda _, observer: observer.node(subject.node))
                 return partial(node_view, node.value, look)
-            case View.COUNTER:
+            case LiveView.COUNTER:
                 return partial(counter_view, look)
-            case View.PIPELINES:
+            case LiveView.PIPELINES:
                 return partial(pipelines_view, self._pipelines.document(), look)
 
 
-_MADE_OF_THE_LOOK = frozenset({View.TOPICS, View.TOPIC, View.COUNTER})
+_MADE_OF_THE_LOOK = frozenset({LiveView.TOPICS, LiveView.TOPIC, LiveView.COUNTER})
 """Views for which nobody is asked anything more: their documents stay the same until the next look."""
 
 

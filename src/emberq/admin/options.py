@@ -6,11 +6,9 @@ import posixpath
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from emberq.admin.access.network import NetworkError, parse_network
-from emberq.base.address import AddressError, parse_tcp_address
-from emberq.base.kinds import LOG_FORMAT, LOG_LEVEL, SettingError
+from emberq.base.address import AddressError, NetworkError, parse_network, parse_tcp_address
+from emberq.base.flag import LOG_FORMAT, LOG_LEVEL, SettingError
 from emberq.base.log import LogFormat, LogLevel
-from emberq.base.secret import masked
 from emberq.base.settings import (
     CONFIG,
     GENERAL,
@@ -21,8 +19,9 @@ from emberq.base.settings import (
     command_flag,
     deprecated_flag,
 )
+from emberq.base.text import masked
 
-__all__ = ["HASH_PASSWORD", "SETTINGS", "Options", "OptionsError"]
+__all__ = ["HASH_PASSWORD", "SETTINGS", "AdminOptions", "OptionsError"]
 
 MIN_INTERVAL = "100ms"
 """Shorter ones would keep a large cluster busy with nothing but telling its figures."""
@@ -37,7 +36,7 @@ _GRAPHITE = Group("Graphite")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class AdminOptions:
     """What nsqadmin is to do. Names are the flags' names; a duration's name ends in its unit, `_ns`."""
 
     log_level: LogLevel = _GENERAL.declare(  # noqa: RUF009 - it makes a field
@@ -115,7 +114,7 @@ class Options:
         "1m", "how often nsqd pushes to StatsD; must be the same as there", at_least="1s"
     )
 
-    def validated(self) -> Options:
+    def validated(self) -> AdminOptions:
         """These options as nsqadmin runs with them; OptionsError for the first that cannot work."""
         try:
             SETTINGS.check_ranges(self)
@@ -185,5 +184,5 @@ def _check_url(flag: str, url: str) -> None:
 HASH_PASSWORD = command_flag("hash_password", "ask for a password, print its hash for --user-file, and exit")
 
 SETTINGS = SettingTable(
-    "nsqadmin", options_class=Options, command=(VERSION, CONFIG, HASH_PASSWORD, deprecated_flag("verbose"))
+    "nsqadmin", options_class=AdminOptions, command=(VERSION, CONFIG, HASH_PASSWORD, deprecated_flag("verbose"))
 )

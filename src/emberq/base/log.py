@@ -3,7 +3,7 @@
     [nsqd] 2024/05/17 09:30:00.123456 INFO: TCP: listening on 127.0.0.1:4150
     <prefix><local date and time>     <LEVEL>: <text>
 
-    {"ts": "2024-05-17T07:30:00.123456Z", "level": "info", "program": "nsqd", "logger": "emberq.base.listener",
+    {"ts": "2024-05-17T07:30:00.123456Z", "level": "info", "program": "nsqd", "logger": "emberq.base.address",
      "message": "TCP: listening on 127.0.0.1:4150"}                            (all on one line)
 
 Every module logs to its own `logging.getLogger("emberq.…")`; a daemon calls `configure` once. One record is one
@@ -19,7 +19,7 @@ import logging
 import time
 from typing import TextIO
 
-from emberq.base.printable import one_line
+from emberq.base.text import one_line
 
 ROOT = "emberq"
 """The logger above all of ours; the root logger of the process is left alone."""

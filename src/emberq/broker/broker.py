@@ -9,26 +9,21 @@ from typing import NamedTuple
 from emberq.base.clock import Clock
 from emberq.base.timers import Timers
 from emberq.broker.channel import Channel
-from emberq.broker.classic_topic import ClassicTopic
-from emberq.broker.dead_letter import Undertaker
+from emberq.broker.classic import ClassicTopic
+from emberq.broker.dead_letter import DeadLetterForwarder, PolicyBook
 from emberq.broker.error import ExitingError, StoreError
-from emberq.broker.gate import PublishGate
-from emberq.broker.journal_store import JournalStore
 from emberq.broker.journaled_topic import JournaledTopic
-from emberq.broker.pending import Pending
-from emberq.broker.policy import PolicyBook
 from emberq.broker.stats import TopicStats
-from emberq.broker.store import Store
-from emberq.broker.topic import Surroundings, Topic, TopicConfig
-from emberq.storage.errors import StorageError
-from emberq.storage.metadata import ChannelMeta, Metadata, TopicMeta
-from emberq.storage.policy import ChannelPolicy
-from emberq.wire.name import is_valid_name
+from emberq.broker.store import JournalStore, Store
+from emberq.broker.topic import Pending, PublishGate, Topic, TopicConfig, TopicContext
+from emberq.storage.data_folder import ChannelMeta, ChannelPolicy, Metadata, TopicMeta
+from emberq.storage.error import StorageError
+from emberq.wire.parameter import is_valid_name
 
 _log = logging.getLogger(__name__)
 
 
-class Change(NamedTuple):
+class TopologyChange(NamedTuple):
     """A topic (`channel` None) or channel that came into being or has gone."""
 
     topic: str
@@ -51,12 +46,12 @@ class Broker:
         self._journals = journals
         """None: no topic is journaled."""
         self._topics: dict[str, Topic] = {}
-        self._listeners: list[Callable[[Change], None]] = []
+        self._listeners: list[Callable[[TopologyChange], None]] = []
         self._loading = False
         self._exiting = False
         self._policies = PolicyBook(store)
         self.gate = PublishGate()
-        self._around = Surroundings(
+        self._around = TopicContext(
             config=config,
             store=store,
             clock=clock,
@@ -70,7 +65,7 @@ class Broker:
         self.on_health: Callable[[str | None], None] | None = None
         """Told of each write to disk that fails, and of the first that succeeds again."""
 
-    def add_listener(self, listener: Callable[[Change], None]) -> None:
+    def add_listener(self, listener: Callable[[TopologyChange], None]) -> None:
         """Have `listener` told of every topic and channel that comes or goes, except while metadata is loaded."""
         self._listeners.append(listener)
 
@@ -94,7 +89,7 @@ class Broker:
         topic = self._make_topic(name)
         self._topics[name] = topic
         _log.info("TOPIC(%s): created", name)
-        self._announce(Change(name, None, exists=True))
+        self._announce(TopologyChange(name, None, exists=True))
         return topic
 
     def _make_topic(self, name: str) -> Topic:
@@ -112,7 +107,7 @@ class Broker:
         del self._topics[topic.name]
         topic.delete()
         _log.info("TOPIC(%s): deleted", topic.name)
-        self._announce(Change(topic.name, None, exists=False))
+        self._announce(TopologyChange(topic.name, None, exists=False))
 
     def leave(self, channel: Channel) -> None:
         """A consumer has left this channel: an ephemeral channel goes with its last one, and so may its topic."""
@@ -127,11 +122,11 @@ class Broker:
             self._apply_policy(channel)
         else:
             self._policies.forget(channel)
-        self._announce(Change(topic.name, channel.name, exists))
+        self._announce(TopologyChange(topic.name, channel.name, exists))
         if not exists and topic.is_ephemeral and not topic.channels and self._topics.get(topic.name) is topic:
             self._remove(topic)
 
-    def _announce(self, change: Change) -> None:
+    def _announce(self, change: TopologyChange) -> None:
         if not self._loading:
             for listener in self._listeners:
                 listener(change)
@@ -172,7 +167,7 @@ class Broker:
             return
         topic_name = policy.dead_letter_topic
         channel.use_forwarder(
-            Undertaker(
+            DeadLetterForwarder(
                 channel,
                 policy,
                 lambda blob, ends: self.publish_to(topic_name, blob, ends),

@@ -20,20 +20,24 @@ from typing import Protocol
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
 from emberq.broker.batch import Span
-from emberq.broker.deferred import Deferred
-from emberq.broker.departure import Departures
-from emberq.broker.error import ExitingError, NotInFlightError, NotOwnerError, StoreError, TooManyConsumersError
-from emberq.broker.finish import FinishListener, LatencyListener
-from emberq.broker.in_flight import InFlight, Run
-from emberq.broker.latency import LatencyConfig
+from emberq.broker.error import ExitingError, MessageNotInFlightError, NotOwnerError, StoreError, TooManyConsumersError
+from emberq.broker.in_flight import (
+    Deferred,
+    FinishListener,
+    InFlight,
+    InTransit,
+    LatencyListener,
+    Locality,
+    Run,
+    Subscriber,
+)
 from emberq.broker.queue import UNREADABLE_RETRY_NS, Queue
-from emberq.broker.stats import ChannelStats
-from emberq.broker.subscriber import Locality, Subscriber
-from emberq.storage.errors import DiskWriteError
-from emberq.storage.policy import ChannelPolicy
+from emberq.broker.stats import ChannelStats, LatencyConfig
+from emberq.storage.data_folder import ChannelPolicy
+from emberq.storage.error import DiskWriteError
 from emberq.wire.command import FIN_LINE_BYTES
-from emberq.wire.message import Message
-from emberq.wire.name import is_ephemeral
+from emberq.wire.frame import WireMessage
+from emberq.wire.parameter import is_ephemeral
 
 MAX_HAND_OVER_BYTES = 256 * 1024
 """How much one subscriber is given at a time, so that a full socket is noticed before memory fills behind it."""
@@ -109,7 +113,7 @@ class Channel(ABC):
         """An ordered set."""
         self._abandoned: list[InFlight] = []
         """What consumers that have left still hold, until it times out."""
-        self.departures = Departures(done_with=self._done_with, put_again=queue.put_again, put_off=self._put_off)
+        self.departures = InTransit(done_with=self._done_with, put_again=queue.put_again, put_off=self._put_off)
         """What was taken from the queue for another topic and is not known to be there."""
         self._forwarder: Forwarder | None = None
         """Takes the messages that were tried `_max_attempts` times; None if there is no limit."""
@@ -249,7 +253,7 @@ class Channel(ABC):
     def _done_with(self, spans: list[Span]) -> None:
         """These messages are done with, though nobody finished them."""
 
-    def peek(self, count: int) -> list[Message]:
+    def peek(self, count: int) -> list[WireMessage]:
         """The next `count` messages, or as many as there are; they stay where they are."""
         return self._queue.peek(count)
 
@@ -330,12 +334,12 @@ class Channel(ABC):
         self._join_line(subscriber)
         return unknown
 
-    def why_not(self, message_id: bytes) -> NotInFlightError | NotOwnerError:
+    def why_not(self, message_id: bytes) -> MessageNotInFlightError | NotOwnerError:
         """Why a subscriber that does not hold this message cannot answer it."""
         others = [subscriber.in_flight for subscriber in self._subscribers]
         if any(message_id in in_flight for in_flight in (*others, *self._abandoned)):
             return NotOwnerError()
-        return NotInFlightError()
+        return MessageNotInFlightError()
 
     def requeue(self, subscriber: Subscriber, message_id: bytes, *, delay_ns: int) -> None:
         """REQ."""

@@ -1,4 +1,6 @@
-"""Dead letters: what becomes of messages that were tried often enough.
+"""Policies, DeadLetterForwarder, redrive.
+
+Dead letters: what becomes of messages that were tried often enough.
 
     channel ──would be delivered once more──> undertaker ──publish──> dead-letter topic ──stored──> done with here
 
@@ -9,6 +11,23 @@ for a while, so that a dead-letter topic on a full disk does not hold up the liv
 
 Bounds: the channel delivers nothing while BUSY_COUNT messages wait here, so a long backlog of dead letters passes
 through in portions. A portion is one batch of the dead-letter topic, of which it is known how much was stored.
+
+Which channels give up on messages, and where those go.
+
+Dead letters must not come back to the topic they died in: neither directly nor by way of the policies of other
+channels. Every round would wrap them into one more envelope.
+
+Redrive: messages of a dead-letter topic go back to where they came from, to be tried again.
+
+    channel of the dead-letter topic ──take out──> origin topic ──stored──> done with here
+
+Each message is published to the topic that its envelope names, or to the one that was asked for, without the envelope.
+All channels of that topic get it, not only the one in which it died. Messages without an envelope stay, unless a topic
+was asked for.
+
+It is done in portions, so that others have their turn in between, and ends with what waited in the channel when it
+began: what dies again meanwhile is left for the next time. What stays is held until the end, or it would come up again
+and again.
 """
 
 from __future__ import annotations
@@ -17,21 +36,20 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import NamedTuple, TypeAlias
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import Timers
-from emberq.broker.batch import Span
-from emberq.broker.error import BrokerError, StoreError
-from emberq.broker.layout import PUBLISHED_HEADER
-from emberq.broker.pending import Pending
-from emberq.storage.errors import StorageError
-from emberq.storage.policy import ChannelPolicy
-from emberq.wire.dead_letter import DeadLetter, encode_dead_letter
-from emberq.wire.message import Message
-
-if TYPE_CHECKING:
-    from emberq.broker.channel import Channel
+from emberq.broker.batch import PUBLISHED_HEADER, Span
+from emberq.broker.channel import Channel
+from emberq.broker.error import BrokerError, PolicyCycleError, StoreError
+from emberq.broker.store import Store
+from emberq.broker.topic import Pending
+from emberq.storage.data_folder import ChannelPolicy, PolicyEntry
+from emberq.storage.error import StorageError
+from emberq.wire.dead_letter import DeadLetter, decode_dead_letter, encode_dead_letter
+from emberq.wire.frame import WireMessage
+from emberq.wire.parameter import is_ephemeral, is_valid_name
 
 BUSY_COUNT = 1000
 PIECE_COUNT = 64
@@ -48,7 +66,7 @@ Publish = Callable[[bytes, Sequence[int]], Pending | None]
 _log = logging.getLogger(__name__)
 
 
-class Undertaker:
+class DeadLetterForwarder:
     """Brings messages of one channel to its dead-letter topic. Owned by the channel."""
 
     def __init__(
@@ -132,7 +150,7 @@ class Undertaker:
             letters += fresh
         return portion, letters
 
-    def _letter(self, message: Message) -> bytes:
+    def _letter(self, message: WireMessage) -> bytes:
         letter = DeadLetter(
             topic=self._channel.topic_name,
             channel=self._channel.name,
@@ -182,3 +200,218 @@ def _pieces(span: Span) -> list[Span]:
         fitting = span.batch.fitting(span.start, max_count=min(PIECE_COUNT, span.count), max_bytes=PIECE_BYTES)
         pieces.append(span.split(fitting))
     return pieces
+
+
+_Key: TypeAlias = tuple[str, str]
+"""Topic and channel."""
+
+
+class PolicyBook:
+    """The policies of all channels. Owned by the broker.
+
+    Those of ephemeral channels are not saved. One that was saved for a channel that does not exist is kept for it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._policies: dict[_Key, ChannelPolicy] = {}
+
+    def load(self) -> None:
+        """Bring back the policies of an earlier run. StorageError if they cannot be read."""
+        for entry in self._store.load_policies():
+            self._policies[entry.topic, entry.channel] = entry.policy
+
+    def get(self, channel: Channel) -> ChannelPolicy | None:
+        return self._policies.get(_key(channel))
+
+    def set(self, channel: Channel, policy: ChannelPolicy | None) -> None:
+        """Replace the policy of a channel; None removes it. PolicyCycleError, or StorageError: nothing has changed."""
+        if policy == self.get(channel):
+            return
+        if policy is not None:
+            self.check(channel.topic_name, channel.name, policy)
+        changed = dict(self._policies)
+        if policy is None:
+            changed.pop(_key(channel), None)
+        else:
+            changed[_key(channel)] = policy
+        self._save(changed)
+        self._policies = changed
+
+    def forget(self, channel: Channel) -> None:
+        """The channel has been deleted."""
+        try:
+            self.set(channel, None)
+        except StorageError as failure:
+            _log.error("CHANNEL(%s): failed to remove its policy - %s", channel.name, failure)
+
+    def check(self, topic: str, channel: str, policy: ChannelPolicy) -> None:
+        """PolicyCycleError if the way that dead letters would take leads to where it begins."""
+        reached = {policy.dead_letter_topic}
+        newly = reached
+        while newly:
+            if topic in newly:
+                raise PolicyCycleError(topic, dead_letter_topic=policy.dead_letter_topic)
+            further = {
+                other.dead_letter_topic
+                for key, other in self._policies.items()
+                if key[0] in newly and key != (topic, channel)
+            }
+            newly = further - reached
+            reached = reached | newly
+
+    def _save(self, policies: dict[_Key, ChannelPolicy]) -> None:
+        entries = [
+            PolicyEntry(topic, channel, policy)
+            for (topic, channel), policy in policies.items()
+            if not is_ephemeral(topic) and not is_ephemeral(channel)
+        ]
+        self._store.save_policies(entries)
+
+
+def _key(channel: Channel) -> _Key:
+    return channel.topic_name, channel.name
+
+
+REDRIVE_PORTION_COUNT = 500
+REDRIVE_PORTION_BYTES = 192 * 1024
+"""What is moved before others have their turn: some milliseconds of work, and what fits into one batch, so that it is
+known how much of it was stored."""
+MAX_LEFT_COUNT = 10_000
+"""With so many messages that stay, the run ends: they are held in memory."""
+
+
+PublishTo = Callable[[str, bytes, Sequence[int]], Pending | None]
+"""As `Topic.publish` of the topic of that name, which is made if it is missing."""
+
+
+class _Traveller(NamedTuple):
+    """A message on its way."""
+
+    span: Span
+    """It alone, as the channel knows it."""
+    topic: str
+    body: bytes
+
+
+class Redrive:
+    """One run over one channel. `next_portion` is to be called until `is_done`, each time when the last one is settled;
+    then `end`, however it went.
+
+    `to` is a topic to publish to whatever the envelopes say.
+    """
+
+    def __init__(
+        self, publish: PublishTo, channel: Channel, *, to: str | None = None, max_count: int | None = None
+    ) -> None:
+        self._publish_to = publish
+        self._channel = channel
+        self._to = to
+        self._unseen_count = channel.depth
+        """How many messages are still to be looked at."""
+        self._max_count = self._unseen_count if max_count is None else max_count
+        self._portion: Pending
+        """What tells how the portion under way ends."""
+        self._groups_under_way = 0
+        self._failure: Exception | None = None
+        self._left: list[Span] = []
+        """Messages that stay because nobody knows where they belong."""
+        self.moved_count = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing more to be moved."""
+        is_enough = self.moved_count >= self._max_count or len(self._left) >= MAX_LEFT_COUNT
+        return is_enough or self._unseen_count <= 0
+
+    @property
+    def left_count(self) -> int:
+        """How many messages stay because nobody knows where they belong."""
+        return len(self._left)
+
+    def end(self) -> None:
+        """Give back what stays."""
+        for span in self._left:
+            self._channel.departures.put_back(span)
+        self._channel.pump()
+
+    def next_portion(self) -> Pending:
+        """Move some messages; settled when they are stored where they belong, or with the reason why some are not."""
+        self._portion = Pending()
+        groups: dict[str, list[_Traveller]] = {}
+        for traveller in self._take():
+            groups.setdefault(traveller.topic, []).append(traveller)
+        self._groups_under_way = len(groups) + 1
+        for topic, travellers in groups.items():
+            self._publish(topic, travellers)
+        self._group_ended()
+        return self._portion
+
+    def _take(self) -> list[_Traveller]:
+        """The next messages that are to go somewhere."""
+        room = min(REDRIVE_PORTION_COUNT, self._unseen_count, self._max_count - self.moved_count)
+        taken = self._channel.take_out(max_count=room, max_bytes=REDRIVE_PORTION_BYTES)
+        if taken is None:
+            self._unseen_count = 0  # somebody else was faster, or it cannot be read now
+            return []
+        singles = [
+            Span(span.batch, index, index + 1, span.attempts)
+            for span in taken
+            for index in range(span.start, span.stop)
+        ]
+        self._unseen_count -= max(1, len(singles))  # at least one was taken, even if it had to be put off
+        self._channel.departures.add(singles)
+        travellers: list[_Traveller] = []
+        for span in singles:
+            (message,) = span.messages(1)
+            topic, body = self._destination(message)
+            if topic is None:
+                self._left.append(span)
+            else:
+                travellers.append(_Traveller(span, topic, body))
+        return travellers
+
+    def _destination(self, message: WireMessage) -> tuple[str | None, bytes]:
+        """Where a message goes, None if nowhere, and what is published there."""
+        letter = decode_dead_letter(message.body)
+        topic = self._to or (letter.topic if letter is not None else "")
+        body = message.body if letter is None else letter.body
+        is_possible = is_valid_name(topic) and topic != self._channel.topic_name and bool(body)
+        return topic if is_possible else None, body
+
+    def _publish(self, topic: str, travellers: list[_Traveller]) -> None:
+        blob = b"".join([PUBLISHED_HEADER.pack(len(each.body)) + each.body for each in travellers])
+        ends = list(accumulate(PUBLISHED_HEADER.size + len(each.body) for each in travellers))
+        try:
+            pending = self._publish_to(topic, blob, ends)
+        except StoreError as refusal:
+            self._stored(travellers, refusal, stored_count=refusal.stored_count)
+        except (BrokerError, StorageError) as refusal:
+            self._stored(travellers, refusal, stored_count=0)
+        else:
+            if pending is None:
+                self._stored(travellers, None, stored_count=len(travellers))
+            else:
+                pending.when_settled(
+                    lambda failure: self._stored(
+                        travellers, failure, stored_count=len(travellers) if failure is None else 0
+                    )
+                )
+
+    def _stored(self, travellers: list[_Traveller], failure: Exception | None, *, stored_count: int) -> None:
+        """The first `stored_count` are where they belong; the others stay."""
+        channel = self._channel
+        for traveller in travellers[:stored_count]:
+            channel.departures.moved(traveller.span, 1)
+        for traveller in travellers[stored_count:]:
+            channel.departures.put_back(traveller.span)
+        self.moved_count += stored_count
+        channel.redriven_count += stored_count
+        self._failure = self._failure or failure
+        self._group_ended()
+
+    def _group_ended(self) -> None:
+        self._groups_under_way -= 1
+        if not self._groups_under_way:
+            self._channel.pump()
+            self._portion.settle(self._failure)

@@ -52,7 +52,7 @@ class TooManyConsumersError(BrokerError):
         super().__init__(f"consumers for {topic}:{channel} exceeds limit of {limit}")
 
 
-class NotInFlightError(BrokerError):
+class MessageNotInFlightError(BrokerError):
     """The message was answered before, timed out, or never existed."""
 
     def __init__(self) -> None:

@@ -1,4 +1,6 @@
-"""Messages that one consumer holds: delivered, not yet answered.
+"""Messages that are not queued: held by a Subscriber, deferred, on their way to another topic.
+
+Messages that one consumer holds: delivered, not yet answered.
 
 Messages are delivered in runs, and most consumers answer in the order of delivery. So a run is kept as it was sent, and
 FINs that come in its order are checked by comparing their bytes with the FIN lines of the batch: nothing is done per
@@ -6,16 +8,144 @@ message. The first answer out of order breaks the runs up into a dictionary of i
 
 Deadlines: entries are not sorted by deadline (TOUCH moves some). `next_deadline_ns` is a lower bound of them all; when
 it passes, one look at everything (never more than the consumer's RDY count) finds what is overdue and the next bound.
+
+A consumer's connection as the broker sees it.
+
+Messages that wait for their time, as a heap.
+
+Messages that leave a channel for another topic.
+
+They are taken from the channel's queue, published elsewhere, and are done with here when they are stored there. Until
+then they are the channel's: a crash in between leaves them in both topics, never in neither.
+
+Who hears of messages that are done with.
 """
 
 from __future__ import annotations
 
+import heapq
+from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from itertools import count
+from typing import Protocol
 
 from emberq.base.timers import NEVER
 from emberq.broker.batch import Batch, Span
-from emberq.broker.finish import FinishListener
+from emberq.broker.stats import ClientStats, LatencyWindow
 from emberq.wire.command import FIN_LINE_BYTES, FIN_PREFIX
+
+
+class Deferred:
+    """The deferred messages of a channel, which owns it. Each span holds one message."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Span]] = []
+        self._sequence = count()  # keeps spans that are due together in the order they came
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def next_due_ns(self) -> int:
+        return self._heap[0][0] if self._heap else NEVER
+
+    def add(self, span: Span, *, due_ns: int) -> None:
+        """Hold the message until `due_ns`."""
+        heapq.heappush(self._heap, (due_ns, next(self._sequence), span))
+
+    def take_due(self, now_ns: int) -> list[Span]:
+        """Remove the messages whose time has come."""
+        due: list[Span] = []
+        while self._heap and self._heap[0][0] <= now_ns:
+            due.append(heapq.heappop(self._heap)[2])
+        return due
+
+    def take_all(self) -> list[tuple[int, Span]]:
+        """Remove everything, with the due times, earliest first."""
+        everything = [(due_ns, span) for due_ns, _, span in sorted(self._heap)]
+        self._heap.clear()
+        return everything
+
+
+class InTransit:
+    """What a channel has let go and not lost sight of. Owned by the channel.
+
+    Spans no longer count once the channel has been emptied, moved to another offset or closed: whatever is said of them
+    then is of no account.
+    """
+
+    def __init__(
+        self,
+        *,
+        done_with: Callable[[list[Span]], None],
+        put_again: Callable[[Span], None],
+        put_off: Callable[[Span, int], None],
+    ) -> None:
+        """`done_with` forgets messages for good, `put_again` queues them, `put_off` holds one back for so long."""
+        self._done_with = done_with
+        self._put_again = put_again
+        self._put_off = put_off
+        self._spans: dict[Span, None] = {}
+        """An ordered set."""
+
+    def __contains__(self, span: Span) -> bool:
+        return span in self._spans
+
+    @property
+    def count(self) -> int:
+        """How many messages these are."""
+        return sum(span.count for span in self._spans)
+
+    def add(self, spans: Iterable[Span]) -> None:
+        """These messages were taken from the queue; each span is to be `moved` or `put_back`."""
+        self._spans.update(dict.fromkeys(spans))
+
+    def moved(self, span: Span, count: int) -> bool:
+        """The first `count` messages of a span are stored elsewhere; whether it still counted."""
+        if span not in self._spans:
+            return False
+        if count:
+            self._done_with([span.split(count)])
+        if not span.count:
+            del self._spans[span]
+        return True
+
+    def put_back(self, span: Span, *, delay_ns: int = 0) -> None:
+        """A span, or what is left of it, stays after all: to be had again at once or after a while."""
+        if span not in self._spans:
+            return
+        del self._spans[span]
+        if not delay_ns:
+            self._put_again(span)
+            return
+        for index in range(span.start, span.stop):
+            self._put_off(Span(span.batch, index, index + 1, span.attempts), delay_ns)
+
+    def take_all(self) -> list[Span]:
+        """Forget them."""
+        spans, self._spans = self._spans, {}
+        return list(spans)
+
+
+class FinishListener(ABC):
+    """Told of finished messages, as many at a time as were finished together."""
+
+    @abstractmethod
+    def finished(self, batch: Batch, start: int, stop: int) -> None:
+        """Messages `start` to `stop` of `batch` are done with."""
+
+
+class LatencyListener(FinishListener):
+    """Records how long they took."""
+
+    def __init__(self, window: LatencyWindow) -> None:
+        self._window = window
+
+    def finished(self, batch: Batch, start: int, stop: int) -> None:
+        batch.report_finished(start, stop, self._window)
+
 
 _ID_START, _ID_END = len(FIN_PREFIX), FIN_LINE_BYTES - 1
 """Where the id stands in a FIN line."""
@@ -187,3 +317,70 @@ class InFlight:
         self._singles.clear()
         self.count = 0
         self.next_deadline_ns = NEVER
+
+
+class SubscriberSink(Protocol):
+    """Where a subscriber's messages go: the connection's session, or a test."""
+
+    def deliver(self, frames: bytes) -> None:
+        """Send these message frames. May call `Channel.block` at once when it cannot take more."""
+        ...
+
+    def close(self) -> None:
+        """The channel is gone; close the connection."""
+        ...
+
+    def stats(self) -> ClientStats:
+        """What is known about the connection."""
+        ...
+
+
+class Locality(IntEnum):
+    """How near a consumer is to this nsqd; the nearest are served first."""
+
+    ZONE = 0
+    REGION = 1
+    GLOBAL = 2
+
+
+class Subscriber:
+    """One consumer of one channel. Owned by the channel; the session holds it to name itself."""
+
+    __slots__ = (
+        "blocked",
+        "finish_count",
+        "in_flight",
+        "locality",
+        "message_count",
+        "msg_timeout_ns",
+        "queued",
+        "ready_count",
+        "requeue_count",
+        "sample_rate",
+        "sink",
+    )
+
+    def __init__(
+        self, sink: SubscriberSink, *, msg_timeout_ns: int, sample_rate: int = 0, locality: Locality = Locality.GLOBAL
+    ) -> None:
+        self.sink = sink
+        self.msg_timeout_ns = msg_timeout_ns
+        """How long a delivered message may stay unanswered."""
+        self.sample_rate = sample_rate
+        """0: every message; else about this percentage of them."""
+        self.locality = locality
+        self.in_flight = InFlight()
+        self.ready_count = 0
+        """RDY: how many messages it wants to hold at most."""
+        self.blocked = False
+        """Its socket does not take more for now."""
+        self.queued = False
+        """It stands in the channel's line of ready subscribers."""
+        self.message_count = 0
+        self.finish_count = 0
+        self.requeue_count = 0
+
+    @property
+    def window(self) -> int:
+        """How many messages may be sent to it now; not positive when none."""
+        return 0 if self.blocked else self.ready_count - self.in_flight.count

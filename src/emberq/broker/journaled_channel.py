@@ -14,11 +14,10 @@ from emberq.base.clock import Clock
 from emberq.base.timers import Timers
 from emberq.broker.batch import Batch, Span
 from emberq.broker.channel import Channel, ChannelLimits
-from emberq.broker.finish import FinishListener
-from emberq.broker.journal_queue import JournalQueue
-from emberq.broker.journaled_batch import JournalSource, journaled, offsets_of
-from emberq.broker.latency import LatencyWindow
-from emberq.storage.errors import StorageError
+from emberq.broker.in_flight import FinishListener
+from emberq.broker.journal_queue import JournalQueue, JournalSource, journaled, offsets_of
+from emberq.broker.stats import LatencyWindow
+from emberq.storage.error import StorageError
 from emberq.storage.journal.cursor import Cursor
 from emberq.storage.journal.folder import CursorFile, Told
 

@@ -20,24 +20,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.broker.batch import Span
+from emberq.broker.batch import PUBLISHED_HEADER_BYTES, Span
 from emberq.broker.channel import Channel
-from emberq.broker.classic_channel import classic_channel
+from emberq.broker.classic import classic_channel
 from emberq.broker.error import StoreError
-from emberq.broker.journal_migration import migrate
-from emberq.broker.journal_store import JournalSettings, JournalStore, SyncMode
-from emberq.broker.journaled_batch import JournaledBatch, JournalSource, published_batches, replayed_batches
+from emberq.broker.journal_queue import JournaledBatch, JournalSource, published_batches, replayed_batches
 from emberq.broker.journaled_channel import JournaledChannel
-from emberq.broker.layout import PUBLISHED_HEADER_BYTES
-from emberq.broker.pending import Pending
+from emberq.broker.migration import migrate
 from emberq.broker.stats import JournalStats, TopicStats
-from emberq.broker.topic import Surroundings, Topic
-from emberq.storage.errors import StorageError
-from emberq.storage.journal.batch import Bodies, JournalBatch
-from emberq.storage.journal.error import JournalError, JournalSyncError
+from emberq.broker.store import JournalSettings, JournalStore, SyncMode
+from emberq.broker.topic import Pending, Topic, TopicContext
+from emberq.storage.error import JournalError, JournalSyncError, StorageError
 from emberq.storage.journal.journal import Journal, Stored
-from emberq.wire.name import is_ephemeral
-from emberq.wire.producer import ProducerSequence
+from emberq.wire.journal_batch import Bodies, JournalBatch
+from emberq.wire.parameter import ProducerSequence, is_ephemeral
 
 SAVE_INTERVAL_NS = NS_PER_SECOND
 """How long a cursor may be ahead of its file."""
@@ -65,7 +61,7 @@ class _Arrival:
 class JournaledTopic(Topic):
     """Owns the journal's folder besides its channels."""
 
-    def __init__(self, name: str, around: Surroundings, journals: JournalStore) -> None:
+    def __init__(self, name: str, around: TopicContext, journals: JournalStore) -> None:
         super().__init__(name, around)
         self._settings = journals.settings
         self._folder = journals.open(name)

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from emberq.base.clock import NS_PER_SECOND
 from emberq.broker.batch import Span, spans_of_records
 from emberq.storage.backend import Backend
-from emberq.storage.errors import DiskWriteError
-from emberq.wire.message import Message
+from emberq.storage.error import DiskWriteError
+from emberq.wire.frame import WireMessage
 
 UNREADABLE_RETRY_NS = NS_PER_SECOND
 """When to try again if the disk cannot be read although messages lie there: it may only be short of descriptors."""
@@ -57,7 +57,7 @@ class Queue(ABC):
         """Remove some of the next messages: at least one, at most `max_count`; None when none can be had."""
 
     @abstractmethod
-    def peek(self, count: int) -> list[Message]:
+    def peek(self, count: int) -> list[WireMessage]:
         """The next messages, without taking them."""
 
     @abstractmethod
@@ -150,9 +150,9 @@ class MessageQueue(Queue):
             return span.split(count)
         return self._memory.popleft()
 
-    def peek(self, count: int) -> list[Message]:
+    def peek(self, count: int) -> list[WireMessage]:
         """The next messages, without taking them."""
-        messages: list[Message] = []
+        messages: list[WireMessage] = []
         for span in self._memory:
             messages += span.messages(count - len(messages))
             if len(messages) == count:

@@ -1,11 +1,160 @@
-"""Snapshots of what the broker holds: immutable, taken at one moment, safe to hand to anyone."""
+"""Snapshots, and percentiles of latency.
+
+Snapshots of what the broker holds: immutable, taken at one moment, safe to hand to anyone.
+
+How long messages take from publish to finish: percentiles over the last minutes, per channel.
+
+Two half-windows. Finished messages are counted in the current half. When it is as old as half the window, the older
+half is dropped and a new one begun; a question is answered from both. So an answer covers between half of the window
+and all of it, and time costs nothing while nothing is finished.
+
+A histogram with buckets that grow by a constant factor keeps each half:
+
+    bucket k counts latencies from G**k up to G**(k+1) nanoseconds,  G = 1.01 / 0.99
+    it is reported as the value that is at most 1 % away from both of its ends
+
+So every percentile is the latency of a real message, give or take 1 %. There are fewer than 2,200 buckets between a
+nanosecond and 292 years, and a busy channel fills some hundred. This is the arrangement of buckets of DDSketch, whose
+Python library we do not use: it takes more than twice as long to record, counts in floating point and is larger than
+this module. The compiled sketches (KLL, t-digest) record one message at a time or promise no bound on the error of a
+value; here a whole batch that was published together and finished together is one addition.
+"""
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from emberq.broker.latency import NO_LATENCY, LatencySummary
-from emberq.storage.policy import ChannelPolicy
+from emberq.base.clock import Clock
+from emberq.storage.data_folder import ChannelPolicy
+
+RELATIVE_ERROR = 0.01
+
+_GROWTH = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
+_BUCKETS_PER_E = 1 / math.log(_GROWTH)
+_MIDDLE = 2 * _GROWTH / (1 + _GROWTH)
+"""From the lower end of a bucket to the value it is reported as."""
+
+_log = math.log
+
+
+@dataclass(frozen=True, slots=True)
+class Percentile:
+    """So much of the messages (`quantile`, up to 1) was finished within `value_ns`."""
+
+    quantile: float
+    value_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySummary:
+    """What is known of the messages finished lately."""
+
+    count: int = 0
+    percentiles: tuple[Percentile, ...] | None = None
+    """In the order they were configured; None when no percentile is."""
+
+
+NO_LATENCY = LatencySummary()
+"""The summary where no percentile is configured."""
+
+
+class Histogram:
+    """Latencies, counted by size. Owned by whoever made it."""
+
+    __slots__ = ("_counts", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        """How many latencies were recorded."""
+        self._counts: dict[int, int] = {}
+
+    def record(self, latency_ns: int, count: int) -> None:
+        """`count` messages took this long. Less than a nanosecond (the clock was set back) counts as one."""
+        bucket = int(_log(latency_ns) * _BUCKETS_PER_E) if latency_ns > 0 else 0
+        counts = self._counts
+        counts[bucket] = counts.get(bucket, 0) + count
+        self.count += count
+
+    def add(self, other: Histogram) -> None:
+        """Record everything that `other` did."""
+        counts = self._counts
+        for bucket, count in other._counts.items():
+            counts[bucket] = counts.get(bucket, 0) + count
+        self.count += other.count
+
+    def values_at(self, quantiles: Sequence[float]) -> list[int]:
+        """The latency at each quantile; 0 when nothing was recorded."""
+        if not self.count:
+            return [0] * len(quantiles)
+        buckets = sorted(self._counts)
+        totals = list(accumulate(self._counts[bucket] for bucket in buckets))
+        positions = [bisect_left(totals, math.ceil(quantile * self.count)) for quantile in quantiles]
+        return [round(_GROWTH ** buckets[position] * _MIDDLE) for position in positions]
+
+
+class LatencyWindow:
+    """The latencies of one channel. Owned by the channel."""
+
+    __slots__ = ("_clock", "_current", "_current_ends_ns", "_half_ns", "_previous")
+
+    def __init__(self, *, window_ns: int, clock: Clock) -> None:
+        self._clock = clock
+        self._half_ns = max(1, window_ns // 2)
+        self._current = Histogram()
+        self._previous = Histogram()
+        self._current_ends_ns = clock.monotonic_ns() + self._half_ns
+
+    def finished(self, published_ns: int, count: int = 1) -> None:
+        """`count` messages that were published at this time, by the wall clock, are done with now."""
+        self.record(self._clock.wall_ns() - published_ns, count)
+
+    def record(self, latency_ns: int, count: int = 1) -> None:
+        """`count` messages took this long."""
+        if self._clock.monotonic_ns() >= self._current_ends_ns:
+            self._drop_what_is_old()
+        self._current.record(latency_ns, count)
+
+    def add_to(self, total: Histogram) -> None:
+        """Add what both halves hold to `total`."""
+        self._drop_what_is_old()
+        total.add(self._previous)
+        total.add(self._current)
+
+    def _drop_what_is_old(self) -> None:
+        overdue_ns = self._clock.monotonic_ns() - self._current_ends_ns
+        if overdue_ns < 0:
+            return
+        is_all_old = overdue_ns >= self._half_ns
+        self._previous = Histogram() if is_all_old else self._current
+        self._current = Histogram()
+        self._current_ends_ns += (1 + overdue_ns // self._half_ns) * self._half_ns
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyConfig:
+    """Which percentiles to keep (none: nothing is recorded), and for how long."""
+
+    quantiles: tuple[float, ...] = ()
+    window_ns: int = 600 * 1_000_000_000
+
+    def new_window(self, clock: Clock) -> LatencyWindow | None:
+        """A window for a new channel; None when there is nothing to keep, so that keeping nothing costs nothing."""
+        return LatencyWindow(window_ns=self.window_ns, clock=clock) if self.quantiles else None
+
+    def summarize(self, windows: Iterable[LatencyWindow | None]) -> LatencySummary:
+        """All messages of these windows together: of one channel, or of all channels of a topic."""
+        if not self.quantiles:
+            return NO_LATENCY
+        total = Histogram()
+        for window in windows:
+            if window is not None:
+                window.add_to(total)
+        values_ns = total.values_at(self.quantiles)
+        return LatencySummary(total.count, tuple(map(Percentile, self.quantiles, values_ns)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,29 @@
-"""Where the broker's queues live: one place that knows which files belong to which topic or channel."""
+"""Which files belong to which topic or channel; SyncMode, JournalSettings.
+
+Where the broker's queues live: one place that knows which files belong to which topic or channel.
+
+Which topics are journaled, and where their folders are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from emberq.storage import due, policy
-from emberq.storage.backend import Backend, NullQueue
-from emberq.storage.diskqueue import DiskQueue
-from emberq.storage.due import Kind
-from emberq.storage.limits import DiskLimits
-from emberq.storage.naming import QueueFiles
-from emberq.storage.policy import PolicyEntry
-from emberq.storage.sync import Syncer
-from emberq.wire.name import is_ephemeral, is_valid_name
+from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.storage import data_folder, disk_queue_files
+from emberq.storage.backend import Backend, DiskLimits, NullQueue
+from emberq.storage.data_folder import PolicyEntry
+from emberq.storage.disk_queue import DiskQueue
+from emberq.storage.disk_queue_files import Kind, QueueFiles
+from emberq.storage.disk_queue_sync import Syncer
+from emberq.storage.journal.commit import Work
+from emberq.storage.journal.folder import FOLDER_SUFFIX, JournalFolder
+from emberq.storage.journal.segment import JournalConfig
+from emberq.wire.parameter import is_ephemeral, is_valid_name
 
 
 class Store(Protocol):
@@ -63,17 +72,17 @@ class DiskStore:
         return queue
 
     def load_times(self, name: str, kind: Kind) -> dict[bytes, int]:
-        return {} if is_ephemeral(name) else due.load(self._times_path(name), kind=kind)
+        return {} if is_ephemeral(name) else disk_queue_files.load_due_times(self._times_path(name), kind=kind)
 
     def save_times(self, name: str, kind: Kind, times: Mapping[bytes, int]) -> None:
         if not is_ephemeral(name):
-            due.save(self._times_path(name), times, kind=kind)
+            disk_queue_files.save_due_times(self._times_path(name), times, kind=kind)
 
     def load_policies(self) -> list[PolicyEntry]:
-        return policy.load(self._data_path / policy.FILE_NAME)
+        return data_folder.load_policies(self._data_path / data_folder.POLICY_FILE)
 
     def save_policies(self, entries: Iterable[PolicyEntry]) -> None:
-        policy.save(self._data_path / policy.FILE_NAME, entries)
+        data_folder.save_policies(self._data_path / data_folder.POLICY_FILE, entries)
 
     def left_queues(self, topic: str) -> list[str]:
         if self._left is None:
@@ -92,3 +101,71 @@ def _queues_by_topic(data_path: Path) -> dict[str, list[str]]:
         if is_valid_name(topic) and (not channel or is_valid_name(channel)):
             queues.setdefault(topic, []).append(name)
     return queues
+
+
+class SyncMode(enum.StrEnum):
+    """When a published message counts as stored."""
+
+    ALWAYS = "always"
+    """When it is on the disk. Nobody sees it before."""
+    INTERVAL = "interval"
+    """When the operating system has it, which writes it to the disk at intervals."""
+    NEVER = "never"
+    """When the operating system has it, which writes it to the disk as it likes."""
+
+
+@dataclass(frozen=True)
+class JournalSettings:
+    """What is the same for every journaled topic."""
+
+    is_wanted: Callable[[str], bool] = lambda _name: False
+    """Whether a new topic of that name is journaled. One that has a journal stays so."""
+    sync: SyncMode = SyncMode.ALWAYS
+    sync_interval_ns: int = 2 * NS_PER_SECOND
+    config: JournalConfig = field(default_factory=JournalConfig)
+
+
+def run_here(work: Work) -> None:
+    """Do it now, in this thread."""
+    work()
+
+
+class JournalStore:
+    """The journals in a data folder. `start` runs work in another thread, `hand_back` in the broker's."""
+
+    def __init__(
+        self,
+        data_path: Path,
+        settings: JournalSettings,
+        *,
+        clock: Clock,
+        start: Callable[[Work], object] = run_here,
+        hand_back: Callable[[Work], object] = run_here,
+    ) -> None:
+        self.settings = settings
+        self._data_path = data_path
+        self._clock = clock
+        self._start = start
+        self._hand_back = hand_back
+
+    def has(self, topic: str) -> bool:
+        """Whether this topic is journaled, or is to be once it exists."""
+        return not is_ephemeral(topic) and (self._folder(topic).is_dir() or self.settings.is_wanted(topic))
+
+    def topic_names(self) -> list[str]:
+        """The topics that have a journal."""
+        names = (path.name.removesuffix(FOLDER_SUFFIX) for path in self._data_path.glob(f"*{FOLDER_SUFFIX}"))
+        return sorted(name for name in names if is_valid_name(name))
+
+    def open(self, topic: str) -> JournalFolder:
+        """Open a topic's folder, or make one. StorageError if that cannot be done."""
+        return JournalFolder(
+            self._folder(topic),
+            self.settings.config,
+            clock=self._clock,
+            start=self._start,
+            hand_back=self._hand_back,
+        )
+
+    def _folder(self, topic: str) -> Path:
+        return self._data_path / f"{topic}{FOLDER_SUFFIX}"

@@ -1,7 +1,13 @@
-"""A topic: what is published to it is copied to each of its channels.
+"""What both kinds of topic have in common; Pending, PublishGate, TopicContext.
+
+A topic: what is published to it is copied to each of its channels.
 
 How messages get from a publisher to the channels is the matter of its two kinds: `classic_topic`, as NSQ has it, and
 `journaled_topic`, a log that is kept. Here is what both have in common.
+
+A publish that is not stored yet: its messages are on their way to the disk.
+
+Whether anything may be published at all.
 """
 
 from __future__ import annotations
@@ -15,13 +21,50 @@ from emberq.base.clock import Clock
 from emberq.base.timers import Timers
 from emberq.broker.channel import DEFAULT_LIMITS, Channel, ChannelLimits
 from emberq.broker.error import ExitingError, GateClosedError
-from emberq.broker.gate import PublishGate
-from emberq.broker.pending import Pending
 from emberq.broker.queue import HealthReport
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import Store
-from emberq.wire.name import is_ephemeral
-from emberq.wire.producer import ProducerSequence
+from emberq.wire.parameter import ProducerSequence, is_ephemeral
+
+Told = Callable[[Exception | None], None]
+"""Called with None when the messages are stored, or with the reason why they are not."""
+
+
+class Pending:
+    """Settled once, by the topic; whoever published may ask to be told."""
+
+    __slots__ = ("_failure", "_is_settled", "_told")
+
+    def __init__(self) -> None:
+        self._is_settled = False
+        self._failure: Exception | None = None
+        self._told: Told | None = None
+
+    def when_settled(self, told: Told) -> None:
+        """Call `told` as soon as it is known what became of it, perhaps at once. One listener only."""
+        if self._is_settled:
+            told(self._failure)
+        else:
+            self._told = told
+
+    def settle(self, failure: Exception | None) -> None:
+        """The messages are stored, or never will be."""
+        self._is_settled = True
+        self._failure = failure
+        if self._told is not None:
+            self._told(failure)
+            self._told = None
+
+
+class PublishGate:
+    """One for all topics of a broker; closed by whoever sees that messages could not be kept."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        """Why it is closed; None while it is open."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +84,7 @@ ChannelListener = Callable[["Topic", Channel, bool], None]
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class TopicContext:
     """What a topic needs of its broker."""
 
     config: TopicConfig
@@ -56,7 +99,7 @@ class Surroundings:
 class Topic(ABC):
     """Owns its channels. Created by the broker."""
 
-    def __init__(self, name: str, around: Surroundings) -> None:
+    def __init__(self, name: str, around: TopicContext) -> None:
         self.name = name
         self.paused = False
         self.message_count = 0

@@ -10,15 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberq.base.clock import SystemClock
-from emberq.cli.argument import positive_count, topic_name
-from emberq.cli.connection_flags import add_lookupd_flag, add_nsqd_http_flag
-from emberq.cli.metrics_endpoint import add_metrics_flag, metrics_endpoint
-from emberq.cli.spark_work import add_master_flag, in_thread, nsq_options, require_spark, spark_session
+from emberq.cli.argument import add_lookupd_flag, add_nsqd_http_flag, positive_count, topic_name
+from emberq.cli.spark_work import (
+    add_master_flag,
+    add_metrics_flag,
+    in_thread,
+    metrics_endpoint,
+    nsq_options,
+    require_spark,
+    spark_session,
+)
 from emberq.cli.terminal import DONE, INTERRUPTED, CommandError, Terminal, command_parser, counted, run_command
 
 if TYPE_CHECKING:
-    from emberq.spark.pipeline.pipeline_metrics import PipelineMetrics
-    from emberq.spark.pipeline.query_progress import QueryProgress
+    from emberq.spark.pipeline.progress import QueryProgress
+    from emberq.spark.pipeline.report import PipelineMetrics
+
 
 COMPACT = "compact"
 DEFAULT_TRIGGER = "30s"
@@ -79,7 +86,7 @@ def _compact_parser() -> argparse.ArgumentParser:
 async def _archive(arguments: argparse.Namespace, terminal: Terminal) -> int:
     require_spark()
     from emberq.spark.error import NsqSparkError
-    from emberq.spark.pipeline.pipeline_metrics import PipelineMetrics
+    from emberq.spark.pipeline.report import PipelineMetrics
 
     metrics = PipelineMetrics(clock=SystemClock())
     try:
@@ -127,7 +134,7 @@ def _run(
 
 async def _compact(arguments: argparse.Namespace, terminal: Terminal) -> int:
     require_spark()
-    from emberq.spark.pipeline.parquet_compaction import compact
+    from emberq.spark.pipeline.files import compact
 
     if not arguments.folder.is_dir():
         raise CommandError(f"{arguments.folder} is no folder on this machine")

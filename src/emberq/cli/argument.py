@@ -1,13 +1,41 @@
-"""Kinds of arguments of the `emberq` subcommands, for argparse: a value, or a mistake that says what was expected."""
+"""The flags they share: values, addresses, TLS, clusters, consumers.
+
+Kinds of arguments of the `emberq` subcommands, for argparse: a value, or a mistake that says what was expected.
+
+The flags that say where nsqd and nsqlookupd are and how to connect to them; the same for every `emberq` subcommand.
+
+    add_nsqd_tcp_flag(parser)       --nsqd-tcp-address     repeatable; 127.0.0.1:4150 if no address at all is given
+    add_nsqd_http_flag(parser)      --nsqd-http-address    repeatable; 127.0.0.1:4151, likewise
+    add_lookupd_flag(parser)        --lookupd-http-address repeatable; none
+    add_security_flags(parser)      --tls and its like, --auth-secret-file
+
+A secret is read from a file, for everybody on the machine can read a command line.
+
+How the `emberq` subcommands that look at a cluster reach it: their flags, and what is made of them.
+
+How the `emberq` subcommands that consume a channel reach it: their flags, and what is made of them.
+"""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from emberq.base.address import AddressError, parse_address
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.duration import parse_duration
-from emberq.base.printable import quoted
-from emberq.wire.name import is_valid_name
+from emberq.base.text import parse_duration, quoted
+from emberq.cli.terminal import CommandError
+from emberq.cluster.topology import ClusterAddresses
+from emberq.cluster.upstream import Upstreams
+from emberq.http.client import HttpClient
+from emberq.wire.parameter import is_valid_name
+
+if TYPE_CHECKING:
+    import ssl
+
+    from emberq.client import Consumer
+    from emberq.client.config import ClientConfig
 
 
 def topic_name(text: str) -> str:
@@ -43,3 +71,180 @@ def duration_s(text: str) -> float:
     if seconds < 0:
         raise argparse.ArgumentTypeError(f"{quoted(text)} lies in the past")
     return seconds
+
+
+DEFAULT_NSQD_TCP_ADDRESS = "127.0.0.1:4150"
+DEFAULT_NSQD_HTTP_ADDRESS = "127.0.0.1:4151"
+
+
+def add_nsqd_tcp_flag(parser: argparse.ArgumentParser) -> None:
+    """Read the flag with `nsqd_tcp_addresses`."""
+    parser.add_argument(
+        "--nsqd-tcp-address",
+        action="append",
+        default=[],
+        type=_address,
+        metavar="ADDR",
+        help=f"an nsqd, host:port or Unix socket; may be given several times (default {DEFAULT_NSQD_TCP_ADDRESS})",
+    )
+
+
+def add_nsqd_http_flag(parser: argparse.ArgumentParser) -> None:
+    """Read the flag with `nsqd_http_addresses`."""
+    parser.add_argument(
+        "--nsqd-http-address",
+        action="append",
+        default=[],
+        type=_address,
+        metavar="ADDR",
+        help=f"an nsqd's HTTP address; may be given several times (default {DEFAULT_NSQD_HTTP_ADDRESS})",
+    )
+
+
+def add_lookupd_flag(parser: argparse.ArgumentParser) -> None:
+    """Read the flag as `arguments.lookupd_http_address`, a list."""
+    parser.add_argument(
+        "--lookupd-http-address",
+        action="append",
+        default=[],
+        metavar="ADDR",
+        help="an nsqlookupd to ask for the nsqds that have the topic; may be given several times",
+    )
+
+
+def add_security_flags(parser: argparse.ArgumentParser) -> None:
+    """Read the flags with `client_config`."""
+    group = parser.add_argument_group("security")
+    group.add_argument("--tls", action="store_true", help="encrypt; implied by the other TLS flags")
+    group.add_argument("--tls-root-ca-file", type=Path, metavar="FILE", help="whose certificates to believe")
+    group.add_argument("--tls-cert", type=Path, metavar="FILE", help="our own certificate, with --tls-key")
+    group.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
+    group.add_argument("--tls-insecure", action="store_true", help="believe any certificate")
+    group.add_argument("--auth-secret-file", type=Path, metavar="FILE", help="holds the secret for AUTH")
+
+
+def nsqd_tcp_addresses(arguments: argparse.Namespace) -> list[str]:
+    """Where to connect; empty if nsqlookupd is to be asked instead."""
+    return _or_default(arguments, arguments.nsqd_tcp_address, DEFAULT_NSQD_TCP_ADDRESS)
+
+
+def nsqd_http_addresses(arguments: argparse.Namespace) -> list[str]:
+    """The same for HTTP."""
+    return _or_default(arguments, arguments.nsqd_http_address, DEFAULT_NSQD_HTTP_ADDRESS)
+
+
+def _or_default(arguments: argparse.Namespace, given: list[str], default: str) -> list[str]:
+    return given or ([] if getattr(arguments, "lookupd_http_address", []) else [default])
+
+
+def client_config(arguments: argparse.Namespace) -> ClientConfig:
+    """How to connect; CommandError for a file that cannot be used."""
+    from emberq.client.config import ClientConfig
+
+    return ClientConfig(tls=_tls_context(arguments), auth_secret=_secret(arguments.auth_secret_file))
+
+
+def _secret(path: Path | None) -> bytes:
+    if path is None:
+        return b""
+    try:
+        return path.read_bytes().strip()
+    except OSError as failure:
+        raise CommandError(f"--auth-secret-file: {failure}") from failure
+
+
+def _tls_context(arguments: argparse.Namespace) -> ssl.SSLContext | None:
+    files = arguments.tls_root_ca_file, arguments.tls_cert, arguments.tls_key
+    if not (arguments.tls or arguments.tls_insecure or any(files)):
+        return None
+    if (arguments.tls_cert is None) != (arguments.tls_key is None):
+        raise CommandError("--tls-cert and --tls-key belong together; one of them is missing")
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=arguments.tls_root_ca_file)
+        if arguments.tls_cert is not None:
+            context.load_cert_chain(arguments.tls_cert, arguments.tls_key)
+    except OSError as failure:  # ssl.SSLError is one
+        raise CommandError(f"TLS: {failure}", hint="The files must be PEM, the key without a passphrase.") from failure
+    if arguments.tls_insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _address(text: str) -> str:
+    try:
+        parse_address(text)
+    except AddressError as wrong:
+        raise argparse.ArgumentTypeError(str(wrong)) from wrong
+    return text
+
+
+CONNECT_TIMEOUT_NS = 2 * NS_PER_SECOND
+REQUEST_TIMEOUT_NS = 5 * NS_PER_SECOND
+
+CLUSTER_HINT = (
+    "Is nsqd running? `emberq up` starts one; --nsqd-http-address and --lookupd-http-address say where to look."
+)
+"""For a cluster that does not answer."""
+
+
+def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
+    """Read them with `addresses` and `upstreams`."""
+    add_nsqd_http_flag(parser)
+    add_lookupd_flag(parser)
+    add_security_flags(parser)
+
+
+def addresses(arguments: argparse.Namespace) -> ClusterAddresses:
+    """Whom to ask; CommandError for both kinds at once."""
+    if arguments.lookupd_http_address and arguments.nsqd_http_address:
+        raise CommandError("use --nsqd-http-address or --lookupd-http-address not both")
+    return ClusterAddresses(
+        lookupds=tuple(arguments.lookupd_http_address),
+        nsqds=tuple(nsqd_http_addresses(arguments)),
+    )
+
+
+def upstreams(arguments: argparse.Namespace) -> Upstreams:
+    """How to ask them; CommandError for a file that cannot be used."""
+    security = client_config(arguments)
+    http = HttpClient(connect_timeout_ns=CONNECT_TIMEOUT_NS, request_timeout_ns=REQUEST_TIMEOUT_NS, tls=security.tls)
+    return Upstreams(http, secret=security.auth_secret)
+
+
+MAX_IN_FLIGHT = 200
+"""As many messages as can be seen to in a moment."""
+
+CONSUMER_HINT = "--nsqd-tcp-address or --lookupd-http-address says where to look."
+"""For a channel that cannot be reached."""
+
+
+def add_consumer_flags(parser: argparse.ArgumentParser) -> None:
+    """Read them with `client_config` and `make_consumer`."""
+    add_nsqd_tcp_flag(parser)
+    add_lookupd_flag(parser)
+    add_security_flags(parser)
+
+
+def make_consumer(
+    arguments: argparse.Namespace,
+    config: ClientConfig,
+    *,
+    topic: str,
+    channel: str,
+    max_in_flight: int,
+    auto_touch: bool = False,
+) -> Consumer:
+    """A consumer that gives up on no message, however often it was tried: that is not for a command to decide."""
+    from emberq.client import Consumer, ConsumerConfig
+
+    return Consumer(
+        topic,
+        channel,
+        nsqd_addresses=nsqd_tcp_addresses(arguments),
+        lookupd_addresses=arguments.lookupd_http_address,
+        config=ConsumerConfig(max_in_flight=max_in_flight, max_attempts=0, auto_touch=auto_touch),
+        client_config=config,
+    )

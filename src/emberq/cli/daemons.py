@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from emberq.cli.startup import run_daemon
+from emberq.base.program import run_daemon
 
 if TYPE_CHECKING:
     from emberq.admin.daemon import Nsqadmin
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 def nsqd(argv: Sequence[str] | None = None) -> int:
     """Run nsqd until it is told to stop; the exit status."""
-    from emberq.nsqd.options import SETTINGS
-    from emberq.nsqd.options import Options as NsqdOptions
+    from emberq.nsqd.options import SETTINGS, NsqdOptions
 
     def load() -> type[Nsqd]:
         from emberq.nsqd.daemon import Nsqd
@@ -33,8 +32,7 @@ def nsqd(argv: Sequence[str] | None = None) -> int:
 
 def nsqlookupd(argv: Sequence[str] | None = None) -> int:
     """Run nsqlookupd until it is told to stop; the exit status."""
-    from emberq.lookupd.options import SETTINGS
-    from emberq.lookupd.options import Options as LookupdOptions
+    from emberq.lookupd.options import SETTINGS, LookupdOptions
 
     def load() -> type[Nsqlookupd]:
         from emberq.lookupd.daemon import Nsqlookupd
@@ -46,8 +44,7 @@ def nsqlookupd(argv: Sequence[str] | None = None) -> int:
 
 def nsqadmin(argv: Sequence[str] | None = None) -> int:
     """Run nsqadmin until it is told to stop, or print what its file of users keeps of a password; the exit status."""
-    from emberq.admin.options import HASH_PASSWORD, SETTINGS
-    from emberq.admin.options import Options as AdminOptions
+    from emberq.admin.options import HASH_PASSWORD, SETTINGS, AdminOptions
 
     def load() -> type[Nsqadmin]:
         from emberq.admin.daemon import Nsqadmin
@@ -62,7 +59,7 @@ def nsqadmin(argv: Sequence[str] | None = None) -> int:
 
 def _print_hash() -> int:
     """Ask for a password, twice on a terminal, and print what --user-file wants to see of it."""
-    from emberq.admin.access.password import PasswordError, hash_password
+    from emberq.admin.access.user import PasswordError, hash_password
 
     if sys.stdin.isatty():
         password = getpass.getpass("Password: ")

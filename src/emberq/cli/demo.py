@@ -33,9 +33,10 @@ from emberq.cli.terminal import DONE, FAILED, INTERRUPTED, CommandError, Termina
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from emberq.spark.clickstream_check import Check
+    from emberq.spark.demo import Check
     from emberq.spark.pipeline.model import Pipeline
-    from emberq.spark.pipeline.progress_table import ProgressTable
+    from emberq.spark.pipeline.report import ProgressTable
+
 
 QUICK_START = {
     # Half the time to the first batch: a few hundred rows a second need no code that took long to optimize.
@@ -92,7 +93,7 @@ class _Demo:
     """One run. Owned by the thread that Spark's work has; the screen is drawn by another, which only reads."""
 
     def __init__(self, arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event) -> None:
-        from emberq.spark.pipeline.progress_table import ProgressTable
+        from emberq.spark.pipeline.report import ProgressTable
 
         self._arguments = arguments
         self._terminal = terminal
@@ -125,7 +126,7 @@ class _Demo:
                 return INTERRUPTED
             found_bad = self._table.bad_count()
             self._terminal.note(f"{made.total:,} events made, {made.broken:,} of them broken; {found_bad:,} found bad")
-            from emberq.spark.clickstream_check import check_clickstream
+            from emberq.spark.demo import check_clickstream
 
             checks = check_clickstream(pipeline, good=made.good, broken=made.broken, pages=made.pages)
         return _report(self._terminal, checks)
@@ -190,7 +191,7 @@ class _Demo:
 
     def _done_when(self, pipeline: Pipeline) -> Callable[[], bool]:
         """Told to stop; or, for so many events, when every query has read the last one."""
-        from emberq.spark.pipeline.checkpoint_status import pipeline_status
+        from emberq.spark.pipeline.checkpoint import pipeline_status
 
         query_count = len(pipeline.sinks) + sum(source.bad_records is not None for source in pipeline.sources.values())
         deadline_s = time.monotonic() + CATCH_UP_TIMEOUT_S

@@ -1,18 +1,66 @@
-"""The `emberq journal` command: look into journals on disk, check them, and move channels of a running nsqd."""
+"""`journal ls`, `cat`, `verify`: journals on disk.
+
+The `emberq journal` command: look into journals on disk, check them, and move channels of a running nsqd.
+
+Which journals a path on the command line means.
+
+The `emberq journal ls` command: which journals there are.
+
+The `emberq journal cat` command: the messages of a journal.
+
+The `emberq journal verify` command: are journals sound?
+"""
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import base64
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from emberq.base.printable import quoted
+from emberq.base.text import format_moment, one_line, parse_moment, quoted
+from emberq.cli.argument import positive_count
 from emberq.cli.main import Subcommand
-from emberq.cli.terminal import DONE, MISUSED
+from emberq.cli.terminal import (
+    DONE,
+    FAILED,
+    MISUSED,
+    CommandError,
+    Terminal,
+    command_parser,
+    counted,
+    json_line,
+    run_command,
+)
+from emberq.storage.error import JournalOpenError
+from emberq.storage.journal.inspection import (
+    Finding,
+    JournalOverview,
+    JournalRow,
+    Severity,
+    VerifyProgress,
+    dump,
+    find_journals,
+    survey,
+    verify,
+)
+from emberq.storage.journal.scan import Damage
+from emberq.storage.journal.segment import base_offsets, log_path
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
 
 SUBCOMMANDS = (
-    Subcommand("ls", "emberq.cli.journal_ls:main", "the journals in a data folder, and how far their channels are"),
-    Subcommand("cat", "emberq.cli.journal_cat:main", "the messages of a journal"),
-    Subcommand("verify", "emberq.cli.journal_verify:main", "read every byte of journals and say what is damaged"),
+    Subcommand(
+        "ls", "emberq.cli.journal:list_journals", "the journals in a data folder, and how far their channels are"
+    ),
+    Subcommand("cat", "emberq.cli.journal:print_messages", "the messages of a journal"),
+    Subcommand("verify", "emberq.cli.journal:verify_journals", "read every byte of journals and say what is damaged"),
     Subcommand("seek", "emberq.cli.journal_seek:main", "have a channel deliver again, or skip ahead"),
 )
 
@@ -44,6 +92,326 @@ def usage() -> str:
         f"{''.join(lines)}\n"
         "ls, cat and verify read the files and need no nsqd; it may run meanwhile. seek talks to nsqd.\n"
     )
+
+
+PATHS_HELP = "a data folder, or a journal's own folder (default: whatever is in or below this one)"
+HINT = "Give the data folder of an nsqd that journals its topics (nsqd --journal, emberq up), or a folder in it."
+
+
+def add_paths_argument(parser: argparse.ArgumentParser) -> None:
+    """Read it with `journals_at`."""
+    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help=PATHS_HELP)
+
+
+def journals_at(paths: list[Path]) -> list[Path]:
+    """The folders of all journals at these paths; CommandError if there is none."""
+    asked = paths or [Path()]
+    found = [folder for path in asked for folder in _found(path)]
+    if not found:
+        raise CommandError(f"no journal in {', '.join(str(path) for path in asked)}", hint=HINT)
+    return found
+
+
+def journal_at(path: Path) -> Path:
+    """The folder of the one journal that is there; CommandError if there are none or several."""
+    found = journals_at([path])
+    if len(found) > 1:
+        names = ", ".join(str(folder) for folder in found[:10])
+        raise CommandError(f"there are {len(found)} journals in {path}", hint=f"Choose one: {names}")
+    return found[0]
+
+
+def _found(path: Path) -> list[Path]:
+    try:
+        return find_journals(path)
+    except JournalOpenError as failure:
+        raise CommandError(str(failure), hint=HINT) from failure
+
+
+LS_EXAMPLES = """\
+examples:
+  emberq journal ls                        those in or below this folder
+  emberq journal ls /var/lib/nsqd --json   those of one nsqd, as lines of JSON
+
+LAG is how many messages the channel has still to finish. nsqd may run meanwhile; what its channels have done in the
+last second may not be in their files yet. A pipe gets lines of JSON.
+"""
+
+
+def list_journals(argv: Sequence[str] | None = None) -> int:
+    """List journals; the exit status."""
+    parser = command_parser("emberq journal ls", "Show which journals there are.", epilog=LS_EXAMPLES)
+    add_paths_argument(parser)
+    return run_command(parser, argv, _ls)
+
+
+async def _ls(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    surveys: list[JournalOverview] = []
+    status = DONE
+    for folder in journals_at(arguments.paths):
+        try:
+            surveys.append(survey(folder))
+        except JournalOpenError as failure:
+            terminal.note(str(failure))
+            status = FAILED
+    if terminal.is_rich:
+        terminal.console.print(_table(surveys))
+    else:
+        for each in surveys:
+            terminal.write_json(_journal_document(each))
+    return status
+
+
+def _journal_document(journal: JournalOverview) -> dict[str, Any]:
+    return {
+        "topic": journal.topic,
+        "path": str(journal.path),
+        "uuid": str(journal.identity.uuid),
+        "created": journal.identity.created,
+        "first_offset": journal.first_offset,
+        "next_offset": journal.next_offset,
+        "bytes": journal.size_bytes,
+        "segments": journal.segment_count,
+        "channels": [
+            {"channel": place.channel, "low_water": place.low_water, "lag": place.lag} for place in journal.channels
+        ],
+    }
+
+
+def _table(surveys: Sequence[JournalOverview]) -> Table:
+    """A row for each journal, and one below it for each further channel."""
+    from rich.filesize import decimal
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("TOPIC", no_wrap=True)
+    for title in ("FIRST", "NEXT", "SIZE", "FILES"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("CHANNEL", no_wrap=True)
+    table.add_column("LAG", justify="right", no_wrap=True)
+    table.add_column("FOLDER", no_wrap=True, overflow="ellipsis", style="dim")
+    for journal in surveys:
+        facts = (
+            Text(one_line(journal.topic)),
+            f"{journal.first_offset:,}",
+            f"{journal.next_offset:,}",
+            decimal(journal.size_bytes),
+            str(journal.segment_count),
+        )
+        places: list[tuple[Text | str, Text | str]] = [
+            (Text(one_line(place.channel)), Text(f"{place.lag:,}", style="yellow" if place.lag else "dim"))
+            for place in journal.channels
+        ]
+        for number, place in enumerate(places or [("", "")]):
+            folder = Text(one_line(str(journal.path.parent)))
+            table.add_row(*(facts if not number else [""] * len(facts)), *place, folder if not number else "")
+    return table
+
+
+CAT_EXAMPLES = """\
+examples:
+  emberq journal cat /var/lib/nsqd/orders.journal                       all messages, one line each
+  emberq journal cat orders.journal --from 1000 -n 10 --json            ten of them, as lines of JSON
+  emberq journal cat orders.journal --from 2026-11-15T09:00:00Z | gzip  what was published since nine
+
+A pipe gets the bodies as they are, a terminal shows offset and time before each. Reads the files: nsqd may run
+meanwhile, and what has just been published may be missing. Messages that cannot be read are told of on standard
+error, and the exit status is 1.
+"""
+LINES_AT_ONCE = 1000
+"""Written together; between two such blocks Ctrl-C is heeded."""
+
+
+class Start(NamedTuple):
+    """Where to begin: at an offset, and not before a moment."""
+
+    offset: int = 0
+    time_ns: int = 0
+
+
+def print_messages(argv: Sequence[str] | None = None) -> int:
+    """Show messages; the exit status."""
+    parser = command_parser("emberq journal cat", "Show the messages of a journal.", epilog=CAT_EXAMPLES)
+    parser.add_argument("path", type=Path, metavar="PATH", help="a journal's folder, or one that has a single journal")
+    parser.add_argument(
+        "--from",
+        type=_start,
+        dest="start",
+        default=Start(),
+        metavar="PLACE",
+        help="earliest, an offset, or a time as RFC 3339 writes it (default earliest)",
+    )
+    parser.add_argument("-n", type=positive_count, dest="count", metavar="N", help="end after N messages")
+    return run_command(parser, argv, _cat)
+
+
+def _start(text: str) -> Start:
+    if text == "earliest":
+        return Start()
+    if text.isascii() and text.isdigit():
+        return Start(offset=int(text))
+    time_ns = parse_moment(text)
+    if time_ns is None:
+        expected = "earliest, an offset, or a time such as 2026-11-15T09:00:00Z"
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is not a place in a journal: {expected}")
+    return Start(time_ns=time_ns)
+
+
+async def _cat(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    folder = journal_at(arguments.path)
+    damage_count = 0
+
+    def rows() -> Iterator[JournalRow]:
+        nonlocal damage_count
+        for found in dump(folder, offset=arguments.start.offset):
+            if isinstance(found, Damage):
+                damage_count += 1
+                terminal.note(str(found))
+            elif found.timestamp_ns >= arguments.start.time_ns:
+                yield found
+
+    wanted = islice(rows(), arguments.count)
+    try:
+        while block := list(islice(wanted, LINES_AT_ONCE)):
+            _write(block, terminal)
+            await asyncio.sleep(0)
+    except JournalOpenError as failure:
+        raise CommandError(str(failure)) from failure
+    return FAILED if damage_count else DONE
+
+
+def _write(rows: Sequence[JournalRow], terminal: Terminal) -> None:
+    if terminal.as_json:
+        terminal.write("\n".join(json_line(_message_document(row)) for row in rows))
+    elif terminal.is_rich:
+        for row in rows:
+            _draw(row, terminal)
+    else:
+        terminal.write_bytes(b"\n".join(row.body for row in rows))
+
+
+def _message_document(row: JournalRow) -> dict[str, Any]:
+    document: dict[str, Any] = {"offset": row.offset, "timestamp_ns": row.timestamp_ns}
+    if row.due_ns:
+        document["due_ns"] = row.due_ns
+    try:
+        return {**document, "body": row.body.decode()}
+    except UnicodeDecodeError:
+        return {**document, "body_base64": base64.b64encode(row.body).decode()}
+
+
+def _draw(row: JournalRow, terminal: Terminal) -> None:
+    """One line; nothing of a body is read as markup or reaches the terminal as a command."""
+    from rich.text import Text
+
+    try:
+        body = Text(one_line(row.body.decode()))
+    except UnicodeDecodeError:
+        body = Text(repr(row.body)[2:-1], style="magenta")
+    facts = Text(f"{row.offset:>10} {format_moment(row.timestamp_ns)[:23]} ", style="dim")
+    terminal.console.print(facts + body, soft_wrap=True)
+
+
+VERIFY_EXAMPLES = """\
+examples:
+  emberq journal verify /var/lib/nsqd                  every journal of an nsqd
+  emberq journal verify orders.journal --json          one of them, as lines of JSON
+
+Changes nothing. nsqd may run meanwhile; then the end of a journal may look torn because it is just being written.
+A `note` mends itself when nsqd starts. A `loss` means that messages are gone; the exit status is then 1.
+"""
+MEGABYTE = 1_000_000
+
+
+class JournalVerdict(NamedTuple):
+    """What was found out about one journal."""
+
+    progress: VerifyProgress
+    note_count: int
+    loss_count: int
+
+
+def verify_journals(argv: Sequence[str] | None = None) -> int:
+    """Check journals; the exit status."""
+    parser = command_parser(
+        "emberq journal verify", "Read every byte of journals and check it.", epilog=VERIFY_EXAMPLES
+    )
+    add_paths_argument(parser)
+    return run_command(parser, argv, _verify)
+
+
+async def _verify(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    status = DONE
+    for folder in journals_at(arguments.paths):
+        try:
+            verdict = await _verdict(folder, terminal)
+        except JournalOpenError as failure:
+            terminal.note(str(failure))
+            status = FAILED
+            continue
+        _report(folder, verdict, terminal)
+        if verdict.loss_count:
+            status = FAILED
+    return status
+
+
+async def _verdict(folder: Path, terminal: Terminal) -> JournalVerdict:
+    """Read the journal to its end; findings are shown as they come up, above a bar that counts megabytes."""
+    counts = dict.fromkeys(Severity, 0)
+    progress, shown_megabytes = VerifyProgress(0, 0, 0, 0), 0
+    with terminal.progress(f"{folder.name} (MB)", total=_size_bytes(folder) // MEGABYTE) as bar:
+        for found in verify(folder):
+            if isinstance(found, Finding):
+                counts[found.severity] += 1
+                _show(found, terminal)
+                continue
+            progress = found
+            bar.advance(found.done_bytes // MEGABYTE - shown_megabytes)
+            shown_megabytes = found.done_bytes // MEGABYTE
+            await asyncio.sleep(0)  # so that Ctrl-C is heeded
+    return JournalVerdict(progress, counts[Severity.NOTE], counts[Severity.LOSS])
+
+
+def _size_bytes(folder: Path) -> int:
+    try:
+        return sum(log_path(folder, base).stat().st_size for base in base_offsets(folder))
+    except OSError:
+        return 0  # whatever is wrong, `verify` says it better
+
+
+def _show(finding: Finding, terminal: Terminal) -> None:
+    if terminal.as_json:
+        terminal.write_json(
+            {
+                "finding": finding.severity.value,
+                "file": str(finding.path),
+                "position": finding.position,
+                "text": finding.text,
+            }
+        )
+    else:
+        terminal.note(f"{finding.severity.value}: {finding.path} at {finding.position}: {finding.text}")
+
+
+def _report(folder: Path, verdict: JournalVerdict, terminal: Terminal) -> None:
+    progress = verdict.progress
+    if terminal.as_json:
+        terminal.write_json(
+            {
+                "journal": str(folder),
+                "is_sound": not verdict.loss_count,
+                "notes": verdict.note_count,
+                "losses": verdict.loss_count,
+                "bytes": progress.total_bytes,
+                "batches": progress.batches,
+                "messages": progress.messages,
+            }
+        )
+        return
+    state = f"DAMAGED in {counted(verdict.loss_count, 'place')}" if verdict.loss_count else "sound"
+    held = f"{counted(progress.messages, 'message')}, {progress.total_bytes / MEGABYTE:,.1f} MB"
+    terminal.write(one_line(f"{folder}: {state} ({held})"))
 
 
 if __name__ == "__main__":

@@ -8,14 +8,19 @@ import re
 import sys
 from collections.abc import Sequence
 
-from emberq.base.moment import parse_moment
-from emberq.base.printable import quoted
-from emberq.cli.argument import channel_name, topic_name
-from emberq.cli.cluster_access import HINT, add_cluster_flags, addresses, upstreams
+from emberq.base.text import parse_moment, quoted
+from emberq.cli.argument import CLUSTER_HINT, add_cluster_flags, addresses, channel_name, topic_name, upstreams
 from emberq.cli.terminal import DONE, FAILED, CommandError, Terminal, command_parser, run_command
-from emberq.cluster.document import MalformedDocument, as_document, integer
 from emberq.cluster.topology import Topology
-from emberq.cluster.upstream import ClusterError, UpstreamError, Upstreams, UpstreamsFailed
+from emberq.cluster.upstream import (
+    ClusterError,
+    MalformedDocumentError,
+    UpstreamError,
+    Upstreams,
+    UpstreamsFailedError,
+    as_document,
+    integer,
+)
 
 EXAMPLES = """\
 examples:
@@ -61,8 +66,8 @@ async def _seek(arguments: argparse.Namespace, terminal: Terminal) -> int:
     ask = upstreams(arguments)
     try:
         nsqds = await _nsqds(arguments, ask, terminal)
-    except UpstreamsFailed as failure:
-        raise CommandError(str(failure), hint=HINT) from failure
+    except UpstreamsFailedError as failure:
+        raise CommandError(str(failure), hint=CLUSTER_HINT) from failure
     except ClusterError as failure:
         raise CommandError(str(failure)) from failure
     if len(nsqds) > 1 and _OFFSET.fullmatch(arguments.to):
@@ -101,7 +106,7 @@ async def _seek_on(nsqd: str, arguments: argparse.Namespace, ask: Upstreams) -> 
     answer = await ask.post(nsqd, "/channel/seek", topic=arguments.topic, channel=arguments.channel, to=arguments.to)
     try:
         return integer(as_document(json.loads(answer)), "offset")
-    except (ValueError, MalformedDocument) as wrong:
+    except (ValueError, MalformedDocumentError) as wrong:
         raise UpstreamError(f"{nsqd} does not say where the channel is now") from wrong
 
 

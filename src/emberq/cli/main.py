@@ -1,6 +1,10 @@
-"""The `emberq` command: everything emberq can do, as subcommands.
+"""The table of subcommands; stopping with the parent process; is this emberq compiled.
+
+The `emberq` command: everything emberq can do, as subcommands.
 
 `emberq nsqd …` is the same as `nsqd …`. A subcommand's module is imported only when it is called for.
+
+How this emberq was built.
 """
 
 from __future__ import annotations
@@ -10,10 +14,19 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 
 from emberq import NSQ_VERSION, __version__
-from emberq.base.build import is_compiled
-from emberq.base.printable import quoted
+from emberq.base.text import quoted
+
+COMPILED_MODULE = "emberq.wire.decoder"
+"""One of those that are compiled, if any is (see hatch_build.py)."""
+
+
+def is_compiled() -> bool:
+    """Whether the hot modules run compiled, or as the Python they are written in."""
+    spec = find_spec(COMPILED_MODULE)
+    return spec is not None and spec.origin is not None and not spec.origin.endswith(".py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +61,12 @@ SUBCOMMANDS = (
     Subcommand("sql", "emberq.cli.sql:main", "ask topics and archives in Spark SQL"),
     Subcommand("prepare-spark", "emberq.cli.prepare_spark:main", "make Spark start a third sooner from now on"),
     Subcommand("demo", "emberq.cli.demo:main", "a stack with a live pipeline and events to feed it"),
-    Subcommand("nsq_tail", "emberq.cli.nsq_tail:main", "NSQ's tool: print the messages of topics"),
-    Subcommand("nsq_stat", "emberq.cli.nsq_stat:main", "NSQ's tool: print the statistics of a channel"),
-    Subcommand("nsq_to_file", "emberq.cli.nsq_to_file:main", "NSQ's tool: write messages to files"),
-    Subcommand("nsq_to_http", "emberq.cli.nsq_to_http:main", "NSQ's tool: send messages to HTTP servers"),
-    Subcommand("nsq_to_nsq", "emberq.cli.nsq_to_nsq:main", "NSQ's tool: copy messages to other topics and nsqds"),
-    Subcommand("to_nsq", "emberq.cli.to_nsq:main", "NSQ's tool: publish the lines of standard input"),
+    Subcommand("nsq_tail", "emberq.tools.nsq_tail:main", "NSQ's tool: print the messages of topics"),
+    Subcommand("nsq_stat", "emberq.tools.nsq_stat:main", "NSQ's tool: print the statistics of a channel"),
+    Subcommand("nsq_to_file", "emberq.tools.nsq_to_file.program:main", "NSQ's tool: write messages to files"),
+    Subcommand("nsq_to_http", "emberq.tools.nsq_to_http:main", "NSQ's tool: send messages to HTTP servers"),
+    Subcommand("nsq_to_nsq", "emberq.tools.nsq_to_nsq:main", "NSQ's tool: copy messages to other topics and nsqds"),
+    Subcommand("to_nsq", "emberq.tools.to_nsq:main", "NSQ's tool: publish the lines of standard input"),
 )
 
 

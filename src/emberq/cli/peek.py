@@ -10,17 +10,25 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.printable import one_line
-from emberq.cli.argument import channel_name, positive_count, topic_name
-from emberq.cli.cluster_access import HINT, add_cluster_flags, addresses, upstreams
+from emberq.base.text import one_line
+from emberq.cli.argument import (
+    CLUSTER_HINT,
+    add_cluster_flags,
+    addresses,
+    channel_name,
+    positive_count,
+    topic_name,
+    upstreams,
+)
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
-from emberq.cluster.peek import MAX_COUNT, PeekedMessage, peek
+from emberq.cluster.action import MAX_COUNT, PeekedMessage, peek
 from emberq.cluster.topology import Topology
-from emberq.cluster.upstream import ClusterError, UpstreamsFailed
+from emberq.cluster.upstream import ClusterError, UpstreamsFailedError
 
 if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
+
 
 DEFAULT_COUNT = 10
 MAX_SHOWN_CHARS = 4096
@@ -63,8 +71,8 @@ def _peek_count(text: str) -> int:
 async def _peek(arguments: argparse.Namespace, terminal: Terminal) -> int:
     try:
         messages = await _messages(arguments, terminal)
-    except UpstreamsFailed as failure:
-        raise CommandError(str(failure), hint=HINT) from failure
+    except UpstreamsFailedError as failure:
+        raise CommandError(str(failure), hint=CLUSTER_HINT) from failure
     except ClusterError as failure:
         raise CommandError(str(failure)) from failure
     if not terminal.is_rich:

@@ -10,17 +10,23 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from emberq.base.clock import SystemClock
-from emberq.cli.connection_flags import add_lookupd_flag, add_nsqd_http_flag
-from emberq.cli.metrics_endpoint import add_metrics_flag, metrics_endpoint
-from emberq.cli.spark_work import add_master_flag, in_thread, require_spark, spark_session
+from emberq.cli.argument import add_lookupd_flag, add_nsqd_http_flag
+from emberq.cli.spark_work import (
+    add_master_flag,
+    add_metrics_flag,
+    in_thread,
+    metrics_endpoint,
+    require_spark,
+    spark_session,
+)
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
-    from emberq.spark.pipeline.checkpoint_status import QueryStatus
-    from emberq.spark.pipeline.pipeline_metrics import PipelineMetrics
-    from emberq.spark.pipeline.progress_table import ProgressTable
-    from emberq.spark.pipeline.query_progress import QueryProgress
+    from emberq.spark.pipeline.checkpoint import QueryStatus
+    from emberq.spark.pipeline.progress import QueryProgress
+    from emberq.spark.pipeline.report import PipelineMetrics, ProgressTable
     from emberq.spark.pipeline.toml_file import PipelineFile
+
 
 REDRAWS_PER_SECOND = 4
 
@@ -58,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _pipeline(arguments: argparse.Namespace, terminal: Terminal) -> int:
     require_spark()
     from emberq.spark.error import NsqSparkError
-    from emberq.spark.pipeline.problem import PipelineError
+    from emberq.spark.pipeline.model import PipelineError
 
     try:
         if arguments.action == "run":
@@ -113,7 +119,7 @@ def _validate(arguments: argparse.Namespace, terminal: Terminal, stopping: threa
 
 
 async def _run_with_metrics(arguments: argparse.Namespace, terminal: Terminal) -> None:
-    from emberq.spark.pipeline.pipeline_metrics import PipelineMetrics
+    from emberq.spark.pipeline.report import PipelineMetrics
 
     metrics = PipelineMetrics(clock=SystemClock())
     async with metrics_endpoint(arguments.metrics_address, metrics.render, terminal):
@@ -125,10 +131,10 @@ def _run(
 ) -> None:
     loaded = _loaded(arguments)
     pipeline = loaded.pipeline
-    from emberq.spark.pipeline import progress_table
+    from emberq.spark.pipeline import report
     from emberq.spark.pipeline.run import PipelineRun
 
-    table = progress_table.ProgressTable()
+    table = report.ProgressTable()
 
     def show(progress: QueryProgress) -> None:
         table.add(progress)
@@ -176,7 +182,7 @@ def _write_progress(terminal: Terminal, progress: QueryProgress) -> None:
 
 
 def _status(arguments: argparse.Namespace, terminal: Terminal, _stopping: threading.Event) -> None:
-    from emberq.spark.pipeline.checkpoint_status import pipeline_status
+    from emberq.spark.pipeline.checkpoint import pipeline_status
 
     pipeline = _loaded(arguments).pipeline
     if "://" in pipeline.checkpoint:

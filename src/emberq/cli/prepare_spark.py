@@ -15,6 +15,7 @@ from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, ru
 if TYPE_CHECKING:
     from emberq.spark.java import Java
 
+
 EPILOG = """\
 It takes a minute or two, once for each Java and each Spark on a machine: a small pipeline runs against an nsqd of its
 own while Java notes what is loaded. From then on every emberq command that uses Spark, and emberq.spark.session(),
@@ -32,9 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _prepare(arguments: argparse.Namespace, terminal: Terminal) -> int:
     require_spark()
-    from emberq.spark.class_archive import archive_path
     from emberq.spark.error import NsqSparkError
-    from emberq.spark.java import find_java
+    from emberq.spark.java import archive_path, find_java
 
     try:
         java = find_java()
@@ -51,7 +51,7 @@ async def _prepare(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _make(java: Java, terminal: Terminal, *, is_verbose: bool) -> None:
-    from emberq.spark.class_archive import write_archive
+    from emberq.spark.java import write_archive
 
     with tempfile.TemporaryDirectory(prefix="emberq-prepare-") as folder:
         class_list = Path(folder) / "classes"
@@ -64,9 +64,9 @@ def _make(java: Java, terminal: Terminal, *, is_verbose: bool) -> None:
 def _record(class_list: Path, folder: Path, *, is_verbose: bool) -> str:
     """Do a bit of everything while Java writes down its classes; its class path."""
     from emberq.embedded import EmbeddedThread
-    from emberq.spark.class_archive import class_path_of, recording
-    from emberq.spark.class_exercise import BODIES, TOPIC, exercise
-    from emberq.spark.quiet_session import close_session, quiet_session
+    from emberq.spark.demo import BODIES, TOPIC, exercise
+    from emberq.spark.java import class_path_of, recording
+    from emberq.spark.session import close_session, quiet_session
     from emberq.sync import Producer
 
     with EmbeddedThread(with_lookupd=False, journal=True) as nsq:

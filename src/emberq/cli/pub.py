@@ -1,32 +1,44 @@
-"""The `emberq pub` command: publish what stands on the command line, in a file, or on standard input."""
+"""Publishing at a rate.
+
+The `emberq pub` command: publish what stands on the command line, in a file, or on standard input.
+
+Publishing a stream of bodies: in batches as large as they come, at a given rate, each confirmed.
+
+Empty bodies are skipped, because NSQ has no empty messages. A body counts when nsqd has confirmed it; the first failure
+ends it all, and the counts then say how far it got. Deferred messages have no command for many at once, so they are
+sent one by one, a batch of them under way at a time.
+
+Work in portions: as large as it may be, no faster than a throttle lets it go.
+
+Finding out at once whether anybody is there.
+
+A producer waits for nsqds that are down, as a service should. A person at a terminal would rather hear of it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-from emberq.cli.argument import duration_s, positive_count, topic_name
-from emberq.cli.connection_flags import add_nsqd_tcp_flag, add_security_flags, client_config, nsqd_tcp_addresses
-from emberq.cli.terminal import (
-    DONE,
-    MISUSED,
-    CommandError,
-    Progress,
-    Terminal,
-    command_parser,
-    counted,
-    run_command,
+from emberq.base.task import RateLimiter
+from emberq.cli.argument import (
+    add_nsqd_tcp_flag,
+    add_security_flags,
+    client_config,
+    duration_s,
+    nsqd_tcp_addresses,
+    positive_count,
+    topic_name,
 )
-
-if TYPE_CHECKING:
-    from emberq.client import Producer
-    from emberq.tools.publish_lines import LinePublisher
+from emberq.cli.terminal import DONE, MISUSED, CommandError, ProgressBar, Terminal, command_parser, counted, run_command
+from emberq.client import ClientConfig, Connection, NsqError, Producer
 
 EXAMPLES = """\
 examples:
@@ -68,9 +80,8 @@ def _parser() -> argparse.ArgumentParser:
 
 async def publish(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Publish everything."""
+    from emberq.base.program import ToolError
     from emberq.client import Producer
-    from emberq.tools.program import ToolError
-    from emberq.tools.reachable import check_any_is_reachable
 
     if arguments.body and arguments.file is not None:
         terminal.fail("messages were given both as arguments and by --file; one of them will do")
@@ -115,16 +126,15 @@ async def _publish_and_report(
         )
 
 
-def _publisher(arguments: argparse.Namespace, producer: Producer, progress: Progress) -> LinePublisher:
+def _publisher(arguments: argparse.Namespace, producer: Producer, progress: ProgressBar) -> LinePublisher:
     from emberq.base.clock import SystemClock
-    from emberq.tools.publish_lines import LinePublisher
-    from emberq.tools.throttle import Throttle
+    from emberq.base.task import RateLimiter
 
     return LinePublisher(
         producer,
         arguments.topic,
         batch_size=arguments.batch,
-        throttle=Throttle(arguments.rate, clock=SystemClock()) if arguments.rate else None,
+        throttle=RateLimiter(arguments.rate, clock=SystemClock()) if arguments.rate else None,
         delay_s=arguments.defer,
         on_confirmed=progress.advance,
     )
@@ -146,7 +156,7 @@ def _source(
     arguments: argparse.Namespace, terminal: Terminal
 ) -> Iterator[tuple[AsyncIterator[Sequence[bytes]], int | None]]:
     """Where the messages come from, and how many there are if that is known."""
-    from emberq.tools.lines import read_lines
+    from emberq.tools.to_nsq import read_lines
 
     if arguments.body:
         yield _at_once([os.fsencode(body) for body in arguments.body]), len(arguments.body)
@@ -176,6 +186,86 @@ def _line_count(path: Path) -> int | None:
         return None
     with path.open("rb") as lines:
         return sum(line != b"\n" for line in lines)
+
+
+_T = TypeVar("_T")
+
+
+async def paced(items: Sequence[_T], *, throttle: RateLimiter | None, max_size: int) -> AsyncIterator[Sequence[_T]]:
+    """The items in order, up to `max_size` of them at a time; the throttle decides when, and how many it lets through.
+
+    A slow rate so makes small portions, and the flow stays even.
+    """
+    start = 0
+    while start < len(items):
+        wanted = min(max_size, len(items) - start)
+        count = wanted if throttle is None else throttle.take(wanted)
+        if count:
+            yield items[start : start + count]
+            start += count
+        elif throttle is not None:
+            await asyncio.sleep(throttle.wait_s)
+
+
+class LinePublisher:
+    """Publishes to one topic. `on_confirmed(count)` hears of each step."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        *,
+        batch_size: int,
+        throttle: RateLimiter | None = None,
+        delay_s: float | None = None,
+        on_confirmed: Callable[[int], None],
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._batch_size = batch_size
+        self._throttle = throttle
+        self._delay_s = delay_s
+        self._on_confirmed = on_confirmed
+        self.confirmed_count = 0
+        self.empty_count = 0
+
+    async def publish(self, groups: AsyncIterator[Sequence[bytes]]) -> None:
+        """Publish everything, in order."""
+        async for group in groups:
+            bodies = [body for body in group if body]
+            self.empty_count += len(group) - len(bodies)
+            async for batch in paced(bodies, throttle=self._throttle, max_size=self._batch_size):
+                await self._publish_batch(batch)
+
+    async def _publish_batch(self, batch: Sequence[bytes]) -> None:
+        if self._delay_s is None:
+            await self._producer.publish_many(self._topic, batch)
+            self._confirmed(len(batch))
+            return
+        sending = [self._producer.publish_deferred(self._topic, body, delay_s=self._delay_s) for body in batch]
+        failures = [each for each in await asyncio.gather(*sending, return_exceptions=True) if each is not None]
+        self._confirmed(len(batch) - len(failures))
+        if failures:
+            raise failures[0]
+
+    def _confirmed(self, count: int) -> None:
+        self.confirmed_count += count
+        self._on_confirmed(count)
+
+
+async def check_any_is_reachable(addresses: Iterable[str], config: ClientConfig) -> None:
+    """Return if an nsqd lets us in; else raise what the last one said."""
+    refusal: NsqError | None = None
+    for address in addresses:
+        try:
+            connection = await Connection.open(address, config)
+        except NsqError as failure:
+            refusal = failure
+        else:
+            await connection.close()
+            return
+    if refusal is not None:
+        raise refusal
 
 
 if __name__ == "__main__":

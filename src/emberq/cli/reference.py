@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from emberq.admin.options import SETTINGS as NSQADMIN
-from emberq.base.reference import render_markdown
-from emberq.base.settings import SettingTable
-from emberq.cli.up_options import SETTINGS as UP
+from emberq.base.settings import SettingTable, render_markdown
+from emberq.cli.up import SETTINGS as UP
 from emberq.lookupd.options import SETTINGS as NSQLOOKUPD
 from emberq.nsqd.options import SETTINGS as NSQD
+from emberq.tools.nsq_stat import SETTINGS as NSQ_STAT
+from emberq.tools.nsq_tail import SETTINGS as NSQ_TAIL
+from emberq.tools.nsq_to_file.options import SETTINGS as NSQ_TO_FILE
+from emberq.tools.nsq_to_http import SETTINGS as NSQ_TO_HTTP
 from emberq.tools.nsq_to_nsq import SETTINGS as NSQ_TO_NSQ
-from emberq.tools.stat import SETTINGS as NSQ_STAT
-from emberq.tools.tail import SETTINGS as NSQ_TAIL
-from emberq.tools.to_file.options import SETTINGS as NSQ_TO_FILE
-from emberq.tools.to_http import SETTINGS as NSQ_TO_HTTP
 from emberq.tools.to_nsq import SETTINGS as TO_NSQ
 
 _INTRODUCTION = """

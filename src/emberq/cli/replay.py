@@ -10,22 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberq.base.moment import parse_moment
-from emberq.base.printable import quoted
-from emberq.cli.argument import positive_count, topic_name
-from emberq.cli.connection_flags import DEFAULT_NSQD_TCP_ADDRESS as DEFAULT_TCP
-from emberq.cli.connection_flags import (
+from emberq.base.text import parse_moment, quoted
+from emberq.cli.argument import DEFAULT_NSQD_TCP_ADDRESS as DEFAULT_TCP
+from emberq.cli.argument import (
     add_lookupd_flag,
     add_nsqd_http_flag,
     add_nsqd_tcp_flag,
     add_security_flags,
     client_config,
+    positive_count,
+    topic_name,
 )
 from emberq.cli.spark_work import nsq_options, require_spark
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, counted, run_command
 
 if TYPE_CHECKING:
     from emberq.client import Producer
+
 
 BATCH_SIZE = 500
 
@@ -72,9 +73,9 @@ def _moment(text: str) -> str:
 
 async def _replay(arguments: argparse.Namespace, terminal: Terminal) -> int:
     require_spark()
+    from emberq.cli.pub import check_any_is_reachable
     from emberq.client import Producer
     from emberq.spark.error import NsqSparkError
-    from emberq.tools.reachable import check_any_is_reachable
 
     find = _from_archive if arguments.archive is not None else _from_journal
     addresses, config = arguments.nsqd_tcp_address or [DEFAULT_TCP], client_config(arguments)
@@ -104,7 +105,7 @@ def _from_archive(arguments: argparse.Namespace) -> _Recording:
 
 
 def _from_journal(arguments: argparse.Namespace) -> _Recording:
-    from emberq.spark.journal_replay import JournalReplay
+    from emberq.spark.journal_read import JournalReplay
 
     replay = JournalReplay(
         {**nsq_options(arguments), "topic": arguments.topic, "mode": "journal"},
@@ -120,15 +121,15 @@ async def _publish(
 ) -> None:
     """Tell how much was published, also if it ends early."""
     from emberq.base.clock import SystemClock
-    from emberq.tools.publish_lines import LinePublisher
-    from emberq.tools.throttle import Throttle
+    from emberq.base.task import RateLimiter
+    from emberq.cli.pub import LinePublisher
 
     progress = terminal.progress(f"{arguments.topic} -> {arguments.to}", total=recording.count)
     publisher = LinePublisher(
         producer,
         arguments.to,
         batch_size=BATCH_SIZE,
-        throttle=Throttle(arguments.rate, clock=SystemClock()) if arguments.rate else None,
+        throttle=RateLimiter(arguments.rate, clock=SystemClock()) if arguments.rate else None,
         on_confirmed=progress.advance,
     )
     try:

@@ -1,22 +1,52 @@
-"""The `emberq requeue-dead` command: give messages of a dead-letter topic another chance."""
+"""Giving dead letters another chance, from outside nsqd.
+
+The `emberq requeue-dead` command: give messages of a dead-letter topic another chance.
+
+Dead-letter redrive: moving messages from a dead-letter topic back to where they can be tried again.
+
+    dead-letter topic ──channel──▶ publish to its target, on the nsqd it came from ──confirmed──▶ FIN
+
+- A message that lies in an envelope (see `emberq.wire.dead_letter`), as those do that nsqd gave up itself, is taken out
+  of it. The envelope also says where it came from, for a redrive that is not told where to publish. What has none then
+  stays where it is.
+- A message is finished only when nsqd has confirmed its copy: a crash may leave it in both places, never in none.
+- A message that fails again soon comes back to the dead-letter topic, and a redrive that took it again would never end.
+  So what was published there after the redrive began is left alone, and goes back to its channel at the end.
+- The channel counts as empty when nothing has come for `idle_s`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from emberq.base.clock import SystemClock
-from emberq.cli.argument import channel_name, duration_s, positive_count, topic_name
-from emberq.cli.connection_flags import client_config
-from emberq.cli.consumer_access import HINT, MAX_IN_FLIGHT, add_consumer_flags, make_consumer
+from emberq.base.task import RateLimiter
+from emberq.cli.argument import (
+    CONSUMER_HINT,
+    MAX_IN_FLIGHT,
+    add_consumer_flags,
+    channel_name,
+    client_config,
+    duration_s,
+    make_consumer,
+    positive_count,
+    topic_name,
+)
+from emberq.cli.pub import paced
 from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_parser, counted, run_command
+from emberq.client import Consumer, Message, MessageBatch
+from emberq.wire.dead_letter import decode_dead_letter
+from emberq.wire.parameter import is_valid_name
 
 if TYPE_CHECKING:
-    from emberq.client import ClientConfig, Consumer
-    from emberq.tools.redrive import Limits, Redrive
+    from emberq.client import ClientConfig
+
 
 EXAMPLES = """\
 examples:
@@ -76,7 +106,7 @@ async def requeue_dead(arguments: argparse.Namespace, terminal: Terminal) -> int
     limits, config = _limits(arguments), client_config(arguments)
     async with _consumer(arguments, config) as consumer:
         if not consumer.statistics().addresses:
-            raise CommandError(f"no nsqd with the topic {arguments.dead_topic} can be reached", hint=HINT)
+            raise CommandError(f"no nsqd with the topic {arguments.dead_topic} can be reached", hint=CONSUMER_HINT)
         try:
             if arguments.dry_run:
                 await _show(arguments, terminal, consumer, limits)
@@ -87,10 +117,9 @@ async def requeue_dead(arguments: argparse.Namespace, terminal: Terminal) -> int
     return DONE
 
 
-def _limits(arguments: argparse.Namespace) -> Limits:
-    from emberq.tools.redrive import Limits
+def _limits(arguments: argparse.Namespace) -> RedriveLimits:
 
-    return Limits(
+    return RedriveLimits(
         count=arguments.count,
         idle_s=arguments.idle,
         before_ns=None if arguments.include_new else SystemClock.wall_ns(),
@@ -110,11 +139,10 @@ def _consumer(arguments: argparse.Namespace, config: ClientConfig) -> Consumer:
 
 
 async def _move(
-    arguments: argparse.Namespace, terminal: Terminal, consumer: Consumer, limits: Limits, config: ClientConfig
+    arguments: argparse.Namespace, terminal: Terminal, consumer: Consumer, limits: RedriveLimits, config: ClientConfig
 ) -> None:
+    from emberq.base.task import RateLimiter
     from emberq.client import Producer
-    from emberq.tools.redrive import Redrive
-    from emberq.tools.throttle import Throttle
 
     producers: dict[str, Producer] = {}
     async with AsyncExitStack() as open_producers:
@@ -125,12 +153,12 @@ async def _move(
             await producers[address].publish_many(topic, bodies)
 
         progress = terminal.progress(f"{arguments.dead_topic} → {_target_name(arguments)}", total=arguments.count)
-        redrive = Redrive(
+        redrive = DeadLetterRedrive(
             consumer,
             publish,
             to=arguments.to,
             limits=limits,
-            throttle=Throttle(arguments.rate, clock=SystemClock()) if arguments.rate else None,
+            throttle=RateLimiter(arguments.rate, clock=SystemClock()) if arguments.rate else None,
             on_moved=progress.advance,
         )
         try:
@@ -140,9 +168,8 @@ async def _move(
             _report(arguments, terminal, redrive)
 
 
-async def _show(arguments: argparse.Namespace, terminal: Terminal, consumer: Consumer, limits: Limits) -> None:
+async def _show(arguments: argparse.Namespace, terminal: Terminal, consumer: Consumer, limits: RedriveLimits) -> None:
     from emberq.cli.tail import show
-    from emberq.tools.redrive import look
 
     messages = await look(consumer, limits=limits, max_count=MAX_IN_FLIGHT)
     for message in messages:
@@ -156,7 +183,7 @@ def _target_name(arguments: argparse.Namespace) -> str:
     return arguments.to or "where they came from"
 
 
-def _report(arguments: argparse.Namespace, terminal: Terminal, redrive: Redrive) -> None:
+def _report(arguments: argparse.Namespace, terminal: Terminal, redrive: DeadLetterRedrive) -> None:
     moved, left, unaddressed = redrive.moved_count, redrive.left_count, redrive.unaddressed_count
     if terminal.as_json:
         result: dict[str, Any] = {
@@ -175,6 +202,154 @@ def _report(arguments: argparse.Namespace, terminal: Terminal, redrive: Redrive)
         terminal.note(f"{counted(unaddressed, 'message')} stayed: not in an envelope that says where to; --to does")
     elif not moved and not left:
         terminal.note(f"nothing was waiting in the channel {arguments.channel}; --channel names another")
+
+
+Publish: TypeAlias = Callable[[str, str, list[bytes]], Awaitable[None]]
+"""Publishes bodies to the nsqd at an address, in a topic, and returns when they are confirmed."""
+
+
+class Target(NamedTuple):
+    """Where a message goes, and what is published there."""
+
+    topic: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedriveLimits:
+    """Where a redrive ends."""
+
+    count: int | None = None
+    """After so many messages; None: when the channel is empty."""
+    idle_s: float = 2.0
+    before_ns: int | None = None
+    """Only messages that were published before this, in nanoseconds since 1970; None: all."""
+    batch_size: int = 100
+    """How many messages are published together."""
+
+    def include(self, message: Message) -> bool:
+        """Whether a message is old enough."""
+        return self.before_ns is None or message.timestamp_ns < self.before_ns
+
+
+def target_of(message: Message, *, to: str | None) -> Target | None:
+    """Where to publish a message: `to`, or where its envelope says it came from; None if nobody knows."""
+    letter = decode_dead_letter(message.body)
+    if letter is None or not letter.body:
+        return None if to is None else Target(to, message.body)
+    topic = letter.topic if to is None else to
+    return Target(topic, letter.body) if is_valid_name(topic) else None
+
+
+class DeadLetterRedrive:
+    """One run. The consumer is started and stopped by whoever made it.
+
+    `to` is a topic to publish to whatever the envelopes say.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        publish: Publish,
+        *,
+        to: str | None = None,
+        limits: RedriveLimits,
+        throttle: RateLimiter | None = None,
+        on_moved: Callable[[int], None],
+    ) -> None:
+        self._consumer = consumer
+        self._publish = publish
+        self._to = to
+        self._limits = limits
+        self._throttle = throttle
+        self._on_moved = on_moved
+        self._held: list[Message] = []
+        """Not to be moved. They stay in flight to the end, so that they do not come again and again."""
+        self.moved_count = 0
+        self.left_count = 0
+        """Messages that were published too late for this run."""
+        self.unaddressed_count = 0
+        """Messages of which nobody knows where they belong."""
+
+    async def run(self) -> None:
+        """Move messages until one of the limits is reached."""
+        if self._limits.count == 0:
+            return
+        try:
+            async for batch in _until_idle(self._consumer, self._limits):
+                await self._move(self._chosen(batch))
+                if self.moved_count == self._limits.count:
+                    break
+        finally:
+            _give_back(self._held, self._consumer)
+
+    def _chosen(self, batch: MessageBatch) -> MessageBatch:
+        """Those of the batch that are to be moved now."""
+        old_enough = list(filter(self._limits.include, batch))
+        chosen = MessageBatch(message for message in old_enough if target_of(message, to=self._to) is not None)
+        self.left_count += len(batch) - len(old_enough)
+        self.unaddressed_count += len(old_enough) - len(chosen)
+        if self._limits.count is not None:
+            chosen = MessageBatch(chosen[: self._limits.count - self.moved_count])
+        moving = set(chosen)
+        self._held += [message for message in batch if message not in moving]
+        return chosen
+
+    async def _move(self, batch: MessageBatch) -> None:
+        try:
+            async for portion in paced(batch, throttle=self._throttle, max_size=self._limits.batch_size):
+                for (address, topic), (messages, bodies) in self._groups(portion).items():
+                    await self._publish(address, topic, bodies)
+                    messages.finish()
+                    self.moved_count += len(messages)
+                    self._on_moved(len(messages))
+        except BaseException:
+            batch.requeue(0, backoff=False)  # what has been moved is answered already
+            raise
+
+    def _groups(self, messages: Sequence[Message]) -> dict[tuple[str, str], tuple[MessageBatch, list[bytes]]]:
+        """The messages and what to publish for them, by address and topic."""
+        groups: dict[tuple[str, str], tuple[MessageBatch, list[bytes]]] = {}
+        for message in messages:
+            target = target_of(message, to=self._to)
+            assert target is not None  # noqa: S101 - it would not have been chosen
+            group, bodies = groups.setdefault((message.address, target.topic), (MessageBatch(), []))
+            group.append(message)
+            bodies.append(target.body)
+        return groups
+
+
+async def look(consumer: Consumer, *, limits: RedriveLimits, max_count: int) -> list[Message]:
+    """What a redrive would begin with, up to `max_count`; they are back in their channel already."""
+    end = max_count if limits.count is None else min(max_count, limits.count)
+    received: list[Message] = []
+    chosen: list[Message] = []
+    async for batch in _until_idle(consumer, limits):
+        received += batch
+        chosen += filter(limits.include, batch)
+        if len(chosen) >= end:
+            break
+    _give_back(received, consumer)
+    return chosen[:end]
+
+
+async def _until_idle(consumer: Consumer, limits: RedriveLimits) -> AsyncIterator[MessageBatch]:
+    """What comes, until nothing does."""
+    batches = consumer.batches(max_size=limits.batch_size)
+    while True:
+        try:
+            async with asyncio.timeout(limits.idle_s):
+                batch = await anext(batches)
+        except (TimeoutError, StopAsyncIteration):
+            return
+        yield batch
+
+
+def _give_back(messages: list[Message], consumer: Consumer) -> None:
+    """Requeue messages, having made sure that they do not come back here."""
+    consumer.set_max_in_flight(0)
+    for message in messages:
+        message.requeue(0, backoff=False)
 
 
 if __name__ == "__main__":

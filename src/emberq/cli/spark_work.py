@@ -1,4 +1,6 @@
-"""How the subcommands that use Spark run it: quietly, in a thread, stopped by Ctrl-C at any moment.
+"""Running Spark in a thread, with /metrics.
+
+How the subcommands that use Spark run it: quietly, in a thread, stopped by Ctrl-C at any moment.
 
 Spark's calls block, and a batch that has begun should be finished before the end. So the work runs in a thread and gets
 an event that is set when it should come to an end. Work that has not ended a few seconds later (Java still starts, or a
@@ -6,6 +8,13 @@ batch is long) is broken off: Java is killed, whereupon every call of Spark fail
 on from its checkpoint when it is run again.
 
 A command returns when Java and all Python workers are gone.
+
+GET /metrics for a command that runs for long: a small HTTP server on the command's own event loop.
+
+    async with metrics_endpoint(arguments.metrics_address, metrics.render, terminal):
+        await in_thread(work)
+
+The work goes on in another thread, so that a scrape is answered whatever it does.
 """
 
 from __future__ import annotations
@@ -15,19 +24,28 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
+from emberq.base.address import AddressError, Listener, ListenError, TcpAddress, parse_tcp_address
 from emberq.base.child_process import descendants, end_processes
-from emberq.cli.connection_flags import DEFAULT_NSQD_HTTP_ADDRESS
+from emberq.base.clock import NS_PER_SECOND, SystemClock
+from emberq.base.daemon import Lag, LoopTimers
+from emberq.base.metrics import CONTENT_TYPE, DaemonScrape
+from emberq.base.timers import Timers
+from emberq.cli.argument import DEFAULT_NSQD_HTTP_ADDRESS
 from emberq.cli.terminal import CommandError, Terminal
+from emberq.http.message import Request, Response, plain
+from emberq.http.router import Route, Router
+from emberq.http.server import HttpServer
 
 if TYPE_CHECKING:
-    from emberq.spark.quiet_session import Session
+    from emberq.spark.session import Session
+
 
 STOP_TIMEOUT_S = 2.5
 """How long work may take to come to an end by itself; a batch of a stream takes a second."""
@@ -73,8 +91,8 @@ def spark_session(
     config: Mapping[str, str] | None = None,
 ) -> Iterator[Session]:
     """A SparkSession that logs nothing, unless --verbose, until the block ends. CommandError if there is no Java."""
-    from emberq.spark.error import JavaNotFound
-    from emberq.spark.quiet_session import close_session, quiet_session
+    from emberq.spark.error import JavaNotFoundError
+    from emberq.spark.session import close_session, quiet_session
 
     settings = {"spark.ui.showConsoleProgress": "false", **(config or {})}  # Spark's bars would run over ours
     with _java_folder(terminal, stopping) as folder:
@@ -83,7 +101,7 @@ def spark_session(
             spark = quiet_session(
                 name, master=arguments.master, is_verbose=arguments.verbose, config=settings, folder=folder
             )
-        except JavaNotFound as failure:
+        except JavaNotFoundError as failure:
             raise CommandError(str(failure)) from failure
         try:
             yield spark
@@ -95,7 +113,7 @@ def spark_session(
 @contextmanager
 def _java_folder(terminal: Terminal, stopping: threading.Event) -> Iterator[Path]:
     """A folder for Java's temporary files and for its log, which is kept if the block fails by itself."""
-    from emberq.spark.quiet_session import LOG_NAME
+    from emberq.spark.session import LOG_NAME
 
     folder = Path(tempfile.mkdtemp(prefix="emberq-spark-"))
     log = folder / LOG_NAME
@@ -120,8 +138,7 @@ def end_spark() -> None:
 
 
 def _hint() -> str:
-    from emberq.spark.class_archive import archive_path
-    from emberq.spark.java import find_java
+    from emberq.spark.java import archive_path, find_java
 
     return "" if archive_path(find_java()).is_file() else "; `emberq prepare-spark` makes this a third shorter"
 
@@ -161,3 +178,80 @@ def _started(work: Callable[[threading.Event], _T], stopping: threading.Event) -
     awaited = asyncio.wrap_future(result)
     awaited.add_done_callback(lambda done: done.cancelled() or done.exception())  # of broken-off work, not awaited
     return awaited
+
+
+Render = Callable[[DaemonScrape], bytes]
+"""The text of all metrics, those of the server itself among them."""
+
+
+def add_metrics_flag(parser: argparse.ArgumentParser) -> None:
+    """Read the flag as `arguments.metrics_address`."""
+    parser.add_argument(
+        "--metrics-address",
+        type=_tcp_address,
+        metavar="HOST:PORT",
+        help="serve /metrics there, for Prometheus (default not at all)",
+    )
+
+
+@asynccontextmanager
+async def metrics_endpoint(address: str | None, render: Render, terminal: Terminal) -> AsyncIterator[None]:
+    """Serve while the block runs; without an address nothing is served. CommandError if it cannot be listened on."""
+    if address is None:
+        yield
+        return
+    endpoint = _Endpoint(address, render)
+    try:
+        await endpoint.start()
+    except ListenError as failure:
+        raise CommandError(f"--metrics-address: {failure}", hint="Is the port free?") from failure
+    terminal.note(f"metrics at http://{endpoint.address}/metrics")
+    try:
+        yield
+    finally:
+        await endpoint.stop()
+
+
+def _tcp_address(text: str) -> str:
+    try:
+        return str(parse_tcp_address(text))
+    except AddressError as wrong:
+        raise argparse.ArgumentTypeError(str(wrong)) from wrong
+
+
+class _Endpoint:
+    def __init__(self, address: str, render: Render) -> None:
+        self._render = render
+        self._clock = SystemClock()
+        self._start_time_s = self._clock.wall_ns() // NS_PER_SECOND
+        self._timers = Timers()
+        self._loop_timers: LoopTimers | None = None
+        router = Router([Route("GET", "/metrics", self._metrics, quiet=True)])
+        self._http = HttpServer(router, clock=self._clock, timers=self._timers)
+        self._listener = Listener(address, self._http.make_protocol, label="metrics")
+
+    @property
+    def address(self) -> TcpAddress:
+        """Where it listens."""
+        return TcpAddress(*cast(tuple[str, int], self._listener.address))  # the flag takes no Unix socket
+
+    async def start(self) -> None:
+        await self._listener.bind()
+        self._loop_timers = LoopTimers(asyncio.get_running_loop(), self._timers, self._clock)
+        self._loop_timers.start()
+        await self._listener.serve()
+
+    async def stop(self) -> None:
+        await self._listener.close()
+        self._http.close()
+        if self._loop_timers is not None:
+            self._loop_timers.stop()
+
+    def _metrics(self, _request: Request) -> Response:
+        scrape = DaemonScrape(
+            start_time_s=self._start_time_s,
+            tcp_connection_count=0,
+            http_connection_count=self._http.connection_count,
+            lag=Lag(),  # nothing else is done on this loop
+        )
+        return plain(self._render(scrape), content_type=CONTENT_TYPE)

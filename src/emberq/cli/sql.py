@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emberq.base.printable import one_line
-from emberq.cli.argument import topic_name
-from emberq.cli.connection_flags import add_lookupd_flag, add_nsqd_http_flag
+from emberq.base.text import one_line
+from emberq.cli.argument import add_lookupd_flag, add_nsqd_http_flag, topic_name
 from emberq.cli.spark_work import add_master_flag, in_thread, nsq_options, require_spark, spark_session
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from emberq.spark.sql_console import Result, SqlConsole
+    from emberq.spark.sql import Result, SqlConsole
+
 
 MAX_ROWS = 1000
 PROMPT = "sql> "
@@ -65,7 +65,7 @@ async def _sql(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event) -> None:
-    from emberq.spark.sql_console import SqlConsole
+    from emberq.spark.sql import SqlConsole
 
     with spark_session("emberq sql", arguments, terminal, stopping) as spark:
         console = SqlConsole(spark)
@@ -84,7 +84,7 @@ def _converse(
     console: SqlConsole, arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event
 ) -> None:
     """Statement by statement; a wrong one is not the end."""
-    from emberq.spark.sql_console import StatementError
+    from emberq.spark.sql import StatementError
 
     while not stopping.is_set():
         try:

@@ -1,20 +1,44 @@
-"""The `emberq tail` command: show the messages of a topic as they are published."""
+"""Showing messages.
+
+The `emberq tail` command: show the messages of a topic as they are published.
+
+How a message is shown: to a program as JSON, to a person as its body with the facts above it.
+
+What stands in a message comes from anybody, and a terminal obeys what it is sent; so nothing unprintable reaches it.
+"""
 
 from __future__ import annotations
 
 import argparse
+import base64
+import json
 import random
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
-from emberq.cli.argument import channel_name, positive_count, topic_name
-from emberq.cli.connection_flags import client_config, nsqd_tcp_addresses
-from emberq.cli.consumer_access import HINT, MAX_IN_FLIGHT, add_consumer_flags, make_consumer
+from emberq.base.clock import NS_PER_SECOND
+from emberq.base.text import one_line
+from emberq.cli.argument import (
+    CONSUMER_HINT,
+    MAX_IN_FLIGHT,
+    add_consumer_flags,
+    channel_name,
+    client_config,
+    make_consumer,
+    nsqd_tcp_addresses,
+    positive_count,
+    topic_name,
+)
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
+from emberq.client import Message
 
 if TYPE_CHECKING:
-    from emberq.client import Consumer, Message
+    from rich.console import RenderableType
+
+    from emberq.client import Consumer
+
 
 EXAMPLES = """\
 examples:
@@ -90,14 +114,13 @@ def _check_connected(consumer: Consumer, arguments: argparse.Namespace, terminal
     if not arguments.lookupd_http_address:
         raise CommandError(
             f"no nsqd can be reached at {', '.join(nsqd_tcp_addresses(arguments))}",
-            hint=f"`emberq up` starts one; {HINT}",
+            hint=f"`emberq up` starts one; {CONSUMER_HINT}",
         )
     terminal.note(f"no nsqd has the topic {arguments.topic} yet; waiting for one")
 
 
 def show(message: Message, *, topic: str, terminal: Terminal) -> None:
     """Write one message in the form that fits the reader."""
-    from emberq.cli.message_view import message_document, renderable
 
     if terminal.as_json:
         terminal.write_json(message_document(message, topic=topic))
@@ -105,6 +128,49 @@ def show(message: Message, *, topic: str, terminal: Terminal) -> None:
         terminal.console.print(renderable(message))
     else:
         terminal.write_bytes(message.body)
+
+
+def message_document(message: Message, *, topic: str) -> dict[str, Any]:
+    """A message for `--json`. A body that is not text comes as `body_base64`."""
+    document: dict[str, Any] = {
+        "topic": topic,
+        "id": message.id.decode(),
+        "timestamp_ns": message.timestamp_ns,
+        "attempts": message.attempts,
+        "nsqd": message.address,
+    }
+    try:
+        document["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        document["body_base64"] = base64.b64encode(message.body).decode()
+    return document
+
+
+def headline(message: Message) -> str:
+    """The facts about a message in one line."""
+    published = datetime.fromtimestamp(message.timestamp_ns / NS_PER_SECOND, UTC).isoformat(timespec="milliseconds")
+    again = f" attempt {message.attempts}" if message.attempts > 1 else ""
+    return f"{published} {message.id.decode()} from {message.address}{again}"
+
+
+def renderable(message: Message) -> RenderableType:
+    """A message for a terminal: JSON laid out in colours, other text as it is, anything else as an escaped string."""
+    from rich.console import Group
+    from rich.json import JSON
+    from rich.text import Text
+
+    head = Text(one_line(headline(message)), style="dim")
+    try:
+        text = message.body.decode()
+    except UnicodeDecodeError:
+        return Group(head, Text(repr(message.body)[2:-1]))
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return Group(head, Text("\n".join(map(one_line, text.split("\n")))))
+    if isinstance(value, dict | list):
+        return Group(head, JSON.from_data(value, ensure_ascii=False))
+    return Group(head, Text(one_line(text)))
 
 
 if __name__ == "__main__":

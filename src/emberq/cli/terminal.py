@@ -1,4 +1,6 @@
-"""What the `emberq` subcommands for people have in common: how they are called, how they speak, how they end.
+"""How subcommands are called, speak and end; progress bars.
+
+What the `emberq` subcommands for people have in common: how they are called, how they speak, how they end.
 
     def main(argv: Sequence[str] | None = None) -> int:
         parser = command_parser("emberq hello", "Say hello.")
@@ -20,6 +22,8 @@ Exit status:
     2    a mistake on the command line
     130  interrupted by Ctrl-C or SIGTERM before it was done (0 for a command that is meant to be ended so)
     141  whoever read our output went away
+
+The progress bar of the `emberq` subcommands; the module that is imported only where there is one to draw.
 """
 
 from __future__ import annotations
@@ -33,12 +37,23 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
+from typing import Any, Self, TextIO, TypeAlias
 
-from emberq.base.printable import forget_output, one_line
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from emberq.base.text import forget_output, one_line
 
 DONE = 0
 FAILED = 1
@@ -55,7 +70,7 @@ class CommandError(Exception):
         self.hint = hint
 
 
-class Progress:
+class ProgressBar:
     """How far a piece of work has got. As a context manager it shows a bar while the block runs, if it has one."""
 
     def __init__(self, make_bar: Callable[[], AbstractContextManager[Callable[[int], None]]] | None) -> None:
@@ -148,17 +163,16 @@ class Terminal:
         if hint:
             print(f"  {one_line(hint)}", file=self._err, flush=True)
 
-    def progress(self, label: str, *, total: int | None = None) -> Progress:
+    def progress(self, label: str, *, total: int | None = None) -> ProgressBar:
         """A bar on standard error, if somebody is there to see it; `total` None: no end is known."""
         if not self.is_watched:
-            return Progress(None)
+            return ProgressBar(None)
 
         def make_bar() -> AbstractContextManager[Callable[[int], None]]:
-            from emberq.cli.progress import progress_bar
 
             return progress_bar(self.error_console, label, total=total)
 
-        return Progress(make_bar)
+        return ProgressBar(make_bar)
 
 
 class _Notes(logging.Handler):
@@ -254,15 +268,15 @@ async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
 
 def _explained(failure: Exception) -> str | None:
     """What to do about a failure that is nobody's bug; None for all others."""
-    from emberq.base.http_query import HttpQueryError  # here, so that --help need not wait for them
     from emberq.client import error
+    from emberq.http.client import HttpQueryError
 
     match failure:
-        case error.ConnectionFailed() | error.ConnectionLost() | error.RequestTimeout():
+        case error.ConnectError() | error.ConnectionLostError() | error.RequestTimeoutError():
             return "Is nsqd running there? `emberq up` starts one; --nsqd-tcp-address says where to look."
-        case error.AuthRefused():
+        case error.AuthError():
             return "This nsqd wants a secret that permits this: see --auth-secret-file."
-        case error.PublishRefused():
+        case error.PublishError():
             return "This nsqd cannot store messages at present; its log and /ping tell why."
         case HttpQueryError():
             return "Is it running, and is that its HTTP address? `emberq up` starts nsqd and nsqlookupd."
@@ -291,3 +305,25 @@ def _logging_to(terminal: Terminal, *, level: int) -> Iterator[None]:
         root.removeHandler(others)
         logger.removeHandler(handler)
         logger.level, logger.propagate = before
+
+
+class _RateColumn(ProgressColumn):
+    """Messages per second, over the last while."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f}/s", style="progress.data.speed")
+
+
+@contextmanager
+def progress_bar(console: Console, label: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a bar while the block runs; what is given moves it. Without a total it is a count that runs."""
+    text = TextColumn("{task.description}", markup=False)
+    columns: tuple[ProgressColumn, ...]
+    if total is None:
+        columns = (SpinnerColumn(), text, TextColumn("{task.completed:,.0f}"), _RateColumn(), TimeElapsedColumn())
+    else:
+        columns = (text, BarColumn(), MofNCompleteColumn(), _RateColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda count: progress.advance(task, count)

@@ -1,21 +1,43 @@
-"""The `emberq top` command: the channels of a cluster, live."""
+"""The live screen.
+
+The `emberq top` command: the channels of a cluster, live.
+
+The live screen: drawn anew when there is news, a key was pressed or the terminal has another size.
+
+It uses the terminal's second screen, so that what was there before comes back at the end, however that comes. A
+redrawing overwrites line by line and never clears, so nothing flickers.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import termios
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.live import Live
 
 from emberq.base.clock import SystemClock
-from emberq.cli.argument import duration_s
-from emberq.cli.cluster_access import HINT, add_cluster_flags, addresses, upstreams
+from emberq.cli.argument import CLUSTER_HINT, add_cluster_flags, addresses, duration_s, upstreams
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
-from emberq.cluster.observer import Observer
+from emberq.cli.top_view import (
+    Choices,
+    KeyOutcome,
+    ScreenFrame,
+    SortKey,
+    Watcher,
+    draw_screen,
+    frame_document,
+    read_keys,
+)
+from emberq.cluster.survey import ClusterReader
 from emberq.cluster.topology import Topology
-from emberq.tools.top.frame import Frame, Watcher, frame_document
-from emberq.tools.top.keyboard import Choices
-from emberq.tools.top.row import SortKey
 
 DEFAULT_INTERVAL_S = 2.0
 MIN_INTERVAL_S = 0.1
@@ -80,11 +102,10 @@ async def _top(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 def _watcher(arguments: argparse.Namespace) -> Watcher:
     ask = upstreams(arguments)
-    return Watcher(Observer(ask, Topology(ask, addresses(arguments))), SystemClock())
+    return Watcher(ClusterReader(ask, Topology(ask, addresses(arguments))), SystemClock())
 
 
 async def _show_live(watcher: Watcher, choices: Choices, terminal: Terminal, *, interval_s: float) -> None:
-    from emberq.tools.top.screen import LiveScreen
 
     keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
     await LiveScreen(terminal.console, watcher, choices, interval_s=interval_s, keyboard=keyboard).run()
@@ -97,7 +118,7 @@ async def _print_once(watcher: Watcher, choices: Choices, terminal: Terminal, *,
         await asyncio.sleep(interval_s)
         frame = await watcher.look()
     if frame.failure:
-        raise CommandError(frame.failure, hint=HINT)
+        raise CommandError(frame.failure, hint=CLUSTER_HINT)
     _print_frame(frame, choices, terminal)
 
 
@@ -107,13 +128,99 @@ async def _print_forever(watcher: Watcher, choices: Choices, terminal: Terminal,
         await asyncio.sleep(interval_s)
 
 
-def _print_frame(frame: Frame, choices: Choices, terminal: Terminal) -> None:
+def _print_frame(frame: ScreenFrame, choices: Choices, terminal: Terminal) -> None:
     if terminal.as_json:
         terminal.write_json(frame_document(frame, choices.of(frame.rows)))
         return
-    from emberq.tools.top.view import draw_page
+    from emberq.cli.top_view import draw_page
 
     terminal.console.print(draw_page(frame, choices, width=terminal.console.width))
+
+
+READ_BYTES = 1024
+"""More than anybody types between two readings."""
+
+
+class LiveScreen:
+    """Shows the cluster until the user quits. Owns the terminal meanwhile."""
+
+    def __init__(
+        self, console: Console, watcher: Watcher, choices: Choices, *, interval_s: float, keyboard: int | None
+    ) -> None:
+        self._console = console
+        self._watcher = watcher
+        self._choices = choices
+        self._interval_s = interval_s
+        self._keyboard = keyboard
+        """The file descriptor of the terminal that keys come from; None if there is none."""
+        self._frame = ScreenFrame()
+        self._live = Live(console=console, screen=True, auto_refresh=False)
+        self._quit = asyncio.Event()
+
+    async def run(self) -> None:
+        """Return when the user quits."""
+        with self._live, self._listening():
+            self._draw()
+            watching = asyncio.ensure_future(self._watch())
+            quitting = asyncio.ensure_future(self._quit.wait())
+            try:
+                await asyncio.wait([watching, quitting], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                quitting.cancel()
+                watching.cancel()
+        if not watching.cancelled() and watching.done():
+            watching.result()  # it never ends by itself, so this raises what ended it
+
+    async def _watch(self) -> None:
+        while True:
+            self._frame = await self._watcher.look()
+            self._draw()
+            await asyncio.sleep(self._interval_s)
+
+    def _draw(self) -> None:
+        width, height = self._console.size
+        drawn = draw_screen(self._frame, self._choices, width=width, height=height)
+        self._live.update(drawn, refresh=True)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Hear keys, each at once, and changes of the terminal's size."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGWINCH, self._draw)
+        try:
+            if self._keyboard is None:
+                yield
+                return
+            with _each_key_at_once(self._keyboard):
+                loop.add_reader(self._keyboard, self._read_keys, self._keyboard)
+                try:
+                    yield
+                finally:
+                    loop.remove_reader(self._keyboard)
+        finally:
+            loop.remove_signal_handler(signal.SIGWINCH)
+
+    def _read_keys(self, keyboard: int) -> None:
+        data = os.read(keyboard, READ_BYTES)
+        if not data:  # the terminal is gone
+            self._quit.set()
+            return
+        outcomes = [self._choices.press(key) for key in read_keys(data.decode("utf-8", "replace"))]
+        if KeyOutcome.QUIT in outcomes:
+            self._quit.set()
+        elif KeyOutcome.REDRAW in outcomes:
+            self._draw()
+
+
+@contextmanager
+def _each_key_at_once(terminal: int) -> Iterator[None]:
+    """Without waiting for Enter and without showing what is typed, for as long as the block runs."""
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal, termios.TCSADRAIN)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 if __name__ == "__main__":

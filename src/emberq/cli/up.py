@@ -1,21 +1,152 @@
-"""The `emberq up` command: a whole NSQ on this machine."""
+"""A whole NSQ on this machine.
+
+The `emberq up` command: a whole NSQ on this machine.
+
+The settings of `emberq up`.
+
+What `emberq up` runs: one nsqlookupd, some nsqds and nsqadmin, started and stopped together.
+
+One nsqd runs in the same process. Several run as processes of their own, so that each has a core; they are started by
+the ordinary `nsqd` command, and what they log at or above the level asked for is passed on. They do not see the
+terminal's Ctrl-C: they are stopped in good order, each flushing to disk, by the process that started them, or by
+themselves if that is killed (`attended`).
+
+Unlike a plain nsqd they journal every new topic, unless told not to: whoever tries emberq should find that what was
+confirmed stays, and can be read again.
+
+What `emberq up` says once everything is up.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import re
+import signal
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from emberq.base import process
-from emberq.base.kinds import SettingError
-from emberq.cli.banner import banner
-from emberq.cli.startup import Finished, read_options
-from emberq.cli.up_options import SETTINGS, Options
+from emberq.admin.daemon import Nsqadmin
+from emberq.admin.options import AdminOptions
+from emberq.base import program
+from emberq.base.address import MAX_PORT, TcpAddress
+from emberq.base.flag import LOG_LEVEL, SettingError
+from emberq.base.log import LogFormat, LogLevel
+from emberq.base.program import Finished, StartError, read_options
+from emberq.base.settings import GENERAL, Group, SettingTable
+from emberq.lookupd.daemon import Nsqlookupd
+from emberq.lookupd.options import LookupdOptions
+from emberq.nsqd.daemon import Nsqd
+from emberq.nsqd.options import NsqdOptions
+
+MAX_NSQDS = 32
+SECOND_NSQD_SHIFT = 100
+NEXT_NSQD_SHIFT = 10
+"""The first nsqd has 4150 and 4151, the second 4250 and 4251, the third 4260 and 4261: none has nsqlookupd's."""
+
+_EVERY_INTERFACE = ("", "0.0.0.0", "::")  # noqa: S104 - only if the user asks for it
+_GENERAL = Group(GENERAL)
+_STACK = Group("What to start")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpOptions:
+    """What to start, and where."""
+
+    log_level: LogLevel = _GENERAL.declare(  # noqa: RUF009 - it makes a field
+        LOG_LEVEL, LogLevel.WARN, "least grave log lines to show: debug, info, warn, error or fatal"
+    )
+    log_prefix: str = _GENERAL.text("[emberq] ", "start of every log line")
+    nsqd: int = _STACK.integer(
+        1, "how many nsqds; several run as processes of their own", at_least=1, at_most=MAX_NSQDS
+    )
+    host: str = _STACK.text(
+        "127.0.0.1", "address to listen on; only a loopback address keeps others out", placeholder="address"
+    )
+    data_path: str = _STACK.text(
+        "emberq-data", "directory for messages; made if it is not there", placeholder="directory"
+    )
+    no_journal: bool = _STACK.boolean(
+        "keep new topics as NSQ does: in memory and, beyond that, in disk queues; without it they are journaled",
+        default=False,
+    )
+    nsqd_tcp_port: int = _STACK.integer(4150, "TCP port of nsqd; 0 means a free one", at_least=0, at_most=MAX_PORT)
+    nsqd_http_port: int = _STACK.integer(4151, "HTTP port of nsqd; 0 means a free one", at_least=0, at_most=MAX_PORT)
+    lookupd_tcp_port: int = _STACK.integer(
+        4160, "TCP port of nsqlookupd; 0 means a free one", at_least=0, at_most=MAX_PORT
+    )
+    lookupd_http_port: int = _STACK.integer(
+        4161, "HTTP port of nsqlookupd; 0 means a free one", at_least=0, at_most=MAX_PORT
+    )
+
+    admin_http_port: int = _STACK.integer(
+        4171, "HTTP port of nsqadmin; 0 means a free one", at_least=0, at_most=MAX_PORT
+    )
+
+    @property
+    def log_format(self) -> LogFormat:
+        """What is shown on a terminal is for people."""
+        return LogFormat.TEXT
+
+    @property
+    def journal(self) -> bool:
+        """Whether new topics are journaled."""
+        return not self.no_journal
+
+    def address(self, port: int) -> str:
+        """Where to listen, with this port."""
+        return str(TcpAddress(self.host, port))
+
+    @property
+    def broadcast_address(self) -> str:
+        """What others are told to connect to."""
+        return socket.gethostname() if self.host in _EVERY_INTERFACE else self.host
+
+    def nsqd_ports(self, number: int) -> tuple[int, int]:
+        """TCP and HTTP port of nsqd `number`, counted from 0."""
+        shift = SECOND_NSQD_SHIFT + (number - 1) * NEXT_NSQD_SHIFT if number else 0
+        tcp_port, http_port = self.nsqd_tcp_port, self.nsqd_http_port
+        return (tcp_port + shift if tcp_port else 0), (http_port + shift if http_port else 0)
+
+
+SETTINGS = SettingTable("emberq up", options_class=UpOptions, command=())
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonAddresses:
+    """Where a daemon is to be found, each as host:port."""
+
+    tcp: str
+    http: str
+
+
+def banner(*, lookupd: DaemonAddresses, nsqds: Sequence[DaemonAddresses], admin: str, data_path: str) -> str:
+    """What there is, and what to try."""
+    rows = [("nsqlookupd", lookupd), *(("nsqd", nsqd) for nsqd in nsqds)]
+    lines = [f"  {name:<11} tcp {where.tcp:<16} http://{where.http}" for name, where in rows]
+    nsqd = nsqds[0].http
+    return "\n".join(
+        [
+            f"emberq is up. Ctrl-C stops it; messages are kept in {data_path}.",
+            "",
+            *lines,
+            f"  {'nsqadmin':<11} {'':<20} http://{admin}",
+            "",
+            "Try, in another terminal:",
+            f"  curl -d 'hello' 'http://{nsqd}/pub?topic=greetings'",
+            f"  curl 'http://{nsqd}/stats'",
+            f"  curl 'http://{lookupd.http}/lookup?topic=greetings'",
+        ]
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stack until it is told to stop; the exit status."""
     try:
-        options = read_options(SETTINGS, Options, sys.argv[1:] if argv is None else argv)
+        options = read_options(SETTINGS, UpOptions, sys.argv[1:] if argv is None else argv)
         SETTINGS.check_ranges(options)
     except Finished as finished:
         return finished.status
@@ -25,10 +156,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(options)
 
 
-def run(options: Options) -> int:
+def run(options: UpOptions) -> int:
     """Run the stack; the exit status."""
     # Here and not above, so that --help and mistakes are answered without loading the daemons.
-    from emberq.cli.stack import Stack, StackError
 
     def announce(stack: Stack) -> None:
         print(
@@ -36,14 +166,242 @@ def run(options: Options) -> int:
             flush=True,
         )
 
-    process.prepare()
+    program.prepare()
     try:
-        stopped_by_signal = process.serve(lambda: Stack(options, on_start=announce))
+        stopped_by_signal = program.serve(lambda: Stack(options, on_start=announce))
     except StackError as failure:
         print(f"emberq up: {failure}", file=sys.stderr)
         return 1
     print(f"Stopped. Messages are in {options.data_path}." if stopped_by_signal else "Stopped after a failure.")
     return 0 if stopped_by_signal else 1
+
+
+START_SECONDS = 60.0
+MAX_LINE_BYTES = 1024 * 1024
+"""The longest line that a child may log."""
+STOP_SECONDS = 60.0
+"""How long an nsqd may take to bring everything to disk before we stop waiting for it."""
+
+_LISTENERS = 2
+_LISTENING = re.compile(rb"(TCP|HTTP): listening on (\S+)")
+_FATAL = re.compile(rb" FATAL: (.*)")
+_LEVEL = re.compile(rb" (DEBUG|INFO|WARNING|ERROR|FATAL): ")
+_THRESHOLDS = {
+    b"DEBUG": logging.DEBUG,
+    b"INFO": logging.INFO,
+    b"WARNING": logging.WARNING,
+    b"ERROR": logging.ERROR,
+    b"FATAL": logging.CRITICAL,
+}
+_log = logging.getLogger(__name__)
+
+
+class StackError(Exception):
+    """The stack could not be started; the text says why and what to do."""
+
+
+@dataclass(slots=True)
+class _Child:
+    """An nsqd in a process of its own."""
+
+    process: asyncio.subprocess.Process
+    name: str
+    listening: dict[bytes, str] = field(default_factory=dict)
+    """Its addresses, by kind, as far as it has told them."""
+    complaint: str = "it ended without a word"
+    """Why it could not start."""
+    has_begun: asyncio.Event = field(default_factory=asyncio.Event)
+    """It serves, or has given up."""
+
+
+class Stack:
+    """Runs from `start` to `stop`."""
+
+    def __init__(self, options: UpOptions, *, on_start: Callable[[Stack], None]) -> None:
+        """`on_start` is called once everything serves."""
+        self._options = options
+        self._on_start = on_start
+        self.failed = asyncio.Event()
+        """Set when one of the daemons cannot go on."""
+        self.lookupd = DaemonAddresses("", "")
+        self.nsqds: list[DaemonAddresses] = []
+        self.admin = ""
+        """Where nsqadmin is to be found."""
+        self._lookupd: Nsqlookupd | None = None
+        self._admin: Nsqadmin | None = None
+        self._nsqd: Nsqd | None = None
+        self._children: list[_Child] = []
+        self._watchers: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Return when everything serves; StackError, with nothing left running, if that cannot be."""
+        try:
+            await self._start_all()
+            self._on_start(self)
+        except (StartError, StackError, OSError) as failure:
+            await self.stop()
+            raise StackError(f"{failure}{_advice(failure)}") from failure
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start_all(self) -> None:
+        await self._start_lookupd()
+        if self._options.nsqd == 1:
+            await self._start_nsqd_here()
+        else:
+            for number in range(self._options.nsqd):
+                await self._start_nsqd_process(number)
+        await self._start_admin()
+
+    async def stop(self) -> None:
+        """Stop nsqadmin, the nsqds, then nsqlookupd."""
+        self._stopping = True
+        if self._admin is not None:
+            await self._admin.stop()
+        for child in self._children:
+            if child.process.returncode is None:
+                child.process.send_signal(signal.SIGTERM)
+        for child in self._children:
+            await self._wait_for(child)
+        if self._nsqd is not None:
+            await self._nsqd.stop()
+        if self._lookupd is not None:
+            await self._lookupd.stop()
+        for watcher in self._watchers:
+            watcher.cancel()  # of a child that does not stop; the others have ended
+        if self._watchers:
+            await asyncio.wait(self._watchers)
+
+    def reload(self) -> None:
+        """Nothing that a stack reads may change."""
+
+    async def _start_lookupd(self) -> None:
+        options = self._options
+        lookupd = Nsqlookupd(
+            LookupdOptions(
+                tcp_address=options.address(options.lookupd_tcp_port),
+                http_address=options.address(options.lookupd_http_port),
+                broadcast_address=options.broadcast_address,
+            )
+        )
+        await lookupd.start()
+        self._lookupd = lookupd
+        self.lookupd = DaemonAddresses(_text(lookupd.tcp_address), _text(lookupd.http_address))
+
+    async def _start_admin(self) -> None:
+        options = self._options
+        admin = Nsqadmin(
+            AdminOptions(
+                http_address=options.address(options.admin_http_port),
+                lookupd_http_address=(self.lookupd.http,),
+            )
+        )
+        await admin.start()
+        self._admin = admin
+        self.admin = _text(admin.http_address)
+
+    async def _start_nsqd_here(self) -> None:
+        tcp_port, http_port = self._options.nsqd_ports(0)
+        nsqd = Nsqd(
+            NsqdOptions(
+                data_path=str(self._folder(0)),
+                tcp_address=self._options.address(tcp_port),
+                http_address=self._options.address(http_port),
+                broadcast_address=self._options.broadcast_address,
+                lookupd_tcp_address=(self.lookupd.tcp,),
+                journal=self._options.journal,
+            )
+        )
+        await nsqd.start()
+        self._nsqd = nsqd
+        self.nsqds.append(DaemonAddresses(_text(nsqd.tcp_address), _text(nsqd.http_address)))
+
+    async def _start_nsqd_process(self, number: int) -> None:
+        tcp_port, http_port = self._options.nsqd_ports(number)
+        name = f"nsqd-{number}"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "emberq.cli.attended",
+            "nsqd",
+            f"--data-path={self._folder(number)}",
+            f"--tcp-address={self._options.address(tcp_port)}",
+            f"--http-address={self._options.address(http_port)}",
+            f"--broadcast-address={self._options.broadcast_address}",
+            f"--log-prefix=[{name}] ",
+            f"--node-id={number}",
+            f"--lookupd-tcp-address={self.lookupd.tcp}",
+            f"--journal={str(self._options.journal).lower()}",
+            stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            limit=MAX_LINE_BYTES,
+        )
+        child = _Child(process, name)
+        self._children.append(child)
+        watcher = asyncio.create_task(self._watch(child))
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
+        try:
+            await asyncio.wait_for(child.has_begun.wait(), START_SECONDS)
+        except TimeoutError:
+            raise StackError(f"{name} does not start") from None
+        if len(child.listening) < _LISTENERS:
+            raise StackError(f"{name}: {child.complaint}")
+        self.nsqds.append(DaemonAddresses(child.listening[b"TCP"], child.listening[b"HTTP"]))
+
+    async def _watch(self, child: _Child) -> None:
+        """Pass on what the child logs, learn where it listens, and notice its end."""
+        assert child.process.stderr is not None  # noqa: S101 - it was asked for
+        async for line in child.process.stderr:
+            listening = _LISTENING.search(line)
+            if listening is not None:
+                child.listening[listening[1]] = listening[2].decode()
+                if len(child.listening) == _LISTENERS:
+                    child.has_begun.set()
+            fatal = _FATAL.search(line)
+            if fatal is not None and not child.has_begun.is_set():
+                child.complaint = fatal[1].decode("utf-8", "replace")
+            elif _is_grave_enough(line, self._options.log_level):
+                sys.stderr.buffer.write(line)
+                sys.stderr.buffer.flush()
+        status = await child.process.wait()
+        if child.has_begun.is_set() and not self._stopping:
+            _log.error("%s ended with status %d", child.name, status)
+            self.failed.set()
+        child.has_begun.set()
+
+    async def _wait_for(self, child: _Child) -> None:
+        try:
+            await asyncio.wait_for(child.process.wait(), STOP_SECONDS)
+        except TimeoutError:
+            _log.error("%s does not stop; leaving it to itself, process %d", child.name, child.process.pid)
+
+    def _folder(self, number: int) -> Path:
+        folder = Path(self._options.data_path) / f"nsqd-{number}"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def _is_grave_enough(line: bytes, level: LogLevel) -> bool:
+    found = _LEVEL.search(line)
+    if found is None:
+        return True  # not a log line at all: somebody should see it
+    return _THRESHOLDS[found[1]] >= level.threshold
+
+
+def _advice(failure: Exception) -> str:
+    if "address already in use" in str(failure).lower():
+        return "\nAnother nsqd or nsqlookupd may be running. Stop it, or choose other ports: emberq up --help"
+    return ""
+
+
+def _text(address: tuple[str, int] | str | None) -> str:
+    if isinstance(address, tuple):
+        return f"{address[0]}:{address[1]}"
+    return address or ""
 
 
 if __name__ == "__main__":

@@ -16,68 +16,64 @@ commands themselves.
 """
 
 from emberq.client.backoff import BackoffStrategy
-from emberq.client.config import ClientConfig
+from emberq.client.config import ClientConfig, ConsumerConfig, HandlersIn, ReconnectDelay, RetryPolicy
 from emberq.client.connection import Connection
-from emberq.client.consumer import Consumer
-from emberq.client.consumer_config import ConsumerConfig, HandlersIn
+from emberq.client.consumer import Consumer, ConsumerStatistics
 from emberq.client.error import (
-    AuthRefused,
-    BadRequest,
-    BadReturnValue,
+    AuthError,
+    BadRequestError,
+    BadReturnValueError,
     ClosedError,
-    ConnectionFailed,
-    ConnectionLost,
-    HandlerDeclined,
-    HandlerTimeout,
-    HandshakeFailed,
-    NotInFlight,
+    ConnectError,
+    ConnectionLostError,
+    HandlerDeclinedError,
+    HandlerTimeoutError,
+    HandshakeError,
+    NotInFlightError,
     NsqError,
-    PublishRefused,
-    RemoteFailure,
-    RequestTimeout,
+    PublishError,
+    RemoteError,
+    RequestTimeoutError,
     ServerError,
-    WorkerCrashed,
+    WorkerCrashedError,
 )
-from emberq.client.link import Health
-from emberq.client.message import Batch, Message
-from emberq.client.observer import Observer, Publication, Source
+from emberq.client.link import NsqdHealth
+from emberq.client.message import Message, MessageBatch, MessageSnapshot
+from emberq.client.observer import ObservedChannel, Observer, Publication
 from emberq.client.producer import Producer
-from emberq.client.retry import ReconnectDelay, RetryPolicy
-from emberq.client.snapshot import MessageSnapshot
-from emberq.client.statistics import ConsumerStatistics
 
 __all__ = [
-    "AuthRefused",
+    "AuthError",
     "BackoffStrategy",
-    "BadRequest",
-    "BadReturnValue",
-    "Batch",
+    "BadRequestError",
+    "BadReturnValueError",
     "ClientConfig",
     "ClosedError",
+    "ConnectError",
     "Connection",
-    "ConnectionFailed",
-    "ConnectionLost",
+    "ConnectionLostError",
     "Consumer",
     "ConsumerConfig",
     "ConsumerStatistics",
-    "HandlerDeclined",
-    "HandlerTimeout",
+    "HandlerDeclinedError",
+    "HandlerTimeoutError",
     "HandlersIn",
-    "HandshakeFailed",
-    "Health",
+    "HandshakeError",
     "Message",
+    "MessageBatch",
     "MessageSnapshot",
-    "NotInFlight",
+    "NotInFlightError",
     "NsqError",
+    "NsqdHealth",
+    "ObservedChannel",
     "Observer",
     "Producer",
     "Publication",
-    "PublishRefused",
+    "PublishError",
     "ReconnectDelay",
-    "RemoteFailure",
-    "RequestTimeout",
+    "RemoteError",
+    "RequestTimeoutError",
     "RetryPolicy",
     "ServerError",
-    "Source",
-    "WorkerCrashed",
+    "WorkerCrashedError",
 ]

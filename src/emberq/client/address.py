@@ -18,8 +18,8 @@ from typing import TypeAlias
 from urllib.parse import SplitResult, quote, urlsplit, urlunsplit
 
 from emberq.base.address import AddressError, TcpAddress, parse_address
-from emberq.base.http_url import HttpUrl, HttpUrlError
 from emberq.client.argument import describe
+from emberq.http.client import HttpUrl, HttpUrlError
 
 USUAL_NSQD_PORT = 4150
 USUAL_LOOKUPD_PORT = 4161

@@ -14,10 +14,11 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
-from emberq.wire.name import is_valid_name
+from emberq.wire.parameter import is_valid_name
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
 
 _KINDS: dict[object, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "an int"),

@@ -26,7 +26,7 @@ MAX_EXPONENT = 62
 """Beyond this every pause is longer than anyone's limit; it keeps the power from growing without bound."""
 
 
-class Outcome(enum.Enum):
+class MessageOutcome(enum.Enum):
     """What became of a message, as far as backoff cares."""
 
     SUCCESS = "success"
@@ -43,7 +43,7 @@ class BackoffStrategy(enum.StrEnum):
     """Anything from nothing up to that, so that many consumers do not come back at the same moment."""
 
 
-class Verdict(enum.Enum):
+class BackoffAction(enum.Enum):
     """What a consumer has to do after an outcome."""
 
     NOTHING = "nothing"
@@ -55,12 +55,12 @@ class Verdict(enum.Enum):
 class Decision:
     """A verdict; `pause_s` counts for PAUSE."""
 
-    verdict: Verdict
+    verdict: BackoffAction
     pause_s: float = 0.0
 
 
-_NOTHING = Decision(Verdict.NOTHING)
-_LEAVE = Decision(Verdict.LEAVE)
+_NOTHING = Decision(BackoffAction.NOTHING)
+_LEAVE = Decision(BackoffAction.LEAVE)
 
 
 def exponential_s(attempt: int, *, unit_s: float) -> float:
@@ -96,7 +96,7 @@ class Backoff:
             return 0
         return min(max_in_flight, 1) if self.level else max_in_flight
 
-    def record(self, outcome: Outcome) -> Decision:
+    def record(self, outcome: MessageOutcome) -> Decision:
         """Take note of what became of a message."""
         if self.is_paused or self._max_pause_s <= 0:
             return _NOTHING
@@ -105,16 +105,16 @@ class Backoff:
         if self.level == 0:
             return _LEAVE if before else _NOTHING
         self.is_paused = True
-        return Decision(Verdict.PAUSE, min(self._pause_s(self.level), self._max_pause_s))
+        return Decision(BackoffAction.PAUSE, min(self._pause_s(self.level), self._max_pause_s))
 
     def resume(self) -> None:
         """The pause is over: one message may be asked for."""
         self.is_paused = False
 
-    def _move(self, outcome: Outcome) -> None:
-        if outcome is Outcome.SUCCESS and self.level > 0:
+    def _move(self, outcome: MessageOutcome) -> None:
+        if outcome is MessageOutcome.SUCCESS and self.level > 0:
             self.level -= 1
-        elif outcome is Outcome.FAILURE and (
+        elif outcome is MessageOutcome.FAILURE and (
             # Judged without jitter: whether a level exists must not depend on a throw of dice. The first one always
             # does, or a unit longer than the longest pause would switch backoff off.
             self.level == 0 or exponential_s(self.level + 1, unit_s=self._unit_s) <= self._max_pause_s

@@ -12,7 +12,7 @@ What comes by itself is handled here or passed on:
     messages                          `on_messages`, all that arrived together in one call
     E_FIN/REQ/TOUCH_FAILED            `on_error`; the connection goes on
     any other error                   raised by the oldest request, and nsqd closes; those behind it were not executed
-                                      and raise `ConnectionLost`
+                                      and raise `ConnectionLostError`
     no byte for two heartbeats        the connection is dead; `on_close`
 
 The callbacks are called in the loop's thread and must not block.
@@ -35,15 +35,14 @@ from emberq.client.address import nsqd_address
 from emberq.client.config import ClientConfig
 from emberq.client.error import (
     ClosedError,
-    ConnectionFailed,
-    ConnectionLost,
+    ConnectError,
+    ConnectionLostError,
     NsqError,
-    RequestTimeout,
+    RequestTimeoutError,
     ServerError,
     server_error,
 )
-from emberq.client.handshake import Answer, Handshake
-from emberq.client.stream import Stream
+from emberq.client.stream import Handshake, IdentifyAnswer, Stream
 from emberq.wire.command import NOP
 from emberq.wire.compression import CompressionError
 from emberq.wire.frame import ERROR, RESPONSE, Frame, FrameDecoder, FrameError
@@ -71,7 +70,7 @@ class Connection:
         *,
         address: str,
         config: ClientConfig,
-        answer: Answer,
+        answer: IdentifyAnswer,
         decode: Decode[Any],
         on_messages: OnMessages[Any] | None,
         on_error: OnError | None,
@@ -111,18 +110,18 @@ class Connection:
     ) -> Connection:
         """Connect, identify, encrypt, compress and authenticate as configured, within `connect_timeout_s`.
 
-        Raises `ConnectionFailed`, or a `ServerError` if nsqd refuses what was asked for. `on_close` is called once, if
+        Raises `ConnectError`, or a `ServerError` if nsqd refuses what was asked for. `on_close` is called once, if
         and only if this returns: with None after `close`, else with what ended the connection.
         """
         try:
             address = nsqd_address(address.strip())
         except AddressError as error:
-            raise ConnectionFailed(address, str(error)) from error
+            raise ConnectError(address, str(error)) from error
         try:
             async with asyncio.timeout(config.connect_timeout_s):
                 stream, answer = await _set_up(address, config)
         except TimeoutError as error:
-            raise ConnectionFailed(address, f"not set up within {config.connect_timeout_s} s") from error
+            raise ConnectError(address, f"not set up within {config.connect_timeout_s} s") from error
         connection = cls(
             stream,
             address=address,
@@ -145,7 +144,7 @@ class Connection:
     async def request(self, command: bytes) -> bytes:
         """Send a command that nsqd answers, and return the answer.
 
-        Raises `ServerError`, `RequestTimeout`, `ConnectionLost`, or `ClosedError` after `close`.
+        Raises `ServerError`, `RequestTimeoutError`, `ConnectionLostError`, or `ClosedError` after `close`.
         """
         return await self.submit(command)
 
@@ -176,7 +175,7 @@ class Connection:
         return self._stream.is_congested
 
     async def drain(self) -> None:
-        """Wait until nsqd has taken enough of what was written; `ConnectionLost` if it never does."""
+        """Wait until nsqd has taken enough of what was written; `ConnectionLostError` if it never does."""
         await self._stream.drain()
         self._check_open()
 
@@ -184,7 +183,7 @@ class Connection:
         if self._is_closed_by_us:
             raise ClosedError(f"the connection to {self.address} has been closed")
         if not self.is_open:
-            raise ConnectionLost(self.address, "not connected")
+            raise ConnectionLostError(self.address, "not connected")
 
     # Ending
 
@@ -232,8 +231,8 @@ class Connection:
             return ClosedError(f"the connection to {self.address} was closed before the answer came")
         return self._lost(failure)
 
-    def _lost(self, failure: BaseException | None) -> ConnectionLost:
-        lost = ConnectionLost(self.address, str(failure) if failure is not None else "nsqd closed the connection")
+    def _lost(self, failure: BaseException | None) -> ConnectionLostError:
+        lost = ConnectionLostError(self.address, str(failure) if failure is not None else "nsqd closed the connection")
         lost.__cause__ = failure
         return lost
 
@@ -255,7 +254,7 @@ class Connection:
                 return
             if not future.done():
                 seconds = self._config.request_timeout_s
-                future.set_exception(RequestTimeout(f"{self.address}: no answer within {seconds} s"))
+                future.set_exception(RequestTimeoutError(f"{self.address}: no answer within {seconds} s"))
 
     def _watch_silence(self) -> None:
         if self._config.heartbeat_interval_ms > 0:
@@ -273,7 +272,7 @@ class Connection:
         elif now_s - alarm_s > LATE_WAKE_S:
             self._ring_for_silence_at(now_s + LATE_WAKE_S)  # likewise
         else:
-            self.abort(ConnectionLost(self.address, f"not a byte from nsqd in {silent_s:.1f} s"))
+            self.abort(ConnectionLostError(self.address, f"not a byte from nsqd in {silent_s:.1f} s"))
 
     def _cancel_alarms(self) -> None:
         for alarm in (self._question_alarm, self._silence_alarm):
@@ -321,12 +320,12 @@ class Connection:
         self.abort(error)
 
 
-async def _set_up(address: str, config: ClientConfig) -> tuple[Stream, Answer]:
+async def _set_up(address: str, config: ClientConfig) -> tuple[Stream, IdentifyAnswer]:
     """Connect and shake hands; leaves no socket behind when that fails or is cancelled."""
     try:
         stream = await Stream.connect(address)
     except (OSError, ValueError) as error:  # ValueError: the address, or a host name that cannot be looked up
-        raise ConnectionFailed(address, _describe(error)) from error
+        raise ConnectError(address, _describe(error)) from error
     try:
         return stream, await _shake_hands(stream, address=address, config=config)
     except BaseException:
@@ -334,15 +333,15 @@ async def _set_up(address: str, config: ClientConfig) -> tuple[Stream, Answer]:
         raise
 
 
-async def _shake_hands(stream: Stream, *, address: str, config: ClientConfig) -> Answer:
+async def _shake_hands(stream: Stream, *, address: str, config: ClientConfig) -> IdentifyAnswer:
     try:
         return await Handshake(stream, address=address, config=config).run()
     except NsqError:
         raise  # says what it means already; some of these are OSErrors, too
     except EOFError as error:
-        raise ConnectionFailed(address, "the peer closed while the connection was being set up") from error
+        raise ConnectError(address, "the peer closed while the connection was being set up") from error
     except (OSError, CompressionError) as error:
-        raise ConnectionFailed(address, _describe(error)) from error
+        raise ConnectError(address, _describe(error)) from error
 
 
 def _describe(error: Exception) -> str:

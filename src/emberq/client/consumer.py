@@ -1,4 +1,6 @@
-"""A consumer: the messages of one channel, from all nsqds that have its topic.
+"""The messages of one channel, from all nsqds; ConsumerStatistics.
+
+A consumer: the messages of one channel, from all nsqds that have its topic.
 
 With a handler: a coroutine function, or a plain one, which then runs in a thread or a process (see `slot`):
 
@@ -32,6 +34,8 @@ Work that keeps a CPU busy goes to processes, and must not hang there for ever:
 What happens by itself: nsqds are discovered and lost ones are connected to again; `max_in_flight` is shared out among
 them (see `rdy`); failures slow the consumer down (see `backoff`); messages that came too often are given up. Delivery
 is at least once: after a lost connection or a timeout a message comes again.
+
+What a consumer tells about itself.
 """
 
 from __future__ import annotations
@@ -39,12 +43,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Self
 
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
-from emberq.base.http_query import HttpClient
 from emberq.client.address import Addresses, address_list, nsqd_address
 from emberq.client.argument import (
     check_callable,
@@ -54,30 +58,38 @@ from emberq.client.argument import (
     check_plain_function,
     delay_in_seconds,
 )
-from emberq.client.backoff import Backoff, Outcome, Verdict
-from emberq.client.config import ClientConfig
+from emberq.client.backoff import Backoff, BackoffAction, MessageOutcome
+from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.connection import Connection
-from emberq.client.connector import Connector
-from emberq.client.consumer_config import ConsumerConfig
-from emberq.client.discovery import Discovery
-from emberq.client.error import ClosedError, ConnectionLost, cause_of
-from emberq.client.giving_up import GivingUp, OnGivingUp
-from emberq.client.handler import HandlerPool, RetryDelay
-from emberq.client.inbox import Inbox
-from emberq.client.message import Batch, Message
-from emberq.client.observed_subscription import ObservedSubscription
-from emberq.client.observer import Observation, Source, tell
-from emberq.client.rdy import Change, RdyTable, Share
-from emberq.client.slot import Handler, default_concurrency, make_slots
-from emberq.client.statistics import ConsumerStatistics
-from emberq.client.subscription import Subscription
+from emberq.client.discovery import Connector, Discovery
+from emberq.client.error import ClosedError, ConnectionLostError, cause_of
+from emberq.client.handler import HandlerPool, Inbox, RetryDelay
+from emberq.client.message import Message, MessageBatch
+from emberq.client.observer import Observation, ObservedChannel, tell
+from emberq.client.rdy import RdyChange, RdyTable, Share
+from emberq.client.subscription import DeadLetterPublisher, ObservedSubscription, OnGivingUp, Subscription
+from emberq.client.worker import Handler, default_concurrency, make_slots
+from emberq.http.client import HttpClient
 from emberq.wire import command
-from emberq.wire.message import MessageFields
+from emberq.wire.frame import MessageFields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStatistics:
+    """A snapshot."""
+
+    addresses: tuple[str, ...]
+    """The nsqds that are connected."""
+    in_flight: int
+    received: int
+    given_up: int
+    backoff_level: int
+
 
 STARVED_FRACTION = 0.85
 """A connection with this much of its RDY in flight could use more."""
 
-_SUCCESS = Outcome.SUCCESS
+_SUCCESS = MessageOutcome.SUCCESS
 """Looked up once: in an Enum that takes as long as a call, and it is needed for every message."""
 
 log = logging.getLogger(__name__)
@@ -109,12 +121,12 @@ class Consumer:
         check_name("channel", channel)
         check_instance("config", config, ConsumerConfig, hint="; connections are set up by client_config")
         check_instance("client_config", client_config, ClientConfig)
-        self._source = Source(topic, channel)
+        self._source = ObservedChannel(topic, channel)
         self._config = config = config or ConsumerConfig()
         self._client_config = client_config or ClientConfig()
         self._observer = self._client_config.observer
         self._observation = Observation(self._observer, self._source) if self._observer is not None else None
-        self._giving_up = GivingUp(
+        self._giving_up = DeadLetterPublisher(
             on_giving_up, dead_letter_topic=config.dead_letter_topic, observation=self._observation
         )
         self._clock = clock = clock or SystemClock()
@@ -241,7 +253,7 @@ class Consumer:
             raise StopAsyncIteration
         return message
 
-    def batches(self, *, max_size: int = 1000, max_wait_s: float = 0.0) -> AsyncIterator[Batch]:
+    def batches(self, *, max_size: int = 1000, max_wait_s: float = 0.0) -> AsyncIterator[MessageBatch]:
         """Whatever has arrived, up to `max_size`. `max_wait_s` is how long to wait for a batch to become full.
 
         A batch is never larger than `max_in_flight`.
@@ -250,7 +262,7 @@ class Consumer:
         check_int("max_size", max_size, at_least=1)
         return self._batches(max_size=max_size, max_wait_s=delay_in_seconds("max_wait_s", max_wait_s))
 
-    async def _batches(self, *, max_size: int, max_wait_s: float) -> AsyncIterator[Batch]:
+    async def _batches(self, *, max_size: int, max_wait_s: float) -> AsyncIterator[MessageBatch]:
         self._check_started()
         while batch := await self._inbox.get_batch(max_size=max_size, max_wait_s=max_wait_s):
             yield batch
@@ -292,16 +304,16 @@ class Consumer:
             backoff_level=self._backoff.level,
         )
 
-    def _on_outcome(self, outcome: Outcome) -> None:
+    def _on_outcome(self, outcome: MessageOutcome) -> None:
         if self._is_stopping or (self._backoff.level == 0 and outcome is _SUCCESS):
             return
         decision = self._backoff.record(outcome)
-        if decision.verdict is Verdict.NOTHING:
+        if decision.verdict is BackoffAction.NOTHING:
             return
         self._apply_allowance()
         if self._observer is not None:
             tell(self._observer.backoff_changed, self._source, level=self._backoff.level, pause_s=decision.pause_s)
-        if decision.verdict is Verdict.PAUSE:
+        if decision.verdict is BackoffAction.PAUSE:
             log.info("%r backs off for %.3f s, level %d", self, decision.pause_s, self._backoff.level)
             self._resume_timer = asyncio.get_running_loop().call_later(decision.pause_s, self._resume)
 
@@ -312,7 +324,7 @@ class Consumer:
     def _apply_allowance(self) -> None:
         self._send(self._table.set_limit(self._backoff.allowance(self._max_in_flight)))
 
-    def _send(self, changes: list[Change]) -> None:
+    def _send(self, changes: list[RdyChange]) -> None:
         if self._is_stopping:
             return  # nsqd wants no RDY after CLS
         for share, rdy in changes:
@@ -339,7 +351,7 @@ class Consumer:
             await connection.close()
             raise
         if not connection.is_open:  # it may have ended between the answer and now
-            raise ConnectionLost(address, "lost while subscribing")
+            raise ConnectionLostError(address, "lost while subscribing")
         if self._is_stopping:  # by somebody who did not wait for `start`
             await connection.close()
             raise ClosedError("the consumer was stopped while it subscribed")

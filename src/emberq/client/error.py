@@ -35,7 +35,7 @@ class NsqError(Exception):
     """Whatever a client of NSQ raises on purpose, misuse of an argument (`ValueError`) aside."""
 
 
-class ConnectionFailed(NsqError, ConnectionError):
+class ConnectError(NsqError, ConnectionError):
     """No connection came about."""
 
     def __init__(self, address: str, reason: str) -> None:
@@ -47,11 +47,11 @@ class ConnectionFailed(NsqError, ConnectionError):
         return type(self), (self.address, self.reason), self.__dict__
 
 
-class HandshakeFailed(ConnectionFailed):
+class HandshakeError(ConnectError):
     """Somebody answered, but this will not become a connection until somebody changes a setting."""
 
 
-class ConnectionLost(NsqError, ConnectionError):
+class ConnectionLostError(NsqError, ConnectionError):
     """The connection is gone. A command that was under way may or may not have been executed."""
 
     def __init__(self, address: str, reason: str) -> None:
@@ -63,7 +63,7 @@ class ConnectionLost(NsqError, ConnectionError):
         return type(self), (self.address, self.reason), self.__dict__
 
 
-class RequestTimeout(NsqError, TimeoutError):
+class RequestTimeoutError(NsqError, TimeoutError):
     """nsqd did not answer in time. The command may or may not have been executed."""
 
 
@@ -71,23 +71,23 @@ class ClosedError(NsqError):
     """Used after `close`."""
 
 
-class HandlerTimeout(NsqError, TimeoutError):
+class HandlerTimeoutError(NsqError, TimeoutError):
     """A handler took longer than `handler_timeout_s`."""
 
 
-class HandlerDeclined(NsqError):
+class HandlerDeclinedError(NsqError):
     """A handler returned False, so its message comes again."""
 
 
-class BadReturnValue(NsqError, TypeError):
+class BadReturnValueError(NsqError, TypeError):
     """A handler returned neither None, True nor False. Its message comes again; the text says what to return."""
 
 
-class WorkerCrashed(NsqError):
+class WorkerCrashedError(NsqError):
     """The process that a handler worked in has ended: killed for its memory, by a fault in compiled code, by `exit`."""
 
 
-class RemoteFailure(NsqError):
+class RemoteError(NsqError):
     """A handler raised what cannot be raised here: in a process, an exception that cannot be pickled; in a thread, one
     that would end the event loop (`SystemExit`). Its type and text are in this one's text."""
 
@@ -109,19 +109,19 @@ class ServerError(NsqError):
         return True
 
 
-class BadRequest(ServerError):
+class BadRequestError(ServerError):
     """The command itself is wrong: a name, a size, a number, or the moment at which it was sent."""
 
 
-class AuthRefused(ServerError):
+class AuthError(ServerError):
     """nsqd does not let this client do what it asked for."""
 
 
-class PublishRefused(ServerError):
+class PublishError(ServerError):
     """nsqd could not take the message: it is exiting, or its disk fails."""
 
 
-class NotInFlight(ServerError):
+class NotInFlightError(ServerError):
     """The message had already been answered, or had timed out and belongs to somebody else by now."""
 
     @property
@@ -130,28 +130,28 @@ class NotInFlight(ServerError):
 
 
 _CLASSES: dict[bytes, type[ServerError]] = {
-    wire_error.INVALID: BadRequest,
-    wire_error.BAD_PROTOCOL: BadRequest,
-    wire_error.BAD_BODY: BadRequest,
-    wire_error.BAD_TOPIC: BadRequest,
-    wire_error.BAD_CHANNEL: BadRequest,
-    wire_error.BAD_MESSAGE: BadRequest,
-    wire_error.AUTH_DISABLED: AuthRefused,
-    wire_error.AUTH_FIRST: AuthRefused,
-    wire_error.AUTH_FAILED: AuthRefused,
-    wire_error.UNAUTHORIZED: AuthRefused,
-    wire_error.PUB_FAILED: PublishRefused,
-    wire_error.MPUB_FAILED: PublishRefused,
-    wire_error.DPUB_FAILED: PublishRefused,
-    wire_error.FIN_FAILED: NotInFlight,
-    wire_error.REQ_FAILED: NotInFlight,
-    wire_error.TOUCH_FAILED: NotInFlight,
+    wire_error.INVALID: BadRequestError,
+    wire_error.BAD_PROTOCOL: BadRequestError,
+    wire_error.BAD_BODY: BadRequestError,
+    wire_error.BAD_TOPIC: BadRequestError,
+    wire_error.BAD_CHANNEL: BadRequestError,
+    wire_error.BAD_MESSAGE: BadRequestError,
+    wire_error.AUTH_DISABLED: AuthError,
+    wire_error.AUTH_FIRST: AuthError,
+    wire_error.AUTH_FAILED: AuthError,
+    wire_error.UNAUTHORIZED: AuthError,
+    wire_error.PUB_FAILED: PublishError,
+    wire_error.MPUB_FAILED: PublishError,
+    wire_error.DPUB_FAILED: PublishError,
+    wire_error.FIN_FAILED: NotInFlightError,
+    wire_error.REQ_FAILED: NotInFlightError,
+    wire_error.TOUCH_FAILED: NotInFlightError,
 }
 
 
 def cause_of(failure: BaseException | None) -> object:
     """What to say of a failure behind the address that it concerns, which its own text may begin with."""
-    if isinstance(failure, ConnectionFailed | ConnectionLost):
+    if isinstance(failure, ConnectError | ConnectionLostError):
         return failure.reason
     return failure
 

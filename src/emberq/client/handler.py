@@ -1,4 +1,6 @@
-"""Running the handler of a consumer, for one message after the other in each of its slots.
+"""From the inbox to the handler.
+
+Running the handler of a consumer, for one message after the other in each of its slots.
 
 - A handler that returns has done its work: the message is finished. One that raises, returns False or what means
   nothing (see `verdict`), takes too long or takes its process with it has not: the message is requeued and the consumer
@@ -7,6 +9,17 @@
 - Where handlers run, and what becomes of those that take too long, is told in `slot`.
 - A coroutine function that never really waits would keep the event loop for as long as there are messages; after
   SLICE_NS the loop gets its turn.
+
+Where a consumer's messages wait to be handled.
+
+Any number of tasks may take from an inbox. Its length is bounded by max_in_flight: nsqd sends no more until some are
+answered.
+
+Waking a task costs far more than handing over a message, so only one is woken when messages arrive. If it leaves some
+behind, the next is woken one turn of the loop later, and so on: a task that never has to wait empties the inbox alone,
+while tasks that do wait have all the company they need.
+
+A message that can no longer be answered is dropped here, because nsqd brings it again anyway.
 """
 
 from __future__ import annotations
@@ -14,19 +27,119 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, TypeAlias
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
+from emberq.base.task import WaitingLine
 from emberq.client.argument import delay_in_seconds
-from emberq.client.error import BadReturnValue, HandlerDeclined, HandlerTimeout, ends_program
-from emberq.client.inbox import Inbox
-from emberq.client.message import Message
+from emberq.client.error import BadReturnValueError, HandlerDeclinedError, HandlerTimeoutError, ends_program
+from emberq.client.message import Message, MessageBatch, unanswered
 from emberq.client.observer import Observation, tell
-from emberq.client.slot import Slot
 from emberq.client.verdict import is_end_of, settle
+from emberq.client.worker import HandlerRunner
+
+
+class Inbox:
+    """The queue between the connections of a consumer and whoever handles the messages."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._messages: deque[Message] = deque()
+        self._waiting = WaitingLine()
+        self._is_wake_due = False
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, messages: Iterable[Message]) -> None:
+        self._messages.extend(messages)
+        self._waiting.call_one()
+
+    def close(self) -> None:
+        """Nothing more will come: who waits is told, what is here can still be taken."""
+        self._is_closed = True
+        while self._waiting:
+            self._waiting.call_one()
+
+    def take_all(self) -> list[Message]:
+        """Everything, for somebody who does not handle it."""
+        taken = list(self._messages)
+        self._messages.clear()
+        return taken
+
+    async def get(self) -> Message | None:
+        """The next message; None when the inbox is closed and empty."""
+        while (message := self.get_nowait(self._clock.monotonic_ns())) is None and not self._is_closed:
+            await self._waiting.wait()
+        return message
+
+    def get_nowait(self, now_ns: int) -> Message | None:
+        """The next message if there is one. Who takes many need not look at the clock for each."""
+        messages = self._messages
+        while messages:
+            message = messages.popleft()
+            if message.deadline_ns <= now_ns:
+                message.abandon()
+            if not message.is_answered:
+                if self._waiting and messages:
+                    self._call_company()
+                return message
+        return None
+
+    async def get_batch(self, *, max_size: int, max_wait_s: float) -> MessageBatch:
+        """What is there, at least one and up to `max_size`. For a full one it waits up to `max_wait_s` longer.
+
+        Empty when the inbox is closed and empty.
+        """
+        batch = MessageBatch()
+        while not batch and not (self._is_closed and not self._messages):
+            if not self._messages:
+                await self._waiting.wait()
+            self._fill(batch, max_size)
+        if batch and len(batch) < max_size and max_wait_s > 0:
+            await self._wait_for_more(batch, max_size=max_size, max_wait_s=max_wait_s)
+        if self._waiting and self._messages:
+            self._call_company()
+        return batch
+
+    async def _wait_for_more(self, batch: MessageBatch, *, max_size: int, max_wait_s: float) -> None:
+        try:
+            async with asyncio.timeout(max_wait_s):
+                while len(batch) < max_size and not self._is_closed:
+                    await self._waiting.wait()
+                    self._fill(batch, max_size)
+        except TimeoutError:
+            pass  # a batch that is not full is still a batch
+        except asyncio.CancelledError:
+            self._messages.extendleft(reversed(batch))  # nobody will get to see it, so somebody else must
+            self._waiting.call_one()
+            raise
+
+    def _fill(self, batch: MessageBatch, max_size: int) -> None:
+        now_ns = self._clock.monotonic_ns()
+        messages = self._messages
+        while messages and len(batch) < max_size:
+            taken = [messages.popleft() for _ in range(min(len(messages), max_size - len(batch)))]
+            for message in taken:
+                if message.deadline_ns <= now_ns:
+                    message.abandon()
+            batch += unanswered(taken)
+
+    def _call_company(self) -> None:
+        if not self._is_wake_due:
+            self._is_wake_due = True
+            asyncio.get_running_loop().call_soon(self._company)
+
+    def _company(self) -> None:
+        self._is_wake_due = False
+        if self._messages:
+            self._waiting.call_one()
+
 
 SLICE_NS = 10 * NS_PER_MS
 """Long enough that the turns of the loop cost nothing, short enough that nobody notices."""
@@ -44,7 +157,7 @@ class HandlerPool:
 
     def __init__(
         self,
-        slots: Sequence[Slot],
+        slots: Sequence[HandlerRunner],
         inbox: Inbox,
         *,
         clock: Clock,
@@ -74,7 +187,7 @@ class HandlerPool:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(slot.close() for slot in self._slots))
 
-    async def _keep_working(self, slot: Slot) -> None:
+    async def _keep_working(self, slot: HandlerRunner) -> None:
         """What goes wrong beside the handler (a log that cannot be written, say) costs a message its answer at most.
         Then it comes again, and the slot goes on."""
         while True:
@@ -86,7 +199,7 @@ class HandlerPool:
             else:
                 return
 
-    async def _work(self, slot: Slot) -> None:
+    async def _work(self, slot: HandlerRunner) -> None:
         run = slot.run
         if self._observation is not None:
             run = functools.partial(self._run_observed, run, self._observation)
@@ -105,7 +218,7 @@ class HandlerPool:
                 self._failed(message, error)
                 if ends_program(error):
                     raise
-                if isinstance(error, HandlerTimeout):
+                if isinstance(error, HandlerTimeoutError):
                     await slot.recover()
             else:
                 message.finish()
@@ -133,9 +246,9 @@ class HandlerPool:
     def _failed(self, message: Message, error: BaseException) -> None:
         message_id = message.id.decode()
         message.requeue(self._delay_s(message, error))
-        if isinstance(error, HandlerDeclined):
+        if isinstance(error, HandlerDeclinedError):
             log.warning("the handler returned False for message %s, which will come again", message_id)
-        elif isinstance(error, BadReturnValue):
+        elif isinstance(error, BadReturnValueError):
             log.error("message %s will come again: %s", message_id, error)
         else:
             log.warning("the handler failed on message %s", message_id, exc_info=error)

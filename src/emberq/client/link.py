@@ -1,4 +1,6 @@
-"""Keeps a producer connected to one nsqd, and knows how far that nsqd is to be trusted.
+"""One nsqd of a producer: its connection, its health, numbered batches.
+
+Keeps a producer connected to one nsqd, and knows how far that nsqd is to be trusted.
 
 Whatever goes wrong ends the connection: nsqd closes it behind an error, and we close it behind an answer that did not
 come, because all later answers would have to come behind that one. So the health of an nsqd is that of its connection:
@@ -9,6 +11,19 @@ come, because all later answers would have to come behind that one. So the healt
 
 An nsqd that is down may have refused us: the secret, a setting, or it is no nsqd at all. It is tried again like any
 other, because somebody may mend that, but there is no point in waiting for it.
+
+Numbered batches for one nsqd, so that none of them is stored twice.
+
+A producer that wants this has an id, and gives each batch for an nsqd a number, in the order in which they are sent.
+nsqd takes a number that is not above the last one stored from this producer for a batch that it has already. Hence the
+rules:
+
+- A batch that was not confirmed is sent again with its number, to the same nsqd and to no other.
+- When the connection is back, all batches that were not confirmed are sent again, in their order, before any new one:
+  behind a later number, nsqd would drop what it never stored.
+- A number is given at the moment of sending, with nothing in between that could let another batch pass.
+
+A batch that is given up leaves a gap in the numbers, which does no harm.
 """
 
 from __future__ import annotations
@@ -16,34 +31,36 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from emberq.client.config import ClientConfig
+from emberq.base.task import RECONNECT_INTERVAL_S, Reminder
+from emberq.client.config import ClientConfig, ReconnectDelay
 from emberq.client.connection import Connection
 from emberq.client.error import (
-    AuthRefused,
-    BadRequest,
-    ConnectionLost,
-    HandshakeFailed,
+    AuthError,
+    BadRequestError,
+    ClosedError,
+    ConnectionLostError,
+    HandshakeError,
     NsqError,
-    RequestTimeout,
+    PublishError,
+    RequestTimeoutError,
     cause_of,
 )
 from emberq.client.observer import Observer, Publication, tell
-from emberq.client.reminder import RECONNECT_INTERVAL_S, Reminder
-from emberq.client.retry import ReconnectDelay
 
 INT32_BYTES = 4
 
-_REFUSALS = (AuthRefused, BadRequest, HandshakeFailed)
+_REFUSALS = (AuthError, BadRequestError, HandshakeError)
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class NsqdHealth:
     """How things stand with one nsqd."""
 
     address: str
@@ -91,9 +108,9 @@ class Link:
         """Send a PUB, MPUB or DPUB and wait until it is confirmed."""
 
     @property
-    def health(self) -> Health:
+    def health(self) -> NsqdHealth:
         connection = self._connection
-        return Health(
+        return NsqdHealth(
             address=self.address,
             is_connected=self.is_connected,
             failures=self._failures,
@@ -189,12 +206,12 @@ class Link:
     async def _publish(self, command: bytes) -> None:
         connection = self._connection
         if connection is None:
-            raise ConnectionLost(self.address, "not connected")
+            raise ConnectionLostError(self.address, "not connected")
         if connection.is_congested:
             await connection.drain()
         try:
             await connection.submit(command)
-        except RequestTimeout as failure:
+        except RequestTimeoutError as failure:
             connection.abort(failure)
             raise
         self._failures = 0
@@ -202,11 +219,12 @@ class Link:
     def submit(self, command: bytes) -> asyncio.Future[bytes]:
         """Send a PUB or MPUB behind all that was sent before; the confirmation to come.
 
-        `ConnectionLost` at once if there is no connection. It does not wait for room: the caller bounds what it sends.
+        `ConnectionLostError` at once if there is no connection. It does not wait for room: the caller bounds what it
+        sends.
         """
         connection = self._connection
         if connection is None:
-            raise ConnectionLost(self.address, "not connected")
+            raise ConnectionLostError(self.address, "not connected")
         began_s = asyncio.get_running_loop().time()
         answer = connection.submit(command)
         answer.add_done_callback(partial(self._submitted, connection, command, began_s))
@@ -214,7 +232,7 @@ class Link:
 
     def _submitted(self, connection: Connection, command: bytes, began_s: float, answer: asyncio.Future[bytes]) -> None:
         failure = answer.exception()
-        if isinstance(failure, RequestTimeout):
+        if isinstance(failure, RequestTimeoutError):
             connection.abort(failure)
         elif failure is None:
             self._failures = 0
@@ -254,3 +272,114 @@ def publication_in(command: bytes, *, address: str) -> Publication:
         return Publication(topic, address, 1, body_bytes)
     count = int.from_bytes(content[INT32_BYTES : 2 * INT32_BYTES])
     return Publication(topic, address, count, body_bytes - INT32_BYTES * (1 + count))
+
+
+MAX_UNCONFIRMED = 32
+"""Batches under way at a time; the others wait. Enough to keep nsqd busy, and little enough to send all of it again."""
+
+_RETRYABLE = (ConnectionLostError, RequestTimeoutError, PublishError)
+
+
+class _Batch:
+    """A batch that has its number."""
+
+    __slots__ = ("attempts", "command", "confirmed", "failure")
+
+    def __init__(self, command: bytes) -> None:
+        self.command = command
+        self.confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.attempts = 0
+        self.failure: NsqError | None = None
+        """How the last attempt ended."""
+
+
+class NumberedPublisher:
+    """Owned by a producer, which tells it when its link has changed."""
+
+    def __init__(self, link: Link, *, max_attempts: int) -> None:
+        self._link = link
+        self._max_attempts = max_attempts
+        self._next_number = 0
+        self._unconfirmed: dict[int, _Batch] = {}
+        """In the order of their numbers."""
+        self._room = asyncio.Semaphore(MAX_UNCONFIRMED)
+
+    async def publish(self, encode: Callable[[int], bytes], *, deadline_s: float) -> None:
+        """Send what `encode` makes of its number, and return when it is confirmed; a failure at the deadline if not."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._room.acquire()
+        except TimeoutError:
+            raise self._late() from None
+        try:
+            await self._publish(encode, deadline_s)
+        finally:
+            self._room.release()
+
+    async def _publish(self, encode: Callable[[int], bytes], deadline_s: float) -> None:
+        number = self._next_number
+        self._next_number += 1
+        batch = self._unconfirmed[number] = _Batch(encode(number))
+        if self._link.is_connected:
+            self._send(batch)
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await batch.confirmed
+        except NsqError:
+            raise  # some of these are TimeoutErrors, too
+        except TimeoutError:
+            raise self._given_up(batch) from None
+        finally:
+            del self._unconfirmed[number]
+
+    def _late(self) -> RequestTimeoutError:
+        return RequestTimeoutError(f"{self._link.address}: not confirmed in the time for a message")
+
+    def _given_up(self, batch: _Batch) -> NsqError:
+        failure = batch.failure or self._late()
+        failure.add_note(f"given up after attempt {batch.attempts}")
+        return failure
+
+    def link_changed(self) -> None:
+        """An attempt to connect has ended."""
+        refusal = self._link.refusal
+        for batch in list(self._unconfirmed.values()):
+            if self._link.is_connected:
+                self._send(batch)
+            elif refusal is not None:
+                _fail(batch, copy(refusal))  # a copy for each: a traceback grows where it is raised
+
+    def close(self) -> None:
+        """Nothing is sent again."""
+        for batch in self._unconfirmed.values():
+            _fail(batch, ClosedError("the producer was closed before the message was confirmed"))
+
+    def _send(self, batch: _Batch) -> None:
+        batch.attempts += 1
+        try:
+            answer = self._link.submit(batch.command)
+        except ConnectionLostError as failure:
+            self._failed(batch, failure)
+        else:
+            answer.add_done_callback(partial(self._answered, batch))
+
+    def _answered(self, batch: _Batch, answer: asyncio.Future[bytes]) -> None:
+        failure = answer.exception()
+        if failure is None:
+            if not batch.confirmed.done():
+                batch.confirmed.set_result(None)
+        elif isinstance(failure, NsqError):
+            self._failed(batch, failure)
+
+    def _failed(self, batch: _Batch, failure: NsqError) -> None:
+        """Any failure ends the connection; when there is another, the batch is sent again, if it may be."""
+        batch.failure = failure
+        if not isinstance(failure, _RETRYABLE):
+            _fail(batch, failure)
+        elif batch.attempts >= self._max_attempts:
+            _fail(batch, self._given_up(batch))
+
+
+def _fail(batch: _Batch, failure: NsqError) -> None:
+    if not batch.confirmed.done():
+        batch.confirmed.set_exception(failure)

@@ -1,8 +1,12 @@
-"""A message as a consumer gets it, and the batch of them that `Consumer.batches` yields.
+"""A message, a batch of them, a copy for another process.
+
+A message as a consumer gets it, and the batch of them that `Consumer.batches` yields.
 
 Each message is answered once: finished (done, forget it) or requeued (bring it again). A second answer is ignored, and
 so is one that comes when the connection is gone: nsqd then delivers the message again by itself. All answers may be
 given from any thread.
+
+What a handler in another process gets of a message: all there is to know, and no way to answer.
 """
 
 from __future__ import annotations
@@ -10,11 +14,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol, Self
 
 from emberq.base.clock import NS_PER_MS
 from emberq.client.argument import in_seconds
-from emberq.wire.message import MessageFields
+from emberq.wire.frame import MessageFields
 
 
 class Answering(Protocol):
@@ -91,7 +95,7 @@ class Message:
             self._source.abandon(self)
 
 
-class Batch(list[Message]):
+class MessageBatch(list[Message]):
     """Messages that came together, possibly from several nsqds. Those already answered one by one are left alone."""
 
     __slots__ = ()
@@ -125,3 +129,17 @@ def unanswered(messages: Iterable[Message]) -> list[Message]:
 def deadline_ns(*, now_ns: int, msg_timeout_ms: int) -> int:
     """When a message received or touched now times out."""
     return now_ns + msg_timeout_ms * NS_PER_MS
+
+
+class MessageSnapshot(NamedTuple):
+    """A message as it was when it was handed over. The fields are those of `Message`."""
+
+    id: bytes
+    body: bytes
+    attempts: int
+    timestamp_ns: int
+    address: str
+
+    @classmethod
+    def of(cls, message: Message) -> Self:
+        return cls(message.id, message.body, message.attempts, message.timestamp_ns, message.address)

@@ -37,7 +37,7 @@ _P = ParamSpec("_P")
 log = logging.getLogger(__name__)
 
 
-class Source(NamedTuple):
+class ObservedChannel(NamedTuple):
     """What a consumer consumes."""
 
     topic: str
@@ -75,27 +75,27 @@ class Observer:
 
     # Consumers
 
-    def received(self, messages: Sequence[Message], source: Source) -> None:
+    def received(self, messages: Sequence[Message], source: ObservedChannel) -> None:
         """Messages have come, all of them by one connection."""
 
-    def handling(self, message: Message, source: Source) -> AbstractContextManager[object]:
+    def handling(self, message: Message, source: ObservedChannel) -> AbstractContextManager[object]:
         """Entered before the handler is called and left when it has ended, in the same context. Context variables that
         are set here are there in the handler, in a thread as well, but not in another process."""
         return nullcontext((message, source))
 
-    def handled(self, message: Message, source: Source, *, duration_s: float) -> None:
+    def handled(self, message: Message, source: ObservedChannel, *, duration_s: float) -> None:
         """The handler has returned."""
 
-    def failed(self, message: Message, source: Source, error: BaseException, *, duration_s: float) -> None:
-        """The handler has raised, or taken too long (`HandlerTimeout`), or its process is gone (`WorkerCrashed`)."""
+    def failed(self, message: Message, source: ObservedChannel, error: BaseException, *, duration_s: float) -> None:
+        """The handler has raised, taken too long (`HandlerTimeoutError`), or lost its process (`WorkerCrashedError`)."""
 
-    def requeued(self, message: Message, source: Source) -> None:
+    def requeued(self, message: Message, source: ObservedChannel) -> None:
         """The message will come again, be it because its handler failed or because somebody wanted it so."""
 
-    def gave_up(self, message: Message, source: Source) -> None:
+    def gave_up(self, message: Message, source: ObservedChannel) -> None:
         """The message came too often and has been finished without being handled."""
 
-    def backoff_changed(self, source: Source, *, level: int, pause_s: float) -> None:
+    def backoff_changed(self, source: ObservedChannel, *, level: int, pause_s: float) -> None:
         """The consumer asks for nothing during `pause_s` because handlers fail; with level 0 all is well again."""
 
 
@@ -115,7 +115,7 @@ class Observation(NamedTuple):
     """Who watches a consumer, and what it is."""
 
     observer: Observer
-    source: Source
+    source: ObservedChannel
 
 
 def tell(hook: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> None:

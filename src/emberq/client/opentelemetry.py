@@ -37,7 +37,7 @@ from emberq import __version__
 from emberq.base.address import TcpAddress, parse_address
 from emberq.base.clock import NS_PER_SECOND
 from emberq.client.message import Message
-from emberq.client.observer import Observer, Publication, Source
+from emberq.client.observer import ObservedChannel, Observer, Publication
 
 LIBRARY = "emberq.client"
 
@@ -112,14 +112,14 @@ class OpenTelemetryObserver(Observer):
 
     # Consumers
 
-    def received(self, messages: Sequence[Message], source: Source) -> None:
+    def received(self, messages: Sequence[Message], source: ObservedChannel) -> None:
         self._consumed.add(len(messages), _RECEIVE | _consumer(source))
 
-    def handling(self, message: Message, source: Source) -> AbstractContextManager[object]:
+    def handling(self, message: Message, source: ObservedChannel) -> AbstractContextManager[object]:
         return self._process_span(message, source)
 
     @contextmanager
-    def _process_span(self, message: Message, source: Source) -> Iterator[None]:
+    def _process_span(self, message: Message, source: ObservedChannel) -> Iterator[None]:
         attributes = {
             **_PROCESS,
             **_consumer(source),
@@ -137,24 +137,24 @@ class OpenTelemetryObserver(Observer):
                 span.set_attribute("error.type", type(error).__qualname__)
                 raise
 
-    def handled(self, message: Message, source: Source, *, duration_s: float) -> None:  # noqa: ARG002 - no metric is per message
+    def handled(self, message: Message, source: ObservedChannel, *, duration_s: float) -> None:  # noqa: ARG002 - no metric is per message
         self._process_duration.record(duration_s, _PROCESS | _consumer(source))
 
-    def failed(self, message: Message, source: Source, error: BaseException, *, duration_s: float) -> None:  # noqa: ARG002 - likewise
+    def failed(self, message: Message, source: ObservedChannel, error: BaseException, *, duration_s: float) -> None:  # noqa: ARG002 - likewise
         attributes = _PROCESS | _consumer(source) | {"error.type": type(error).__qualname__}
         self._process_duration.record(duration_s, attributes)
 
-    def requeued(self, message: Message, source: Source) -> None:  # noqa: ARG002 - likewise
+    def requeued(self, message: Message, source: ObservedChannel) -> None:  # noqa: ARG002 - likewise
         self._requeued.add(1, _SYSTEM | _consumer(source))
 
-    def gave_up(self, message: Message, source: Source) -> None:  # noqa: ARG002 - likewise
+    def gave_up(self, message: Message, source: ObservedChannel) -> None:  # noqa: ARG002 - likewise
         self._given_up.add(1, _SYSTEM | _consumer(source))
 
-    def backoff_changed(self, source: Source, *, level: int, pause_s: float) -> None:  # noqa: ARG002 - the level tells
+    def backoff_changed(self, source: ObservedChannel, *, level: int, pause_s: float) -> None:  # noqa: ARG002 - the level tells
         self._backoff_level.set(level, _SYSTEM | _consumer(source))
 
 
-def _consumer(source: Source) -> _Attributes:
+def _consumer(source: ObservedChannel) -> _Attributes:
     return {"messaging.destination.name": source.topic, "messaging.consumer.group.name": source.channel}
 
 

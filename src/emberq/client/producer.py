@@ -23,8 +23,8 @@ the message anew after that, there or elsewhere, may publish it twice. Not so pr
 topics that are not journaled, which have no memory of what they got. An nsqd that does not know numbers, as NSQ's own,
 is refused.
 
-What raises at once, because no nsqd would judge otherwise: `BadRequest` and `AuthRefused`, `HandshakeFailed` if that is
-how all nsqds answer, and `ValueError` or `TypeError` for what can be seen to be wrong before it is sent.
+What raises at once, because no nsqd would judge otherwise: `BadRequestError` and `AuthError`, `HandshakeError` if that
+is how all nsqds answer, and `ValueError` or `TypeError` for what can be seen to be wrong before it is sent.
 
 Closing, which `async with` does, refuses new messages, waits for those under way, and disconnects.
 """
@@ -44,13 +44,18 @@ from typing import Self
 
 from emberq.client.address import Addresses, address_list, nsqd_address
 from emberq.client.argument import check_instance, check_int, check_name, delay_in_seconds, describe
-from emberq.client.config import ClientConfig
-from emberq.client.error import ClosedError, ConnectionFailed, ConnectionLost, NsqError, PublishRefused, RequestTimeout
-from emberq.client.lane import Lane
-from emberq.client.link import Health, Link
-from emberq.client.retry import ReconnectDelay, RetryPolicy
+from emberq.client.config import ClientConfig, ReconnectDelay, RetryPolicy
+from emberq.client.error import (
+    ClosedError,
+    ConnectError,
+    ConnectionLostError,
+    NsqError,
+    PublishError,
+    RequestTimeoutError,
+)
+from emberq.client.link import Link, NsqdHealth, NumberedPublisher
 from emberq.wire import command
-from emberq.wire.producer import PRODUCER_ID_BYTES
+from emberq.wire.parameter import PRODUCER_ID_BYTES
 
 DEFAULT_MAX_BATCH_BYTES = 4 * 1024 * 1024
 """Below the 5 MiB that nsqd accepts in one command, unless it was told otherwise."""
@@ -59,7 +64,7 @@ MESSAGE_SIZE_BYTES = 4
 """What a message in a batch takes up besides its body."""
 
 _EMPTY_BODY = "a message must not be empty"
-_RETRYABLE = (ConnectionLost, RequestTimeout, PublishRefused)
+_RETRYABLE = (ConnectionLostError, RequestTimeoutError, PublishError)
 
 
 class Producer:
@@ -102,10 +107,12 @@ class Producer:
             )
             for address in nsqds
         ]
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, NumberedPublisher] = {}
         """How numbered batches go to the nsqd at each address; empty if they are not numbered."""
         if idempotent:
-            self._lanes = {link.address: Lane(link, max_attempts=self._retry.max_attempts) for link in self._links}
+            self._lanes = {
+                link.address: NumberedPublisher(link, max_attempts=self._retry.max_attempts) for link in self._links
+            }
         self._turn = 0
         """Whose turn it is among the links."""
         self._waiting: list[asyncio.Future[None]] = []
@@ -268,20 +275,20 @@ class Producer:
         """Why nothing could be sent in all the time there was."""
         seconds = self._retry.timeout_s
         if any(link.is_connected for link in self._links):
-            return RequestTimeout(f"no nsqd took the message within {seconds} s")
+            return RequestTimeoutError(f"no nsqd took the message within {seconds} s")
         addresses = ", ".join(link.address for link in self._links)
-        failed = ConnectionFailed(addresses, f"no nsqd could be reached within {seconds} s")
+        failed = ConnectError(addresses, f"no nsqd could be reached within {seconds} s")
         failed.__cause__ = next((link.health.last_failure for link in self._links if link.health.last_failure), None)
         return failed
 
     # Life
 
-    def health(self) -> tuple[Health, ...]:
+    def health(self) -> tuple[NsqdHealth, ...]:
         """How things stand with each nsqd, in the order of their addresses."""
         return tuple(link.health for link in self._links)
 
     async def wait_until_connected(self) -> None:
-        """Return as soon as any nsqd is connected; `ConnectionFailed` if none is within the time for a message."""
+        """Return as soon as any nsqd is connected; `ConnectError` if none is within the time for a message."""
         self.start()
         try:
             async with asyncio.timeout(self._retry.timeout_s):

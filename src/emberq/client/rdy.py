@@ -56,7 +56,7 @@ class Share:
         self.last_message_ns = now_ns
 
 
-class Change(NamedTuple):
+class RdyChange(NamedTuple):
     """`RDY rdy` is to be sent to the connection of this share."""
 
     share: Share
@@ -114,24 +114,24 @@ class RdyTable:
         """The sum of all RDYs; never above the limit."""
         return sum(share.rdy for share in self._shares)
 
-    def join(self, *, cap: int) -> tuple[Share, list[Change]]:
+    def join(self, *, cap: int) -> tuple[Share, list[RdyChange]]:
         """A new connection; the others make room for it first."""
         share = Share(max(cap, 1))
         self._shares.append(share)
         return share, self._share_out()
 
-    def leave(self, share: Share) -> list[Change]:
+    def leave(self, share: Share) -> list[RdyChange]:
         """A connection is gone, or will be asked for nothing more; the others get what it had."""
         self._shares.remove(share)
         share.rdy = 0
         return self._share_out()
 
-    def set_limit(self, limit: int) -> list[Change]:
+    def set_limit(self, limit: int) -> list[RdyChange]:
         """Ask for more or less; 0 stops everything."""
         self._limit = limit
         return self._share_out()
 
-    def tick(self) -> list[Change]:
+    def tick(self) -> list[RdyChange]:
         """Move what cannot be had by all to those who are due for it. Called at regular intervals."""
         if self._is_scarce:
             changes = self._next_turns()
@@ -145,11 +145,11 @@ class RdyTable:
     def _is_scarce(self) -> bool:
         return self._limit < len(self._shares)
 
-    def _share_out(self) -> list[Change]:
+    def _share_out(self) -> list[RdyChange]:
         """Between ticks: who has much keeps it, who waited longest comes next."""
         return self._apply(sorted(self._shares, key=lambda share: (-share.rdy, share.granted_ns)))
 
-    def _next_turns(self) -> list[Change]:
+    def _next_turns(self) -> list[RdyChange]:
         now_ns = self._clock.monotonic_ns()
         over = [share for share in self._shares if share.rdy > 0 and self._is_turn_over(share, now_ns)]
         changes = self._apply(sorted(self._shares, key=lambda share: self._merit(share, now_ns)))
@@ -173,14 +173,14 @@ class RdyTable:
     def _is_idle(self, share: Share, now_ns: int) -> bool:
         return now_ns - max(share.turn_began_ns, share.last_message_ns) >= self._idle_ns
 
-    def _apply(self, ranked: Sequence[Share]) -> list[Change]:
+    def _apply(self, ranked: Sequence[Share]) -> list[RdyChange]:
         counts = fair_counts(self._limit, [share.cap for share in ranked])
-        changes = [Change(share, count) for share, count in zip(ranked, counts, strict=True) if count != share.rdy]
+        changes = [RdyChange(share, count) for share, count in zip(ranked, counts, strict=True) if count != share.rdy]
         changes.sort(key=lambda change: change.rdy > change.share.rdy)  # what goes down goes first
         self._record(changes)
         return changes
 
-    def _record(self, changes: Iterable[Change]) -> None:
+    def _record(self, changes: Iterable[RdyChange]) -> None:
         now_ns = self._clock.monotonic_ns()
         for share, count in changes:
             if share.rdy == 0:

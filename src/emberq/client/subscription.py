@@ -1,31 +1,46 @@
-"""One connection of a consumer: the messages it brought that are not answered yet, and their answers.
+"""One connection of a consumer: unanswered messages, their answers, giving up.
+
+One connection of a consumer: the messages it brought that are not answered yet, and their answers.
 
 Before an answer is sent the consumer hears of its outcome, so that a change of RDY goes out ahead of it: nsqd may send
 the next message as soon as it reads the answer.
 
 When the connection ends, all its messages count as answered: nsqd brings them again, to somebody.
+
+A subscription whose requeues an observer hears of. Consumers without an observer do not use it.
+
+What becomes of messages that came too often.
+
+First the hook hears of it, then the body is published to the dead-letter topic, of the nsqd the message came from (that
+one is certainly there), and only then the message is finished. If either fails the message is requeued and comes again:
+it is never lost on the way. What the hook returns means what it means for a handler (see `verdict`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeAlias
 
 from emberq.base.clock import NS_PER_MS, Clock
-from emberq.client.backoff import Outcome
+from emberq.client.backoff import MessageOutcome
+from emberq.client.config import ConsumerConfig
 from emberq.client.connection import Connection
-from emberq.client.consumer_config import ConsumerConfig
+from emberq.client.error import BadReturnValueError, HandlerDeclinedError, describe_error, ends_program
 from emberq.client.message import Message, deadline_ns
+from emberq.client.observer import Observation, tell
 from emberq.client.rdy import Share
+from emberq.client.verdict import is_end_of, settle
 from emberq.wire import command
-from emberq.wire.message import MessageFields
+from emberq.wire.frame import MessageFields
 
 TOUCHES_PER_TIMEOUT = 4
 """How often messages are looked through for those that need a TOUCH; a message gets one in the second half of its
 time, so even when one look is missed there is another."""
 
-_SUCCESS = Outcome.SUCCESS
+_SUCCESS = MessageOutcome.SUCCESS
 """Looked up once: in an Enum that takes as long as a call, and it is needed for every message."""
 
 
@@ -39,7 +54,7 @@ class Subscription:
         *,
         config: ConsumerConfig,
         clock: Clock,
-        on_outcome: Callable[[Outcome], None],
+        on_outcome: Callable[[MessageOutcome], None],
     ) -> None:
         self.connection = connection
         self.share = share
@@ -112,7 +127,7 @@ class Subscription:
     def _requeue(self, message: Message, *, delay_s: float | None, backoff: bool) -> None:
         if self.connection.is_open:
             self._send_fins()  # answers leave in the order in which they were given
-            self._on_outcome(Outcome.FAILURE if backoff else Outcome.CONTINUE)
+            self._on_outcome(MessageOutcome.FAILURE if backoff else MessageOutcome.CONTINUE)
             if delay_s is None:
                 delay_s = self._config.default_requeue_delay_s * message.attempts
             delay_s = min(max(delay_s, 0.0), self._config.max_requeue_delay_s)
@@ -160,3 +175,87 @@ class Subscription:
             message.is_answered = True
         self.in_flight.clear()
         self._tell_if_empty()
+
+
+class ObservedSubscription(Subscription):
+    """Owned like any other."""
+
+    def __init__(self, *args: Any, observation: Observation, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._observation = observation
+
+    def requeue(self, message: Message, *, delay_s: float | None, backoff: bool) -> None:
+        super().requeue(message, delay_s=delay_s, backoff=backoff)
+        observer, source = self._observation
+        tell(observer.requeued, message, source)
+
+
+OnGivingUp: TypeAlias = Callable[[Message], Awaitable[bool | None] | bool | None]
+"""Called with a message that came too often, before it is finished. It may answer the message itself."""
+
+log = logging.getLogger(__name__)
+
+
+class DeadLetterPublisher:
+    """Gives up messages in the background, each in a task: there are no more of them than messages in flight."""
+
+    def __init__(
+        self,
+        hook: OnGivingUp | None,
+        *,
+        dead_letter_topic: str,
+        observation: Observation | None = None,
+    ) -> None:
+        self._hook = hook
+        self._dead_letter_topic = dead_letter_topic
+        self._observation = observation
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.count = 0
+        """Messages that were given up so far."""
+
+    def begin(self, messages: Iterable[Message], connection: Connection) -> None:
+        """Give up messages that came by `connection`."""
+        for message in messages:
+            task = asyncio.create_task(self._give_up(message, connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Leave what is not done yet."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _give_up(self, message: Message, connection: Connection) -> None:
+        task = asyncio.current_task()
+        try:
+            await self._tell(message, connection)
+        except BaseException as error:
+            if ends_program(error) or is_end_of(task, error):
+                raise
+            message.requeue(backoff=False)
+            _log_failure(message, error)
+        else:
+            log.warning("gave up message %s after %d attempts", message.id.decode(), message.attempts - 1)
+            self.count += 1
+            message.finish()
+            if self._observation is not None:
+                observer, source = self._observation
+                tell(observer.gave_up, message, source)
+
+    async def _tell(self, message: Message, connection: Connection) -> None:
+        if self._hook is not None:
+            await settle(message, self._hook(message), function="on_giving_up")
+        if self._dead_letter_topic and not message.is_answered:
+            await connection.request(command.pub(self._dead_letter_topic, message.body))
+
+
+def _log_failure(message: Message, error: BaseException) -> None:
+    is_told_by_text = isinstance(error, HandlerDeclinedError | BadReturnValueError)
+    log.error(
+        "message %s could not be given up and will come again: %s",
+        message.id.decode(),
+        describe_error(error),
+        exc_info=None if is_told_by_text else error,
+    )

@@ -1,9 +1,9 @@
 """What becomes of a message when a function of the user is done with it: its handler, or the hook for giving up.
 
     returns None or True      the message is done
-    returns False             it has failed and comes again (`HandlerDeclined`)
+    returns False             it has failed and comes again (`HandlerDeclinedError`)
     returns an awaitable      it is awaited, and what comes of it is judged in its place
-    returns anything else     it comes again (`BadReturnValue`): whether the work was done cannot be known
+    returns anything else     it comes again (`BadReturnValueError`): whether the work was done cannot be known
     raises                    it comes again
 
 `SystemExit` and `KeyboardInterrupt` in the main thread end the program, as everywhere in Python: a signal may have
@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emberq.client.argument import describe, discard
-from emberq.client.error import BadReturnValue, HandlerDeclined
-
-if TYPE_CHECKING:
-    from emberq.client.message import Message
+from emberq.client.error import BadReturnValueError, HandlerDeclinedError
+from emberq.client.message import Message
 
 MAX_AWAITS = 3
 """A coroutine function that forgets an `await` returns an awaitable, and so may the function that it called. What still
@@ -46,9 +44,9 @@ def check_returned(value: object, *, function: str = "the handler") -> None:
     if value is None or value is True:
         return
     if value is False:
-        raise HandlerDeclined(f"{function} returned False")
+        raise HandlerDeclinedError(f"{function} returned False")
     discard(value)
-    raise BadReturnValue(
+    raise BadReturnValueError(
         f"{function} returned {describe(value)}; return None or True when the message is done, and False, or raise, "
         "when it should come again"
     )

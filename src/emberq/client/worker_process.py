@@ -31,8 +31,14 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Self
 
 from emberq.client.argument import describe, discard
-from emberq.client.error import BadReturnValue, HandlerDeclined, RemoteFailure, WorkerCrashed, describe_error
-from emberq.client.snapshot import MessageSnapshot
+from emberq.client.error import (
+    BadReturnValueError,
+    HandlerDeclinedError,
+    RemoteError,
+    WorkerCrashedError,
+    describe_error,
+)
+from emberq.client.message import MessageSnapshot
 from emberq.client.verdict import check_returned
 
 START_TIMEOUT_S = 60.0
@@ -68,7 +74,7 @@ class WorkerProcess:
         return cls(process, pipe)
 
     def wait_until_ready(self) -> None:
-        """Called once; `WorkerCrashed` if it does not come so far."""
+        """Called once; `WorkerCrashedError` if it does not come so far."""
         if not self._pipe.poll(START_TIMEOUT_S):
             self.kill()
         self._receive()
@@ -79,7 +85,7 @@ class WorkerProcess:
         return not self._pipe.closed and not self._pipe.poll()
 
     def handle(self, message: MessageSnapshot) -> None:
-        """Let the worker handle a message; raises what the handler raised, or `WorkerCrashed`."""
+        """Let the worker handle a message; raises what the handler raised, or `WorkerCrashedError`."""
         try:
             self._pipe.send(message)
         except OSError as error:
@@ -110,11 +116,11 @@ class WorkerProcess:
             raise self._crashed() from error
         return raised
 
-    def _crashed(self) -> WorkerCrashed:
+    def _crashed(self) -> WorkerCrashedError:
         self._process.join(STOP_TIMEOUT_S)  # the pipe ends a moment before the process does
         exit_code = self._process.exitcode
         self.stop()
-        return WorkerCrashed(f"the process of the handler ended, {_describe_exit(exit_code)}")
+        return WorkerCrashedError(f"the process of the handler ended, {_describe_exit(exit_code)}")
 
 
 def _describe_exit(exit_code: int | None) -> str:
@@ -145,13 +151,13 @@ def _raised_by(handle: Callable[[MessageSnapshot], Any], message: MessageSnapsho
         return _portable(error)
     if inspect.isawaitable(value):
         discard(value)
-        return BadReturnValue(
+        return BadReturnValueError(
             f"the handler returned {describe(value)}, and a process has no event loop to await it in: leave out "
             "handlers_in, or call asyncio.run in the handler"
         )
     try:
         check_returned(value)
-    except (HandlerDeclined, BadReturnValue) as failure:
+    except (HandlerDeclinedError, BadReturnValueError) as failure:
         return failure.with_traceback(None)  # it tells of nothing but this function
     return None
 
@@ -162,6 +168,6 @@ def _portable(error: Exception) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - our own; some exceptions can be pickled but not unpickled
     except Exception:  # noqa: BLE001 - pickle raises whatever it meets
-        portable = RemoteFailure(describe_error(error))
+        portable = RemoteError(describe_error(error))
     portable.add_note("in the process of the handler:\n" + "".join(traceback.format_exception(error)))
     return portable

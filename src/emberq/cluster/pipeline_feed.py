@@ -25,7 +25,7 @@ from typing import Any
 
 from emberq.base.clock import NS_PER_MS, Clock
 from emberq.client import ClientConfig, Consumer, ConsumerConfig, Message, NsqError
-from emberq.cluster.producer import Producer
+from emberq.cluster.topology import ClusterNode
 
 TOPIC = "emberq.pipelines"
 MAX_QUERIES = 500
@@ -54,7 +54,7 @@ class PipelineFeed:
         self._change: asyncio.Task[None] | None = None
         """Consumers being stopped and started, one after the other."""
 
-    def follow(self, producers: Iterable[Producer], nodes: Collection[str]) -> None:
+    def follow(self, producers: Iterable[ClusterNode], nodes: Collection[str]) -> None:
         """Subscribe on all nsqds that have the topic now: those of the producers that are called one of `nodes`."""
         addresses = frozenset(producer.tcp_address for producer in producers if producer.node in nodes)
         if addresses != self._addresses and (self._change is None or self._change.done()):

@@ -1,22 +1,160 @@
-"""The whole cluster at one time, with what happened since the time before.
+"""One look at everything, sums and rates included.
+
+The whole cluster at one time, with what happened since the time before.
 
 It is made of the figures of each node (`node_figures`), added up for every topic and channel (`tally`). That is all
 that lists and histories need. What a page shows of one topic, part by part, is put together when somebody asks for it.
+
+Adds up the figures of nodes, one node at a time: a few milliseconds each, however many there are.
+
+Messages per second, from two looks at the cluster.
+
+nsqd only counts. A rate is the difference of two counts by the time between them, and it is taken node by node before
+it is added up: an nsqd that has joined, left or restarted in between, whose counts began anew, then does not make a
+leap in the sum; it simply is not in it until the next look.
+
+    came   messages published to a topic, or that came to a channel
+    left   messages that a topic handed on, or that a channel is done with: finished, or thrown away
+
+Gathers figures over the cluster.
+
+First the nsqds concerned are found (see `topology`), then all of them are asked for /stats at once. Warnings of both
+steps come with the result. Only what is needed is asked for: clients make most of an answer, so they are left out
+unless they are to be shown. What may take long is reckoned in the background.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from operator import sub
+from types import MappingProxyType
 from typing import NamedTuple
 
-from emberq.base.clock import NS_PER_SECOND
-from emberq.cluster.aggregate import total_topic
-from emberq.cluster.latency import UNTRACKED, Latency
-from emberq.cluster.node_figures import NodeFigures
-from emberq.cluster.producer import Producer
-from emberq.cluster.rate import Rates
-from emberq.cluster.stats import TopicStats
-from emberq.cluster.tally import Sum, Tally
+from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.cluster.node_stats import FIGURES, Column, FigureReader, Key, NodeFigures, StatsReader
+from emberq.cluster.stats import (
+    UNTRACKED,
+    ChannelFigures,
+    ClientFilter,
+    Latency,
+    TopicFigures,
+    combined,
+    total_channel,
+    total_topic,
+)
+from emberq.cluster.topology import ClusterNode, Topology
+from emberq.cluster.upstream import ChannelNotFoundError, DaemonKind, Findings, Upstreams
+
+
+class Rates(NamedTuple):
+    """Per second."""
+
+    came: float
+    left: float
+
+
+class Growth:
+    """How the counts of one nsqd have grown between two looks, in columns beside its figures. Immutable."""
+
+    def __init__(self, *, came: Column, left: Column, is_known: bytes) -> None:
+        self.came = came
+        self.left = left
+        self.is_known = is_known
+        """A byte for each key; 0 for what was not there at both looks, or began anew. It has grown by 0."""
+
+
+def growth(now: NodeFigures, before: NodeFigures | None) -> Growth:
+    """How `now` differs from what the same nsqd said before."""
+    if before is None:
+        return _unknown(len(now.keys))
+    if now.keys is before.keys:  # nearly always, and then whole columns can be compared
+        came = array("q", map(sub, now.columns["message_count"], before.columns["message_count"]))
+        if not came or min(came) >= 0:
+            # Counts of one channel are not read in one instant, so the difference may be a message too few.
+            left = array("q", map(max, map(sub, now.settled, before.settled), repeat(0)))
+            return Growth(came=came, left=left, is_known=b"\1" * len(came))
+    return _growth_row_by_row(now, before)
+
+
+def _unknown(count: int) -> Growth:
+    nothing = array("q", bytes(8 * count))
+    return Growth(came=nothing, left=nothing, is_known=bytes(count))
+
+
+def _growth_row_by_row(now: NodeFigures, before: NodeFigures) -> Growth:
+    counts = zip(before.columns["message_count"], before.settled, strict=True)
+    then: dict[Key, tuple[int, int]] = dict(zip(before.keys, counts, strict=True))
+    came, left, is_known = array("q"), array("q"), bytearray()
+    for key, came_now, left_now in zip(now.keys, now.columns["message_count"], now.settled, strict=True):
+        came_then, left_then = then.get(key, (came_now + 1, 0))
+        has_grown = came_now >= came_then  # else it is new, or began anew
+        came.append(came_now - came_then if has_grown else 0)
+        left.append(max(left_now - left_then, 0) if has_grown else 0)
+        is_known.append(has_grown)
+    return Growth(came=came, left=left, is_known=bytes(is_known))
+
+
+NOTHING: Mapping[str, NodeFigures] = MappingProxyType({})
+
+
+class Sum(NamedTuple):
+    """A topic or a channel over all nodes that have it. The first fields are `FIGURES`."""
+
+    depth: int
+    backend_depth: int
+    in_flight_count: int
+    deferred_count: int
+    requeue_count: int
+    timeout_count: int
+    message_count: int
+    client_count: int
+    paused: int
+    """Nodes where it is."""
+    came: int
+    """Messages since the look before, like those that left."""
+    left: int
+    known: int
+    """Nodes of which it is known how many came and left."""
+
+
+class Tally:
+    """What has been added up so far."""
+
+    def __init__(self, before: Mapping[str, NodeFigures] = NOTHING) -> None:
+        """`before` is what the nodes said at the look before."""
+        self._before = before
+        self.nodes: dict[str, NodeFigures] = {}
+        self.growth: dict[str, Growth] = {}
+        """Of each node, since the look before."""
+        self._rows: dict[Key, list[tuple[int, ...]]] = defaultdict(list)
+        self._latencies: dict[Key, list[Latency]] = defaultdict(list)
+
+    def add(self, figures: NodeFigures) -> None:
+        """Add one node."""
+        node = figures.node
+        grown = growth(figures, self._before.get(node))
+        self.nodes[node], self.growth[node] = figures, grown
+        columns = [figures.columns[name] for name in FIGURES]
+        table = zip(*columns, figures.paused, grown.came, grown.left, grown.is_known, strict=True)
+        for key, row in zip(figures.keys, table, strict=True):
+            self._rows[key].append(row)
+        for key, latency in figures.latencies.items():
+            self._latencies[key].append(latency)
+
+    def sums(self) -> Iterator[tuple[Key, Sum, int, Latency]]:
+        """By topic and channel, sorted: the sum, of how many nodes, and their percentiles. Can be had once.
+
+        Rows are let go of one key at a time: to free a quarter of a million at once would hold up all threads.
+        """
+        for key in sorted(self._rows):
+            rows = self._rows.pop(key)
+            latencies = self._latencies.get(key)
+            latency = UNTRACKED if latencies is None else combined(latencies, topic=key[0], channel=key[1])
+            yield key, Sum(*map(sum, zip(*rows, strict=True))), len(rows), latency
 
 
 class Total(NamedTuple):
@@ -59,7 +197,7 @@ class Survey:
     """What was seen. Immutable."""
 
     def __init__(
-        self, producers: Sequence[Producer], tally: Tally, *, taken_ns: int, before: Survey | None = None
+        self, producers: Sequence[ClusterNode], tally: Tally, *, taken_ns: int, before: Survey | None = None
     ) -> None:
         """`tally` is used up; it must know the figures of `before`. `taken_ns` is the monotonic clock's."""
         self.producers = tuple(producers)
@@ -118,7 +256,7 @@ class Survey:
 
     # One thing of many.
 
-    def topic(self, name: str) -> TopicStats | None:
+    def topic(self, name: str) -> TopicFigures | None:
         """A topic, node by node; None if no node has it."""
         if name not in self.channels:
             return None
@@ -154,3 +292,142 @@ class Survey:
         """Each topic with its channels, by name."""
         for topic, names in self.channels.items():
             yield topic, self.totals[topic, ""], [(name, self.totals[topic, name]) for name in names]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStats:
+    """All that one nsqd has."""
+
+    node: str
+    topics: tuple[TopicFigures, ...]
+    """By name, with channels and clients."""
+
+    @property
+    def total_messages(self) -> int:
+        """Messages published to it since it was started."""
+        return sum(topic.message_count for topic in self.topics)
+
+    @property
+    def total_clients(self) -> int:
+        """Consumers connected to it."""
+        return sum(channel.client_count for topic in self.topics for channel in topic.channels)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelCounter:
+    """How many messages a channel of one node was given."""
+
+    node: str
+    topic_name: str
+    channel_name: str
+    message_count: int
+
+    @property
+    def key(self) -> str:
+        """What nsqadmin lists it under."""
+        return f"{self.topic_name}:{self.channel_name}:{self.node}"
+
+
+class ClusterReader:
+    """Looks at the cluster. Remembers nothing: every answer is asked for anew."""
+
+    def __init__(self, upstreams: Upstreams, topology: Topology) -> None:
+        self._upstreams = upstreams
+        self._topology = topology
+
+    async def topic(self, topic: str) -> Findings[TopicFigures]:
+        """A topic over the nsqds that have it."""
+        producers = await self._topology.topic_producers(topic)
+        parts = await self.of_producers(producers.value, topic=topic)
+        total = await self._upstreams.background.run(lambda: total_topic(topic, parts.value))
+        return Findings(total, producers.warnings + parts.warnings)
+
+    async def channel(
+        self, topic: str, channel: str, *, include_clients: bool, sieve: ClientFilter | None = None
+    ) -> Findings[ChannelFigures]:
+        """A channel over the nsqds that have the topic; ChannelNotFound if none has the channel.
+
+        Its clients go through the sieve, if there is one.
+        """
+        producers = await self._topology.topic_producers(topic)
+        stats = await self.of_producers(
+            producers.value, topic=topic, channel=channel, include_clients=include_clients, sieve=sieve
+        )
+        parts = [part for of_topic in stats.value for part in of_topic.channels if part.channel_name == channel]
+        if not parts:
+            raise ChannelNotFoundError(f"no nsqd has channel {channel} of topic {topic}")
+        total = await self._upstreams.background.run(lambda: total_channel(parts))
+        return Findings(total, producers.warnings + stats.warnings)
+
+    async def node(self, node: str) -> Findings[NodeStats]:
+        """Everything on the nsqd that the cluster calls `node`; NodeNotFound."""
+        producer = await self._topology.node(node)
+        stats = await self.of_producers([producer.value], include_clients=True)
+        topics = tuple(sorted(stats.value, key=lambda topic: topic.topic_name))
+        return Findings(NodeStats(node=node, topics=topics), producer.warnings)
+
+    async def counters(self) -> Findings[tuple[ChannelCounter, ...]]:
+        """The message count of every channel on every nsqd."""
+        producers = await self._topology.producers()
+        stats = await self.of_producers(producers.value)
+        counters = tuple(
+            ChannelCounter(
+                node=channel.node,
+                topic_name=channel.topic_name,
+                channel_name=channel.channel_name,
+                message_count=channel.message_count,
+            )
+            for topic in stats.value
+            for channel in topic.channels
+        )
+        return Findings(counters, producers.warnings + stats.warnings)
+
+    async def survey(self, clock: Clock, before: Survey | None = None) -> Findings[Survey]:
+        """Every topic and channel over all nsqds, and what happened since `before`.
+
+        A cluster without a single nsqd is empty, and nothing is wrong with it.
+        """
+        producers = await self._topology.identities()
+        if not producers.value:
+            return Findings(Survey((), Tally(), taken_ns=clock.monotonic_ns()), producers.warnings)
+        then = before.nodes if before is not None else NOTHING
+        tally = Tally(then)
+
+        async def ask(producer: ClusterNode) -> None:
+            read = FigureReader(producer, then.get(producer.node)).figures
+            query = {"format": "json", "include_clients": "false"}
+            figures = await self._upstreams.get(producer.http_address, "/stats", read, **query)
+            await self._upstreams.background.run(lambda: tally.add(figures))
+
+        found = await self._upstreams.ask_each(DaemonKind.NSQD, producers.value, ask)
+        taken_ns = clock.monotonic_ns()
+        survey = await self._upstreams.background.run(
+            lambda: Survey(producers.value, tally, taken_ns=taken_ns, before=before)
+        )
+        return Findings(survey, producers.warnings + found.warnings)
+
+    async def of_producers(
+        self,
+        producers: Sequence[ClusterNode],
+        *,
+        topic: str = "",
+        channel: str = "",
+        include_clients: bool = False,
+        sieve: ClientFilter | None = None,
+    ) -> Findings[list[TopicFigures]]:
+        """The topics of each of these nsqds, node by node; all topics unless one is named."""
+        query = {"format": "json"}
+        if topic:
+            query["topic"] = topic
+        if channel:
+            query["channel"] = channel
+        if not include_clients:
+            query["include_clients"] = "false"
+
+        async def ask(producer: ClusterNode) -> list[TopicFigures]:
+            return await self._upstreams.get(
+                producer.http_address, "/stats", StatsReader(producer, sieve).topics, **query, include_mem="false"
+            )
+
+        found = await self._upstreams.ask_each(DaemonKind.NSQD, producers, ask)
+        return Findings([stats for answer in found.value for stats in answer.value], found.warnings)

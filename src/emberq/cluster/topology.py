@@ -1,4 +1,6 @@
-"""Who is in the cluster: which topics there are, and which nsqds have them.
+"""Who is there: nodes, topics, versions.
+
+Who is in the cluster: which topics there are, and which nsqds have them.
 
 The user names either nsqlookupds, who know, or the nsqds themselves. Every question is answered in both cases:
 
@@ -7,31 +9,194 @@ The user names either nsqlookupds, who know, or the nsqds themselves. Every ques
     inactive topics        /lookup of each topic: no producer      none: nsqd knows only what it has
     producers of a topic   /lookup?topic=, united                  /stats?topic= lists it; then /info
     all producers          /nodes, united                          /info and /stats
+
+An nsqd, as the nsqlookupds that know it describe it, or as it describes itself.
+
+It has two addresses. By `node`, its broadcast address and HTTP port, the whole cluster calls it: it is shown, and a
+tombstone is set by it. At `http_address` we reach it. They are the same, except when the user gave us the address of
+an nsqd: then we go on using that one, for it is known to work from here (through a tunnel, out of a container).
+
+Which of two versions is the older, by the precedence of semantic versions.
+
+    1.3.0-rc.1 < 1.3.0-rc.2 < 1.3.0 < 1.3.1;   what cannot be read counts as 0.0.0
+
+A version of emberq, `1.3.0-emberq`, names the NSQ it is compatible with and who made it: it is 1.3.0, not something
+that came before it. Beside the reference's nsqd of that version, neither is out of date.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from emberq.cluster.document import Document, objects, text, texts
-from emberq.cluster.producer import (
-    Producer,
-    by_hostname,
-    producer_of_info,
-    producers_of_lookup,
-    producers_of_nodes,
-    united,
+from emberq.base.address import TcpAddress
+from emberq.cluster.upstream import (
+    DaemonAnswer,
+    DaemonKind,
+    Document,
+    Findings,
+    NodeNotFoundError,
+    Upstreams,
+    UpstreamsFailedError,
+    flags,
+    integer,
+    objects,
+    text,
+    texts,
 )
-from emberq.cluster.upstream import Answer, Findings, Kind, NodeNotFound, Upstreams, UpstreamsFailed
+
+_MAKER = "-emberq"
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
+
+Precedence = tuple[tuple[int, int, int], bool, tuple[tuple[bool, int, str], ...]]
+"""Numbers; whether it is a release; the parts of what stands behind the dash, where numbers come before words."""
+
+_UNREADABLE: Precedence = ((0, 0, 0), True, ())
+
+
+def precedence(version: str) -> Precedence:
+    """Something that is smaller the older `version` is."""
+    read = _VERSION.fullmatch(version.removesuffix(_MAKER))
+    if read is None:
+        return _UNREADABLE
+    major, minor, patch, before = read.groups()
+    parts = () if before is None else tuple(_part(part) for part in before.split("."))
+    return (int(major), int(minor), int(patch)), before is None, parts
+
+
+def _part(part: str) -> tuple[bool, int, str]:
+    return (False, int(part), "") if part.isdigit() else (True, 0, part)
+
+
+UNKNOWN_REMOTE_ADDRESS = "N/A"
+
+
+class ProducerTopic(NamedTuple):
+    """A topic on a node."""
+
+    topic: str
+    tombstoned: bool = False
+    """nsqlookupd keeps the node from consumers of this topic, so that it can be deleted there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNode:
+    """An nsqd of the cluster."""
+
+    broadcast_address: str
+    hostname: str
+    tcp_port: int
+    http_port: int
+    version: str
+    remote_address: str = ""
+    """Where its connection to nsqlookupd comes from; empty if we did not ask an nsqlookupd."""
+    remote_addresses: tuple[str, ...] | None = None
+    """`<nsqlookupd>/<remote address>` for each nsqlookupd that knows it; None if we did not ask any."""
+    topology_zone: str = ""
+    topology_region: str = ""
+    topics: tuple[ProducerTopic, ...] = ()
+    """By name."""
+    out_of_date: bool = False
+    """Another nsqd of the cluster has a newer version."""
+    reached_at: str = ""
+    """The address that the user gave for it; empty if it was discovered."""
+
+    @property
+    def node(self) -> str:
+        """What the cluster calls it, for HTTP."""
+        return str(TcpAddress(self.broadcast_address, self.http_port))
+
+    @property
+    def tcp_address(self) -> str:
+        """What the cluster calls it, for producers and consumers."""
+        return str(TcpAddress(self.broadcast_address, self.tcp_port))
+
+    @property
+    def http_address(self) -> str:
+        """Where we ask it."""
+        return self.reached_at or self.node
+
+
+def producers_of_lookup(document: Document) -> list[ClusterNode]:
+    """Those in an answer of nsqlookupd's /lookup."""
+    return [_identity(described) for described in objects(document, "producers")]
+
+
+def producers_of_nodes(document: Document, *, lookupd: str, with_topics: bool = True) -> list[ClusterNode]:
+    """Those in an answer of /nodes by the nsqlookupd at `lookupd`; their topics are most of the answer."""
+    return [_registered(described, lookupd, with_topics) for described in objects(document, "producers")]
+
+
+def producer_of_info(document: Document, *, address: str, topics: Iterable[str] = ()) -> ClusterNode:
+    """The nsqd that answered /info at `address`."""
+    own_topics = tuple(ProducerTopic(topic) for topic in sorted(topics))
+    return replace(_identity(document), topics=own_topics, reached_at=address)
+
+
+def _identity(document: Document) -> ClusterNode:
+    return ClusterNode(
+        broadcast_address=text(document, "broadcast_address"),
+        hostname=text(document, "hostname"),
+        tcp_port=integer(document, "tcp_port"),
+        http_port=integer(document, "http_port"),
+        version=text(document, "version"),
+        remote_address=text(document, "remote_address"),
+        topology_zone=text(document, "topology_zone"),
+        topology_region=text(document, "topology_region"),
+    )
+
+
+def _registered(document: Document, lookupd: str, with_topics: bool) -> ClusterNode:
+    identity = _identity(document)
+    return replace(
+        identity,
+        remote_addresses=(f"{lookupd}/{identity.remote_address or UNKNOWN_REMOTE_ADDRESS}",),
+        topics=_registered_topics(document) if with_topics else (),
+    )
+
+
+def _registered_topics(document: Document) -> tuple[ProducerTopic, ...]:
+    names, tombstones = texts(document, "topics"), flags(document, "tombstones")
+    tombstones += [False] * (len(names) - len(tombstones))  # an old nsqlookupd has none
+    return tuple(sorted(map(ProducerTopic, names, tombstones)))
+
+
+def united(producers: Iterable[ClusterNode]) -> list[ClusterNode]:
+    """Each nsqd once, though several nsqlookupds know it: with all who know it, and all topics anyone knows of it."""
+    by_tcp_address: dict[str, ClusterNode] = {}
+    for producer in producers:
+        known = by_tcp_address.get(producer.tcp_address)
+        by_tcp_address[producer.tcp_address] = producer if known is None else _united(known, producer)
+    return list(by_tcp_address.values())
+
+
+def _united(first: ClusterNode, second: ClusterNode) -> ClusterNode:
+    tombstoned: dict[str, bool] = {}
+    for each in (*first.topics, *second.topics):
+        tombstoned[each.topic] = tombstoned.get(each.topic, False) or each.tombstoned
+    return replace(
+        first,
+        remote_addresses=(*(first.remote_addresses or ()), *(second.remote_addresses or ())),
+        topics=tuple(ProducerTopic(topic, tombstoned[topic]) for topic in sorted(tombstoned)),
+    )
+
+
+def by_hostname(producers: Iterable[ClusterNode]) -> tuple[ClusterNode, ...]:
+    """In the order in which nodes are shown, those behind the newest version marked."""
+    listed = sorted(producers, key=lambda each: (each.hostname, each.node))
+    newest = max((precedence(each.version) for each in listed), default=None)
+    return tuple(replace(each, out_of_date=precedence(each.version) != newest) for each in listed)
+
 
 TOPICS_AT_ONCE = 32
 """Topics that are looked up together, so that a thousand of them do not stand in line for connections at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses:
+class ClusterAddresses:
     """The HTTP addresses, `host:port`, that the user gave: of one kind or the other. nsqlookupds win."""
 
     lookupds: tuple[str, ...] = ()
@@ -40,14 +205,14 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    producers: list[Producer]
+    producers: list[ClusterNode]
     channels: list[str]
 
 
 class Topology:
     """Answers questions about who is there. Holds nothing: every answer is asked for anew."""
 
-    def __init__(self, upstreams: Upstreams, addresses: Addresses) -> None:
+    def __init__(self, upstreams: Upstreams, addresses: ClusterAddresses) -> None:
         self._upstreams = upstreams
         self.addresses = addresses
 
@@ -55,14 +220,16 @@ class Topology:
         """The names of all topics, sorted."""
         if self.addresses.lookupds:
             return await self.registered_topics()
-        return _united_names(await self._upstreams.ask_each(Kind.NSQD, self.addresses.nsqds, self._topics_of_nsqd))
+        return _united_names(
+            await self._upstreams.ask_each(DaemonKind.NSQD, self.addresses.nsqds, self._topics_of_nsqd)
+        )
 
     async def registered_topics(self) -> Findings[tuple[str, ...]]:
         """The names of all topics that the nsqlookupds know, sorted; without any nsqlookupd there are none."""
         if not self.addresses.lookupds:
             return Findings(())
         lookupds = self.addresses.lookupds
-        return _united_names(await self._upstreams.ask_each(Kind.LOOKUPD, lookupds, self._topics_of_lookupd))
+        return _united_names(await self._upstreams.ask_each(DaemonKind.LOOKUPD, lookupds, self._topics_of_lookupd))
 
     async def inactive_topics(self) -> Findings[dict[str, tuple[str, ...]]]:
         """The topics that no nsqd has at present, each with its channels; sorted."""
@@ -79,69 +246,69 @@ class Topology:
                     inactive[name] = tuple(sorted(found.value.channels))
         return Findings(inactive, tuple(dict.fromkeys(warnings)))  # a dead nsqlookupd fails for every topic alike
 
-    async def topic_producers(self, topic: str) -> Findings[tuple[Producer, ...]]:
+    async def topic_producers(self, topic: str) -> Findings[tuple[ClusterNode, ...]]:
         """The nsqds that have the topic."""
         if self.addresses.lookupds:
             return await self.registered_producers(topic)
         asked = await self._upstreams.ask_each(
-            Kind.NSQD, self.addresses.nsqds, lambda address: self._nsqd_if_it_has(topic, address)
+            DaemonKind.NSQD, self.addresses.nsqds, lambda address: self._nsqd_if_it_has(topic, address)
         )
         return Findings(tuple(each.value for each in asked.value if each.value is not None), asked.warnings)
 
-    async def registered_producers(self, topic: str) -> Findings[tuple[Producer, ...]]:
+    async def registered_producers(self, topic: str) -> Findings[tuple[ClusterNode, ...]]:
         """The nsqds that the nsqlookupds know to have the topic; without any nsqlookupd, UpstreamsFailed."""
         found = await self._lookup(topic)
         return Findings(tuple(found.value.producers), found.warnings)
 
-    async def producers(self) -> Findings[tuple[Producer, ...]]:
+    async def producers(self) -> Findings[tuple[ClusterNode, ...]]:
         """All nsqds with their topics, by host name."""
         if not self.addresses.lookupds:
             return await self._given(self._nsqd_with_topics)
         return await self._registered(with_topics=True)
 
-    async def identities(self) -> Findings[tuple[Producer, ...]]:
+    async def identities(self) -> Findings[tuple[ClusterNode, ...]]:
         """All nsqds by host name, without their topics: that takes half the queries, or most of the reading away."""
         if not self.addresses.lookupds:
             return await self._given(self._nsqd)
         return await self._registered(with_topics=False)
 
-    async def node(self, node: str) -> Findings[Producer]:
+    async def node(self, node: str) -> Findings[ClusterNode]:
         """The nsqd that the cluster calls `node`, without its topics; NodeNotFound."""
         found = await self.identities()
         for producer in found.value:
             if producer.node == node:
                 return Findings(producer, found.warnings)
-        raise NodeNotFound(f"no nsqd of the cluster is called {node}")
+        raise NodeNotFoundError(f"no nsqd of the cluster is called {node}")
 
-    async def reach(self, node: str) -> Producer:
+    async def reach(self, node: str) -> ClusterNode:
         """The nsqd that the cluster calls `node`, even if no nsqlookupd knows it at the moment."""
         if not self.addresses.lookupds:
             return (await self.node(node)).value
-        found = await self._upstreams.ask_each(Kind.NSQD, [node], self._nsqd)
+        found = await self._upstreams.ask_each(DaemonKind.NSQD, [node], self._nsqd)
         return found.value[0].value
 
-    async def _registered(self, *, with_topics: bool) -> Findings[tuple[Producer, ...]]:
+    async def _registered(self, *, with_topics: bool) -> Findings[tuple[ClusterNode, ...]]:
         """The nsqds that the nsqlookupds know."""
         found = await self._upstreams.ask_each(
-            Kind.LOOKUPD, self.addresses.lookupds, lambda address: self._nodes(address, with_topics)
+            DaemonKind.LOOKUPD, self.addresses.lookupds, lambda address: self._nodes(address, with_topics)
         )
         everyone = [producer for answer in found.value for producer in answer.value]
         united_ = await self._upstreams.background.run(lambda: by_hostname(united(everyone)))
         return Findings(united_, found.warnings)
 
-    async def _given(self, ask: Callable[[str], Awaitable[Producer]]) -> Findings[tuple[Producer, ...]]:
+    async def _given(self, ask: Callable[[str], Awaitable[ClusterNode]]) -> Findings[tuple[ClusterNode, ...]]:
         """The nsqds that the user named."""
-        found = await self._upstreams.ask_each(Kind.NSQD, self.addresses.nsqds, ask)
+        found = await self._upstreams.ask_each(DaemonKind.NSQD, self.addresses.nsqds, ask)
         return Findings(by_hostname(answer.value for answer in found.value), found.warnings)
 
     async def _lookup(self, topic: str) -> Findings[_Lookup]:
         """What all nsqlookupds together know of a topic, each nsqd and each channel once."""
         found = await self._upstreams.ask_each(
-            Kind.LOOKUPD,
+            DaemonKind.LOOKUPD,
             self.addresses.lookupds,
             lambda address: self._upstreams.get(address, "/lookup", _read_lookup, topic=topic),
         )
-        producers: dict[str, Producer] = {}
+        producers: dict[str, ClusterNode] = {}
         channels: dict[str, None] = {}
         for answer in found.value:
             channels.update(dict.fromkeys(answer.value.channels))
@@ -153,7 +320,7 @@ class Topology:
         """The same; a topic that was deleted since it was listed must not spoil the answer about the others."""
         try:
             found = await self._lookup(topic)
-        except UpstreamsFailed as failure:
+        except UpstreamsFailedError as failure:
             return Findings(None, failure.failures)
         return Findings(found.value, found.warnings)
 
@@ -162,7 +329,7 @@ class Topology:
     async def _topics_of_lookupd(self, address: str) -> list[str]:
         return await self._upstreams.get(address, "/topics", lambda answer: texts(answer, "topics"))
 
-    async def _nodes(self, address: str, with_topics: bool) -> list[Producer]:
+    async def _nodes(self, address: str, with_topics: bool) -> list[ClusterNode]:
         return await self._upstreams.get(
             address, "/nodes", lambda answer: producers_of_nodes(answer, lookupd=address, with_topics=with_topics)
         )
@@ -172,20 +339,20 @@ class Topology:
             address, "/stats", _read_topic_names, format="json", **query, include_clients="false"
         )
 
-    async def _nsqd(self, address: str, topics: Iterable[str] = ()) -> Producer:
+    async def _nsqd(self, address: str, topics: Iterable[str] = ()) -> ClusterNode:
         return await self._upstreams.get(
             address, "/info", lambda answer: producer_of_info(answer, address=address, topics=topics)
         )
 
-    async def _nsqd_with_topics(self, address: str) -> Producer:
+    async def _nsqd_with_topics(self, address: str) -> ClusterNode:
         return await self._nsqd(address, await self._topics_of_nsqd(address))
 
-    async def _nsqd_if_it_has(self, topic: str, address: str) -> Producer | None:
+    async def _nsqd_if_it_has(self, topic: str, address: str) -> ClusterNode | None:
         names = await self._topics_of_nsqd(address, topic=topic)
         return await self._nsqd(address, names) if topic in names else None
 
 
-def _united_names(found: Findings[list[Answer[str, list[str]]]]) -> Findings[tuple[str, ...]]:
+def _united_names(found: Findings[list[DaemonAnswer[str, list[str]]]]) -> Findings[tuple[str, ...]]:
     names = {name for answer in found.value for name in answer.value}
     return Findings(tuple(sorted(names)), found.warnings)
 

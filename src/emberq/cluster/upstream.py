@@ -1,4 +1,6 @@
-"""Asking many daemons the same thing at once, and what to make of those that do not answer.
+"""Asking many daemons at once, in the background; reading their JSON; ClusterError tree.
+
+Asking many daemons the same thing at once, and what to make of those that do not answer.
 
 A cluster is seldom whole. So an answer about it is what could be found out, with a warning for each daemon that
 failed (`Findings`). Only when nobody of one kind answered, or there was nobody to ask, is there no answer at all.
@@ -10,6 +12,25 @@ failed (`Findings`). Only when nobody of one kind answered, or there was nobody 
 
 The texts are the reference's where it has one, because scripts look for them: a status other than 200 is told as
 `got response 404 Not Found "…"`. Any other failure names the daemon: `Get "http://10.0.0.1:4151/stats": no answer …`.
+
+Reading the JSON of daemons of any version.
+
+What an older daemon leaves out, or any daemon says is null, has the value that says nothing: 0, "", false, an empty
+list. What is there but of the wrong type makes the whole answer one not to be trusted: MalformedDocument.
+
+Daemons before 1.0 wrap their answers: `{"status_code": 200, "status_txt": "OK", "data": {…}}`.
+
+A thread with an event loop of its own, for what takes long: so that the event loop that serves never waits for it.
+
+Python runs one thread at a time. A thread that reckons gives way to one that waits after some milliseconds, unless it
+is inside a single long call, such as the reading of a large JSON text. From this follows how to use it:
+
+- There is one such thread and no more. Whoever waits then waits for one turn, not for a turn of each.
+- Whoever asks many daemons for large answers asks from here (`ask`). To receive an answer takes several calls of the
+  event loop; if that were the loop that serves, each call would wait for a turn while the answer before is reckoned
+  with, and all who want to be served would wait for all of them.
+- What is handed over comes in pieces, like the answers of many nsqds, of which each takes some ten milliseconds.
+  Between two pieces the loop here goes round once, so that answers are received in time.
 """
 
 from __future__ import annotations
@@ -18,15 +39,196 @@ import asyncio
 import enum
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
-from emberq.base.http_query import HttpClient, HttpQueryError, UnexpectedStatus
-from emberq.base.printable import quoted
-from emberq.cluster.background import Background
-from emberq.cluster.document import Document, MalformedDocument, as_document, text
+import uvloop
+
+from emberq.base.text import quoted
+from emberq.http.client import HttpClient, HttpQueryError, UnexpectedStatusError
+
+Document = dict[str, Any]
+
+
+class MalformedDocumentError(Exception):
+    """An answer that is JSON, but not what was asked for."""
+
+
+def as_document(answer: Any) -> Document:
+    """The object that the answer is, without an old daemon's wrapping."""
+    if not isinstance(answer, dict):
+        raise MalformedDocumentError("the answer is not a JSON object")
+    wrapped = answer.get("data")
+    return wrapped if isinstance(wrapped, dict) and "status_code" in answer else answer
+
+
+def integer(document: Document, key: str) -> int:
+    """A whole number; one written as `1e6` or `2.0` counts."""
+    value = document.get(key)
+    if type(value) is int:  # nearly always, and a bool is none
+        return value
+    if value is None:
+        return 0
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    raise _wrong(key)
+
+
+class Integers:
+    """Reads several whole numbers, two or more, in the time of one or two: for what an answer has thousands of."""
+
+    def __init__(self, *keys: str) -> None:
+        self._keys = keys
+        self._all_of = itemgetter(*keys)
+
+    def of(self, document: Document) -> tuple[int, ...]:
+        """The numbers, in the order of the keys."""
+        values: tuple[Any, ...]
+        try:
+            values = self._all_of(document)
+        except KeyError:
+            values = ()
+        if _ONLY_INTEGERS.issuperset(map(type, values)) and values:
+            return values
+        return tuple(integer(document, key) for key in self._keys)
+
+
+_ONLY_INTEGERS = frozenset({int})
+
+
+def number(document: Document, key: str) -> float:
+    """Any number."""
+    value = document.get(key)
+    if value is None:
+        return 0.0
+    if type(value) in (int, float):
+        return float(value)
+    raise _wrong(key)
+
+
+def text(document: Document, key: str) -> str:
+    """A string."""
+    value = document.get(key)
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    raise _wrong(key)
+
+
+def flag(document: Document, key: str) -> bool:
+    """True or false."""
+    value = document.get(key)
+    if isinstance(value, bool):
+        return value
+    if value is None:
+        return False
+    raise _wrong(key)
+
+
+def texts(document: Document, key: str) -> list[str]:
+    """A list of strings."""
+    return _list_of(str, document, key)
+
+
+def flags(document: Document, key: str) -> list[bool]:
+    """A list of booleans."""
+    return _list_of(bool, document, key)
+
+
+def objects(document: Document, key: str) -> list[Document]:
+    """A list of objects."""
+    return _list_of(dict, document, key)
+
+
+def _list_of(kind: type, document: Document, key: str) -> list[Any]:
+    values = document.get(key)
+    if values is None:
+        return []
+    if isinstance(values, list) and {kind}.issuperset(map(type, values)):
+        return values
+    raise _wrong(key)
+
+
+def _wrong(key: str) -> MalformedDocumentError:
+    return MalformedDocumentError(f"{key} in the answer is not of the expected type")
+
+
+class Background:
+    """The thread begins when it is first needed. It ends with `close`, or when nobody has this any more."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._end = asyncio.Event()
+
+    async def run(self, compute: Callable[[], T]) -> T:
+        """What `compute` returns or raises.
+
+        What the work here has to compute is computed one thing after the other, and works take turns. What others want
+        computed goes ahead of all that waits for its turn: it may be a page, and what waits many large answers.
+        """
+        loop = self._started_loop()
+        if asyncio.get_running_loop() is not loop:
+            return await self._handed_over(loop, _computed(compute))
+        async with _turn.get():
+            result = compute()
+            await asyncio.sleep(0)
+        return result
+
+    async def ask(self, make_work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What the work returns or raises, done by the event loop of the thread; that may call this, too."""
+        loop = self._started_loop()
+        if asyncio.get_running_loop() is not loop:
+            return await self._handed_over(loop, _in_turn(make_work))
+        return await make_work()
+
+    async def _handed_over(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    def close(self) -> None:
+        """Drop what is not done yet."""
+        if self._thread is not None:
+            self._let_go()
+            self._thread.join()
+
+    def _started_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = uvloop.new_event_loop()
+            self._thread = threading.Thread(target=_serve, args=(self._loop, self._end), name="background", daemon=True)
+            self._thread.start()
+            self._let_go = weakref.finalize(self, self._loop.call_soon_threadsafe, self._end.set)
+        return self._loop
+
+
+_turn: ContextVar[asyncio.Lock] = ContextVar("_turn")
+"""Of the work that is done: all that it computes shares it."""
+
+
+async def _in_turn(make_work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    _turn.set(asyncio.Lock())
+    return await make_work()
+
+
+async def _computed(compute: Callable[[], T]) -> T:
+    return compute()
+
+
+def _serve(loop: asyncio.AbstractEventLoop, end: asyncio.Event) -> None:
+    """Not a method: the thread must not keep its owner alive."""
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(_wait_for(end))
+
+
+async def _wait_for(end: asyncio.Event) -> None:
+    await end.wait()
+
 
 MAX_CONCURRENT_QUERIES = 128
 """Each holds a connection and an answer of up to megabytes; a cluster of 80 nodes still is asked in one go."""
@@ -41,7 +243,7 @@ T = TypeVar("T")
 TargetT = TypeVar("TargetT")
 
 
-class Kind(enum.StrEnum):
+class DaemonKind(enum.StrEnum):
     """The two kinds of daemon that are asked."""
 
     LOOKUPD = "nsqlookupd"
@@ -52,20 +254,20 @@ class ClusterError(Exception):
     """A question about the cluster that has no answer; the text says why."""
 
 
-class UpstreamsFailed(ClusterError):
+class UpstreamsFailedError(ClusterError):
     """Nobody of one kind answered."""
 
-    def __init__(self, kind: Kind, failures: Sequence[str]) -> None:
+    def __init__(self, kind: DaemonKind, failures: Sequence[str]) -> None:
         super().__init__(f"failed to query any {kind}: " + "\n".join(failures))
         self.kind = kind
         self.failures = tuple(failures)
 
 
-class NodeNotFound(ClusterError):
+class NodeNotFoundError(ClusterError):
     """No nsqd of the cluster has that address."""
 
 
-class ChannelNotFound(ClusterError):
+class ChannelNotFoundError(ClusterError):
     """No nsqd that has the topic has that channel."""
 
 
@@ -92,7 +294,7 @@ class Findings(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[TargetT, T]):
+class DaemonAnswer(Generic[TargetT, T]):
     """What one of those who were asked said."""
 
     target: TargetT
@@ -111,8 +313,8 @@ class Upstreams:
         self._free = asyncio.Semaphore(MAX_CONCURRENT_QUERIES)
 
     async def ask_each(
-        self, kind: Kind, targets: Sequence[TargetT], ask: Callable[[TargetT], Awaitable[T]]
-    ) -> Findings[list[Answer[TargetT, T]]]:
+        self, kind: DaemonKind, targets: Sequence[TargetT], ask: Callable[[TargetT], Awaitable[T]]
+    ) -> Findings[list[DaemonAnswer[TargetT, T]]]:
         """Ask all at once; the answers in the order of `targets`. UpstreamsFailed if there is none."""
         outcomes = await asyncio.gather(*(self._outcome(ask, target) for target in targets))
         answers = []
@@ -121,9 +323,9 @@ class Upstreams:
             if isinstance(outcome, UpstreamError):
                 failures.append(str(outcome))
             else:
-                answers.append(Answer(target, outcome))
+                answers.append(DaemonAnswer(target, outcome))
         if not answers:
-            raise UpstreamsFailed(kind, failures)
+            raise UpstreamsFailedError(kind, failures)
         return Findings(answers, tuple(failures))
 
     async def _outcome(self, ask: Callable[[TargetT], Awaitable[T]], target: TargetT) -> T | UpstreamError:
@@ -142,9 +344,9 @@ class Upstreams:
             if len(body) < _BACKGROUND_BYTES:
                 return _read(body, read)
             return await self.background.run(lambda: _read(body, read))
-        except UnexpectedStatus as refusal:
+        except UnexpectedStatusError as refusal:
             raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
-        except (HttpQueryError, MalformedDocument) as failure:
+        except (HttpQueryError, MalformedDocumentError) as failure:
             raise UpstreamError(f"Get {quoted(f'http://{address}{path}')}: {failure}") from failure
 
     async def post(self, address: str, path: str, body: bytes = b"", /, **query: str) -> bytes:
@@ -153,7 +355,7 @@ class Upstreams:
         try:
             async with self._free:
                 return await self._http.post(url, body, headers=self._headers)
-        except UnexpectedStatus as refusal:
+        except UnexpectedStatusError as refusal:
             raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
         except HttpQueryError as failure:
             raise UpstreamError(f"Post {quoted(f'http://{address}{path}')}: {failure}") from failure
@@ -170,7 +372,7 @@ def _read(body: bytes, read: Callable[[Document], T]) -> T:
 def _message_in(body: bytes) -> str:
     try:
         return text(as_document(json.loads(body)), "message")
-    except (ValueError, RecursionError, MalformedDocument):
+    except (ValueError, RecursionError, MalformedDocumentError):
         return ""
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emberq.base import log
-from emberq.base.kinds import LOG_LEVEL
+from emberq.base.flag import LOG_LEVEL
 from emberq.base.settings import SettingTable
 from emberq.http.message import HttpError, Response, json, text
 

@@ -1,4 +1,6 @@
-"""Bytes in, requests out: all of reading a request that needs neither a socket nor the time.
+"""Bytes in, requests out.
+
+Bytes in, requests out: all of reading a request that needs neither a socket nor the time.
 
 The parser is httptools (llhttp), which calls back for each piece of a request:
 
@@ -18,23 +20,51 @@ A request that cannot be understood is answered too, and is always the last.
 
 An offer to upgrade the connection is declined by ignoring it. The parser would take the body for the bytes of the new
 protocol, so it is replaced by a fresh one that gets the same head without the offer.
+
+An offer to upgrade the connection is declined by acting as if it had not been made.
+
+Some clients offer HTTP/2 with their first request (`Connection: Upgrade`, `Upgrade: h2c`) and go on in HTTP/1.1 when
+the answer does not take it up.
 """
 
 from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from emberq.http.environment import Admission
-from emberq.http.exchange import CLOSE, KEEP, Ending, Exchange
-from emberq.http.head_cache import MAX_HEAD_BYTES, KnownHead
-from emberq.http.limits import DISCARD_BYTES, SLICE_BYTES
 from emberq.http.message import HttpError, Request, Response
-from emberq.http.upgrade import head_without_upgrade
+from emberq.http.router import (
+    CLOSE,
+    DISCARD_BYTES,
+    KEEP,
+    MAX_HEAD_BYTES,
+    SLICE_BYTES,
+    Admission,
+    Ending,
+    Exchange,
+    KnownHead,
+)
+
+
+def head_without_upgrade(*, method: bytes, target: bytes, version: str, headers: Mapping[bytes, bytes]) -> bytes:
+    """The head of the same request without the offer. Names of headers are in lower case."""
+    lines = [b"%b %b HTTP/%b" % (method, target, version.encode("ascii"))]
+    for name, value in headers.items():
+        if name == b"connection":
+            lines.append(b"connection: " + _without_upgrade(value))
+        elif name != b"upgrade":
+            lines.append(b"%b: %b" % (name, value))
+    return b"\r\n".join([*lines, b"", b""])
+
+
+def _without_upgrade(options: bytes) -> bytes:
+    kept = (option.strip() for option in options.split(b",") if option.strip().lower() != b"upgrade")
+    return b", ".join(kept)
+
 
 UNKNOWN_NS = -1
 """The value of `RequestReader.since_ns` that nobody has set yet."""

@@ -1,4 +1,6 @@
-"""Which handler answers a request, and what is answered when none does.
+"""From a request's head to its handler: limits, guard, table of routes, known heads, Exchange.
+
+Which handler answers a request, and what is answered when none does.
 
 A route is a method and a path; a segment of the path may be a `{name}`, which stands for any one segment. A path
 without such segments is found by one look-up and goes before those with. For everything else, in this order:
@@ -10,10 +12,27 @@ without such segments is found by one look-up and goes before those with. For ev
 
 Another spelling is: a slash at the end too many or too few, upper for lower case, empty segments, `.` and `..`. HEAD
 is a method like any other: no GET route implies it.
+
+A request on its way to its answer: what the reader hands to the connection.
+
+Heads seen before, by their exact bytes.
+
+A publisher sends the same request line and headers with every message; only the body differs. What a head means depends
+on nothing but its bytes, so the second time it need not be parsed: it is looked up, and the body is cut out behind it.
+That takes less than half the time.
+
+Only plain heads are remembered: those that found a route, say their body's length outright, keep the connection open
+and hold no secret. Whether the request is *allowed* is asked each time.
+
+What a client may ask of the server's memory and patience. Every bound stands here with its reason.
+
+Which requests are let in, and what becomes of handlers that fail.
 """
 
 from __future__ import annotations
 
+import enum
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple
@@ -174,3 +193,158 @@ def _cleaned(path: str) -> str:
 def _redirect(method: str, path: str, query_text: str) -> Response:
     location = quote(path, safe=_SAFE_IN_PATH) + (f"?{query_text}" if query_text else "")
     return Response(301 if method == "GET" else 307, headers=(("Location", location),))
+
+
+class Ending(enum.IntEnum):
+    """What becomes of the connection after an answer, and so which header has to say it."""
+
+    KEEP = 0
+    """It stays open, which needs no saying in HTTP/1.1."""
+    CLOSE = 1
+    KEEP_OLD = 2
+    """It stays open, which a client of HTTP/1.0 has to be told."""
+
+
+# Looking a member up in its class takes as long as a call, and these are needed for every request.
+KEEP, CLOSE = Ending.KEEP, Ending.CLOSE
+
+
+class Exchange:
+    """A request that can be answered: by the route's handler, or by `refusal` if that is set."""
+
+    __slots__ = ("ending", "has_unread_body", "refusal", "request", "route")
+
+    def __init__(
+        self,
+        request: Request,
+        *,
+        ending: Ending,
+        route: Route | None = None,
+        refusal: Response | None = None,
+    ) -> None:
+        self.request = request
+        self.route = route
+        """None if none was found; then there is a refusal."""
+        self.refusal = refusal
+        self.ending = ending
+        self.has_unread_body = False
+        """The client may still be sending; if that met a closed socket, the answer could be lost on its way."""
+
+
+MAX_HEAD_BYTES = 1024
+"""Longer ones are parsed each time."""
+_MAX_HEADS = 1024
+"""At most about 3 MB. When it is full it is emptied: those in use are back at once."""
+_NOT_LEARNED = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"authorization", b"cookie"})
+"""With one of these headers, more than the head decides what follows it, or it may hold a secret."""
+
+
+class KnownHead(NamedTuple):
+    """What a head says."""
+
+    request: Request
+    """The request, from nobody and without a body."""
+    route: Route
+    body_bytes: int
+
+
+class HeadCache:
+    """Shared by all connections of a server."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, KnownHead] = {}
+        self.get = self._known.get
+        """The known head of exactly these bytes, or None."""
+
+    def learn(self, head: bytes, exchange: Exchange, headers: Mapping[bytes, bytes]) -> None:
+        """Remember what the parser has made of a head, if it is a plain one. Names of headers are in lower case."""
+        route = exchange.route
+        if route is None or exchange.refusal is not None or exchange.ending is not KEEP:
+            return
+        if not headers.keys().isdisjoint(_NOT_LEARNED):
+            return
+        if len(self._known) >= _MAX_HEADS:
+            self._known.clear()
+        request = exchange.request.repeated(b"", remote_address="", is_tls=False)
+        self._known[head] = KnownHead(request, route, int(headers.get(b"content-length", 0)))
+
+
+SLICE_BYTES = 16 * 1024
+"""Bytes handed to the parser at a time. Between two slices a connection can be held back, so this also bounds the
+requests that may wait, already parsed, behind one whose answer is not ready: the shortest request has 18 bytes."""
+
+TURN_BYTES = 128 * 1024
+"""What one connection may be answered in one turn of the event loop; the others wait meanwhile."""
+
+ANSWER_COST_BYTES = 1024
+"""Counted for an answer besides its body, so that a turn also ends after many small ones."""
+
+DISCARD_BYTES = 256 * 1024
+"""A body that nobody reads is thrown away up to this size, to keep the connection; a longer one costs it."""
+
+
+@dataclass(frozen=True)
+class HttpLimits:
+    """Bounds that a daemon may set."""
+
+    max_header_bytes: int = 64 * 1024
+    """Request line and headers: far above what clients and proxies send, far below what would hurt."""
+    max_header_count: int = 100
+    header_timeout_ms: int = 10_000
+    """From a request's first byte to the end of its headers, however steadily they trickle."""
+    body_timeout_ms: int = 60_000
+    """From the end of the headers to the end of the body; 5 MB need less than 1 Mbit/s for that."""
+    idle_timeout_ms: int = 120_000
+    """Between an answer and the next request: longer than the pools of the usual clients keep a connection."""
+    write_timeout_ms: int = 30_000
+    """For a client that does not read its answer: without any progress for so long it is cut off."""
+    linger_ms: int = 5_000
+    """How long what a client still sends after its request was refused is read, so that it sees the refusal."""
+
+
+DEFAULT_LIMITS = HttpLimits()
+
+
+Guard = Callable[[Request], Response | None]
+"""Looks at a request before it is routed and before its body is read; an answer of its own is final."""
+
+INTERNAL_ERROR = HttpError(500, "INTERNAL_ERROR").response()
+"""For the client of a handler that crashed; what happened stands in the log."""
+
+_log = logging.getLogger(__name__)
+
+
+class Admission:
+    """What decides on a request before it is answered: guard, routes, bounds. Owned by the server."""
+
+    __slots__ = ("guard", "known_heads", "limits", "router")
+
+    def __init__(self, router: Router, *, guard: Guard | None, limits: HttpLimits) -> None:
+        self.router = router
+        self.guard = guard
+        self.limits = limits
+        self.known_heads = HeadCache()
+
+    def admit(self, request: Request) -> Match | Response:
+        """Which route answers a request, or with what it is refused."""
+        refusal = self.guarded(request)
+        if refusal is not None:
+            return refusal
+        return self.router.find(request.method, request.path, query_text=request.query_text)
+
+    def guarded(self, request: Request) -> Response | None:
+        """The guard's answer, if it has one."""
+        if self.guard is None:
+            return None
+        try:
+            return self.guard(request)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client must get an answer
+            return answer_to(error, request)
+
+
+def answer_to(error: Exception, request: Request) -> Response:
+    """What a client gets for an error that a handler or guard raised."""
+    if isinstance(error, HttpError):
+        return error.response()
+    _log.error("the handler of %s %s crashed", request.method, request.path, exc_info=error)
+    return INTERNAL_ERROR

@@ -1,4 +1,6 @@
-"""nsqlookupd's HTTP API.
+"""The HTTP API, /debug included.
+
+nsqlookupd's HTTP API.
 
 The topic `*` stands for every topic wherever a name is not checked, as in the reference: `/lookup?topic=*` and
 `/channels?topic=*` answer for all topics together, and **`POST /topic/delete?topic=*` deletes everything**. There is
@@ -6,22 +8,106 @@ no confirmation and no undo, except that nsqds register anew when they reconnect
 
 Answers may be long (a topic of 2,000 nsqds, 100,000 topics), and everybody else waits while one is made. So they are
 joined from what is JSON already: a peer keeps its own, and names consist of characters that need no escaping.
+
+GET /debug: the registry as it is, with nothing filtered out.
+
+    {"channel:orders:billing":[producer…],"client::":[producer…],"topic:orders:":[producer…]}
+
+Keys without producers are left out. Only topics have tombstones, and one that has expired is still shown.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import emberq
 from emberq.base.clock import Clock
-from emberq.http.argument import required
-from emberq.http.debug.profiler import profiler_routes
-from emberq.http.message import JSON, V1_HEADERS, HttpError, Query, Request, Response, empty, json, plain
+from emberq.http.debug import profiler_routes
+from emberq.http.message import (
+    JSON,
+    V1_HEADERS,
+    HttpError,
+    Query,
+    Request,
+    Response,
+    empty,
+    encode_json,
+    json,
+    plain,
+    required,
+)
 from emberq.http.router import Route
-from emberq.lookupd.debug import DebugApi
-from emberq.lookupd.registry import Producer, Registry
-from emberq.wire.name import is_valid_name
+from emberq.lookupd.registry import Registry, TopicProducer
+from emberq.wire.parameter import is_valid_name
+
+NEVER_NS = -6_795_364_578_871_345_152
+"""What the reference shows as the time of a tombstone that never was: the year 1, wrapped around."""
+PRODUCERS_PER_TURN = 500
+"""A dump of everything can be long: others get their turn after so many, which take a few milliseconds."""
+
+
+class _Key(NamedTuple):
+    name: str
+    """`category:key:subkey`."""
+    topic: str | None
+    """Whose tombstones count; None if none do."""
+    producers: Iterable[TopicProducer]
+
+
+class DebugApi:
+    """Reads the registry over several turns of the loop: what changes meanwhile shows in part."""
+
+    def __init__(self, registry: Registry, *, clock: Clock) -> None:
+        self._registry = registry
+        self._clock = clock
+
+    async def dump(self, _request: Request) -> Response:
+        members: list[str] = []
+        shown_count = 0
+        for key in sorted(self._keys(), key=lambda key: key.name):
+            producers = [self._shown(producer, key.topic) for producer in key.producers]
+            members.append(f'"{key.name}":[{",".join(producers)}]')
+            shown_count += len(producers)
+            if shown_count >= PRODUCERS_PER_TURN:
+                shown_count = 0
+                await asyncio.sleep(0)
+        body = "{" + ",".join(members) + "}"
+        return Response(200, body.encode(), content_type=JSON, headers=V1_HEADERS)
+
+    def _keys(self) -> Iterator[_Key]:
+        if self._registry.producers:
+            yield _Key("client::", None, self._registry.producers)
+        for topic, channel, holders in self._registry.registrations():
+            if channel:
+                yield _Key(f"channel:{topic}:{channel}", None, holders.values())
+            else:
+                yield _Key(f"topic:{topic}:", topic, holders.values())
+
+    def _shown(self, producer: TopicProducer, topic: str | None) -> str:
+        identity = producer.peer.identity
+        tombstoned_ns = None if topic is None else producer.tombstones.get(topic)
+        shown = {
+            "broadcast_address": identity.broadcast_address,
+            "hostname": identity.hostname,
+            "http_port": identity.http_port,
+            "id": producer.peer.remote_address,
+            "last_update": self._wall_ns(producer.heard_ns),
+            "tcp_port": identity.tcp_port,
+            "tombstoned": tombstoned_ns is not None,
+            "tombstoned_at": NEVER_NS if tombstoned_ns is None else self._wall_ns(tombstoned_ns),
+            "topology_region": identity.topology_region,
+            "topology_zone": identity.topology_zone,
+            "version": identity.version,
+        }
+        return encode_json(shown).decode()
+
+    def _wall_ns(self, monotonic_ns: int) -> int:
+        """What the wall clock showed then, if it did not jump since."""
+        return self._clock.wall_ns() - (self._clock.monotonic_ns() - monotonic_ns)
+
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +169,7 @@ class LookupApi:
         """Every active nsqd with its topics, and which of them are tombstoned."""
         return _encoded(f'{{"producers":{_list(map(self._node, self._registry.active_producers()))}}}')
 
-    def _node(self, producer: Producer) -> str:
+    def _node(self, producer: TopicProducer) -> str:
         if producer.tombstones:
             flags = [_bool(self._registry.is_tombstoned(producer, topic)) for topic in producer.topics]
         else:

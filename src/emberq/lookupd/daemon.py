@@ -1,36 +1,115 @@
-"""The nsqlookupd daemon: what there is, and in which order it starts and stops. Nothing of it is kept on disk."""
+"""Start, stop, /metrics.
+
+The nsqlookupd daemon: what there is, and in which order it starts and stops. Nothing of it is kept on disk.
+
+Statistics for Prometheus: how much the registry holds, and how the process itself is doing.
+
+    # HELP nsqlookupd_topics Topics known, with or without producers.
+    # TYPE nsqlookupd_topics gauge
+    nsqlookupd_topics 17
+
+`FAMILIES` is the whole of it. There is no series for each topic: a look-up tells who produces it, and hundreds of
+thousands of series would drown the rest.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from typing import cast
 
 import emberq
+from emberq.base import metrics
+from emberq.base.address import Listener, ListenError
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
-from emberq.base.daemon_metrics import DaemonScrape
-from emberq.base.garbage import Sweeper
-from emberq.base.listener import Listener, ListenError
-from emberq.base.loop_lag import LoopLag
-from emberq.base.loop_timers import LoopTimers
-from emberq.base.process import StartError
-from emberq.base.prometheus import CONTENT_TYPE
+from emberq.base.daemon import LoopLag, LoopTimers, Sweeper
+from emberq.base.metrics import (
+    CONTENT_TYPE,
+    PROCESS_FAMILIES,
+    DaemonScrape,
+    Family,
+    ProcessStats,
+    Sampler,
+    connections_family,
+    gauge,
+    info_family,
+    lag_families,
+    read_process,
+    single,
+    start_time_family,
+)
+from emberq.base.program import StartError
 from emberq.base.timers import Timers
-from emberq.http.connection import HttpServer
 from emberq.http.message import Request, Response, encode_json, plain
 from emberq.http.router import Route, Router
-from emberq.lookupd import metrics
+from emberq.http.server import HttpServer
 from emberq.lookupd.api import routes
-from emberq.lookupd.options import Options, OptionsError
+from emberq.lookupd.options import LookupdOptions, OptionsError
 from emberq.lookupd.registry import Registry
-from emberq.lookupd.service import Service
-from emberq.lookupd.session import Session
+from emberq.lookupd.session import LookupContext, LookupSession
+
+_DAEMON = "nsqlookupd"
+
+
+class _LookupdSource:
+    """Where samples come from."""
+
+    def __init__(self, registry: Registry, scrape: DaemonScrape, process: ProcessStats) -> None:
+        self.registry = registry
+        self.scrape = scrape
+        self.process = process
+
+
+def render(registry: Registry, scrape: DaemonScrape) -> bytes:
+    """All families in the text format of Prometheus."""
+    return metrics.render(FAMILIES, _LookupdSource(registry, scrape, read_process()))
+
+
+def _registry(value: Callable[[Registry], int]) -> Sampler[_LookupdSource]:
+    return single(lambda source: value(source.registry))
+
+
+def _producer_count(registry: Registry) -> int:
+    return sum(1 for _ in registry.producers)
+
+
+def _registration_count(registry: Registry) -> int:
+    return sum(len(producer.topics) for producer in registry.producers)
+
+
+def _tombstone_count(registry: Registry) -> int:
+    return sum(
+        registry.is_tombstoned(producer, topic) for producer in registry.producers for topic in producer.tombstones
+    )
+
+
+FAMILIES: tuple[Family[_LookupdSource], ...] = (
+    # The registry.
+    gauge("nsqlookupd_topics", "Topics known, with or without producers.", _registry(lambda r: r.topic_count)),
+    gauge("nsqlookupd_channels", "Channels known, of all topics.", _registry(lambda r: r.channel_count)),
+    gauge("nsqlookupd_producers", "nsqds connected and identified.", _registry(_producer_count)),
+    gauge(
+        "nsqlookupd_active_producers",
+        "nsqds heard of within the inactivity timeout.",
+        _registry(lambda r: len(r.active_producers())),
+    ),
+    gauge("nsqlookupd_topic_registrations", "Topics of all nsqds, added up.", _registry(_registration_count)),
+    gauge("nsqlookupd_tombstones", "Tombstones that hide a topic of an nsqd now.", _registry(_tombstone_count)),
+    # The daemon and its process.
+    info_family(_DAEMON),
+    start_time_family(_DAEMON),
+    connections_family(_DAEMON),
+    *lag_families(_DAEMON),
+    *PROCESS_FAMILIES,
+)
+"""Every metric there is, in the order they are written."""
 
 
 class Nsqlookupd:
     """One nsqlookupd. `start` takes hold of everything, `stop` lets go of it in reverse order."""
 
-    def __init__(self, options: Options, *, clock: Clock | None = None) -> None:
+    def __init__(self, options: LookupdOptions, *, clock: Clock | None = None) -> None:
         self.options = _validated(options)
         self.clock = clock or SystemClock()
         self._timers = Timers()
@@ -41,14 +120,14 @@ class Nsqlookupd:
             inactive_timeout_ns=options.inactive_producer_timeout_ns,
             tombstone_lifetime_ns=options.tombstone_lifetime_ns,
         )
-        self._service = Service(self.registry, clock=self.clock, timers=self._timers)
+        self._service = LookupContext(self.registry, clock=self.clock, timers=self._timers)
         self._start_time_s = self.clock.wall_ns() // NS_PER_SECOND
         self._loop_timers: LoopTimers | None = None
         self._sweeper = Sweeper(timers=self._timers, clock=self.clock)
         self._loop_lag = LoopLag(timers=self._timers, clock=self.clock)
         table = [*routes(self.registry, clock=self.clock), Route("GET", "/metrics", self._metrics, quiet=True)]
         self._http = HttpServer(Router(table), clock=self.clock, timers=self._timers)
-        self._tcp_listener = Listener(options.tcp_address, lambda: Session(self._service), label="TCP")
+        self._tcp_listener = Listener(options.tcp_address, lambda: LookupSession(self._service), label="TCP")
         self._http_listener = Listener(options.http_address, self._http.make_protocol, label="HTTP")
 
     async def start(self) -> None:
@@ -125,10 +204,10 @@ class Nsqlookupd:
             http_connection_count=self._http.connection_count,
             lag=self._loop_lag.read(),
         )
-        return plain(metrics.render(self.registry, scrape), content_type=CONTENT_TYPE)
+        return plain(render(self.registry, scrape), content_type=CONTENT_TYPE)
 
 
-def _validated(options: Options) -> Options:
+def _validated(options: LookupdOptions) -> LookupdOptions:
     try:
         return options.validated()
     except OptionsError as wrong:

@@ -6,11 +6,11 @@ import socket
 from dataclasses import dataclass
 
 from emberq.base.address import AddressError, parse_tcp_address
-from emberq.base.kinds import LOG_FORMAT, LOG_LEVEL, SettingError
+from emberq.base.flag import LOG_FORMAT, LOG_LEVEL, SettingError
 from emberq.base.log import LogFormat, LogLevel
 from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, SettingTable, deprecated_flag
 
-__all__ = ["SETTINGS", "Options", "OptionsError"]
+__all__ = ["SETTINGS", "LookupdOptions", "OptionsError"]
 
 _GENERAL = Group(GENERAL)
 _NETWORK = Group("Network")
@@ -18,7 +18,7 @@ _DISCOVERY = Group("Discovery")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class LookupdOptions:
     """What nsqlookupd is to do. Names are the flags' names; a duration's name ends in its unit, `_ns`."""
 
     log_level: LogLevel = _GENERAL.declare(  # noqa: RUF009 - it makes a field
@@ -53,7 +53,7 @@ class Options:
         "45s", "how long a tombstone hides a topic of an nsqd from look-ups"
     )
 
-    def validated(self) -> Options:
+    def validated(self) -> LookupdOptions:
         """These options as nsqlookupd runs with them; OptionsError for the first that cannot work."""
         try:
             SETTINGS.check_ranges(self)
@@ -67,4 +67,6 @@ class Options:
         return self
 
 
-SETTINGS = SettingTable("nsqlookupd", options_class=Options, command=(VERSION, CONFIG, deprecated_flag("verbose")))
+SETTINGS = SettingTable(
+    "nsqlookupd", options_class=LookupdOptions, command=(VERSION, CONFIG, deprecated_flag("verbose"))
+)

@@ -1,4 +1,6 @@
-"""Who publishes which topic: the database of nsqlookupd, without I/O.
+"""Who publishes which topic.
+
+Who publishes which topic: the database of nsqlookupd, without I/O.
 
 There are two kinds of *key*, topics and channels of topics, and each key has the *producers* (connected nsqds) that
 registered it. The rules, which are those of the reference:
@@ -19,27 +21,57 @@ topic unregisters its channels, so whatever channels a producer has are channels
 
 A large cluster has hundreds of thousands of keys, most with few producers. A key costs a name and one small dict.
 Names are interned, for the same ones occur again and again: in every producer's list, and in channels of many topics.
+
+An nsqd as nsqlookupd knows it.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from itertools import chain
+from typing import Any
 
+from emberq.base.address import TcpAddress
 from emberq.base.clock import Clock
-from emberq.lookupd.peer import Peer
-from emberq.wire.name import is_ephemeral
+from emberq.http.message import encode_json
+from emberq.wire.lookup import NsqdIdentity
+from emberq.wire.parameter import is_ephemeral
+
+
+class RegisteredNsqd:
+    """An nsqd: where its connection comes from, and what it said of itself. Immutable."""
+
+    __slots__ = ("encoded", "identity", "node", "remote_address")
+
+    def __init__(self, remote_address: str, identity: NsqdIdentity) -> None:
+        self.remote_address = remote_address
+        """`ip:port` of its connection: its id."""
+        self.identity = identity
+        self.node = f"{identity.broadcast_address}:{identity.http_port}"
+        """The name by which operators tombstone it."""
+        self.encoded = encode_json({"remote_address": remote_address, **asdict(identity)}).decode()
+        """The JSON that look-ups show, in the order of the reference. It is asked for far more often than made."""
+
+    def __repr__(self) -> str:
+        return f"<Peer {self.remote_address} ({self.node})>"
+
+
+def format_remote_address(peername: Any) -> str:
+    """The peer's end of a TCP connection, as `ip:port`."""
+    return str(TcpAddress(*peername[:2]))
+
 
 EVERY_TOPIC = "*"
 
 
-class Producer:
+class TopicProducer:
     """A connected nsqd. Owned by the registry; others read it."""
 
     __slots__ = ("heard_ns", "peer", "tombstones", "topics")
 
-    def __init__(self, peer: Peer, *, heard_ns: int) -> None:
+    def __init__(self, peer: RegisteredNsqd, *, heard_ns: int) -> None:
         self.peer = peer
         self.heard_ns = heard_ns
         """When it last said anything, by the monotonic clock."""
@@ -52,7 +84,7 @@ class Producer:
         return f"<Producer {self.peer.remote_address} ({self.peer.node}), {len(self.topics)} topics>"
 
 
-Producers = dict[str, Producer]
+Producers = dict[str, TopicProducer]
 """By their ids."""
 
 
@@ -71,20 +103,20 @@ class Registry:
 
     # What producers do.
 
-    def connect(self, peer: Peer) -> Producer:
+    def connect(self, peer: RegisteredNsqd) -> TopicProducer:
         """A new producer, without topics."""
         stale = self._producers.get(peer.remote_address)
         if stale is not None:  # its address can come again only after its connection ended
             self.disconnect(stale)
-        producer = Producer(peer, heard_ns=self._clock.monotonic_ns())
+        producer = TopicProducer(peer, heard_ns=self._clock.monotonic_ns())
         self._producers[peer.remote_address] = producer
         return producer
 
-    def hear(self, producer: Producer) -> None:
+    def hear(self, producer: TopicProducer) -> None:
         """The producer is alive."""
         producer.heard_ns = self._clock.monotonic_ns()
 
-    def register(self, producer: Producer, *, topic: str, channel: str | None = None) -> None:
+    def register(self, producer: TopicProducer, *, topic: str, channel: str | None = None) -> None:
         """The producer has this topic, and this channel of it if one is named."""
         producer_id = producer.peer.remote_address
         if channel is not None:
@@ -92,7 +124,7 @@ class Registry:
         self._topic_key(topic)[producer_id] = producer
         producer.topics[sys.intern(topic)] = None
 
-    def unregister_channel(self, producer: Producer, *, topic: str, channel: str) -> None:
+    def unregister_channel(self, producer: TopicProducer, *, topic: str, channel: str) -> None:
         """The producer no longer has this channel."""
         holders = self._channels.get(topic, {}).get(channel)
         if holders is not None:
@@ -100,7 +132,7 @@ class Registry:
             if not holders and is_ephemeral(channel):
                 self.delete_channel(topic=topic, channel=channel)
 
-    def unregister_topic(self, producer: Producer, topic: str) -> list[str]:
+    def unregister_topic(self, producer: TopicProducer, topic: str) -> list[str]:
         """The producer no longer has this topic; returns the channels of it that it still had."""
         producer_id = producer.peer.remote_address
         channels = self._channels.get(topic, {})
@@ -116,7 +148,7 @@ class Registry:
                 del self._topics[topic]
         return still_registered
 
-    def disconnect(self, producer: Producer) -> None:
+    def disconnect(self, producer: TopicProducer) -> None:
         """The producer is gone; all its keys stay. Harmless if it is gone already."""
         producer_id = producer.peer.remote_address
         if self._producers.get(producer_id) is not producer:
@@ -182,7 +214,7 @@ class Registry:
             return self._channels.get(topic, {}).keys()
         return dict.fromkeys(chain.from_iterable(self._channels.values())).keys()
 
-    def producers_of(self, topic: str) -> list[Producer]:
+    def producers_of(self, topic: str) -> list[TopicProducer]:
         """The producers of a topic, or of any topic, that are neither inactive nor tombstoned for it; each once."""
         is_active = self._activity_test()
         found: Producers = {}
@@ -192,11 +224,11 @@ class Registry:
                     found[producer_id] = producer
         return list(found.values())
 
-    def active_producers(self) -> list[Producer]:
+    def active_producers(self) -> list[TopicProducer]:
         """Every producer that is not inactive, whatever its tombstones."""
         return list(filter(self._activity_test(), self._producers.values()))
 
-    def is_tombstoned(self, producer: Producer, topic: str) -> bool:
+    def is_tombstoned(self, producer: TopicProducer, topic: str) -> bool:
         """Whether a tombstone hides the producer from look-ups of the topic now."""
         tombstoned_ns = producer.tombstones.get(topic)
         return tombstoned_ns is not None and self._clock.monotonic_ns() - tombstoned_ns < self._tombstone_lifetime_ns
@@ -212,7 +244,7 @@ class Registry:
                     yield topic, channel, holders
 
     @property
-    def producers(self) -> Iterable[Producer]:
+    def producers(self) -> Iterable[TopicProducer]:
         """Every producer connected."""
         return self._producers.values()
 
@@ -249,6 +281,6 @@ class Registry:
             return keys
         return (topic,) if topic in keys else ()
 
-    def _activity_test(self) -> Callable[[Producer], bool]:
+    def _activity_test(self) -> Callable[[TopicProducer], bool]:
         oldest_ns = self._clock.monotonic_ns() - self._inactive_timeout_ns
         return lambda producer: producer.heard_ns >= oldest_ns

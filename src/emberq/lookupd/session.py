@@ -1,25 +1,25 @@
-"""An nsqd's connection: commands to the registry, answers back.
+"""An nsqd's connection.
+
+An nsqd's connection: commands to the registry, answers back.
 
 Everything that arrives in one packet is executed and answered before `data_received` returns, with one write. There is
 no deadline for a client: whether it is alive is for the readers of the registry to judge, by when it was last heard of.
 A client that does not read its answers is not read from either.
+
+What all sessions of one nsqlookupd share.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from emberq.base.clock import NS_PER_SECOND
-from emberq.base.timers import Alarm
-from emberq.lookupd.peer import Peer, format_remote_address
-from emberq.lookupd.protocol import OK, Command, CommandDecoder, Identify, Ping, Register, Unregister, response
-from emberq.lookupd.registry import Producer
+from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.base.timers import Alarm, Timers
+from emberq.lookupd.registry import RegisteredNsqd, Registry, TopicProducer, format_remote_address
 from emberq.wire.error import FatalError
-
-if TYPE_CHECKING:
-    from emberq.lookupd.service import Service
+from emberq.wire.lookup import OK, Command, LookupDecoder, LookupIdentify, Ping, Register, Unregister, response
 
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last answer may take to leave before the connection is cut off."""
@@ -27,15 +27,15 @@ CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 _log = logging.getLogger(__name__)
 
 
-class Session(asyncio.Protocol):
+class LookupSession(asyncio.Protocol):
     """One connection. Owned by the event loop; registered with the service while it is open."""
 
     __slots__ = ("_closing", "_cut_off", "_decoder", "_producer", "_remote_address", "_service", "_transport")
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: LookupContext) -> None:
         self._service = service
-        self._decoder = CommandDecoder()
-        self._producer: Producer | None = None
+        self._decoder = LookupDecoder()
+        self._producer: TopicProducer | None = None
         """None until the client has identified itself."""
         self._remote_address = ""
         self._transport: asyncio.Transport
@@ -119,7 +119,7 @@ class Session(asyncio.Protocol):
             case Ping():
                 if self._producer is not None:
                     self._service.registry.hear(self._producer)
-            case Identify():
+            case LookupIdentify():
                 return self._identify(command)
             case Register():
                 self._register(command)
@@ -127,8 +127,8 @@ class Session(asyncio.Protocol):
                 self._unregister(command)
         return OK
 
-    def _identify(self, command: Identify) -> bytes:
-        peer = Peer(self._remote_address, command.identity)
+    def _identify(self, command: LookupIdentify) -> bytes:
+        peer = RegisteredNsqd(self._remote_address, command.identity)
         self._producer = self._service.registry.connect(peer)
         _log.info("CLIENT(%s): IDENTIFY %s", self._remote_address, peer.encoded)
         return response(self._service.introduction)
@@ -151,7 +151,20 @@ class Session(asyncio.Protocol):
                 )
         _log.debug("DB: client(%s) UNREGISTER %s %s", self._remote_address, command.topic, command.channel or "")
 
-    def _identified(self) -> Producer:
+    def _identified(self) -> TopicProducer:
         """The decoder lets no command through that needs an identity before there is one."""
         assert self._producer is not None  # noqa: S101
         return self._producer
+
+
+class LookupContext:
+    """The registry and the clock, as a session needs them. Owned by the daemon."""
+
+    def __init__(self, registry: Registry, *, clock: Clock, timers: Timers) -> None:
+        self.registry = registry
+        self.clock = clock
+        self.timers = timers
+        self.introduction = b""
+        """How nsqlookupd answers an IDENTIFY: with who it is. Set before the first session, when ports are known."""
+        self.sessions: set[LookupSession] = set()
+        """The connections that are open; each adds and removes itself."""

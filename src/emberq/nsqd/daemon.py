@@ -1,4 +1,9 @@
-"""The nsqd daemon: what there is, and in which order it starts and stops."""
+"""What there is, and in which order it starts and stops.
+
+The nsqd daemon: what there is, and in which order it starts and stops.
+
+The threads in which journals are synced and cursors written, so that the event loop does not wait for the disk.
+"""
 
 from __future__ import annotations
 
@@ -6,53 +11,89 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
 import emberq
+from emberq.base.address import Listener, ListenError
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
-from emberq.base.garbage import Sweeper
-from emberq.base.listener import Listener, ListenError
-from emberq.base.loop_lag import LoopLag
-from emberq.base.loop_timers import LoopTimers
-from emberq.base.process import StartError
+from emberq.base.daemon import LoopLag, LoopTimers, Sweeper
+from emberq.base.program import StartError
 from emberq.base.timers import Timers
-from emberq.broker.broker import Broker, Change
+from emberq.broker.broker import Broker, TopologyChange
 from emberq.broker.channel import ChannelLimits
-from emberq.broker.journal_store import JournalStore
-from emberq.broker.latency import LatencyConfig
-from emberq.broker.stats import ClientStats
-from emberq.broker.store import DiskStore
+from emberq.broker.stats import ClientStats, LatencyConfig
+from emberq.broker.store import DiskStore, JournalStore
 from emberq.broker.topic import TopicConfig
+from emberq.nsqd.api.routes import Web
 from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
+from emberq.nsqd.context import SessionContext
 from emberq.nsqd.health import Health
-from emberq.nsqd.intake import Intake
-from emberq.nsqd.journal_setting import journal_settings
-from emberq.nsqd.journal_threads import JournalThreads
-from emberq.nsqd.lookup.discovery import Discovery
-from emberq.nsqd.memory import Memory
-from emberq.nsqd.metadata_file import MetadataFile
-from emberq.nsqd.metrics import Scrape
-from emberq.nsqd.options import Options, OptionsError
-from emberq.nsqd.service import Service
-from emberq.nsqd.session import Session
+from emberq.nsqd.lookup import LookupService
+from emberq.nsqd.metrics import Memory, Scrape
+from emberq.nsqd.options import NsqdOptions, OptionsError, journal_settings
+from emberq.nsqd.publishing import PublishBatcher
+from emberq.nsqd.session import ClientSession
 from emberq.nsqd.statsd import StatsdConfig, StatsdPusher, expand_prefix
 from emberq.nsqd.tls import ServerTls, TlsError
-from emberq.nsqd.web import Web
-from emberq.storage.errors import StorageError
-from emberq.storage.limits import DiskLimits
-from emberq.storage.lock import DataPathLock
-from emberq.storage.sync import Syncer
-from emberq.wire.message import BODY_OFFSET
-from emberq.wire.name import is_ephemeral
+from emberq.storage.backend import DiskLimits
+from emberq.storage.data_folder import DataPathLock, MetadataFile
+from emberq.storage.disk_queue_sync import Syncer
+from emberq.storage.error import StorageError
+from emberq.wire.frame import BODY_OFFSET
+from emberq.wire.parameter import is_ephemeral
+
+MAX_THREADS = 4
+"""A journal has one sync at a time; so many journals are synced at once. More would only wait for the same disk."""
 
 _log = logging.getLogger(__name__)
+
+
+class JournalThreads:
+    """Owned by the daemon. Without a loop, and after `close`, work is done where it is asked for."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def use(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From here on, work in threads and hand results back to this loop."""
+        self._loop = loop
+        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="emberq-journal")
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Do it in another thread."""
+        if self._pool is None:
+            work()
+        else:
+            self._pool.submit(work).add_done_callback(_report_defect)
+
+    def hand_back(self, work: Callable[[], None]) -> None:
+        """Do it in the loop's thread; may be called from any."""
+        if self._loop is None:
+            work()
+        else:
+            self._loop.call_soon_threadsafe(work)
+
+    def close(self) -> None:
+        """Return when all work has been done."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True)
+        self._loop = None
+
+
+def _report_defect(future: Future[None]) -> None:
+    defect = future.exception()
+    if defect is not None:
+        _log.error("a journal thread failed: %r", defect, exc_info=defect)
 
 
 class Nsqd:
     """One nsqd. `start` takes hold of everything, `stop` lets go of it in reverse order."""
 
-    def __init__(self, options: Options, *, clock: Clock | None = None) -> None:
+    def __init__(self, options: NsqdOptions, *, clock: Clock | None = None) -> None:
         self.options = _validated(options)
         self.clock = clock or SystemClock()
         self.start_time_s = self.clock.wall_ns() // NS_PER_SECOND
@@ -87,8 +128,8 @@ class Nsqd:
         self._tls = _loaded_tls(self.options)
         self._client_tls = _client_tls(self.options)
         authorizer = _authorizer(self.options, self.clock)
-        self._intake = Intake(self.broker, self._call_soon)
-        self._service = Service(
+        self._intake = PublishBatcher(self.broker, self._call_soon)
+        self._service = SessionContext(
             self.options,
             broker=self.broker,
             intake=self._intake,
@@ -110,7 +151,7 @@ class Nsqd:
         self._sweeper = Sweeper(timers=self._timers, clock=self.clock)
         self._loop_lag = LoopLag(timers=self._timers, clock=self.clock)
         self._statsd: StatsdPusher | None = None
-        self._discovery: Discovery | None = None
+        self._discovery: LookupService | None = None
 
     def _journal_store(self) -> JournalStore:
         try:
@@ -123,7 +164,7 @@ class Nsqd:
         )
 
     def _new_session(self) -> asyncio.Protocol:
-        return cast(asyncio.Protocol, Session(self._service))
+        return cast(asyncio.Protocol, ClientSession(self._service))
 
     # Starting and stopping.
 
@@ -226,7 +267,7 @@ class Nsqd:
         """Write nsqd.dat now."""
         self._metadata_file.save(self.broker.metadata(emberq.NSQ_VERSION))
 
-    def _on_change(self, change: Change) -> None:
+    def _on_change(self, change: TopologyChange) -> None:
         """A topic or channel came or went: write nsqd.dat soon, once for all that happens in this turn of the loop."""
         if is_ephemeral(change.topic) or (change.channel is not None and is_ephemeral(change.channel)):
             return
@@ -298,8 +339,8 @@ class Nsqd:
             min_free_bytes=self.options.min_free_bytes,
         )
 
-    def _new_discovery(self) -> Discovery:
-        return Discovery(
+    def _new_discovery(self) -> LookupService:
+        return LookupService(
             self.options,
             tcp_port=self.tcp_port,
             http_port=self.http_port,
@@ -330,14 +371,14 @@ class Nsqd:
         )
 
 
-def _validated(options: Options) -> Options:
+def _validated(options: NsqdOptions) -> NsqdOptions:
     try:
         return options.validated()
     except OptionsError as wrong:
         raise StartError(str(wrong)) from wrong
 
 
-def _topic_config(options: Options) -> TopicConfig:
+def _topic_config(options: NsqdOptions) -> TopicConfig:
     return TopicConfig(
         node_id=options.node_id,
         max_message_bytes=options.max_msg_size,
@@ -353,7 +394,7 @@ def _topic_config(options: Options) -> TopicConfig:
     )
 
 
-def _disk_limits(options: Options) -> DiskLimits:
+def _disk_limits(options: NsqdOptions) -> DiskLimits:
     return DiskLimits(
         max_bytes_per_file=options.max_bytes_per_file,
         min_record_bytes=BODY_OFFSET,
@@ -363,7 +404,7 @@ def _disk_limits(options: Options) -> DiskLimits:
     )
 
 
-def _loaded_tls(options: Options) -> ServerTls | None:
+def _loaded_tls(options: NsqdOptions) -> ServerTls | None:
     if not ServerTls.is_configured(options):
         return None
     tls = ServerTls(options)
@@ -374,7 +415,7 @@ def _loaded_tls(options: Options) -> ServerTls | None:
     return tls
 
 
-def _client_tls(options: Options) -> ssl.SSLContext | None:
+def _client_tls(options: NsqdOptions) -> ssl.SSLContext | None:
     """For our own requests; None means the authorities that the system trusts."""
     try:
         return client_tls(options) if options.tls_root_ca_file else None
@@ -382,7 +423,7 @@ def _client_tls(options: Options) -> ssl.SSLContext | None:
         raise StartError(str(wrong)) from wrong
 
 
-def _authorizer(options: Options, clock: Clock) -> Authorizer | None:
+def _authorizer(options: NsqdOptions, clock: Clock) -> Authorizer | None:
     try:
         return Authorizer(options, clock=clock) if options.auth_http_address else None
     except AuthOptionsError as wrong:

@@ -1,20 +1,280 @@
-"""Is this nsqd well? What /ping says, and whether anything may be published.
+"""Is this nsqd well: disk space, failed writes.
+
+Is this nsqd well? What /ping says, and whether anything may be published.
 
 Two things can be wrong: there is too little free space (`disk_space`), which closes the gate for publishers before the
 disk is full; or the last write to a disk queue failed, as in the reference. Both end by themselves, see `disk_space`
 and `write_probe`.
+
+Free space of the data folder: noticing that the disk fills up before it is full.
+
+A full disk hurts more than a refusal: half-written batches, metadata that cannot be saved, a clean stop that cannot
+write what is in memory. So nsqd stops taking messages while `--min-free-bytes` are still there for all of that, says
+so in /ping, and takes messages again by itself when there is room. What it has it goes on delivering, which is what
+makes room. Every publish is refused, also one that would have stayed in memory: whether a message will need the disk is
+decided later, by consumers and by the next stop.
+
+    free space    mark + a quarter     ok again: a queue that hovers at the mark must not flap
+                  mark                 refuse
+                  0                    where we never want to be
+
+How often to look follows from the distance: in the time until the next look even a fast disk, written to at full
+speed, cannot be filled from where it stands now to the mark. Far away that is once a second, and near the mark a
+hundred times, so that no more than 10 ms of writing can get below it.
+
+Finding out that the disk works again after a write failed.
+
+As in the reference, nsqd's health is the outcome of its last write to a disk queue. But a failed write may well be the
+last for a long time: load balancers and publishers turn away from an nsqd that is not healthy, and then nothing
+overflows to its disk any more. So when no queue has written for a while since the failure, a small file is written,
+synced and removed in their place; if that works, the failure is over.
+
+As long as queues go on failing the probe keeps out of it: one queue's file may be broken on a disk that works.
+
+    write_failed ──quiet──> try, in the worker's thread ──works──> on_success
+          ^                            │
+          └──────── quiet <──fails─────┘             write_succeeded ends it at any point
 """
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from emberq.base.clock import Clock
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
-from emberq.nsqd.disk_space import DiskSpace
-from emberq.nsqd.write_probe import WriteProbe
+
+FASTEST_DISK_BYTES_PER_SECOND = 1_000_000_000
+"""Nothing of ours writes faster than this."""
+MIN_INTERVAL_NS = 10 * NS_PER_MS
+MAX_INTERVAL_NS = NS_PER_SECOND
+
+_log = logging.getLogger(__name__)
+
+
+class FileSystemFacts(Protocol):
+    """What we need of the answer of `os.statvfs`."""
+
+    @property
+    def f_frsize(self) -> int: ...
+
+    @property
+    def f_bavail(self) -> int: ...
+
+    @property
+    def f_blocks(self) -> int: ...
+
+
+StatVfs = Callable[[Path], FileSystemFacts]
+
+
+class DiskSpace:
+    """Watches from `start` to `stop`. Owned by the daemon."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        min_free_bytes: int,
+        clock: Clock,
+        timers: Timers,
+        on_change: Callable[[str | None], None],
+        statvfs: StatVfs = os.statvfs,
+    ) -> None:
+        self.problem: str | None = None
+        """Why nothing may be published now; None when it may."""
+        self._path = path
+        self._min_free_bytes = min_free_bytes
+        self._clock = clock
+        self._on_change = on_change
+        """Told `problem` whenever it comes or goes."""
+        self._statvfs = statvfs
+        self._alarm = timers.alarm(self._look)
+
+    def start(self) -> None:
+        """Look now, and from here on; without a mark there is nothing to look at."""
+        if self._min_free_bytes > 0:
+            self._look()
+
+    def stop(self) -> None:
+        self._alarm.cancel()
+
+    def _look(self) -> None:
+        try:
+            free_bytes = _free_bytes(self._statvfs(self._path))
+        except OSError as error:
+            self._set(f"cannot tell the free space of {self._path}: {error.strerror or error}")
+            interval_ns = MAX_INTERVAL_NS
+        else:
+            self._set(self._problem_with(free_bytes))
+            interval_ns = self._interval_ns(free_bytes)
+        self._alarm.set(self._clock.monotonic_ns() + interval_ns)
+
+    def _problem_with(self, free_bytes: int) -> str | None:
+        mark_bytes = self._min_free_bytes
+        enough_bytes = mark_bytes if self.problem is None else mark_bytes + mark_bytes // 4
+        if free_bytes >= enough_bytes:
+            return None
+        # Without the number of free bytes, which changes while the problem stays the same.
+        return f"less than {mark_bytes} bytes free in {self._path} (--min-free-bytes)"
+
+    def _interval_ns(self, free_bytes: int) -> int:
+        distance_bytes = abs(free_bytes - self._min_free_bytes)
+        interval_ns = distance_bytes * NS_PER_SECOND // FASTEST_DISK_BYTES_PER_SECOND
+        return min(max(interval_ns, MIN_INTERVAL_NS), MAX_INTERVAL_NS)
+
+    def _set(self, problem: str | None) -> None:
+        if problem == self.problem:
+            return
+        self.problem = problem
+        if problem is None:
+            _log.info("DISK: %s has room again, publishing is allowed", self._path)
+        else:
+            _log.error("DISK: publishing is refused: %s", problem)
+        self._on_change(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsage:
+    """The data folder and the file system it lies on."""
+
+    free_bytes: int
+    total_bytes: int
+    data_bytes: int
+    """What the files in the data folder hold."""
+
+
+def measure(path: Path, *, statvfs: StatVfs = os.statvfs) -> DiskUsage:
+    """Look at every file of the data folder: not for the loop's thread. OSError if the folder cannot be read."""
+    facts = statvfs(path)
+    return DiskUsage(
+        free_bytes=_free_bytes(facts),
+        total_bytes=facts.f_blocks * facts.f_frsize,
+        data_bytes=_bytes_of_files(path),
+    )
+
+
+def _free_bytes(facts: FileSystemFacts) -> int:
+    """Free for a process without privileges, which is less than what is free for root."""
+    return facts.f_bavail * facts.f_frsize
+
+
+def _bytes_of_files(path: Path) -> int:
+    total_bytes = 0
+    with os.scandir(path) as entries:
+        for entry in entries:
+            try:
+                if entry.is_file(follow_symlinks=False):
+                    total_bytes += entry.stat(follow_symlinks=False).st_size
+            except FileNotFoundError:
+                continue  # read to its end and deleted meanwhile
+    return total_bytes
+
+
+QUIET_NS = 5 * NS_PER_SECOND
+"""How long no write may have failed before the disk is tried, or tried again."""
+LOOK_NS = NS_PER_SECOND
+"""How often to see whether a try has ended: a sick disk may keep it for minutes."""
+PROBE_NAME = "nsqd.write-probe.tmp"
+PROBE_BYTES = 64 * 1024
+"""Some blocks, so that a full disk does not pass for a good one."""
+
+_FILE_MODE = 0o600
+
+
+class _Try:
+    """One try. Written to by the worker, and read by the loop's thread once `ended`."""
+
+    __slots__ = ("ended", "failure")
+
+    def __init__(self) -> None:
+        self.failure: OSError | None = None
+        self.ended = False
+
+    def run(self, path: Path) -> None:
+        try:
+            try_to_write(path)
+        except OSError as error:
+            self.failure = error
+        self.ended = True
+
+
+class WriteProbe:
+    """Tries the disk while the last write to it has failed. Owned by the daemon."""
+
+    def __init__(
+        self,
+        data_path: Path,
+        *,
+        clock: Clock,
+        timers: Timers,
+        run: Callable[[Callable[[], None]], None],
+        on_success: Callable[[], None],
+    ) -> None:
+        self._path = data_path / PROBE_NAME
+        self._clock = clock
+        self._run = run
+        """Runs a function soon, off the loop's thread."""
+        self._on_success = on_success
+        self._alarm = timers.alarm(self._on_time)
+        self._try: _Try | None = None
+        """The try under way. A write that fails meanwhile makes it worthless."""
+
+    def write_failed(self) -> None:
+        """A queue could not write."""
+        self._try = None
+        self._ring_in(QUIET_NS)
+
+    def write_succeeded(self) -> None:
+        """A queue could write, which says more than any probe."""
+        self._try = None
+        self._alarm.cancel()
+
+    stop = write_succeeded
+
+    def _ring_in(self, delay_ns: int) -> None:
+        self._alarm.set(self._clock.monotonic_ns() + delay_ns)
+
+    def _on_time(self) -> None:
+        if self._try is None:
+            self._try = attempt = _Try()
+            self._run(lambda: attempt.run(self._path))
+            self._ring_in(LOOK_NS)
+        elif not self._try.ended:
+            self._ring_in(LOOK_NS)
+        else:
+            self._conclude(self._try.failure)
+
+    def _conclude(self, failure: OSError | None) -> None:
+        self._try = None
+        if failure is None:
+            _log.info("DISK: writing to %s works again", self._path.parent)
+            self._on_success()
+        else:
+            _log.warning("DISK: writing to %s still fails - %s", self._path.parent, failure)
+            self._ring_in(QUIET_NS)
+
+
+def try_to_write(path: Path) -> None:
+    """Write a file, bring it to the disk and remove it; OSError if that cannot be done."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _FILE_MODE)
+        try:
+            content = bytes(PROBE_BYTES)
+            while content:
+                content = content[os.write(fd, content) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    finally:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 class Health:

@@ -1,4 +1,6 @@
-"""Statistics for Prometheus: everything in /stats, and how the process itself is doing.
+"""/metrics, and memory under the names of /stats.
+
+Statistics for Prometheus: everything in /stats, and how the process itself is doing.
 
     # HELP nsqd_channel_depth Messages waiting in the channel, in memory and on disk.
     # TYPE nsqd_channel_depth gauge
@@ -12,31 +14,119 @@ window, and cannot be added up.
 
 A `Scrape` is taken on the loop's thread. Turning it into text takes a while with thousands of channels, and reading
 the data folder may take long on a slow disk; `expose` does both and is meant for another thread.
+
+What nsqd knows of its memory, under the names that /stats and statsd have for it.
+
+The names speak of Go's heap. Each is given the nearest thing that Python can say:
+
+    heap_objects          blocks of memory that Python objects and their buffers occupy
+    heap_in_use_bytes     resident memory that is the process's own (not files mapped or shared libraries)
+    heap_released_bytes   how far resident memory is below its peak, that is, given back to the system
+    heap_idle_bytes       the same: what the allocator holds and does not use, Python does not tell
+    gc_pause_usec_*       the longest, and the 99th and 95th percentile, of the last 256 runs of the cyclic collector
+    next_gc_bytes         0: no run is due at a certain size
+    gc_total_runs         runs of the cyclic collector
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import gc
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberq.base import prometheus
+from emberq.base import metrics
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.daemon_metrics import (
+from emberq.base.metrics import (
     PROCESS_FAMILIES,
     DaemonScrape,
+    Family,
     ProcessStats,
+    Sample,
+    Sampler,
     connections_family,
+    counter,
+    gauge,
     info_family,
+    labels,
     lag_families,
     read_process,
+    read_resident,
+    single,
     start_time_family,
+    with_labels,
 )
-from emberq.base.prometheus import Family, Sample, Sampler, counter, gauge, labels, single, with_labels
-from emberq.broker.latency import LatencySummary
-from emberq.broker.stats import ChannelStats, ClientStats, JournalStats, TopicStats
-from emberq.nsqd.disk_space import DiskUsage, measure
-from emberq.nsqd.memory import MemoryStats
+from emberq.broker.stats import ChannelStats, ClientStats, JournalStats, LatencySummary, TopicStats
+from emberq.nsqd.health import DiskUsage, measure
+
+KEPT_PAUSES = 256
+"""As many as the reference keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """The fields are the keys of `memory` in /stats, in their order; statsd calls the last one `gc_runs`."""
+
+    heap_objects: int = 0
+    heap_idle_bytes: int = 0
+    heap_in_use_bytes: int = 0
+    heap_released_bytes: int = 0
+    gc_pause_usec_100: int = 0
+    gc_pause_usec_99: int = 0
+    gc_pause_usec_95: int = 0
+    next_gc_bytes: int = 0
+    gc_total_runs: int = 0
+
+
+class Memory:
+    """Watches the collector from `start` to `stop`, and answers at any time. Owned by the daemon."""
+
+    def __init__(self) -> None:
+        self._pauses_ns: deque[int] = deque(maxlen=KEPT_PAUSES)
+        self._run_began_ns = 0
+
+    def start(self) -> None:
+        gc.callbacks.append(self._on_collector)
+
+    def stop(self) -> None:
+        if self._on_collector in gc.callbacks:
+            gc.callbacks.remove(self._on_collector)
+
+    def _on_collector(self, phase: str, _info: dict[str, int]) -> None:
+        now_ns = time.perf_counter_ns()
+        if phase == "start":
+            self._run_began_ns = now_ns
+        else:
+            self._pauses_ns.append(now_ns - self._run_began_ns)
+
+    def stats(self) -> MemoryStats:
+        """The state of the process now."""
+        resident = read_resident()
+        released_bytes = max(0, resident.peak_bytes - resident.all_bytes)
+        pauses_ns = sorted(self._pauses_ns)
+        return MemoryStats(
+            heap_objects=sys.getallocatedblocks(),
+            heap_idle_bytes=released_bytes,
+            heap_in_use_bytes=resident.own_bytes,
+            heap_released_bytes=released_bytes,
+            gc_pause_usec_100=pause_usec(pauses_ns, percentile=100),
+            gc_pause_usec_99=pause_usec(pauses_ns, percentile=99),
+            gc_pause_usec_95=pause_usec(pauses_ns, percentile=95),
+            gc_total_runs=sum(generation["collections"] for generation in gc.get_stats()),
+        )
+
+
+def pause_usec(sorted_pauses_ns: Sequence[int], *, percentile: int) -> int:
+    """That percentile of the pauses, by the reference's rule for which of them it is."""
+    count = len(sorted_pauses_ns)
+    if not count:
+        return 0
+    index = int(percentile / 100 * count + 0.5)
+    return sorted_pauses_ns[min(index, count - 1)] // 1000
+
 
 _DAEMON = "nsqd"
 _USEC_PER_SECOND = 1_000_000
@@ -65,10 +155,10 @@ def expose(scrape: Scrape, *, data_path: Path) -> bytes:
 
 def render(scrape: Scrape, *, disk: DiskUsage | None, process: ProcessStats) -> bytes:
     """All families in the text format of Prometheus."""
-    return prometheus.render(FAMILIES, _Source(scrape, disk, process))
+    return metrics.render(FAMILIES, _NsqdSource(scrape, disk, process))
 
 
-class _Source:
+class _NsqdSource:
     """Where samples come from; the labels of topics and channels are written once for all families."""
 
     def __init__(self, scrape: Scrape, disk: DiskUsage | None, process: ProcessStats) -> None:
@@ -86,39 +176,39 @@ class _Source:
 # Where values come from.
 
 
-def _node(value: Callable[[Scrape], int | float]) -> Sampler[_Source]:
+def _node(value: Callable[[Scrape], int | float]) -> Sampler[_NsqdSource]:
     return single(lambda source: value(source.scrape))
 
 
-def _topic(value: Callable[[TopicStats], int]) -> Sampler[_Source]:
+def _topic(value: Callable[[TopicStats], int]) -> Sampler[_NsqdSource]:
     return lambda source: [(written, value(topic)) for written, topic in source.topics]
 
 
-def _journal(value: Callable[[JournalStats], int]) -> Sampler[_Source]:
+def _journal(value: Callable[[JournalStats], int]) -> Sampler[_NsqdSource]:
     """Of the topics that have a journal."""
     return lambda source: [
         (written, value(topic.journal)) for written, topic in source.topics if topic.journal is not None
     ]
 
 
-def _channel(value: Callable[[ChannelStats], int]) -> Sampler[_Source]:
+def _channel(value: Callable[[ChannelStats], int]) -> Sampler[_NsqdSource]:
     return lambda source: [(written, value(channel)) for written, channel in source.channels]
 
 
-def _clients(value: Callable[[ClientStats], int]) -> Sampler[_Source]:
+def _clients(value: Callable[[ClientStats], int]) -> Sampler[_NsqdSource]:
     """The sum over the clients of each channel."""
     return _channel(lambda channel: sum(map(value, channel.clients)))
 
 
-def _memory(value: Callable[[MemoryStats], int]) -> Sampler[_Source]:
+def _memory(value: Callable[[MemoryStats], int]) -> Sampler[_NsqdSource]:
     return _node(lambda scrape: value(scrape.memory))
 
 
-def _disk(value: Callable[[DiskUsage], int]) -> Sampler[_Source]:
+def _disk(value: Callable[[DiskUsage], int]) -> Sampler[_NsqdSource]:
     return lambda source: [] if source.disk is None else [("", value(source.disk))]
 
 
-def _producer_messages(source: _Source) -> Iterator[Sample]:
+def _producer_messages(source: _NsqdSource) -> Iterator[Sample]:
     totals: dict[str, int] = {}
     for producer in source.scrape.producers:
         for topic, count in producer.pub_counts:
@@ -127,14 +217,14 @@ def _producer_messages(source: _Source) -> Iterator[Sample]:
         yield labels(topic=topic), totals[topic]
 
 
-def _delivered(source: _Source) -> Iterator[Sample]:
+def _delivered(source: _NsqdSource) -> Iterator[Sample]:
     for written, channel in source.channels:
         yield with_labels(written, locality="zone"), channel.zone_local_msg_count
         yield with_labels(written, locality="region"), channel.region_local_msg_count
         yield with_labels(written, locality="global"), channel.global_msg_count
 
 
-def _client_features(source: _Source) -> Iterator[Sample]:
+def _client_features(source: _NsqdSource) -> Iterator[Sample]:
     for written, channel in source.channels:
         clients = channel.clients
         yield with_labels(written, feature="tls"), sum(client.tls for client in clients)
@@ -143,12 +233,12 @@ def _client_features(source: _Source) -> Iterator[Sample]:
         yield with_labels(written, feature="sampling"), sum(client.sample_rate > 0 for client in clients)
 
 
-def _topic_latency(source: _Source) -> Iterator[Sample]:
+def _topic_latency(source: _NsqdSource) -> Iterator[Sample]:
     for written, topic in source.topics:
         yield from _percentiles(written, topic.e2e)
 
 
-def _channel_latency(source: _Source) -> Iterator[Sample]:
+def _channel_latency(source: _NsqdSource) -> Iterator[Sample]:
     for written, channel in source.channels:
         yield from _percentiles(written, channel.e2e)
 
@@ -159,7 +249,7 @@ def _percentiles(written: str, summary: LatencySummary) -> Iterator[Sample]:
             yield with_labels(written, quantile=f"{percentile.quantile:g}"), percentile.value_ns / NS_PER_SECOND
 
 
-def _gc_pauses(source: _Source) -> Iterator[Sample]:
+def _gc_pauses(source: _NsqdSource) -> Iterator[Sample]:
     memory = source.scrape.memory
     yield labels(quantile="1"), memory.gc_pause_usec_100 / _USEC_PER_SECOND
     yield labels(quantile="0.99"), memory.gc_pause_usec_99 / _USEC_PER_SECOND
@@ -169,7 +259,7 @@ def _gc_pauses(source: _Source) -> Iterator[Sample]:
 _LATENCY = "Time from publish to finish, percentiles over the configured window."
 _LATENCY_MESSAGES = "Messages in the window that the latency percentiles cover."
 
-FAMILIES: tuple[Family[_Source], ...] = (
+FAMILIES: tuple[Family[_NsqdSource], ...] = (
     # The node.
     info_family(_DAEMON),
     start_time_family(_DAEMON),

@@ -1,27 +1,102 @@
-"""Every setting of nsqd, declared once: as a flag, a config key, a line of help and a field of `Options`.
+"""Every setting of nsqd.
+
+Every setting of nsqd, declared once: as a flag, a config key, a line of help and a field of `Options`.
 
 `Options()` is a valid nsqd with all defaults. `validated` is for the moment of starting: it applies the rules that
 tie settings together and refuses what cannot work, in NSQ's own words where NSQ has them.
+
+From nsqd's options to the settings of journaled topics.
+
+The two TLS settings that are neither plain strings nor plain booleans.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import hashlib
+import re
 import socket
 import zlib
 from dataclasses import dataclass
 
 from emberq.base.address import MAX_PORT, AddressError, parse_address
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.kinds import LOG_FORMAT, LOG_LEVEL, SettingError
+from emberq.base.flag import LOG_FORMAT, LOG_LEVEL, SettingError, Words
 from emberq.base.log import LogFormat, LogLevel
 from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, SettingTable, deprecated_flag
-from emberq.broker.journal_store import SyncMode
-from emberq.nsqd.journal_setting import SYNC_MODE
-from emberq.nsqd.tls_setting import TLS_MIN_VERSION, TLS_REQUIRED, TlsRequired, TlsVersion
+from emberq.broker.store import JournalSettings, SyncMode
+from emberq.storage.journal.segment import JournalConfig
 
-__all__ = ["SETTINGS", "Options", "OptionsError", "node_id_of"]
+SYNC_MODE = Words("mode", {mode.value: mode for mode in SyncMode})
+
+
+def journal_settings(options: NsqdOptions) -> JournalSettings:
+    """OptionsError for a pattern that is none."""
+    patterns = [_compiled(pattern) for pattern in options.journal_topic]
+
+    def is_wanted(topic: str) -> bool:
+        return options.journal or any(pattern.search(topic) for pattern in patterns)
+
+    return JournalSettings(
+        is_wanted=is_wanted,
+        sync=options.journal_sync,
+        sync_interval_ns=options.sync_timeout_ns,
+        config=JournalConfig(
+            segment_bytes=options.journal_segment_bytes,
+            retention_bytes=options.journal_retention_bytes or None,
+            retention_ns=options.journal_retention_time_ns or None,
+            fsync=options.journal_sync is not SyncMode.NEVER,
+        ),
+    )
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise OptionsError(f"--journal-topic {pattern!r} is not a regular expression: {error}") from error
+
+
+class TlsRequired(enum.IntEnum):
+    """What `--tls-required` asks for, with the numbers NSQ's HTTP API shows."""
+
+    NO = 0
+    TCP_HTTPS = 1
+    """TLS on TCP and HTTPS, while plain HTTP stays open."""
+    YES = 2
+
+
+class TlsVersion(enum.IntEnum):
+    """The lowest version of TLS accepted; the numbers are those of the TLS protocol."""
+
+    TLS_1_0 = 0x0301
+    TLS_1_1 = 0x0302
+    TLS_1_2 = 0x0303
+    TLS_1_3 = 0x0304
+
+
+TLS_REQUIRED = Words(
+    "bool|tcp-https",
+    {"true": TlsRequired.YES, "false": TlsRequired.NO, "tcp-https": TlsRequired.TCP_HTTPS},
+    aliases={"1": TlsRequired.YES, "t": TlsRequired.YES, "0": TlsRequired.NO, "f": TlsRequired.NO},
+    stands_alone=True,
+)
+
+TLS_MIN_VERSION = Words(
+    "version",
+    {
+        "tls1.0": TlsVersion.TLS_1_0,
+        "tls1.1": TlsVersion.TLS_1_1,
+        "tls1.2": TlsVersion.TLS_1_2,
+        "tls1.3": TlsVersion.TLS_1_3,
+    },
+    aliases={"": TlsVersion.TLS_1_0},  # an empty key in a config file means the default
+    refusal="unknown tlsVersionOption {}",
+)
+
+
+__all__ = ["SETTINGS", "NsqdOptions", "OptionsError", "node_id_of"]
 
 NODE_ID_LIMIT = 1024
 """A message id has ten bits for the node that made it."""
@@ -50,7 +125,7 @@ _COMPRESSION = Group("Compression")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class NsqdOptions:
     """What nsqd is to do. Names are the flags' names; a duration's name ends in its unit, `_ns`."""
 
     log_level: LogLevel = _GENERAL.declare(  # noqa: RUF009 - it makes a field
@@ -242,7 +317,7 @@ class Options:
     client_timeout_ns: int = 60 * NS_PER_SECOND
     """Silence after which a client is gone; its half is the default heartbeat. No flag, as in NSQ."""
 
-    def validated(self) -> Options:
+    def validated(self) -> NsqdOptions:
         """These options as nsqd runs with them; OptionsError for the first that cannot work."""
         if not 1 <= self.max_deflate_level <= 9:
             raise OptionsError("--max-deflate-level must be [1,9]")
@@ -287,6 +362,6 @@ class Options:
 
 SETTINGS = SettingTable(
     "nsqd",
-    options_class=Options,
+    options_class=NsqdOptions,
     command=(VERSION, CONFIG, deprecated_flag("verbose"), deprecated_flag("worker_id")),
 )

@@ -1,4 +1,6 @@
-"""A client's connection: bytes to commands, commands to the broker, frames back.
+"""Bytes to commands, commands to the broker; a connection in /stats.
+
+A client's connection: bytes to commands, commands to the broker, frames back.
 
 Everything that arrives in one packet is decoded, executed and answered before `data_received` returns, except for
 small publishes, which are gathered over one turn of the loop (see `intake`). The event loop sends what was written for
@@ -14,30 +16,30 @@ The session itself is the way through: what arrives, whose turn it is, when to c
 
 Back-pressure. A full socket blocks its own subscriber and nobody else. A client that goes on sending commands but does
 not read the answers is not read from either. One that makes no room for a whole heartbeat interval is cut off.
+
+A connection as /stats shows it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.broker.error import BrokerError
+from emberq.broker.in_flight import Subscriber
 from emberq.broker.stats import ClientStats
-from emberq.nsqd.auth.authorizer import Peer
-from emberq.nsqd.auth.connection import ConnectionAuth
-from emberq.nsqd.client_stats import client_stats
-from emberq.nsqd.output import Output
+from emberq.nsqd.auth.authorizer import AuthPeer, ConnectionAuth
+from emberq.nsqd.connection import Deadlines, Due, Output, Pause
+from emberq.nsqd.context import StreamUpgrade
 from emberq.nsqd.publishing import MAX_SMALL_BYTES, Publishing
-from emberq.nsqd.pulse import Due, Pulse
-from emberq.nsqd.stream_upgrade import StreamUpgrade
-from emberq.nsqd.subscription import Subscription
-from emberq.nsqd.suspension import Suspension
-from emberq.storage.errors import StorageError
+from emberq.nsqd.subscription import ClientSubscription
+from emberq.nsqd.tls import TlsConnection
+from emberq.storage.error import StorageError
 from emberq.wire import error, frame
 from emberq.wire.command import (
     Auth,
@@ -54,13 +56,55 @@ from emberq.wire.command import (
     Sub,
     Touch,
 )
-from emberq.wire.compression import Codec, CompressionError
+from emberq.wire.compression import Codec, CompressionError, DeflateCodec, SnappyCodec
 from emberq.wire.decoder import CommandDecoder
 from emberq.wire.error import FatalError, SilentClose
-from emberq.wire.negotiation import ConnectionSettings, Outcome, negotiate, parse_request
+from emberq.wire.negotiation import Agreement, ConnectionSettings, negotiate, parse_request
 
 if TYPE_CHECKING:
-    from emberq.nsqd.service import Service
+    from emberq.nsqd.context import SessionContext
+
+
+def client_stats(
+    settings: ConnectionSettings,
+    *,
+    remote_address: str,
+    connected_ns: int,
+    state: int,
+    subscriber: Subscriber | None,
+    pub_counts: Mapping[str, int],
+    codec: Codec | None,
+    auth: ConnectionAuth | None,
+    tls: TlsConnection | None,
+) -> ClientStats:
+    """What there is to tell of a connection with these parts, at this moment."""
+    return ClientStats(
+        client_id=settings.client_id,
+        hostname=settings.hostname,
+        user_agent=settings.user_agent,
+        remote_address=remote_address,
+        state=state,
+        ready_count=subscriber.ready_count if subscriber else 0,
+        in_flight_count=subscriber.in_flight.count if subscriber else 0,
+        message_count=subscriber.message_count if subscriber else 0,
+        finish_count=subscriber.finish_count if subscriber else 0,
+        requeue_count=subscriber.requeue_count if subscriber else 0,
+        connect_ts=connected_ns // NS_PER_SECOND,
+        sample_rate=settings.sample_rate,
+        deflate=isinstance(codec, DeflateCodec),
+        snappy=isinstance(codec, SnappyCodec),
+        authed=auth is not None and auth.is_authorized,
+        auth_identity=auth.identity if auth else "",
+        auth_identity_url=auth.identity_url if auth else "",
+        tls=tls is not None,
+        tls_version=tls.version if tls else "",
+        tls_cipher_suite=tls.cipher_suite if tls else "",
+        tls_negotiated_protocol=tls.negotiated_protocol if tls else "",
+        topology_zone=settings.topology_zone,
+        topology_region=settings.topology_region,
+        pub_counts=tuple(pub_counts.items()),
+    )
+
 
 MAX_TURN_COMMANDS = 512
 MAX_TURN_BYTES = 128 * 1024
@@ -76,7 +120,7 @@ CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 _log = logging.getLogger(__name__)
 
 
-class Session:
+class ClientSession:
     """One connection. Owned by the event loop; registered with the service while it is open.
 
     An `asyncio.Protocol` in all but name: a compiled class cannot have an interpreted base.
@@ -101,7 +145,7 @@ class Session:
         "_upgrade",
     )
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: SessionContext) -> None:
         self._service = service
         self._now_ns = service.clock.monotonic_ns
         self._intake = service.intake
@@ -118,8 +162,8 @@ class Session:
         """Without the port; empty for a Unix socket."""
         self._connected_ns = 0
         self._output = output = Output()
-        self._pulse = Pulse(clock=service.clock, timers=service.timers, ring=self._on_time)
-        self._suspension = Suspension(output, spawn=service.spawn, resume=self._resume, fail=self._fail)
+        self._pulse = Deadlines(clock=service.clock, timers=service.timers, ring=self._on_time)
+        self._suspension = Pause(output, spawn=service.spawn, resume=self._resume, fail=self._fail)
         self._upgrade = StreamUpgrade(service, self._decoder, output)
         self._publishing = Publishing(
             output,
@@ -128,7 +172,7 @@ class Session:
             may=None if self._auth is None else self._may,
             fail=self._fail,
         )
-        self._subscription = Subscription(
+        self._subscription = ClientSubscription(
             self, service, output=output, pulse=self._pulse, give_way=self._suspension.give_way
         )
 
@@ -334,7 +378,7 @@ class Session:
         else:
             self._upgrade.compress(outcome)
 
-    async def _encrypt(self, outcome: Outcome) -> None:
+    async def _encrypt(self, outcome: Agreement) -> None:
         try:
             await self._upgrade.encrypt(cast(asyncio.Protocol, self))
         except (OSError, TimeoutError) as failure:
@@ -352,7 +396,7 @@ class Session:
 
     async def _ask_for_authorization(self, auth: ConnectionAuth, command: Auth) -> None:
         tls = self._upgrade.tls
-        peer = Peer(
+        peer = AuthPeer(
             remote_ip=self._remote_host,
             is_tls=tls is not None,
             common_name=tls.peer_common_name if tls is not None else "",
@@ -403,7 +447,7 @@ def _format_peer(peer: Any) -> str:
 _ANSWERED: frozenset[type[Command]] = frozenset({Sub, Cls, Identify, Auth})
 """Commands that are answered at once, and so have to wait for the answers before."""
 
-_HANDLERS: dict[type[Command], Callable[[Session, Any], None]] = {
+_HANDLERS: dict[type[Command], Callable[[ClientSession, Any], None]] = {
     Fin: lambda session, command: session._subscription.finish(command),
     Rdy: lambda session, command: session._subscription.ready(command),
     Req: lambda session, command: session._subscription.requeue(command),
@@ -411,9 +455,9 @@ _HANDLERS: dict[type[Command], Callable[[Session, Any], None]] = {
     Nop: lambda _session, _command: None,  # that it came is all it says
     NumberedPublish: lambda session, command: session._publishing.publish_numbered(command),
     DeferredPublish: lambda session, command: session._publishing.publish_deferred(command),
-    Sub: Session.subscribe,
+    Sub: ClientSession.subscribe,
     Cls: lambda session, _command: session._subscription.start_close(),
-    Identify: Session.identify,
-    Auth: Session.authorize,
+    Identify: ClientSession.identify,
+    Auth: ClientSession.authorize,
 }
 """What executes each command but `Publish`, which is met so often that it has its own way."""

@@ -1,9 +1,9 @@
-"""Pushing statistics to a statsd daemon.
+r"""Pushing statistics to a statsd daemon.
 
 A push is a set of lines, each a metric, packed into as few UDP datagrams as the size limit allows:
 
-    nsq.my_host_4151.topic.orders.message_count:17|c\\n      c: counted since the previous push
-    nsq.my_host_4151.topic.orders.depth:3|g\\n               g: as it is now
+    nsq.my_host_4151.topic.orders.message_count:17|c\n      c: counted since the previous push
+    nsq.my_host_4151.topic.orders.depth:3|g\n               g: as it is now
     ^prefix          ^metric                ^value
 
 The datagrams of a push are spread evenly over the interval less a second, so that thousands of topics do not come as
@@ -25,10 +25,9 @@ from dataclasses import dataclass
 from emberq.base.address import AddressError, TcpAddress, parse_tcp_address
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import Timers
-from emberq.broker.latency import LatencySummary
-from emberq.broker.stats import ChannelStats, TopicStats
-from emberq.nsqd.memory import MemoryStats
-from emberq.wire.name import is_ephemeral
+from emberq.broker.stats import ChannelStats, LatencySummary, TopicStats
+from emberq.nsqd.metrics import MemoryStats
+from emberq.wire.parameter import is_ephemeral
 
 CONNECT_TIMEOUT_S = 1.0
 SLACK_NS = NS_PER_SECOND

@@ -13,12 +13,11 @@ from typing import Protocol
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.channel import Channel
 from emberq.broker.error import BrokerError
+from emberq.broker.in_flight import Subscriber
 from emberq.broker.stats import ClientStats
-from emberq.broker.subscriber import Subscriber
-from emberq.nsqd.output import Output
-from emberq.nsqd.pulse import Pulse
-from emberq.nsqd.service import Service
-from emberq.storage.errors import StorageError
+from emberq.nsqd.connection import Deadlines, Output
+from emberq.nsqd.context import SessionContext
+from emberq.storage.error import StorageError
 from emberq.wire import error, frame
 from emberq.wire.command import Fin, Rdy, Req, Sub, Touch
 from emberq.wire.error import ClientError, FatalError
@@ -27,7 +26,7 @@ from emberq.wire.negotiation import ConnectionSettings
 _log = logging.getLogger(__name__)
 
 
-class Connection(Protocol):
+class SubscribedConnection(Protocol):
     """What a channel may want of the whole connection."""
 
     def close(self) -> None: ...
@@ -35,7 +34,7 @@ class Connection(Protocol):
     def stats(self) -> ClientStats: ...
 
 
-class Subscription:
+class ClientSubscription:
     """A `Sink` of the broker. Owned by its session; does nothing before there is a SUB, and there is at most one."""
 
     __slots__ = (
@@ -51,7 +50,13 @@ class Subscription:
     )
 
     def __init__(
-        self, connection: Connection, service: Service, *, output: Output, pulse: Pulse, give_way: Callable[[], None]
+        self,
+        connection: SubscribedConnection,
+        service: SessionContext,
+        *,
+        output: Output,
+        pulse: Deadlines,
+        give_way: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._service = service

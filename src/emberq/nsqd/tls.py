@@ -1,4 +1,6 @@
-"""TLS as nsqd offers it, on its TCP connections after IDENTIFY and on HTTPS.
+"""TLS as nsqd offers it, and what was agreed.
+
+TLS as nsqd offers it, on its TCP connections after IDENTIFY and on HTTPS.
 
 Two flags decide what a client has to show, `--tls-client-auth-policy` and `--tls-root-ca-file`:
 
@@ -17,6 +19,11 @@ Old versions. TLS 1.0 and 1.1 are the reference's default and thus ours, but Ope
 security level, which also admits weak keys and signatures. So that level is set only if `--tls-min-version` is below
 1.2; nothing more than 1.2 needs is allowed from there on. A client that can do better gets better in any case. The
 order of cipher suites is the client's, for all that are left are sound, and it knows which are fast on its machine.
+
+What /stats and the authorization servers are told about a TLS connection, in the reference's words.
+
+OpenSSL's names of cipher suites are its own; the numbers below them are those that IANA gave to all. Thirteen numbers
+have a name in the reference's answers, all others show as `Unknown 4865`.
 """
 
 from __future__ import annotations
@@ -25,11 +32,11 @@ import logging
 import ssl
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from emberq.nsqd.options import Options
-from emberq.nsqd.tls_setting import TlsVersion
+from emberq.nsqd.options import NsqdOptions, TlsVersion
 
 REQUIRE = "require"
 REQUIRE_VERIFY = "require-verify"
@@ -91,7 +98,7 @@ class ReloadableContext(ssl.SSLContext):
 class ServerTls:
     """nsqd's side of TLS. Owned by the daemon; `load` before use."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: NsqdOptions) -> None:
         self._files = TlsFiles(options.tls_cert, options.tls_key, options.tls_root_ca_file)
         self._policy = options.tls_client_auth_policy
         self._min_version = options.tls_min_version
@@ -99,7 +106,7 @@ class ServerTls:
         """For the event loop: `start_tls`, or `create_server` for HTTPS."""
 
     @staticmethod
-    def is_configured(options: Options) -> bool:
+    def is_configured(options: NsqdOptions) -> bool:
         """Do the options ask for TLS? One file of the two is enough to ask, though not to get it."""
         return bool(options.tls_cert or options.tls_key)
 
@@ -176,3 +183,72 @@ def _refuse_encrypted_key() -> str:
 def _reason(failure: ssl.SSLError) -> str:
     """OpenSSL's words, without the line of C at which Python met the error."""
     return str(failure).split(" (_ssl.c:", maxsplit=1)[0]
+
+
+_VERSION_NAMES = {"TLSv1": "TLS1.0", "TLSv1.1": "TLS1.1", "TLSv1.2": "TLS1.2", "TLSv1.3": "TLS1.3"}
+
+_SUITE_NAMES = {
+    0x0005: "TLS_RSA_WITH_RC4_128_SHA",
+    0x000A: "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    0x002F: "TLS_RSA_WITH_AES_128_CBC_SHA",
+    0x0035: "TLS_RSA_WITH_AES_256_CBC_SHA",
+    0xC007: "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
+    0xC009: "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    0xC00A: "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    0xC011: "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
+    0xC012: "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
+    0xC013: "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    0xC014: "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    0xC02B: "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    0xC02F: "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConnection:
+    """What was agreed in a handshake."""
+
+    version: str
+    cipher_suite: str
+    negotiated_protocol: str
+    """By ALPN; empty if none was offered."""
+    peer_common_name: str
+    """The subject's common name in the client's certificate; empty without one."""
+
+    @classmethod
+    def of(cls, agreed: ssl.SSLObject) -> TlsConnection:
+        """What there is to tell: `transport.get_extra_info("ssl_object")`, once the handshake is done."""
+        cipher = agreed.cipher()
+        return cls(
+            version=version_name(agreed.version() or ""),
+            cipher_suite=suite_name(cipher[0] if cipher else ""),
+            negotiated_protocol=agreed.selected_alpn_protocol() or "",
+            peer_common_name=common_name(agreed.getpeercert()),
+        )
+
+
+def version_name(openssl_name: str) -> str:
+    return _VERSION_NAMES.get(openssl_name, f"Unknown {openssl_name}")
+
+
+def suite_name(openssl_name: str) -> str:
+    number = _suite_numbers().get(openssl_name, 0)
+    return _SUITE_NAMES.get(number, f"Unknown {number}")
+
+
+@cache
+def _suite_numbers() -> dict[str, int]:
+    """The number of every suite that this OpenSSL knows; it puts two bytes of its own in front."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("ALL:COMPLEMENTOFALL:@SECLEVEL=0")
+    return {suite["name"]: suite["id"] & 0xFFFF for suite in context.get_ciphers()}
+
+
+def common_name(certificate: dict[str, Any] | None) -> str:
+    """The common name in a certificate as `getpeercert` shows it; the last, should there be several."""
+    name = ""
+    for relative_name in (certificate or {}).get("subject", ()):
+        for attribute, value in relative_name:
+            if attribute == "commonName":
+                name = value
+    return name

@@ -4,6 +4,6 @@
 `session` makes a SparkSession with settings that suit it.
 """
 
-from emberq.spark.spark_session import session
+from emberq.spark.session import session
 
 __all__ = ["session"]

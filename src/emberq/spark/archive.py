@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from emberq.spark.pipeline.files import DataFile, data_files, finish_interrupted
 from emberq.spark.pipeline.model import BodyFormat, Pipeline, Sink, Source, View
-from emberq.spark.pipeline.parquet_compaction import DataFile, data_files, finish_interrupted
 
 CHECKPOINT = "_checkpoint"
 HOUR = timedelta(hours=1)

@@ -30,8 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberq.spark.schema import ARROW_SCHEMA, TIMESTAMP
-from emberq.wire.frame import FRAME_HEADER, MESSAGE, Frame, FrameError
-from emberq.wire.message import ATTEMPTS_OFFSET, BODY_OFFSET, ID_OFFSET
+from emberq.wire.frame import ATTEMPTS_OFFSET, BODY_OFFSET, FRAME_HEADER, ID_OFFSET, MESSAGE, Frame, FrameError
 
 _TIME_AT = FRAME_HEADER.size
 _ATTEMPTS_AT = FRAME_HEADER.size + ATTEMPTS_OFFSET
@@ -122,7 +121,7 @@ class FrameCutter:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class MessageOrigin:
     """Where messages come from: `nsqd` is the address for TCP that we know it by."""
 
     topic: str
@@ -157,7 +156,7 @@ def finish_commands(frames: pa.BinaryArray) -> bytes:
     return bytes(_data_of(lines))
 
 
-def rows(frames: pa.BinaryArray, origin: Origin) -> pa.RecordBatch:
+def rows(frames: pa.BinaryArray, origin: MessageOrigin) -> pa.RecordBatch:
     """The messages as Spark sees them."""
     count = len(frames)
     columns = [
@@ -191,7 +190,7 @@ def _data_of(column: pa.BinaryArray) -> pa.Buffer:
 class Arrived(NamedTuple):
     """Messages that one connection brought; there is one at least."""
 
-    origin: Origin
+    origin: MessageOrigin
     frames: pa.BinaryArray
     in_doubt_until_ns: int
     """Those published later were never stored before."""

@@ -22,7 +22,7 @@ from typing import NamedTuple, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from emberq.spark.channel_frames import Origin, keys, times_ns
+from emberq.spark.channel_frames import MessageOrigin, keys, times_ns
 
 SEGMENT_SUFFIX = ".arrow"
 KEYS_SUFFIX = ".keys"
@@ -35,17 +35,17 @@ _KEYS = pa.schema([pa.field("key", pa.binary(), nullable=False)])
 class Part(NamedTuple):
     """The messages of one record batch: whence they are, and when the oldest and the newest were published."""
 
-    origin: Origin
+    origin: MessageOrigin
     first_ns: int
     last_ns: int
 
     @classmethod
-    def of(cls, origin: Origin, frames: pa.BinaryArray) -> Self:
+    def of(cls, origin: MessageOrigin, frames: pa.BinaryArray) -> Self:
         """What is to be said of some frames, of which there must be one at least."""
         ends = pc.min_max(times_ns(frames))
         return cls(origin, ends["min"].as_py(), ends["max"].as_py())
 
-    def may_hold(self, origin: Origin, first_ns: int, last_ns: int) -> bool:
+    def may_hold(self, origin: MessageOrigin, first_ns: int, last_ns: int) -> bool:
         """Whether messages published within these times may be here."""
         return self.origin == origin and self.first_ns <= last_ns and first_ns <= self.last_ns
 
@@ -58,13 +58,13 @@ class Part(NamedTuple):
     def from_metadata(cls, metadata: pa.KeyValueMetadata) -> Self:
         """As the file had it."""
         text = {key.decode(): value.decode() for key, value in dict(metadata).items()}
-        return cls(Origin(text["topic"], text["nsqd"]), int(text["first_ns"]), int(text["last_ns"]))
+        return cls(MessageOrigin(text["topic"], text["nsqd"]), int(text["first_ns"]), int(text["last_ns"]))
 
 
 class Messages(NamedTuple):
     """Messages of one topic and nsqd, in their frames; there is one at least."""
 
-    origin: Origin
+    origin: MessageOrigin
     frames: pa.BinaryArray
 
 
@@ -86,7 +86,9 @@ class StoredFile:
         """Of a segment, which is but one."""
         return self.first
 
-    def known_keys(self, wanted: pa.BinaryArray, *, origin: Origin, first_ns: int, last_ns: int) -> Collection[bytes]:
+    def known_keys(
+        self, wanted: pa.BinaryArray, *, origin: MessageOrigin, first_ns: int, last_ns: int
+    ) -> Collection[bytes]:
         """Those of the `wanted` keys whose messages are here."""
         found: list[bytes] = []
         for part, column in _columns(self):
@@ -106,7 +108,7 @@ def write_segment(folder: Path, number: int, batches: Sequence[Messages], *, sto
 
 def write_keys(folder: Path, segments: Sequence[StoredFile]) -> StoredFile:
     """Store the keys of all messages of some segments, which are neighbours, as one file."""
-    found: dict[Origin, list[tuple[Part, pa.BinaryArray]]] = {}
+    found: dict[MessageOrigin, list[tuple[Part, pa.BinaryArray]]] = {}
     for segment in segments:
         for part, frames in _columns(segment):
             found.setdefault(part.origin, []).append((part, keys(frames)))

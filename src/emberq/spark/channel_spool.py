@@ -1,4 +1,6 @@
-"""The spool of a channel: messages on disk, between nsqd, which forgets what is finished, and Spark, which may want a
+"""The spool: stored once, given again.
+
+The spool of a channel: messages on disk, between nsqd, which forgets what is finished, and Spark, which may want a
 batch again.
 
     SPOOL/lock            held by the one receiver that may write
@@ -28,6 +30,8 @@ Those messages, and all with attempts above 1, are looked up by their keys; the 
 - Those in doubt stay, because a message that is put back may have to wait for all others in the channel. Only if there
   are more than `max_keys` in all, the oldest go. A crash leaves as many as were stored in the `window_s` before it.
 - The newest file of all stays in any case, so no number is used twice.
+
+Leaving out messages that are in the spool already. `channel_spool` says when nsqd brings some again.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ import json
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -44,8 +49,9 @@ from typing import Self
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from emberq.spark.channel_frames import Origin
+from emberq.spark.channel_frames import Arrived, MessageOrigin, attempts, keys, times_ns
 from emberq.spark.channel_segment import (
     KEYS_SUFFIX,
     SEGMENT_SUFFIX,
@@ -163,14 +169,16 @@ class Spool:
         with self._files:
             self._in_doubt_before = self.next_number + 1
 
-    def newest_ns(self, origin: Origin) -> int:
+    def newest_ns(self, origin: MessageOrigin) -> int:
         """The latest publish time of what is stored from there and remembered; -1 if there is nothing."""
         with self._files:
             return max(
                 (part.last_ns for file in self._all_files() for part in file.parts if part.origin == origin), default=-1
             )
 
-    def known_keys(self, wanted: pa.BinaryArray, *, origin: Origin, first_ns: int, last_ns: int) -> Collection[bytes]:
+    def known_keys(
+        self, wanted: pa.BinaryArray, *, origin: MessageOrigin, first_ns: int, last_ns: int
+    ) -> Collection[bytes]:
         """Those of the `wanted` keys, of messages published within these times, whose messages are stored already."""
         found: set[bytes] = set()
         with self._files:
@@ -263,3 +271,50 @@ def _identity(folder: Path) -> str:
 def _remove(files: Iterable[StoredFile]) -> None:
     for file in files:
         file.path.unlink()
+
+
+def without_stored(arrived: Sequence[Arrived], spool: Spool) -> list[Messages]:
+    """The messages that are not in the spool yet, each once."""
+    if not any(_has_suspects(each) for each in arrived):
+        return [Messages(each.origin, each.frames) for each in arrived]
+    suspicions = [_may_be_stored(each) for each in arrived]
+    taken: defaultdict[MessageOrigin, set[bytes]] = defaultdict(set)
+    for each, suspicion in zip(arrived, suspicions, strict=True):
+        taken[each.origin].update(keys(each.frames.filter(pc.invert(suspicion))).to_pylist())
+    fresh: list[Messages] = []
+    for each, suspicion in zip(arrived, suspicions, strict=True):
+        is_fresh = _are_fresh(each, suspicion, spool, taken[each.origin])
+        frames = each.frames.filter(pa.array(is_fresh, pa.bool_()))
+        if len(frames):
+            fresh.append(Messages(each.origin, frames))
+    return fresh
+
+
+def _has_suspects(arrived: Arrived) -> bool:
+    """Whether any of the messages has to be looked up. Nearly always none has, which takes no time to find out."""
+    first_ns = pc.min_max(times_ns(arrived.frames))["min"].as_py()
+    tries = pc.min_max(attempts(arrived.frames))
+    return bool(first_ns <= arrived.in_doubt_until_ns or tries["min"].as_py() != 1 or tries["max"].as_py() != 1)
+
+
+def _may_be_stored(arrived: Arrived) -> pa.BooleanArray:
+    """Which of the messages have to be looked up."""
+    is_in_doubt = pc.less_equal(times_ns(arrived.frames), arrived.in_doubt_until_ns)
+    return pc.or_(is_in_doubt, pc.not_equal(attempts(arrived.frames), 1))
+
+
+def _are_fresh(arrived: Arrived, suspicion: pa.BooleanArray, spool: Spool, taken: set[bytes]) -> list[bool]:
+    """For each message whether to store it. `taken` are those that will be stored anyway, and becomes more."""
+    suspects = arrived.frames.filter(suspicion)
+    if not len(suspects):
+        return [True] * len(arrived.frames)
+    times = pc.min_max(times_ns(suspects))
+    known = spool.known_keys(
+        keys(suspects), origin=arrived.origin, first_ns=times["min"].as_py(), last_ns=times["max"].as_py()
+    )
+    fresh: list[bool] = []
+    for key, is_suspect in zip(keys(arrived.frames).to_pylist(), suspicion.to_pylist(), strict=True):
+        is_stored = is_suspect and (key in known or key in taken)
+        fresh.append(not is_stored)
+        taken.add(key)
+    return fresh

@@ -35,7 +35,7 @@ class RowError(NsqSparkError, ValueError):
     """A row that cannot be a message."""
 
 
-class JavaNotFound(NsqSparkError):
+class JavaNotFoundError(NsqSparkError):
     """There is no Java that Spark can run on."""
 
 
@@ -43,7 +43,7 @@ class DataLossError(NsqSparkError):
     """Rows that were to be read are not there any more. `failOnDataLoss=false` goes on without them."""
 
 
-class NsqdUnavailable(NsqSparkError, ConnectionError):
+class NsqdUnavailableError(NsqSparkError, ConnectionError):
     """An nsqd or nsqlookupd does not answer, or says that it cannot just now."""
 
     def __init__(self, address: str, reason: str) -> None:
@@ -55,7 +55,7 @@ class NsqdUnavailable(NsqSparkError, ConnectionError):
         return type(self), (self.address, self.reason)
 
 
-class NsqdRefused(NsqSparkError):
+class NsqdRefusedError(NsqSparkError):
     """An nsqd or nsqlookupd refused a request. `code` is what NSQ calls the reason, such as TOPIC_NOT_FOUND."""
 
     def __init__(
@@ -72,8 +72,8 @@ class NsqdRefused(NsqSparkError):
         return _refused, (self.args, self.__dict__)
 
 
-def _refused(args: tuple[Any, ...], state: dict[str, Any]) -> NsqdRefused:
-    refusal = NsqdRefused.__new__(NsqdRefused, *args)
+def _refused(args: tuple[Any, ...], state: dict[str, Any]) -> NsqdRefusedError:
+    refusal = NsqdRefusedError.__new__(NsqdRefusedError, *args)
     refusal.args = args
     refusal.__dict__.update(state)
     return refusal

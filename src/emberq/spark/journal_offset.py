@@ -1,18 +1,34 @@
-"""How far a query has come: an offset in each journal.
+"""Places in journals: checkpoints, startingOffsets.
+
+How far a query has come: an offset in each journal.
 
     {"10.0.0.1:4151": {"clicks": {"journal": "0b5f6a52-…", "offset": 183250}}}
 
 This is what stands in a checkpoint. The offset is that of the next message to be read. The uuid is the journal's: if a
 topic is deleted and made again its offsets begin anew, and an old one must not be taken for one of those. It also finds
 a journal again that has moved with its nsqd to another address.
+
+Where a read begins or ends, as the options startingOffsets and endingOffsets say it.
+
+earliest                                     the first message that retention has kept
+latest                                       behind the last message that is stored
+2025-01-31T12:00:00Z                         the first message published then or later
+{"10.0.0.1:4151": {"clicks": 1200}}          these offsets
+{"10.0.0.1:4151": {"clicks": {"journal": "0b5f…", "offset": 1200}}}     the same as a checkpoint has it
 """
 
 from __future__ import annotations
 
+import enum
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
+from uuid import UUID
 
+from emberq.base.clock import NS_PER_SECOND
+from emberq.base.text import quoted
 from emberq.spark.error import NsqSparkError
 
 
@@ -59,3 +75,79 @@ def from_document(document: Mapping[str, Any]) -> Positions:
             "the checkpoint holds no offsets of journals; was it made in another mode? Go back to that mode, or use "
             "a new checkpointLocation"
         ) from error
+
+
+class Edge(enum.StrEnum):
+    """An end of a journal."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The first message published then or later."""
+
+    timestamp_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An offset that somebody wrote down, with the journal's uuid if he did so too."""
+
+    offset: int
+    journal: str | None = None
+
+
+Offsets = dict[Place, Named]
+Start = Edge | Moment | Offsets
+
+
+def parse_start(text: str) -> Start:
+    """What `text` says; ValueError if it says nothing."""
+    if text.lower() in tuple(Edge):
+        return Edge(text.lower())
+    if text.startswith("{"):
+        return _parse_offsets(text)
+    return Moment(_parse_time(text))
+
+
+def _parse_time(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{quoted(text)} is neither earliest, latest, a time nor JSON") from None
+    if moment.tzinfo is None:
+        raise ValueError(f"{quoted(text)} has no time zone; write it as 2025-01-31T12:00:00Z")
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * NS_PER_SECOND + since.microseconds * 1000
+
+
+def _parse_offsets(text: str) -> Offsets:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"the JSON is not valid: {error}") from error
+    offsets: Offsets = {}
+    for nsqd, topics in document.items():
+        if not isinstance(topics, dict):
+            raise ValueError(  # noqa: TRY004 - it is the text of an option that is wrong
+                f'at {quoted(nsqd)}: expected an object of topics and offsets, as {{"clicks": 1200}}'
+            )
+        for topic, offset in topics.items():
+            offsets[Place(nsqd, topic)] = _parse_named(offset, where=f"{quoted(nsqd)}, {quoted(topic)}")
+    return offsets
+
+
+def _parse_named(value: Any, *, where: str) -> Named:
+    journal = None
+    if isinstance(value, dict):
+        value, journal = value.get("offset"), value.get("journal")
+    if type(value) is not int or value < 0:
+        raise ValueError(f"at {where}: an offset is a whole number from 0 on")
+    if journal is not None:
+        try:
+            journal = str(UUID(journal))
+        except (AttributeError, TypeError, ValueError):
+            raise ValueError(f"at {where}: the journal is not a uuid") from None
+    return Named(value, journal)

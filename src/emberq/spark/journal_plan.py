@@ -1,20 +1,179 @@
-"""Deciding what a batch reads: from positions and what journals hold to the ranges that tasks read. No I/O.
+"""How far journals reach, and which ranges a batch reads.
+
+Deciding what a batch reads: from positions and what journals hold to the ranges that tasks read. No I/O.
 
 - A stream never forgets a position: an nsqd that is away, or a topic that was deleted, keeps its own.
 - A journal that is new to a stream enters with the position of its first message and no rows; they are read from the
   next batch on. So a batch always is the difference of two positions, and gives the same rows whenever it is planned.
 - A journal is known by its uuid. Where the uuid has changed, a topic was deleted and made again: what was not read of
   the old one is lost.
+
+How far the journals reach at this moment: what the driver asks the nsqds before it plans a batch.
+
+An nsqd that does not answer is missing from a survey, and a stream goes on with the others; what waits on it is read
+when it is back. When a query starts, every nsqd must answer, for it is then that mistakes in options show.
+
+From what the user wrote in startingOffsets or endingOffsets to an offset in each journal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from itertools import pairwise
+from typing import NamedTuple
 
-from emberq.spark.journal_offset import Place, Position, Positions
-from emberq.spark.journal_survey import Journal
+from emberq.spark.error import DataLossError, NsqdRefusedError, NsqdUnavailableError, OptionError
+from emberq.spark.journal_offset import Edge, Moment, Named, Place, Position, Positions, Start
+from emberq.spark.nsqd_http import AddressBook
+from emberq.spark.option import SourceSettings
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalExtent:
+    """A journal as it was when it was asked about. What is stored never changes; it grows, and loses its beginning."""
+
+    place: Place
+    uuid: str
+    first_offset: int
+    """Of the first message that retention has kept."""
+    end_offset: int
+    """Behind the last message that is on the disk for sure."""
+    bytes_per_row: int
+    """On the average, with everything that belongs to it."""
+
+
+class _Found(NamedTuple):
+    """What one look has found."""
+
+    journals: dict[Place, JournalExtent]
+    without: list[Place]
+    """Where there is a topic without a journal."""
+    failures: list[NsqdUnavailableError]
+    """Of nsqds that do not answer."""
+
+
+class _NotJournaledError(Exception):
+    """There is such a topic, but it has no journal."""
+
+
+class JournalSurvey:
+    """Asks about the journals of some topics. Owned by one reader on the driver."""
+
+    def __init__(self, settings: SourceSettings, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self.book = AddressBook(settings.access)
+        self._monotonic_s = monotonic_s
+        self._places: list[Place] = []
+        self._discovery_due_s = float("-inf")
+        self._silent: set[str] = set()
+        """nsqds that did not answer last time; told of once."""
+
+    def first_look(self) -> dict[Place, JournalExtent]:
+        """All journals. NsqdUnavailable if somebody does not answer, OptionError if a topic has no journal."""
+        self._discover()
+        found = self._ask_all()
+        if found.failures:
+            raise found.failures[0]
+        if found.without and self._settings.topic_pattern is None:
+            place = found.without[0]
+            raise OptionError(
+                f"{place} has no journal; run that nsqd with --journal or --journal-topic={place.topic}, or read with "
+                'option "mode" = "channel"'
+            )
+        return found.journals
+
+    def look(self) -> dict[Place, JournalExtent]:
+        """The journals on those nsqds that answer."""
+        if self._monotonic_s() >= self._discovery_due_s:
+            try:
+                self._discover()
+            except NsqdUnavailableError as failure:
+                _log.warning("nsqds and topics that are new cannot be found just now: %s", failure)
+        found = self._ask_all()
+        for silent in found.failures:
+            if silent.address not in self._silent:
+                _log.warning("nsqd %s; going on with the others until it is back", silent)
+        self._silent = {silent.address for silent in found.failures}
+        return found.journals
+
+    def every_topic_has_a_journal(self) -> bool:
+        """Whether all that is to be read can be read from journals, as far as nsqds answer.
+
+        NsqdUnavailable if none does, OptionError if none has the topic.
+        """
+        self._discover()
+        found = self._ask_all()
+        if found.journals or found.without:
+            return not found.without
+        if found.failures:
+            raise found.failures[0]
+        raise OptionError(
+            f"no nsqd has {self.wanted()} yet, so whether it has a journal cannot be told; publish to it first, or "
+            'set option "mode"'
+        )
+
+    def offset_at(self, journal: JournalExtent, timestamp_ns: int) -> int:
+        """The offset of the first message published then or later."""
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=timestamp_ns // 1000)
+        peer = self.book.peer(journal.place.nsqd)
+        found = peer.get_json("/topic/peek", topic=journal.place.topic, offset=moment.isoformat(), count=1)
+        messages = found["messages"]
+        return int(messages[0]["offset"] if messages else found["next_offset"])
+
+    def wanted(self) -> str:
+        """What is to be read, for people."""
+        if self._settings.topic_pattern is not None:
+            return f"a topic of the pattern {self._settings.topic_pattern}"
+        return f"topic {', '.join(self._settings.topics)}"
+
+    def _discover(self) -> None:
+        self._places = self.book.places(topics=self._settings.topics, pattern=self._settings.topic_pattern)
+        self._discovery_due_s = self._monotonic_s() + self._settings.discovery_interval_s
+
+    def _ask_all(self) -> _Found:
+        """What is at all places; an nsqd that does not answer is not asked twice."""
+        found = _Found({}, [], [])
+        silent: set[str] = set()
+        for place in self._places:
+            if place.nsqd in silent:
+                continue
+            try:
+                journal = self._ask(place)
+            except NsqdUnavailableError as failure:
+                silent.add(place.nsqd)
+                found.failures.append(failure)
+            except _NotJournaledError:
+                found.without.append(place)
+            else:
+                if journal is not None:
+                    found.journals[place] = journal
+        return found
+
+    def _ask(self, place: Place) -> JournalExtent | None:
+        """The journal there; None if there is no such topic."""
+        try:
+            found = self.book.peer(place.nsqd).get_json("/journal", topic=place.topic)
+        except NsqdRefusedError as refusal:
+            if refusal.code == "TOPIC_NOT_FOUND":
+                return None
+            if refusal.status == HTTPStatus.NOT_FOUND:  # TOPIC_NOT_JOURNALED, or an nsqd that knows nothing of journals
+                raise _NotJournaledError from refusal
+            raise
+        rows = found["next_offset"] - found["first_offset"]
+        return JournalExtent(
+            place=place,
+            uuid=found["uuid"],
+            first_offset=found["first_offset"],
+            end_offset=found["synced_offset"],
+            bytes_per_row=found["bytes"] // rows + 1 if rows else 0,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +200,7 @@ class Step:
     """What cannot be read any more of what lies between; each a sentence."""
 
 
-def next_step(start: Positions, journals: Mapping[Place, Journal], *, max_rows: int | None) -> Step:
+def next_step(start: Positions, journals: Mapping[Place, JournalExtent], *, max_rows: int | None) -> Step:
     """Where the next batch that begins at `start` ends."""
     found_at = {journal.uuid: place for place, journal in journals.items()}
     offsets = {position.journal: position.offset for position in start.values()}
@@ -104,3 +263,77 @@ def _pieces(whole: Range, rows_at_most: int) -> list[Range]:
     count = -(-whole.row_count // rows_at_most)
     cuts = [whole.start + whole.row_count * number // count for number in range(count + 1)]
     return [replace(whole, start=start, end=end) for start, end in pairwise(cuts)]
+
+
+def start_positions(
+    start: Start, journals: Mapping[Place, JournalExtent], survey: JournalSurvey, *, fail_on_data_loss: bool
+) -> Positions:
+    """Where to begin in each journal."""
+    positions = {}
+    for place, journal in journals.items():
+        match start:
+            case Edge.EARLIEST:
+                offset = journal.first_offset
+            case Edge.LATEST:
+                offset = journal.end_offset
+            case Moment(timestamp_ns):
+                offset = survey.offset_at(journal, timestamp_ns)
+            case dict():
+                offset = _named_start(start.get(place), journal, fail_on_data_loss=fail_on_data_loss)
+        positions[place] = Position(journal.uuid, offset)
+    if isinstance(start, dict):
+        _refuse_unknown(start, journals, option="startingOffsets")
+    return positions
+
+
+def end_positions(end: Start, journals: Mapping[Place, JournalExtent], survey: JournalSurvey) -> Positions:
+    """Where to end in each journal; without those that are not to be read."""
+    positions = {}
+    for place, journal in journals.items():
+        match end:
+            case Edge.EARLIEST:
+                offset = journal.first_offset
+            case Edge.LATEST:
+                offset = journal.end_offset
+            case Moment(timestamp_ns):
+                offset = survey.offset_at(journal, timestamp_ns)
+            case dict():
+                if place not in end:
+                    continue
+                offset = _checked(end[place], journal, option="endingOffsets")
+        positions[place] = Position(journal.uuid, offset)
+    if isinstance(end, dict):
+        _refuse_unknown(end, journals, option="endingOffsets")
+    return positions
+
+
+def _named_start(named: Named | None, journal: JournalExtent, *, fail_on_data_loss: bool) -> int:
+    if named is None:
+        return journal.first_offset
+    offset = _checked(named, journal, option="startingOffsets")
+    if offset < journal.first_offset and fail_on_data_loss:
+        raise DataLossError(
+            f'option "startingOffsets": {journal.place} begins at offset {journal.first_offset}, what was before it '
+            f'was removed by retention; begin there, or set option "failOnDataLoss" to "false"'
+        )
+    return max(offset, journal.first_offset)
+
+
+def _checked(named: Named, journal: JournalExtent, *, option: str) -> int:
+    if named.journal is not None and named.journal != journal.uuid:
+        raise DataLossError(
+            f'option "{option}": {journal.place} is journal {journal.uuid} now, not {named.journal}; the topic was '
+            "deleted and made again, and the offset means nothing in it"
+        )
+    if named.offset > journal.end_offset:
+        raise OptionError(
+            f'option "{option}": {journal.place} ends at offset {journal.end_offset}, before {named.offset}'
+        )
+    return named.offset
+
+
+def _refuse_unknown(named: Mapping[Place, Named], journals: Mapping[Place, JournalExtent], *, option: str) -> None:
+    unknown = sorted(set(named) - set(journals))
+    if unknown:
+        known = ", ".join(f"{place.topic} on {place.nsqd}" for place in sorted(journals)) or "none"
+        raise OptionError(f'option "{option}" names {unknown[0]}, which is not read here; there are: {known}')

@@ -1,23 +1,38 @@
-"""Reading a range of a journal: what a task does.
+"""Reading a range: in a task, or without Spark.
+
+Reading a range of a journal: what a task does.
 
 nsqd sends whole batches, as they lie in its files; the range may begin and end within one. What comes back is checked:
 the journal's uuid, each batch's crc, and that no offset is missing between. An nsqd that does not answer is asked again
 for as long as `retryTimeout` says, from where the last answer ended: rows that went to Spark are not read twice.
+
+Looking at the newest messages of journaled topics, without Spark and without taking them from anybody.
+
+Reading the messages of a topic back from its journals, in order and without Spark, for `emberq replay`.
+
+What is there when it begins is read, and not what comes later: so a topic can be replayed into itself.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from emberq.spark.error import DataLossError, NsqdRefused, NsqdUnavailable
-from emberq.spark.http import Answer, HttpPeer, patiently
-from emberq.spark.journal_batch import Batch, decode, seed_of
-from emberq.spark.journal_columns import record_batches
-from emberq.spark.journal_plan import Range
-from emberq.spark.setting import SourceSettings
+from emberq.spark.error import DataLossError, NsqdRefusedError, NsqdUnavailableError, OptionError
+from emberq.spark.journal_columns import ArrowBatch, decode, record_batches, seed_of
+from emberq.spark.journal_offset import parse_start
+from emberq.spark.journal_plan import (
+    JournalExtent,
+    JournalSurvey,
+    Range,
+    end_positions,
+    ranges_between,
+    start_positions,
+)
+from emberq.spark.nsqd_http import HttpPeer, NsqdAnswer, patiently
+from emberq.spark.option import SourceSettings, Use
 
 MAX_FAULTS = 3
 """How often in a row an answer may be damaged before we believe that it always will be."""
@@ -50,12 +65,12 @@ class RangeReader:
         finally:
             self._peer.close()
 
-    def _next_batches(self) -> list[Batch]:
+    def _next_batches(self) -> list[ArrowBatch]:
         """What the next answer brings of the range; nothing only if what was there is lost."""
         for _ in range(MAX_FAULTS):
             try:
                 answer = patiently(self._fetch, timeout_s=self._settings.access.retry_timeout_s)
-            except NsqdRefused as refusal:
+            except NsqdRefusedError as refusal:
                 return self._refused(refusal)
             if not answer.body:
                 return self._lost(self._wanted.end, "they are not in the journal any more")
@@ -67,9 +82,11 @@ class RangeReader:
                 return self._take(decoded.batches)
             # Behind a damaged batch nsqd goes on with the next good one, if it is asked for the damaged one again.
             _log.warning("%s, offset %d: %s", self._wanted.place, self._offset, decoded.fault)
-        raise NsqdUnavailable(self._peer.address, f"its answer for offset {self._offset} is damaged: {decoded.fault}")
+        raise NsqdUnavailableError(
+            self._peer.address, f"its answer for offset {self._offset} is damaged: {decoded.fault}"
+        )
 
-    def _fetch(self) -> Answer:
+    def _fetch(self) -> NsqdAnswer:
         max_bytes = self._settings.fetch_bytes
         if self._bytes_per_row:
             max_bytes = min(max_bytes, (self._wanted.end - self._offset) * self._bytes_per_row + SPARE_BYTES)
@@ -80,9 +97,9 @@ class RangeReader:
             max_bytes=max_bytes,
         )
 
-    def _take(self, batches: list[Batch]) -> list[Batch]:
+    def _take(self, batches: list[ArrowBatch]) -> list[ArrowBatch]:
         """The part of `batches` that belongs to the range; from here on they count as read."""
-        taken: list[Batch] = []
+        taken: list[ArrowBatch] = []
         end = self._wanted.end
         for batch in batches:
             if self._offset < min(batch.base_offset, end):
@@ -94,7 +111,7 @@ class RangeReader:
                 self._offset = min(batch.next_offset, end)
         return taken
 
-    def _refused(self, refusal: NsqdRefused) -> list[Batch]:
+    def _refused(self, refusal: NsqdRefusedError) -> list[ArrowBatch]:
         if refusal.code == "OFFSET_GONE":
             return self._lost(min(refusal.facts["first_offset"], self._wanted.end), "retention has removed them")
         if refusal.code == "OFFSET_AHEAD":
@@ -103,7 +120,7 @@ class RangeReader:
             return self._lost(self._wanted.end, f"nsqd answers {refusal.code}")
         raise refusal
 
-    def _lost(self, end: int, reason: str) -> list[Batch]:
+    def _lost(self, end: int, reason: str) -> list[ArrowBatch]:
         """The messages up to `end` are not to be had: fail, or go on behind them."""
         text = f"{self._wanted.place}: the messages from offset {self._offset} to {end - 1} are lost: {reason}"
         if self._settings.fail_on_data_loss:
@@ -111,3 +128,63 @@ class RangeReader:
         _log.warning("%s", text)
         self._offset = end
         return []
+
+
+def newest_bodies(options: Mapping[str, str], *, count: int) -> list[bytes]:
+    """The bodies of the last so many messages of each topic and nsqd. NsqSparkError if that cannot be.
+
+    `options` are those of a batch read. Only the ends of the journals are read, however long they are.
+    """
+    settings = SourceSettings.of(dict(options) | {"failOnDataLoss": "false"}, Use.BATCH)
+    survey = JournalSurvey(settings)
+    try:
+        journals = survey.first_look()
+    finally:
+        survey.book.close()
+    if not journals:
+        raise OptionError(f"no nsqd has {survey.wanted()}")
+    return [
+        body
+        for journal in journals.values()
+        for rows in RangeReader(_end_of(journal, count), settings, bytes_per_row=journal.bytes_per_row).read()
+        for body in rows.column("body").to_pylist()
+    ]
+
+
+def _end_of(journal: JournalExtent, count: int) -> Range:
+    start = max(journal.first_offset, journal.end_offset - count)
+    return Range(place=journal.place, journal=journal.uuid, start=start, end=journal.end_offset)
+
+
+class JournalReplay:
+    """The messages of a topic between two moments. Owned by one thread."""
+
+    def __init__(self, options: Mapping[str, str], *, start: str, end: str) -> None:
+        """`options` are those of format("nsq"); `start` and `end` are spelled as startingOffsets are."""
+        self._settings = SourceSettings.of(options, Use.BATCH)
+        self._start, self._end = parse_start(start), parse_start(end)
+        self._ranges: list[Range] = []
+
+    @property
+    def message_count(self) -> int:
+        """How many there are, as soon as `prepare` was called."""
+        return sum(each.row_count for each in self._ranges)
+
+    def prepare(self) -> None:
+        """Find out what there is. NsqSparkError if that cannot be."""
+        settings = self._settings
+        survey = JournalSurvey(settings)
+        try:
+            journals = survey.first_look()
+            if not journals:
+                raise OptionError(f"no nsqd has {survey.wanted()}")
+            start = start_positions(self._start, journals, survey, fail_on_data_loss=settings.fail_on_data_loss)
+            self._ranges = ranges_between(start, end_positions(self._end, journals, survey))
+        finally:
+            survey.book.close()
+
+    def bodies(self) -> Iterator[list[bytes]]:
+        """The messages, nsqd by nsqd, in portions."""
+        for wanted in self._ranges:
+            for rows in RangeReader(wanted, self._settings, bytes_per_row=0).read():
+                yield rows.column(rows.schema.names.index("body")).to_pylist()

@@ -1,4 +1,6 @@
-"""The rows that Spark sees: one per message.
+"""The columns read and written.
+
+The rows that Spark sees: one per message.
 
     topic      string      where it was published
     nsqd       string      which nsqd has it: the address of its HTTP API
@@ -10,6 +12,14 @@
 
 (nsqd, topic, offset) is unique for ever in journal mode. Spark checks what a source yields against the Arrow schema,
 to the unit of the timestamps.
+
+Which columns a DataFrame needs to be written to topics.
+
+    body       string or binary   the message; neither null nor empty
+    topic      string             where it goes, unless the option `topic` says it for all
+    defer_ms   short, int, long   after how many milliseconds it is delivered; null or 0: at once
+
+The other columns of format("nsq") are ignored, so that what was read from one topic can be written to another as it is.
 """
 
 from __future__ import annotations
@@ -17,13 +27,17 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
+    DataType,
     IntegerType,
     LongType,
+    ShortType,
     StringType,
     StructField,
     StructType,
     TimestampType,
 )
+
+from emberq.spark.error import OptionError, SchemaError
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 
@@ -50,3 +64,37 @@ ARROW_SCHEMA = pa.schema(
         pa.field("body", pa.binary()),
     ]
 )
+
+
+BODY = "body"
+TOPIC = "topic"
+DEFER_MS = "defer_ms"
+
+_TYPES: dict[str, tuple[type[DataType], ...]] = {
+    BODY: (StringType, BinaryType),
+    TOPIC: (StringType,),
+    DEFER_MS: (ShortType, IntegerType, LongType),
+}
+
+
+def check_schema(schema: StructType, *, topic: str | None) -> None:
+    """SchemaError if rows of this kind cannot be written, OptionError if nothing says where they go."""
+    types = {field.name: field.dataType for field in schema.fields}
+    if BODY not in types:
+        found = ", ".join(types) or "none"
+        raise SchemaError(f'there is no column "{BODY}" to publish (columns: {found}); {_advice(types)}')
+    for name, allowed in _TYPES.items():
+        if name in types and not isinstance(types[name], allowed):
+            kinds = " or ".join(kind.typeName() for kind in allowed)
+            raise SchemaError(f'column "{name}" is {types[name].simpleString()}; it must be {kinds}')
+    unknown = [name for name in types if name not in _TYPES and name not in MESSAGE_SCHEMA.fieldNames()]
+    if unknown:
+        raise SchemaError(f'column "{unknown[0]}" would be lost; drop it, or {_advice(types)}')
+    if topic is None and TOPIC not in types:
+        raise OptionError(f'nothing says where rows go: set option "topic", or add a column "{TOPIC}"')
+
+
+def _advice(types: dict[str, DataType]) -> str:
+    columns = [name for name in types if name not in _TYPES][:3]
+    shown = ", ".join(columns) + (", ..." if len(columns) == 3 else "")
+    return f'make the body of them, as selectExpr("to_json(struct({shown or "*"})) AS body")'

@@ -27,15 +27,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from emberq.spark.channel_reader import ChannelStreamReader, is_reader_process
+from emberq.spark.channel_source import ChannelStreamReader, is_reader_process
 from emberq.spark.error import OptionError, SchemaError
-from emberq.spark.journal_reader import JournalBatchReader, JournalStreamReader
-from emberq.spark.journal_survey import JournalSurvey
-from emberq.spark.option import Mode, Use
-from emberq.spark.schema import MESSAGE_SCHEMA
-from emberq.spark.setting import SinkSettings, SourceSettings
+from emberq.spark.journal_plan import JournalSurvey
+from emberq.spark.journal_source import JournalBatchReader, JournalStreamReader
+from emberq.spark.option import Mode, SinkSettings, SourceSettings, Use
+from emberq.spark.schema import MESSAGE_SCHEMA, check_schema
 from emberq.spark.sink import BatchSink, StreamSink, reachable
-from emberq.spark.sink_schema import check_schema
 
 
 class NsqDataSource(DataSource):

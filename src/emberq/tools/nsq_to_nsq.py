@@ -1,4 +1,6 @@
-"""nsq_to_nsq: consumes topics and publishes them to other nsqds.
+"""Nsq_to_nsq and its JSON filter.
+
+nsq_to_nsq: consumes topics and publishes them to other nsqds.
 
 A batch that has arrived is looked through (see `json_filter`), dealt out over the destinations (see `host_pool`), and
 published to each in one command. Messages are finished when their destination confirmed them, and requeued when it did
@@ -7,29 +9,134 @@ messages are on their way to us.
 
 If a destination refuses a whole batch because of one message (it may be too long there), or hangs up on it, its
 messages are published one by one, so that only that one fails. Some may then arrive twice, none is lost.
+
+What nsq_to_nsq passes on when it looks into messages, which then must be JSON objects.
+
+    --require-json-field=F                       only if there is a field F
+    --require-json-field=F --require-json-value=V    only if F is V: a string equal to V, or a number equal to V if V
+                                                 reads as a number; nothing else equals anything
+    --whitelist-json-field=F                     only these fields, written anew with their keys in order
+
+What does not pass is dropped. One case is different, as it is in NSQ: a message without the field whose value is
+required is taken for a fault that may pass, and comes again.
+
+The `nsq_to_nsq` command.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from emberq.base.clock import Clock, SystemClock
+from emberq.base.program import run_tool
 from emberq.base.settings import VERSION, Group, OptionsError, SettingTable
-from emberq.client.config import ClientConfig
+from emberq.client.config import ClientConfig, RetryPolicy
 from emberq.client.consumer import Consumer
-from emberq.client.error import BadRequest, ConnectionFailed, NsqError
-from emberq.client.message import Batch, Message
+from emberq.client.error import BadRequestError, ConnectError, NsqError
+from emberq.client.message import Message, MessageBatch
 from emberq.client.producer import Producer
-from emberq.client.retry import RetryPolicy
-from emberq.tools.client_options import ClientOption, ClientOptions, client_config
-from emberq.tools.host_pool import HostPool, make_pool
-from emberq.tools.json_filter import Dropped, FieldMissing, JsonFilter
-from emberq.tools.source import SourceOptions, check_addresses, consume, make_consumer
-from emberq.tools.timing import StatusReport
-from emberq.wire.name import is_valid_name
+from emberq.tools.client_flags import (
+    ClientOption,
+    ClientOptions,
+    SourceOptions,
+    check_addresses,
+    client_config,
+    consume,
+    make_consumer,
+)
+from emberq.tools.host_pool import HostPool, StatusReport, make_pool
+from emberq.wire.parameter import is_valid_name
+
+INTEGRAL_BELOW = 1e21
+"""Larger floats are written with an exponent."""
+
+
+class Dropped(Exception):
+    """The message is not to be passed on; the text, if any, is worth a line in the log."""
+
+
+class FieldMissingError(Exception):
+    """The field whose value is required is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonFilter:
+    """Decides what becomes of a message. Names are top-level fields."""
+
+    required_field: str = ""
+    required_value: str = ""
+    allowed_fields: tuple[str, ...] = ()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it looks at messages at all."""
+        return bool(self.required_field or self.allowed_fields)
+
+    def apply(self, body: bytes) -> bytes:
+        """The body to pass on; `Dropped` or `FieldMissingError` if there is none."""
+        document = _parse_object(body)
+        if self.required_field:
+            self._check(document)
+        if not self.allowed_fields:
+            return body
+        kept = {field: document[field] for field in self.allowed_fields if field in document}
+        return _encode(kept)
+
+    def _check(self, document: dict[str, Any]) -> None:
+        if self.required_field not in document:
+            if self.required_value:
+                raise FieldMissingError(f"missing field to check required value: {self.required_field}")
+            raise Dropped
+        if self.required_value and not _equals(document[self.required_field], self.required_value):
+            raise Dropped
+
+
+def _parse_object(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise Dropped(f"unable to decode JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise Dropped("unable to decode JSON: not an object")
+    return document
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _equals(value: Any, wanted: str) -> bool:
+    if isinstance(value, str):
+        return value == wanted
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return value == float(wanted)
+    except ValueError:
+        return False
+
+
+def _encode(document: dict[str, Any]) -> bytes:
+    text = json.dumps(_with_integers(document), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace")  # half of a surrogate pair was written as an escape, and is again
+
+
+def _with_integers(value: Any) -> Any:
+    """The same with integral floats as integers, at any depth."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < INTEGRAL_BELOW:
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _with_integers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_with_integers(part) for part in value]
+    return value
+
 
 TOOL = "nsq_to_nsq"
 BATCHES_UNDER_WAY = 4
@@ -47,7 +154,7 @@ _FILTER = Group("Filter")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options(SourceOptions):
+class NsqToNsqOptions(SourceOptions):
     """What nsq_to_nsq is to do."""
 
     topic: tuple[str, ...] = _COPYING.strings("topic to consume", placeholder="topic")
@@ -69,7 +176,7 @@ class Options(SourceOptions):
         "pass on only this field of JSON objects", placeholder="field"
     )
 
-    def validated(self) -> Options:
+    def validated(self) -> NsqToNsqOptions:
         """These options; OptionsError for what cannot work."""
         if not self.topic or not self.channel:
             raise OptionsError("--topic and --channel are required")
@@ -85,10 +192,10 @@ class Options(SourceOptions):
         return self
 
 
-SETTINGS = SettingTable(TOOL, options_class=Options, command=(VERSION,))
+SETTINGS = SettingTable(TOOL, options_class=NsqToNsqOptions, command=(VERSION,))
 
 
-async def run(options: Options, stop_asked: asyncio.Event) -> None:
+async def run(options: NsqToNsqOptions, stop_asked: asyncio.Event) -> None:
     """Copy until the stop is asked for."""
     config = client_config(options.producer_opt, tool=TOOL)
     copier = _Copier(options, config, clock=SystemClock())
@@ -104,7 +211,7 @@ async def run(options: Options, stop_asked: asyncio.Event) -> None:
 class _Copier:
     """Takes batches from consumers to the destinations."""
 
-    def __init__(self, options: Options, config: ClientConfig, *, clock: Clock) -> None:
+    def __init__(self, options: NsqToNsqOptions, config: ClientConfig, *, clock: Clock) -> None:
         addresses = list(dict.fromkeys(options.destination_nsqd_tcp_address))
         self._destination_topic = options.destination_topic
         self._producers = {address: Producer(address, config, retry=ONCE) for address in addresses}
@@ -132,12 +239,12 @@ class _Copier:
                 shares.setdefault(self._pool.pick(), []).append((message, body))
             await asyncio.gather(*(self._publish(topic, address, share) for address, share in shares.items()))
 
-    def _passing(self, batch: Batch) -> list[tuple[Message, bytes]]:
+    def _passing(self, batch: MessageBatch) -> list[tuple[Message, bytes]]:
         """The messages to pass on and what to publish for each; the others are answered."""
         if not self._filter.is_active:
             return [(message, message.body) for message in batch]
         passing = []
-        dropped = Batch()
+        dropped = MessageBatch()
         for message in batch:
             try:
                 passing.append((message, self._filter.apply(message.body)))
@@ -145,7 +252,7 @@ class _Copier:
                 if reason.args:
                     logger.info("dropped message %s - %s", message.id.decode(), reason)
                 dropped.append(message)
-            except FieldMissing as fault:
+            except FieldMissingError as fault:
                 logger.warning("requeued message %s - %s", message.id.decode(), fault)
                 message.requeue()
         dropped.finish()
@@ -153,13 +260,13 @@ class _Copier:
 
     async def _publish(self, topic: str, address: str, share: Sequence[tuple[Message, bytes]]) -> None:
         """Publish to one destination and answer the messages."""
-        messages = Batch(message for message, _ in share)
+        messages = MessageBatch(message for message, _ in share)
         began_ns = self._clock.monotonic_ns()
         try:
             await self._check_connected(address)
             await self._producers[address].publish_many(topic, [body for _, body in share])
         except NsqError as failure:
-            if len(share) == 1 or isinstance(failure, ConnectionFailed):
+            if len(share) == 1 or isinstance(failure, ConnectError):
                 self._requeue(address, messages, failure)
             else:
                 await self._publish_singly(topic, address, share)
@@ -175,13 +282,13 @@ class _Copier:
             began_ns = self._clock.monotonic_ns()
             try:
                 await self._producers[address].publish(topic, body)
-            except ConnectionFailed as failure:
-                self._requeue(address, Batch(waiting for waiting, _ in share[index:]), failure)
+            except ConnectError as failure:
+                self._requeue(address, MessageBatch(waiting for waiting, _ in share[index:]), failure)
                 return
             except NsqError as failure:
-                self._requeue(address, Batch([message]), failure)
+                self._requeue(address, MessageBatch([message]), failure)
             else:
-                self._done(address, Batch([message]), began_ns=began_ns)
+                self._done(address, MessageBatch([message]), began_ns=began_ns)
 
     async def _check_connected(self, address: str) -> None:
         """Fail at once if the destination is known to be away: waiting for it would hold up the other messages."""
@@ -192,16 +299,25 @@ class _Copier:
             await asyncio.sleep(FIRST_ATTEMPT_POLL_S)
             [health] = producer.health()
         if not health.is_connected:
-            raise ConnectionFailed(address, f"not connected - {health.last_failure}")
+            raise ConnectError(address, f"not connected - {health.last_failure}")
 
-    def _done(self, address: str, messages: Batch, *, began_ns: int) -> None:
+    def _done(self, address: str, messages: MessageBatch, *, began_ns: int) -> None:
         messages.finish()
         elapsed_ns = self._clock.monotonic_ns() - began_ns
         self._pool.succeeded(address, elapsed_ns=elapsed_ns)
         self._status.record(address, elapsed_ns=elapsed_ns, count=len(messages))
 
-    def _requeue(self, address: str, messages: Batch, failure: NsqError) -> None:
+    def _requeue(self, address: str, messages: MessageBatch, failure: NsqError) -> None:
         logger.error("%d messages were not published to %s - %s", len(messages), address, failure)
-        if not isinstance(failure, BadRequest):
+        if not isinstance(failure, BadRequestError):
             self._pool.failed(address)
         messages.requeue()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Copy messages until it is told to stop; the exit status."""
+    return run_tool(SETTINGS, NsqToNsqOptions, run, argv, failures=(NsqError,))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

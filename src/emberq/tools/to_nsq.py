@@ -1,8 +1,29 @@
-"""to_nsq: publishes what it reads from standard input, a message a record, to every nsqd that is named.
+"""To_nsq: standard input as records and lines.
+
+to_nsq: publishes what it reads from standard input, a message a record, to every nsqd that is named.
 
 The records of a block that was read are published together, so a file goes in at the speed of batches; a line typed at
 a terminal goes at once. The next block is published when all nsqds confirmed this one, which keeps the order. The first
 message that any nsqd does not confirm ends the tool: what stands before it has been published everywhere.
+
+What to_nsq reads: standard input, cut into records at a delimiter of one byte.
+
+    abc
+
+ def          delimiter
+
+    --- ----- ---
+    abc       de
+
+Empty records are skipped. What stands behind the last delimiter is a record too, but loses its last byte: NSQ's to_nsq
+takes that byte for the delimiter, and scripts have come to rely on it.
+
+The lines of a file, a pipe or a keyboard, without holding up the event loop.
+
+All lines that one read brought come together: many from a file, one from a keyboard. So batches are as large as they
+can be without making anybody wait.
+
+The `to_nsq` command.
 """
 
 from __future__ import annotations
@@ -11,20 +32,95 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from emberq.base.clock import SystemClock
+from emberq.base.program import ToolError, run_tool
 from emberq.base.settings import Group, OptionsError, SettingTable
-from emberq.client.config import ClientConfig
+from emberq.base.task import RateLimiter
+from emberq.client.config import ClientConfig, RetryPolicy
 from emberq.client.connection import Connection
-from emberq.client.error import BadRequest
+from emberq.client.error import BadRequestError, NsqError
 from emberq.client.producer import Producer
-from emberq.client.retry import RetryPolicy
-from emberq.tools.client_options import ClientOption, ClientOptions, client_config
-from emberq.tools.records import BlockReader, RecordSplitter
-from emberq.tools.throttle import Throttle
-from emberq.wire.name import is_valid_name
+from emberq.tools.client_flags import ClientOption, ClientOptions, client_config
+from emberq.wire.parameter import is_valid_name
+
+BLOCK_BYTES = 256 * 1024
+"""Read at a time: what fits a pipe arrives in one go, and the records of a block make a good batch."""
+MAX_BLOCKS_AHEAD = 2
+"""One being published, one ready."""
+MAX_RECORD_BYTES = 256 * 1024 * 1024
+"""No nsqd takes a message of that length; input without delimiters must not fill the memory."""
+
+
+class RecordSplitter:
+    """Blocks in, records out."""
+
+    def __init__(self, delimiter: bytes) -> None:
+        self._delimiter = delimiter
+        self._pieces: list[bytes] = []
+        """The beginning of a record whose end has not been seen."""
+        self._pieces_bytes = 0
+
+    def feed(self, block: bytes) -> list[bytes]:
+        """The records that end in this block."""
+        first, *others = block.split(self._delimiter)
+        self._pieces.append(first)
+        self._pieces_bytes += len(first)
+        if self._pieces_bytes > MAX_RECORD_BYTES:
+            raise ToolError(f"a record is longer than {MAX_RECORD_BYTES} bytes")
+        if not others:
+            return []
+        whole = b"".join(self._pieces)
+        unfinished = others.pop()
+        self._pieces = [unfinished]
+        self._pieces_bytes = len(unfinished)
+        return [record for record in (whole, *others) if record]
+
+    def end(self) -> list[bytes]:
+        """The record behind the last delimiter, without its last byte."""
+        last = b"".join(self._pieces)[:-1]
+        return [last] if last else []
+
+
+class BlockReader:
+    """Reads a file descriptor in a thread, because it may be of any kind: a pipe, a file, a terminal.
+
+    The thread does not keep the process alive: it may wait for input that never comes.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._loop = asyncio.get_running_loop()
+        self._blocks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+        self._free = threading.Semaphore(MAX_BLOCKS_AHEAD)
+        self._thread = threading.Thread(target=self._read_all, name="stdin", daemon=True)
+
+    async def blocks(self) -> AsyncIterator[bytes]:
+        """What is read, to the end; ToolError if it cannot be read."""
+        self._thread.start()
+        while block := await self._blocks.get():
+            if isinstance(block, OSError):
+                raise ToolError(f"failed to read - {block.strerror}")
+            yield block
+            self._free.release()
+
+    def _read_all(self) -> None:
+        while True:
+            self._free.acquire()
+            try:
+                block: bytes | OSError = os.read(self._descriptor, BLOCK_BYTES)
+            except OSError as error:
+                block = error
+            try:
+                self._loop.call_soon_threadsafe(self._blocks.put_nowait, block)
+            except RuntimeError:  # the loop is closed: nobody wants it any more
+                return
+            if not block or isinstance(block, OSError):
+                return
+
 
 TOOL = "to_nsq"
 ONCE = RetryPolicy(max_attempts=1, timeout_s=10.0)
@@ -36,7 +132,7 @@ _PUBLISHING = Group("Publishing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ToNsqOptions:
     """What to_nsq is to do."""
 
     topic: str = _PUBLISHING.text("", "topic to publish to", placeholder="topic")
@@ -49,7 +145,7 @@ class Options:
         ClientOptions(), (), "option of the client library, such as snappy,true"
     )
 
-    def validated(self) -> Options:
+    def validated(self) -> ToNsqOptions:
         """These options; OptionsError for what cannot work."""
         if not self.topic:
             raise OptionsError("--topic required")
@@ -62,15 +158,15 @@ class Options:
         return self
 
 
-SETTINGS = SettingTable(TOOL, options_class=Options, command=())
+SETTINGS = SettingTable(TOOL, options_class=ToNsqOptions, command=())
 
 
-async def run(options: Options, stop_asked: asyncio.Event) -> None:
+async def run(options: ToNsqOptions, stop_asked: asyncio.Event) -> None:
     """Publish standard input, until it ends or the stop is asked for."""
     await publish_input(options, stop_asked, descriptor=sys.stdin.fileno())
 
 
-async def publish_input(options: Options, stop_asked: asyncio.Event, *, descriptor: int) -> None:
+async def publish_input(options: ToNsqOptions, stop_asked: asyncio.Event, *, descriptor: int) -> None:
     """The same for any file descriptor."""
     publisher = _Publisher(options, stop_asked)
     reading = asyncio.create_task(_publish_blocks(options, publisher, descriptor))
@@ -88,7 +184,7 @@ async def publish_input(options: Options, stop_asked: asyncio.Event, *, descript
         await publisher.close()
 
 
-async def _publish_blocks(options: Options, publisher: _Publisher, descriptor: int) -> None:
+async def _publish_blocks(options: ToNsqOptions, publisher: _Publisher, descriptor: int) -> None:
     splitter = RecordSplitter(os.fsencode(options.delimiter))
     async for block in BlockReader(descriptor).blocks():
         await publisher.publish(splitter.feed(block))
@@ -98,11 +194,11 @@ async def _publish_blocks(options: Options, publisher: _Publisher, descriptor: i
 class _Publisher:
     """Publishes to all nsqds. Connects when there is something to publish."""
 
-    def __init__(self, options: Options, stop_asked: asyncio.Event) -> None:
+    def __init__(self, options: ToNsqOptions, stop_asked: asyncio.Event) -> None:
         self._topic = options.topic
         self._addresses = list(dict.fromkeys(options.nsqd_tcp_address))
         self._config: ClientConfig = client_config(options.producer_opt, tool=TOOL)
-        self._throttle = Throttle(options.rate, clock=SystemClock()) if options.rate > 0 else None
+        self._throttle = RateLimiter(options.rate, clock=SystemClock()) if options.rate > 0 else None
         self._stop_asked = stop_asked
         self._producers: list[Producer] = []
         self._publishing = asyncio.Lock()
@@ -127,7 +223,7 @@ class _Publisher:
     async def _publish_to(self, producer: Producer, records: Sequence[bytes]) -> None:
         try:
             await producer.publish_many(self._topic, records)
-        except BadRequest:
+        except BadRequestError:
             for record in records:  # nsqd took none of them because of one; this publishes those before it
                 await producer.publish(self._topic, record)
 
@@ -145,3 +241,29 @@ class _Publisher:
 
     async def close(self) -> None:
         await asyncio.gather(*(producer.close() for producer in self._producers))
+
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""Far longer than any message that nsqd takes; whoever sends more has not sent lines."""
+
+
+async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
+    r"""The lines that each read completed, without their `\n`. The last one needs none."""
+    rest = b""
+    async for block in BlockReader(descriptor).blocks():
+        *lines, rest = (rest + block).split(b"\n")
+        if lines:
+            yield lines
+        if len(rest) > MAX_LINE_BYTES:
+            raise ToolError(f"a line is longer than {MAX_LINE_BYTES} bytes")
+    if rest:
+        yield [rest]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Publish standard input to its end, or until it is told to stop; the exit status."""
+    return run_tool(SETTINGS, ToNsqOptions, run, argv, failures=(NsqError,))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emberq.wire.message import ID_BYTES
+from emberq.wire.frame import ID_BYTES
 
 MAGIC_V2 = b"  V2"
 FIN_PREFIX = b"FIN "

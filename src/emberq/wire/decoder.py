@@ -1,4 +1,6 @@
-"""The server's end of a connection: bytes in, commands out.
+"""Bytes in, commands out; which command is legal when.
+
+The server's end of a connection: bytes in, commands out.
 
     feed(data)          give it what arrived
     next_command()      take commands, one at a time, until it returns None
@@ -14,6 +16,8 @@ Commands are decoded in runs, so that nothing is paid per message that can be pa
 
 Bounds: at most one line of MAX_LINE_BYTES, or one body of `max_body_size` (`max_msg_size` for a PUB) is held besides
 the packet last fed.
+
+Which command is legal when: the state machine of a connection, as a table.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import accumulate
 
 from emberq.wire import error
@@ -43,12 +48,38 @@ from emberq.wire.command import (
     Touch,
 )
 from emberq.wire.error import FatalError, SilentClose
-from emberq.wire.message import ID_BYTES
+from emberq.wire.frame import ID_BYTES
 from emberq.wire.mpub import MpubBody
-from emberq.wire.name import parse_name, quote
-from emberq.wire.number import parse_int64
-from emberq.wire.producer import parse_sequence
-from emberq.wire.state import LEGAL_STATES, State
+from emberq.wire.parameter import parse_int64, parse_name, parse_sequence, quote
+
+
+class State(IntEnum):
+    """Where a connection stands; the numbers are what /stats shows."""
+
+    INIT = 0
+    SUBSCRIBED = 3
+    CLOSING = 4
+
+
+_ALWAYS = frozenset(State)
+_BEFORE_SUB = frozenset({State.INIT})
+_AFTER_SUB = frozenset({State.SUBSCRIBED, State.CLOSING})
+
+LEGAL_STATES: dict[bytes, frozenset[State]] = {
+    b"IDENTIFY": _BEFORE_SUB,
+    b"AUTH": _BEFORE_SUB,
+    b"SUB": _BEFORE_SUB,
+    b"PUB": _ALWAYS,
+    b"MPUB": _ALWAYS,
+    b"DPUB": _ALWAYS,
+    b"NOP": _ALWAYS,
+    b"RDY": _AFTER_SUB,  # while closing it is legal and has no effect
+    b"FIN": _AFTER_SUB,
+    b"REQ": _AFTER_SUB,
+    b"TOUCH": _AFTER_SUB,
+    b"CLS": frozenset({State.SUBSCRIBED}),
+}
+
 
 MAX_LINE_BYTES = 16384  # the reference's read buffer; a longer line can only be garbage
 MAX_FIN_RUN = 512  # one odd id sends its whole run to the line by line path: so a run must not be a whole packet
@@ -58,7 +89,7 @@ _NOP = Nop()
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CommandLimits:
     """What a server accepts."""
 
     max_msg_size: int = 1024 * 1024
@@ -70,7 +101,7 @@ class Limits:
 class CommandDecoder:
     """Decodes one connection. Owned by its session."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: CommandLimits) -> None:
         self._limits = limits
         self.state = State.INIT
         self.tls_required = False

@@ -18,8 +18,7 @@ from dataclasses import dataclass, fields, replace
 
 from emberq.wire import error
 from emberq.wire.error import FatalError
-from emberq.wire.json_object import UndecodableError, parse_object
-from emberq.wire.producer import parse_producer_id
+from emberq.wire.parameter import UndecodableError, parse_object, parse_producer_id
 
 MIN_HEARTBEAT_INTERVAL_MS = 1000
 MIN_MSG_TIMEOUT_MS = 1000
@@ -68,7 +67,7 @@ class ConnectionSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class IdentifyRequest:
     """The fields of an IDENTIFY that mean something to a server; each default is what an absent field means."""
 
     client_id: str = ""
@@ -90,7 +89,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Agreement:
     """What was agreed: `answer` is the data of the response frame, the rest says which upgrades follow it, in order."""
 
     settings: ConnectionSettings
@@ -101,18 +100,18 @@ class Outcome:
     """0: the stream is not deflated."""
 
 
-_FIELD_TYPES: dict[str, type] = {field.name: type(field.default) for field in fields(Request)}
+_FIELD_TYPES: dict[str, type] = {field.name: type(field.default) for field in fields(IdentifyRequest)}
 
 
-def parse_request(body: bytes) -> Request:
+def parse_request(body: bytes) -> IdentifyRequest:
     """The request in the body of an IDENTIFY. Keys match whatever their case; unknown keys are ignored."""
     try:
-        return Request(**parse_object(body, _FIELD_TYPES))
+        return IdentifyRequest(**parse_object(body, _FIELD_TYPES))
     except UndecodableError:
         raise FatalError(error.BAD_BODY, b"IDENTIFY failed to decode JSON body") from None
 
 
-def negotiate(request: Request, current: ConnectionSettings, limits: ServerLimits) -> Outcome:
+def negotiate(request: IdentifyRequest, current: ConnectionSettings, limits: ServerLimits) -> Agreement:
     """What the connection gets, or the `FatalError` its request deserves."""
     settings = replace(
         current,
@@ -128,13 +127,13 @@ def negotiate(request: Request, current: ConnectionSettings, limits: ServerLimit
         msg_timeout_ms=_msg_timeout_ms(request, current, limits),
     )
     if not request.feature_negotiation:
-        return Outcome(settings, b"OK")
+        return Agreement(settings, b"OK")
     if request.emberq_producer_id:
         settings = replace(settings, producer_id=_producer_id(request))
     return _negotiated(request, settings, limits)
 
 
-def _negotiated(request: Request, settings: ConnectionSettings, limits: ServerLimits) -> Outcome:
+def _negotiated(request: IdentifyRequest, settings: ConnectionSettings, limits: ServerLimits) -> Agreement:
     tls = request.tls_v1 and limits.tls
     deflate = request.deflate and limits.deflate
     snappy = request.snappy and limits.snappy
@@ -162,10 +161,10 @@ def _negotiated(request: Request, settings: ConnectionSettings, limits: ServerLi
     if request.emberq_producer_id:
         answer["emberq_idempotent"] = True
     encoded = json.dumps(answer, separators=(",", ":")).encode()
-    return Outcome(settings, encoded, tls=tls, snappy=snappy, deflate_level=level if deflate else 0)
+    return Agreement(settings, encoded, tls=tls, snappy=snappy, deflate_level=level if deflate else 0)
 
 
-def _heartbeat_interval_ms(request: Request, current: ConnectionSettings, limits: ServerLimits) -> int:
+def _heartbeat_interval_ms(request: IdentifyRequest, current: ConnectionSettings, limits: ServerLimits) -> int:
     asked = request.heartbeat_interval
     if asked == 0:
         return current.heartbeat_interval_ms
@@ -176,7 +175,7 @@ def _heartbeat_interval_ms(request: Request, current: ConnectionSettings, limits
     return asked
 
 
-def _output_buffer_timeout_ms(request: Request, current: ConnectionSettings, limits: ServerLimits) -> int:
+def _output_buffer_timeout_ms(request: IdentifyRequest, current: ConnectionSettings, limits: ServerLimits) -> int:
     asked = request.output_buffer_timeout
     if asked not in (0, -1) and not (
         limits.min_output_buffer_timeout_ms <= asked <= limits.max_output_buffer_timeout_ms
@@ -187,7 +186,7 @@ def _output_buffer_timeout_ms(request: Request, current: ConnectionSettings, lim
     return asked or current.output_buffer_timeout_ms
 
 
-def _output_buffer_size(request: Request, current: ConnectionSettings, limits: ServerLimits) -> int:
+def _output_buffer_size(request: IdentifyRequest, current: ConnectionSettings, limits: ServerLimits) -> int:
     asked = request.output_buffer_size
     if asked == 0:
         return current.output_buffer_size
@@ -198,13 +197,13 @@ def _output_buffer_size(request: Request, current: ConnectionSettings, limits: S
     return asked
 
 
-def _sample_rate(request: Request) -> int:
+def _sample_rate(request: IdentifyRequest) -> int:
     if not 0 <= request.sample_rate <= MAX_SAMPLE_RATE:
         raise _invalid("sample rate", request.sample_rate)
     return request.sample_rate
 
 
-def _msg_timeout_ms(request: Request, current: ConnectionSettings, limits: ServerLimits) -> int:
+def _msg_timeout_ms(request: IdentifyRequest, current: ConnectionSettings, limits: ServerLimits) -> int:
     asked = request.msg_timeout
     if asked == 0:
         return current.msg_timeout_ms
@@ -213,7 +212,7 @@ def _msg_timeout_ms(request: Request, current: ConnectionSettings, limits: Serve
     return asked
 
 
-def _producer_id(request: Request) -> bytes:
+def _producer_id(request: IdentifyRequest) -> bytes:
     producer_id = parse_producer_id(request.emberq_producer_id)
     if producer_id is None:
         raise FatalError(error.BAD_BODY, b"IDENTIFY emberq_producer_id is invalid")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from emberq.admin.access.gate import COOKIE, Gate, basic_user, cookie, is_secure
-from emberq.admin.access.role import Role
-from emberq.admin.options import Options
+from emberq.admin.access.user import Role
+from emberq.admin.options import AdminOptions
 from emberq.base.clock import ManualClock
 from emberq.http.message import Request
 from tests.admin.rig import basic
@@ -22,7 +22,7 @@ def request(*, is_tls: bool = False, **headers: str) -> Request:
 
 def gate(**options: Any) -> Gate:
     async def make() -> Gate:
-        return Gate(Options(lookupd_http_address=("127.0.0.1:4161",), **options), clock=ManualClock())
+        return Gate(AdminOptions(lookupd_http_address=("127.0.0.1:4161",), **options), clock=ManualClock())
 
     return asyncio.run(make())
 

@@ -16,9 +16,8 @@ from types import MappingProxyType
 from typing import Any, Self
 from urllib.parse import parse_qs
 
-from emberq.admin.access.role import Role
-from emberq.admin.site import Visit
-from emberq.admin.web.pages import page_routes
+from emberq.admin.access.user import Role
+from emberq.admin.web.pages import Visit, page_routes
 from emberq.http.message import HttpError, Request, Response
 from emberq.http.router import Match, Router
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from emberq.admin.access.role import Role
+from emberq.admin.access.user import Role
 from emberq.admin.web.pages import page_routes
 from emberq.http.message import Request, Response
 from emberq.http.router import Match, Router

@@ -11,8 +11,8 @@ from emberq.base.clock import Clock
 from emberq.broker.broker import Broker
 from emberq.broker.stats import ClientStats
 from emberq.http.message import HttpError, Request, Response
-from emberq.nsqd.memory import Memory
-from emberq.nsqd.options import Options
+from emberq.nsqd.metrics import Memory
+from emberq.nsqd.options import NsqdOptions
 from tests.broker.rig import Rig
 
 START_TIME_S = 1_700_000_000
@@ -22,7 +22,7 @@ class RigNode:
     """What the API needs of a daemon, around the broker of a rig."""
 
     def __init__(self, rig: Rig, **options: Any) -> None:
-        self.options = Options(**options)
+        self.options = NsqdOptions(**options)
         self.broker: Broker = rig.broker
         self.clock: Clock = rig.clock
         self.memory = Memory()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from emberq.broker.latency import LatencySummary, Percentile
-from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
-from emberq.nsqd.api.stats_report import StatsReport
-from emberq.nsqd.memory import MemoryStats
+from emberq.broker.stats import ChannelStats, ClientStats, LatencySummary, Percentile, TopicStats
+from emberq.nsqd.api.stats import StatsReport
+from emberq.nsqd.metrics import MemoryStats
 
 CONSUMER = ClientStats(
     client_id="worker",

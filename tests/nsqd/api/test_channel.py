@@ -11,7 +11,7 @@ import pytest
 
 from emberq.nsqd.api import channel
 from emberq.nsqd.api.channel import ChannelApi
-from emberq.storage.errors import MetadataError
+from emberq.storage.error import MetadataError
 from tests.broker.rig import Rig
 from tests.nsqd.api.rig import refusal_of, request
 

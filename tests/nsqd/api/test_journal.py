@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.moment import format_moment, parse_moment
+from emberq.base.text import format_moment, parse_moment
 from emberq.nsqd.api import journal
 from tests.conftest import StartNsqd
 from tests.harness import NsqdHarness

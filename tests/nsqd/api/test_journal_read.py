@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from emberq.broker.journal_store import SyncMode
+from emberq.broker.store import SyncMode
 from tests.conftest import StartNsqd
 from tests.harness import NsqdHarness
 from tests.http.raw_client import RawClient, request

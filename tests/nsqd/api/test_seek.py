@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from emberq.base.moment import format_moment
+from emberq.base.text import format_moment
 from emberq.broker.journaled_channel import JournaledChannel
-from emberq.storage.errors import StorageError
+from emberq.storage.error import StorageError
 from tests.conftest import StartNsqd
 from tests.harness import NsqdHarness
 from tests.http_client import Answer, HttpClient

@@ -7,7 +7,7 @@ from typing import Any
 
 import emberq
 from emberq.broker.stats import ClientStats
-from emberq.nsqd.api import stats_json
+from emberq.nsqd.api import stats
 from tests.nsqd.api.stats_sample import CHANNEL, REPORT, TOPIC
 
 TOP_KEYS = ["version", "health", "start_time", "topics", "memory", "producers"]
@@ -80,7 +80,7 @@ CLIENT_KEYS = [
 
 
 def only_topic(report: Any = REPORT) -> dict[str, Any]:
-    (topic,) = stats_json.render(report)["topics"]
+    (topic,) = stats.render_json(report)["topics"]
     shown: dict[str, Any] = topic
     return shown
 
@@ -93,20 +93,20 @@ def only_channel(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_answer_has_its_keys_in_order() -> None:
-    shown = stats_json.render(REPORT)
+    shown = stats.render_json(REPORT)
     assert list(shown) == TOP_KEYS
     assert (shown["version"], shown["health"], shown["start_time"]) == (emberq.NSQ_VERSION, "OK", 1_700_000_000)
     assert list(shown["memory"]) == MEMORY_KEYS
 
 
 def test_memory_is_left_out_but_lists_are_null() -> None:
-    shown = stats_json.render(replace(REPORT, topics=None, memory=None, producers=None))
+    shown = stats.render_json(replace(REPORT, topics=None, memory=None, producers=None))
     assert list(shown) == [key for key in TOP_KEYS if key != "memory"]
     assert (shown["topics"], shown["producers"]) == (None, None)
 
 
 def test_no_topics_are_an_empty_list() -> None:
-    assert stats_json.render(replace(REPORT, topics=()))["topics"] == []
+    assert stats.render_json(replace(REPORT, topics=()))["topics"] == []
 
 
 def test_a_topic_has_its_keys_in_order() -> None:
@@ -140,7 +140,7 @@ def test_a_channel_without_clients_has_an_empty_list() -> None:
 
 
 def test_a_client_has_its_keys_in_order() -> None:
-    (client,) = stats_json.render(REPORT)["producers"]
+    (client,) = stats.render_json(REPORT)["producers"]
     assert list(client) == CLIENT_KEYS
     assert client["pub_counts"] == [{"topic": "orders", "count": 40}, {"topic": "visits", "count": 2}]
     assert (client["authed"], client["auth_identity"]) == (True, "source")
@@ -157,5 +157,5 @@ def test_a_client_leaves_out_what_it_did_not_do() -> None:
 
 def test_every_field_of_a_client_is_shown() -> None:
     """A field that is added to the snapshot must find its way here."""
-    (client,) = stats_json.render(REPORT)["producers"]
+    (client,) = stats.render_json(REPORT)["producers"]
     assert set(ClientStats.__dataclass_fields__) <= set(client)

@@ -8,7 +8,7 @@ import pytest
 
 from emberq.broker.stats import ClientStats
 from emberq.http.message import parse_query
-from emberq.nsqd.api.stats_report import StatsReport, take_report
+from emberq.nsqd.api.stats import StatsReport, take_report
 from tests.broker.rig import Consumer, Rig
 from tests.nsqd.api.rig import RigNode
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import emberq
-from emberq.broker.latency import LatencySummary, Percentile
-from emberq.broker.stats import ClientStats
-from emberq.nsqd.api import stats_text
-from emberq.nsqd.memory import MemoryStats
+from emberq.broker.stats import ClientStats, LatencySummary, Percentile
+from emberq.nsqd.api import stats
+from emberq.nsqd.metrics import MemoryStats
 from tests.nsqd.api.stats_sample import CHANNEL, CONSUMER, PRODUCER, REPORT, TOPIC
 
 WHOLE = """\
@@ -57,7 +56,7 @@ def zone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
 
 
 def rendered(**changes: Any) -> list[str]:
-    return stats_text.render(replace(REPORT, **changes)).splitlines()
+    return stats.render_text(replace(REPORT, **changes)).splitlines()
 
 
 def client_line(**changes: Any) -> str:
@@ -68,7 +67,7 @@ def client_line(**changes: Any) -> str:
 @pytest.mark.usefixtures("zone")
 def test_everything_has_its_place() -> None:
     expected = WHOLE.format(version=emberq.NSQ_VERSION, python=platform.python_version())
-    assert stats_text.render(REPORT) == expected
+    assert stats.render_text(REPORT) == expected
 
 
 @pytest.mark.usefixtures("zone")

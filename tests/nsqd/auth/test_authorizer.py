@@ -8,32 +8,33 @@ from typing import Any
 import pytest
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
-from emberq.nsqd.auth.authorizer import SMALL_ANSWER_BYTES, AuthFailed, AuthOptionsError, Authorizer, Peer
+from emberq.nsqd.auth.authorizer import SMALL_ANSWER_BYTES, AuthFailedError, AuthOptionsError, Authorizer, AuthPeer
 from emberq.nsqd.auth.permission import Authorization
-from emberq.nsqd.options import Options
-from emberq.nsqd.tls_setting import TlsVersion
+from emberq.nsqd.options import NsqdOptions, TlsVersion
 from tests.base.running import run
 from tests.base.scripted_server import ScriptedServer, answer, server_context
 from tests.certificates import Authority
 from tests.nsqd.auth.auth_server import AuthServer, entry, grant
 
 SECRET = b"s3cret"
-PEER = Peer(remote_ip="10.0.0.7")
+PEER = AuthPeer(remote_ip="10.0.0.7")
 
 
 def authorizer(*addresses: str, first: int = 0, clock: ManualClock | None = None, **options: Any) -> Authorizer:
     return Authorizer(
-        Options(auth_http_address=addresses, **options), clock=clock or ManualClock(), choose_index=lambda _count: first
+        NsqdOptions(auth_http_address=addresses, **options),
+        clock=clock or ManualClock(),
+        choose_index=lambda _count: first,
     )
 
 
-def authorize(*addresses: str, secret: bytes = SECRET, peer: Peer = PEER, **options: Any) -> Authorization:
+def authorize(*addresses: str, secret: bytes = SECRET, peer: AuthPeer = PEER, **options: Any) -> Authorization:
     return run(authorizer(*addresses, **options).authorize(secret, peer))
 
 
 def test_a_get_carries_the_question_in_its_query_by_alphabet() -> None:
     with AuthServer(grant(entry())) as server:
-        authorize(server.address, secret=b"a b&\xff", peer=Peer(remote_ip="::1", is_tls=True, common_name="me"))
+        authorize(server.address, secret=b"a b&\xff", peer=AuthPeer(remote_ip="::1", is_tls=True, common_name="me"))
     (question,) = server.questions
     assert question.method == "GET"
     assert question.path == "/auth?common_name=me&remote_ip=%3A%3A1&secret=a+b%26%FF&tls=true"
@@ -87,19 +88,19 @@ def test_which_server_is_asked_first_is_left_to_chance() -> None:
         return 0
 
     with AuthServer(grant(entry())) as server:
-        options = Options(auth_http_address=(server.address, "127.0.0.1:1"))
+        options = NsqdOptions(auth_http_address=(server.address, "127.0.0.1:1"))
         run(Authorizer(options, clock=ManualClock(), choose_index=choose_index).authorize(SECRET, PEER))
     assert counts == [2]
 
 
 @pytest.mark.parametrize("status", [201, 403, 404, 500])
 def test_any_status_but_200_is_a_failure(status: int) -> None:
-    with AuthServer(grant(entry()), status=status) as server, pytest.raises(AuthFailed):
+    with AuthServer(grant(entry()), status=status) as server, pytest.raises(AuthFailedError):
         authorize(server.address)
 
 
 def test_an_answer_that_takes_too_long_is_a_failure() -> None:
-    with ScriptedServer() as server, pytest.raises(AuthFailed):
+    with ScriptedServer() as server, pytest.raises(AuthFailedError):
         authorize(server.url, http_client_request_timeout_ns=50 * NS_PER_MS)
 
 
@@ -112,7 +113,7 @@ def test_a_large_answer_is_as_good_as_a_small_one() -> None:
 
 
 def test_an_answer_beyond_all_bounds_is_a_failure() -> None:
-    with AuthServer(b" " * 2**20 + b"{}") as server, pytest.raises(AuthFailed):
+    with AuthServer(b" " * 2**20 + b"{}") as server, pytest.raises(AuthFailedError):
         authorize(server.address)
 
 
@@ -129,7 +130,7 @@ ECHO = b"who is s3cret?"
     ],
 )
 def test_the_log_says_why_without_the_secret(said: bytes, reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    with ScriptedServer(said) as server, caplog.at_level(logging.DEBUG), pytest.raises(AuthFailed) as raised:
+    with ScriptedServer(said) as server, caplog.at_level(logging.DEBUG), pytest.raises(AuthFailedError) as raised:
         authorize(f"http://joe:pass@127.0.0.1:{server.port}/auth")
     assert [record.getMessage() for record in caplog.records if record.name.startswith("emberq")] == [
         f"AUTH: failed to query http://127.0.0.1:{server.port}/auth - {reason}"
@@ -157,9 +158,9 @@ def test_a_server_behind_tls_is_judged_by_the_root_ca_file(tmp_path: Path) -> No
     with AuthServer(grant(entry()), tls=server_context(authority.issue("auth"))) as server:
         authorize(server.url, tls_root_ca_file=str(authority.path))
         assert len(server.questions) == 1
-        with pytest.raises(AuthFailed):
+        with pytest.raises(AuthFailedError):
             authorize(server.url)
-        with pytest.raises(AuthFailed):
+        with pytest.raises(AuthFailedError):
             authorize(server.url, tls_root_ca_file=str(Authority(tmp_path, "other").path))
     assert len(server.questions) == 1
 
@@ -170,5 +171,5 @@ def test_a_server_whose_tls_is_too_old_is_refused(tmp_path: Path) -> None:
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with AuthServer(grant(entry()), tls=context) as server:
         authorize(server.url, tls_root_ca_file=str(authority.path))
-        with pytest.raises(AuthFailed):
+        with pytest.raises(AuthFailedError):
             authorize(server.url, tls_root_ca_file=str(authority.path), tls_min_version=TlsVersion.TLS_1_3)

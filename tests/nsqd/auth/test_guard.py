@@ -14,7 +14,7 @@ from emberq.http.router import Handler, Route
 from emberq.nsqd.auth import guard as guard_module
 from emberq.nsqd.auth.authorizer import Authorizer
 from emberq.nsqd.auth.guard import ApiGuard
-from emberq.nsqd.options import Options
+from emberq.nsqd.options import NsqdOptions
 from tests.base.running import run
 from tests.nsqd.auth.auth_server import AuthServer, entry, grant
 
@@ -35,7 +35,7 @@ class Guarded:
 
     def __init__(self, server: AuthServer, handler: Handler = say_done) -> None:
         self.clock = ManualClock()
-        options = Options(auth_http_address=(server.address,))
+        options = NsqdOptions(auth_http_address=(server.address,))
         self.guard = ApiGuard(Authorizer(options, clock=self.clock), clock=self.clock)
         self._handler = handler
 

@@ -14,8 +14,8 @@ from emberq.nsqd.auth.permission import (
     MAX_REMEMBERED_LENGTH,
     MAX_TTL_SECONDS,
     Authorization,
-    InvalidAnswer,
-    Permission,
+    AuthPermission,
+    InvalidAnswerError,
     parse_answer,
 )
 from tests.nsqd.auth.auth_server import entry, grant
@@ -89,20 +89,20 @@ def test_half_a_surrogate_pair_does_no_harm() -> None:
     ],
 )
 def test_one_wrong_detail_makes_the_answer_invalid(answer: Any, complaint: str) -> None:
-    with pytest.raises(InvalidAnswer) as raised:
+    with pytest.raises(InvalidAnswerError) as raised:
         parsed(answer)
     assert complaint in str(raised.value)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"<html>"])
 def test_what_is_not_json_is_invalid(body: bytes) -> None:
-    with pytest.raises(InvalidAnswer, match="not JSON"):
+    with pytest.raises(InvalidAnswerError, match="not JSON"):
         parse_answer(body, now_ns=0)
 
 
 def test_a_complaint_does_not_repeat_what_the_server_said() -> None:
     for answer in (grant(entry(topic="s3cret(")), grant(entry(permissions=["s3cret"]))):
-        with pytest.raises(InvalidAnswer) as raised:
+        with pytest.raises(InvalidAnswerError) as raised:
             parsed(answer)
         assert "s3cret" not in str(raised.value)
 
@@ -115,7 +115,7 @@ _FIELDS = st.sampled_from(["ttl", "identity", "identity_url", "authorizations"])
 
 @given(st.dictionaries(_FIELDS, st.one_of(_NESTED, st.lists(_ENTRY, max_size=2))))
 def test_any_json_is_either_an_authorization_or_invalid(answer: Any) -> None:
-    with contextlib.suppress(InvalidAnswer):
+    with contextlib.suppress(InvalidAnswerError):
         parsed(answer).allows("t", "c")
 
 
@@ -164,8 +164,8 @@ def test_one_entry_has_to_allow_all_of_it() -> None:
 
 def test_the_permission_can_be_named() -> None:
     authorization = parsed(grant(entry(permissions=["publish"])))
-    assert authorization.permits(Permission.PUBLISH, topic="t", channel="")
-    assert not authorization.permits(Permission.SUBSCRIBE, topic="t", channel="")
+    assert authorization.permits(AuthPermission.PUBLISH, topic="t", channel="")
+    assert not authorization.permits(AuthPermission.SUBSCRIBE, topic="t", channel="")
 
 
 def test_decisions_stay_the_same_however_many_are_asked_for() -> None:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from emberq.spark.channel_frames import Origin, frames_of
+from emberq.spark.channel_frames import MessageOrigin, frames_of
 from emberq.spark.channel_segment import Messages
-from emberq.wire.frame import FRAME_HEADER, MESSAGE
-from emberq.wire.message import Message, encode_message
+from emberq.wire.frame import FRAME_HEADER, MESSAGE, WireMessage, encode_message
 
-HERE = Origin("t", "n:4150")
+HERE = MessageOrigin("t", "n:4150")
 
 
 def frame(number: int, *, attempts: int = 1, time_ns: int | None = None, body: bytes | None = None) -> bytes:
     """The frame of message `number`, which was published at that nanosecond unless said otherwise."""
     stamp = number if time_ns is None else time_ns
-    message = Message(stamp, attempts, b"%016x" % number, b"m%d" % number if body is None else body)
+    message = WireMessage(stamp, attempts, b"%016x" % number, b"m%d" % number if body is None else body)
     data = encode_message(message)
     return FRAME_HEADER.pack(4 + len(data), MESSAGE) + data
 
@@ -24,5 +23,5 @@ def array(*frames: bytes) -> pa.BinaryArray:
     return frames_of(frames, [len(each) for each in frames])
 
 
-def messages(*numbers: int, origin: Origin = HERE) -> Messages:
+def messages(*numbers: int, origin: MessageOrigin = HERE) -> Messages:
     return Messages(origin, array(*(frame(number) for number in numbers)))

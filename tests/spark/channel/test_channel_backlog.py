@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from emberq.embedded import EmbeddedThread
-from emberq.spark.channel_backlog import ChannelBacklog
-from emberq.spark.option import Use
-from emberq.spark.setting import SourceSettings
+from emberq.spark.channel_source import ChannelBacklog
+from emberq.spark.option import SourceSettings, Use
 from tests.cluster.rig import DEAD, create, post, publish
 
 

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from emberq.spark.channel_duplicate import without_stored
-from emberq.spark.channel_frames import Arrived, Origin
+from emberq.spark.channel_frames import Arrived, MessageOrigin
 from emberq.spark.channel_segment import Messages
-from emberq.spark.channel_spool import Spool
+from emberq.spark.channel_spool import Spool, without_stored
 from tests.spark.channel.message_frames import HERE, array, frame, messages
 
-ELSEWHERE = Origin("t", "other:4150")
+ELSEWHERE = MessageOrigin("t", "other:4150")
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
         yield opened
 
 
-def arrived(*frames: bytes, in_doubt_until_ns: int = -1, origin: Origin = HERE) -> Arrived:
+def arrived(*frames: bytes, in_doubt_until_ns: int = -1, origin: MessageOrigin = HERE) -> Arrived:
     return Arrived(origin, array(*frames), in_doubt_until_ns, lambda _data: None)
 
 

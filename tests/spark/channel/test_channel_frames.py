@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberq.spark.channel_frames import (
-    FrameCutter,
-    attempts,
-    finish_commands,
-    frames_of,
-    keys,
-    rows,
-    times_ns,
-)
+from emberq.spark.channel_frames import FrameCutter, attempts, finish_commands, frames_of, keys, rows, times_ns
 from emberq.spark.schema import ARROW_SCHEMA
 from emberq.wire.frame import FRAME_HEADER, HEARTBEAT, FrameError
 from tests.spark.channel.message_frames import HERE, array, frame

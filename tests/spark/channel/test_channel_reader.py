@@ -13,10 +13,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from emberq.embedded import EmbeddedThread
 from emberq.spark import channel_spool
 from emberq.spark.channel_frames import Arrived
-from emberq.spark.channel_reader import ChannelStreamReader
-from emberq.spark.error import DataLossError, NsqdUnavailable, OptionError
-from emberq.spark.option import Use
-from emberq.spark.setting import SourceSettings
+from emberq.spark.channel_source import ChannelStreamReader
+from emberq.spark.error import DataLossError, NsqdUnavailableError, OptionError
+from emberq.spark.option import SourceSettings, Use
 from tests.cluster.rig import create, publish
 from tests.waiting import wait_until
 
@@ -194,7 +193,7 @@ def test_an_nsqd_that_does_not_answer_is_told_at_once_and_leaves_the_spool_free(
     monkeypatch.setattr(channel_spool, "LOCK_TIMEOUT_S", 0.0)
     reader = Readers(options | {"nsqd": "127.0.0.1:1"}, tmp_path).make()
     for _ in range(2):
-        with pytest.raises(NsqdUnavailable):
+        with pytest.raises(NsqdUnavailableError):
             reader.initialOffset()
 
 

@@ -12,8 +12,7 @@ from emberq.spark.channel_frames import rows
 from emberq.spark.channel_receiver import ChannelReceiver
 from emberq.spark.channel_segment import read_segment
 from emberq.spark.channel_spool import Spool
-from emberq.spark.option import Use
-from emberq.spark.setting import SourceSettings
+from emberq.spark.option import SourceSettings, Use
 from tests.journal_nsqd import JournalNsqd
 from tests.spark.conftest import StartNsqd
 from tests.waiting import wait_until

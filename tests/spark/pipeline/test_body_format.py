@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from emberq.spark.pipeline.body_format import bad_records, dead_letters, fixed_schema, good_rows, judged
+from emberq.spark.pipeline.build import struct_of
 from emberq.spark.pipeline.model import BodyFormat, Source
-from emberq.spark.pipeline.schema_peek import struct_of
 from emberq.spark.schema import MESSAGE_SCHEMA
 from emberq.wire.dead_letter import decode_dead_letter
 

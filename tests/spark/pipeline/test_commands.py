@@ -13,7 +13,7 @@ import pytest
 
 from emberq.cli import archive, pipeline, replay
 from emberq.spark.archive import TimeRange, archived_count, archived_topics
-from emberq.spark.pipeline.parquet_compaction import data_files
+from emberq.spark.pipeline.files import data_files
 from tests.journal_nsqd import JournalNsqd
 from tests.spark.pipeline.topic_reading import bodies_of
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from emberq.spark.option import Use, option_table
 from emberq.spark.pipeline.model import Pipeline, Sink, Source, Table, View
-from emberq.spark.pipeline.pipeline_metrics import FAMILIES
-from emberq.spark.pipeline.query_progress import QueryProgress
+from emberq.spark.pipeline.progress import QueryProgress
+from emberq.spark.pipeline.report import FAMILIES
 
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "SPARK.md"

@@ -15,12 +15,13 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
-from emberq.spark.clickstream_check import check_clickstream
+from emberq.cli.demo_events import ClickGenerator, evenly_from
+from emberq.spark.demo import check_clickstream
 from emberq.spark.pipeline import (
     BodyFormat,
     Pipeline,
     PipelineError,
-    PipelineFailed,
+    PipelineFailedError,
     PipelineRun,
     Sink,
     Source,
@@ -28,9 +29,8 @@ from emberq.spark.pipeline import (
     load_pipeline,
 )
 from emberq.spark.pipeline.build import build
-from emberq.spark.pipeline.checkpoint_status import pipeline_status
+from emberq.spark.pipeline.checkpoint import pipeline_status
 from emberq.spark.pipeline.model import AVAILABLE_NOW, OutputMode
-from emberq.tools.generate_events import ClickGenerator, evenly_from
 from tests.journal_nsqd import JournalNsqd
 from tests.spark.pipeline.topic_reading import documents_of
 
@@ -177,7 +177,7 @@ def test_a_query_that_fails_says_why_and_ends_the_others(
             "raised": Sink(view="raised", path=str(tmp_path / "raised")),
         },
     )
-    with pytest.raises(PipelineFailed, match="no such luck"):
+    with pytest.raises(PipelineFailedError, match="no such luck"):
         run(pipeline, spark)
     last = {line["query"]: line for line in documents_of(nsqd.http, "emberq.pipelines")}
     assert (last["good"]["state"], last["good"]["error"]) == ("ended", "")

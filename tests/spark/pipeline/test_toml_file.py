@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emberq.spark.pipeline.model import BadRecords, BodyFormat, OutputMode, Watermark
-from emberq.spark.pipeline.problem import PipelineError
+from emberq.spark.pipeline.model import BadRecords, BodyFormat, OutputMode, PipelineError, Watermark
 from emberq.spark.pipeline.toml_file import load_pipeline, read_pipeline
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "spark"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from emberq.spark.journal_replay import JournalReplay
+from emberq.spark.journal_read import JournalReplay
 
 
 def bodies_of(nsqd: str, topic: str) -> list[bytes]:

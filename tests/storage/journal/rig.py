@@ -8,12 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
-from emberq.storage.errors import SyncError
-from emberq.storage.journal.batch import Bodies, JournalBatch
-from emberq.storage.journal.config import JournalConfig
+from emberq.storage.error import SyncError
 from emberq.storage.journal.journal import Journal, Stored
 from emberq.storage.journal.reader import Gap
-from emberq.wire.producer import ProducerSequence
+from emberq.storage.journal.segment import JournalConfig
+from emberq.wire.journal_batch import Bodies, JournalBatch
+from emberq.wire.parameter import ProducerSequence
 
 START_NS = 1_700_000_000 * NS_PER_SECOND
 MANY = 1 << 30

@@ -12,8 +12,8 @@ from queue import SimpleQueue
 
 import pytest
 
+from emberq.storage.error import JournalSyncError, JournalWriteError
 from emberq.storage.journal.commit import GroupCommit
-from emberq.storage.journal.error import JournalSyncError, JournalWriteError
 from emberq.storage.journal.journal import Journal
 from tests.storage.journal.rig import JournalRig, open_files
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from emberq.base.clock import SystemClock
-from emberq.storage.journal.config import JournalConfig
 from emberq.storage.journal.inspection import Finding, Severity, verify
 from emberq.storage.journal.journal import Journal
+from emberq.storage.journal.segment import JournalConfig
 from tests.storage.journal.rig import read_all
 
 SEGMENT_BYTES = 20_000
@@ -24,11 +24,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 from emberq.base.clock import SystemClock
-from emberq.storage.journal.batch import Bodies
+from emberq.wire.journal_batch import Bodies
 from emberq.storage.journal.commit import GroupCommit
-from emberq.storage.journal.config import JournalConfig
+from emberq.storage.journal.segment import JournalConfig
 from emberq.storage.journal.journal import Journal
-from emberq.wire.producer import ProducerSequence
+from emberq.wire.parameter import ProducerSequence
 
 journal = Journal.open(Path(sys.argv[1]), JournalConfig(segment_bytes={SEGMENT_BYTES}), clock=SystemClock())
 handed_back = SimpleQueue()

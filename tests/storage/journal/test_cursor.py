@@ -8,8 +8,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberq.storage.journal.cursor import MAX_ATTEMPTS, Cursor
-from emberq.storage.journal.cursor_file import from_bytes, to_bytes
+from emberq.storage.journal.cursor import MAX_ATTEMPTS, Cursor, from_bytes, to_bytes
 
 JOURNAL = UUID(int=7)
 END = 40

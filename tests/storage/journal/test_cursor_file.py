@@ -10,10 +10,8 @@ from zlib import crc32
 
 import pytest
 
-from emberq.storage.errors import StorageError
-from emberq.storage.journal.cursor import Cursor
-from emberq.storage.journal.cursor_file import from_bytes, load_cursor, save_cursor, to_bytes
-from emberq.storage.journal.error import DamagedCursorError
+from emberq.storage.error import DamagedCursorError, StorageError
+from emberq.storage.journal.cursor import Cursor, from_bytes, load_cursor, save_cursor, to_bytes
 
 JOURNAL = UUID(int=7)
 

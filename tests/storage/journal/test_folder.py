@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from emberq.base.clock import ManualClock
-from emberq.storage.errors import StorageError
-from emberq.storage.journal.batch import Bodies
+from emberq.storage.error import StorageError
 from emberq.storage.journal.commit import Work
-from emberq.storage.journal.config import JournalConfig
 from emberq.storage.journal.cursor import Cursor
 from emberq.storage.journal.folder import JournalFolder
+from emberq.storage.journal.segment import JournalConfig
+from emberq.wire.journal_batch import Bodies
 from tests.storage.journal.rig import flip
 
 

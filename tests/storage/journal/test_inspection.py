@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from emberq.storage.journal.batch import Bodies
-from emberq.storage.journal.error import JournalOpenError
-from emberq.storage.journal.inspection import Finding, Progress, Row, Severity, dump, verify
+from emberq.storage.error import JournalOpenError
+from emberq.storage.journal.inspection import Finding, JournalRow, Severity, VerifyProgress, dump, verify
 from emberq.storage.journal.scan import Damage
 from emberq.storage.journal.segment import Segment
 from emberq.storage.journal.summary import load_summary, save_summary
+from emberq.wire.journal_batch import Bodies
 from tests.storage.journal.rig import START_NS, JournalRig, flip
 
 
@@ -25,17 +25,17 @@ def test_a_sound_journal_has_no_findings(journals: JournalRig) -> None:
     journals.fill(journal, batches=30)
     assert findings(journals.folder) == []
     journal.close()
-    assert list(verify(journals.folder)) == [Progress(journal.total_bytes, journal.total_bytes, 30, 90)]
+    assert list(verify(journals.folder)) == [VerifyProgress(journal.total_bytes, journal.total_bytes, 30, 90)]
 
 
 def test_progress_is_shown_on_the_way(journals: JournalRig) -> None:
     journal = journals.open(segment_bytes=2 << 20)
     for _ in range(40):
         journals.append(journal, b"x" * 100_000)
-    shown = [found for found in verify(journals.folder) if isinstance(found, Progress)]
+    shown = [found for found in verify(journals.folder) if isinstance(found, VerifyProgress)]
     assert len(shown) >= 3
     assert [step.done_bytes for step in shown] == sorted(step.done_bytes for step in shown)
-    assert shown[-1] == Progress(journal.total_bytes, journal.total_bytes, 40, 40)
+    assert shown[-1] == VerifyProgress(journal.total_bytes, journal.total_bytes, 40, 40)
 
 
 def test_damage_is_found_with_its_place_and_its_loss(journals: JournalRig) -> None:
@@ -105,8 +105,13 @@ def test_a_dump_shows_every_message_from_an_offset_on(journals: JournalRig) -> N
     journal.append(Bodies.of([b"c", b"d"]), timestamp_ns=0, times_ns=[1, 2], due_ns=[0, 9])
     published = journals.fill(journal, batches=5, count=1)
     rows = list(dump(journals.folder))
-    assert rows[:4] == [Row(0, START_NS, 0, b"a"), Row(1, START_NS, 0, b"b"), Row(2, 1, 0, b"c"), Row(3, 2, 9, b"d")]
-    assert [row.body for row in rows[4:] if isinstance(row, Row)] == published
+    assert rows[:4] == [
+        JournalRow(0, START_NS, 0, b"a"),
+        JournalRow(1, START_NS, 0, b"b"),
+        JournalRow(2, 1, 0, b"c"),
+        JournalRow(3, 2, 9, b"d"),
+    ]
+    assert [row.body for row in rows[4:] if isinstance(row, JournalRow)] == published
     assert list(dump(journals.folder, offset=3)) == rows[3:]
     assert list(dump(journals.folder, offset=99)) == []
 
@@ -117,10 +122,10 @@ def test_a_dump_shows_damage_in_its_place(journals: JournalRig) -> None:
         journals.append(journal, body)
     flip(journals.segment(), 64 + (journal.total_bytes - 64) // 3)
     first, second, third = dump(journals.folder)
-    assert isinstance(first, Row)
+    assert isinstance(first, JournalRow)
     assert isinstance(second, Damage)
     assert (second.first_offset, second.next_offset) == (1, 2)
-    assert third == Row(2, START_NS, 0, b"c")
+    assert third == JournalRow(2, START_NS, 0, b"c")
 
 
 def test_looking_at_a_journal_changes_nothing_and_needs_no_right_to(

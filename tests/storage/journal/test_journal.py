@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from emberq.storage.journal.batch import Bodies
-from emberq.storage.journal.error import JournalOpenError, JournalSyncError, JournalWriteError
+from emberq.storage.error import JournalOpenError, JournalSyncError, JournalWriteError
 from emberq.storage.journal.journal import Stored
+from emberq.wire.journal_batch import Bodies
 from tests.storage.journal.rig import START_NS, JournalRig, open_files, producer, read_all
 
 
@@ -223,9 +223,9 @@ FILL_UNTIL_REFUSED = """
 import resource, sys
 from pathlib import Path
 from emberq.base.clock import SystemClock
-from emberq.storage.journal.batch import Bodies
-from emberq.storage.journal.config import JournalConfig
-from emberq.storage.journal.error import JournalWriteError
+from emberq.wire.journal_batch import Bodies
+from emberq.storage.journal.segment import JournalConfig
+from emberq.storage.error import JournalWriteError
 from emberq.storage.journal.journal import Journal
 
 journal = Journal.open(Path(sys.argv[1]), JournalConfig(), clock=SystemClock())

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.storage.journal.batch import Bodies
-from emberq.storage.journal.config import JournalConfig
-from emberq.storage.journal.error import JournalError
+from emberq.storage.error import JournalError
 from emberq.storage.journal.journal import Journal
-from emberq.storage.journal.reader import Extent, JournalReader
+from emberq.storage.journal.reader import Extent, JournalReader, Segments
 from emberq.storage.journal.recovery import recover
-from emberq.storage.journal.segments import Segments
+from emberq.storage.journal.segment import JournalConfig
+from emberq.wire.journal_batch import Bodies
 from tests.storage.journal.rig import MANY, START_NS, JournalRig, bodies_of, flip, open_files, read_all
 
 
@@ -71,7 +70,7 @@ def test_a_sequential_reader_needs_no_search(journals: JournalRig, monkeypatch: 
     def must_not(*arguments: object) -> None:
         raise AssertionError("the place was known")
 
-    monkeypatch.setattr("emberq.storage.journal.index.SparseIndex.before_offset", must_not)
+    monkeypatch.setattr("emberq.storage.journal.segment.SparseIndex.before_offset", must_not)
     assert read_all(journal, offset=chunk.next_offset, max_bytes=300)[0] == published[chunk.next_offset :]
 
 

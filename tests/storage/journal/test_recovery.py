@@ -11,7 +11,7 @@ from zlib import crc32
 
 import pytest
 
-from emberq.storage.journal.error import JournalOpenError
+from emberq.storage.error import JournalOpenError
 from tests.storage.journal.rig import JournalRig, flip, producer, read_all
 
 BATCHES = [[b"first"], [b"second", b"", b"third of them"], [b"fourth", b"fifth"]]

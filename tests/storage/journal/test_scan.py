@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from emberq.storage.journal.batch import Bodies, encode
-from emberq.storage.journal.index import Place
 from emberq.storage.journal.scan import END_OF_OFFSETS, Damage, Scan
+from emberq.storage.journal.segment import BatchPlace
+from emberq.wire.journal_batch import Bodies, encode
 
 SEED = 5
 
@@ -29,7 +29,7 @@ def scan_of(folder: Path, content: bytes, *, block_bytes: int = 64, end_offset: 
         yield Scan(
             fd,
             seed=SEED,
-            start=Place(0, 0),
+            start=BatchPlace(0, 0),
             end_position=len(content),
             end_offset=end_offset,
             block_bytes=block_bytes,

@@ -7,16 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from emberq.storage.journal.batch import EncodedBatch
-from emberq.storage.journal.error import JournalWriteError
-from emberq.storage.journal.segment import (
-    Segment,
-    SegmentHeader,
-    base_offsets,
-    create_segment,
-    log_path,
-    read_header,
-)
+from emberq.storage.error import JournalWriteError
+from emberq.storage.journal.segment import Segment, SegmentHeader, base_offsets, create_segment, log_path, read_header
+from emberq.wire.journal_batch import EncodedBatch
 
 HEADER = SegmentHeader(UUID(int=3), 500, 1234)
 

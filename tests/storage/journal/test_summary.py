@@ -9,12 +9,10 @@ from zlib import crc32
 
 import pytest
 
-from emberq.storage.journal.batch import seed_of
-from emberq.storage.journal.error import DamagedSummaryError
-from emberq.storage.journal.index import BEFORE_ALL_TIME, SparseIndex
-from emberq.storage.journal.producer import LastBatch
-from emberq.storage.journal.segment import Segment
-from emberq.storage.journal.summary import Producers, Summary, decode, encode, load_summary, save_summary
+from emberq.storage.error import DamagedSummaryError
+from emberq.storage.journal.segment import BEFORE_ALL_TIME, Segment, SparseIndex
+from emberq.storage.journal.summary import LastBatch, Producers, Summary, decode, encode, load_summary, save_summary
+from emberq.wire.journal_batch import seed_of
 
 JOURNAL = UUID(int=7)
 

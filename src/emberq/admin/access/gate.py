@@ -1,4 +1,6 @@
-"""Who asks, and whether they may.
+"""Who asks, and may they.
+
+Who asks, and whether they may.
 
 Three ways to run, by what is configured:
 
@@ -12,6 +14,16 @@ Three ways to run, by what is configured:
 
 Whatever changes something is refused with 403 FORBIDDEN when a page of another site made the browser ask (`origin`),
 when it comes with a session but without its token, or when the role does not reach that far.
+
+Requests that another site had a browser make.
+
+A browser says of every request that changes something which site's page made it (`Origin`), and modern ones how that
+site is related to ours (`Sec-Fetch-Site`). One that another site made is refused, whoever the browser's user is: the
+page may know an address that only its user can reach, or a proxy that vouches for them. Programs say nothing of the
+kind and are not concerned.
+
+Behind a proxy our name is what the proxy was called by: it passes that on as `Host` or `X-Forwarded-Host`. A page
+cannot make a browser lie about either.
 """
 
 from __future__ import annotations
@@ -24,16 +36,43 @@ import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
-from emberq.admin.access.network import is_within, parse_network
-from emberq.admin.access.origin import is_from_elsewhere
-from emberq.admin.access.role import Permission, Role
-from emberq.admin.access.session import Session, Sessions
-from emberq.admin.access.throttle import Throttle
-from emberq.admin.access.users import Passwords, User, UserFileError, read_users
-from emberq.admin.options import Options
+from emberq.admin.access.session import LoginSession, LoginThrottle, Sessions
+from emberq.admin.access.user import Passwords, Permission, Role, User, UserFileError, read_users
+from emberq.admin.options import AdminOptions
+from emberq.base.address import is_within, parse_network
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.http.message import HttpError, Request
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_OUR_OWN = ("same-origin", "none")
+"""`none`: the user typed the address."""
+
+
+def is_from_elsewhere(request: Request) -> bool:
+    """Whether a page of another site made this request."""
+    origin = request.header("origin")
+    if origin is not None:
+        return not _is_ours(origin, request)
+    relation = request.header("sec-fetch-site")
+    return relation is not None and relation.lower() not in _OUR_OWN
+
+
+def _is_ours(origin: str, request: Request) -> bool:
+    try:
+        parts = urlsplit(origin.strip().lower())
+        default_port = _DEFAULT_PORTS[parts.scheme]
+        port = parts.port or default_port
+    except (ValueError, KeyError):  # `null`, or nonsense
+        return False
+    if not parts.hostname:
+        return False
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    spellings = {f"{host}:{port}", host} if port == default_port else {f"{host}:{port}"}
+    named = (request.header(name) or "" for name in ("host", "x-forwarded-host"))
+    return any(name.strip().lower() in spellings for each in named for name in each.split(","))
+
 
 COOKIE = "nsqadmin-session"
 CSRF_HEADER = "x-csrf-token"
@@ -54,7 +93,7 @@ class Visitor:
     name: str
     """Empty for somebody unknown."""
     role: Role
-    session: Session | None = None
+    session: LoginSession | None = None
     is_known: bool = True
     """Whether the name was proved, or merely claimed."""
 
@@ -62,7 +101,7 @@ class Visitor:
 class Gate:
     """Owned by the daemon. Owns the sessions."""
 
-    def __init__(self, options: Options, *, clock: Clock) -> None:
+    def __init__(self, options: AdminOptions, *, clock: Clock) -> None:
         """UserFileError if the file of users cannot be used."""
         self._options = options
         self._clock = clock
@@ -70,7 +109,7 @@ class Gate:
         self._passwords = Passwords() if options.user_file else None
         self._proxies = tuple(map(parse_network, options.trusted_proxy_cidr))
         self._sessions = Sessions(clock=clock, lifetime_ns=options.session_lifetime_ns)
-        self._throttle = Throttle(clock)
+        self._throttle = LoginThrottle(clock)
         self._checking = asyncio.Semaphore(CHECKS_AT_ONCE)
         self._verified: dict[bytes, tuple[str, int]] = {}
         """By a digest of name and password: the name, and until when they are believed."""

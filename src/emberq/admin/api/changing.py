@@ -1,4 +1,6 @@
-"""What changes the cluster: POST and DELETE below /api/topics, DELETE /api/nodes/<node>.
+"""Create, delete, pause, policies.
+
+What changes the cluster: POST and DELETE below /api/topics, DELETE /api/nodes/<node>.
 
 As in the reference, and stricter in one thing: names that no topic can have are refused everywhere. The reference
 passes them on, and nsqlookupd takes `*` for every topic there is.
@@ -11,20 +13,74 @@ passes them on, and nsqlookupd takes `*` for every topic there is.
     DELETE /api/nodes/<node>         {"topic": "t"}                      tombstone
 
 Each is answered with {"message": ""}, or a WARNING of what some daemon had against it.
+
+The policy of a channel: how often a message is delivered, and to which topic it goes then.
+
+    POST /api/topics/<t>/<c>    {"action": "set_policy", "max_attempts": 5, "dead_letter_topic": "orders.dead"}
+                                {"action": "clear_policy"}
+
+It holds on every nsqd that has the channel; its answers are those of `topic_nsqds`. What holds now is in the channel's
+document, on each node and, where they agree, for all.
 """
 
 from __future__ import annotations
 
 from emberq.admin.access.gate import Gate, Visitor
-from emberq.admin.access.role import Permission
-from emberq.admin.api import policy
-from emberq.admin.api.body import Body, check_channel, check_topic
-from emberq.admin.api.message import MessageApi
-from emberq.admin.audit import Deed
-from emberq.admin.record import Recorder
-from emberq.admin.upstream import Cluster
+from emberq.admin.access.user import Permission
+from emberq.admin.api.message import MessageApi, TopicNsqds
+from emberq.admin.api.request import Body, check_channel, check_topic
+from emberq.admin.audit import AuditedAction, Recorder
 from emberq.cluster.action import Verb
-from emberq.http.message import HttpError, Request, Response, json
+from emberq.cluster.cluster import Cluster
+from emberq.cluster.upstream import Findings
+from emberq.http.message import HttpError, Request, Response, encode_json, json
+from emberq.wire.frame import MAX_ATTEMPTS
+from emberq.wire.parameter import is_valid_name
+
+SET, CLEAR = "set_policy", "clear_policy"
+
+
+class AdminPolicyApi:
+    """Has the nsqds change their policies."""
+
+    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+        self._nsqds = TopicNsqds(cluster)
+        self._recorder = recorder
+
+    async def change(self, body: Body, request: Request, visitor: Visitor, *, topic: str, channel: str) -> Response:
+        """Set or clear it, as the body says."""
+        policy = _policy_in(body) if body.text("action") == SET else {}
+        deed = deed_of(body.text("action"), topic=topic, channel=channel, detail=_told(policy))
+        work = self._change(deed, encode_json(policy))
+        done = await self._recorder.carry_out(work, [deed], request, visitor)
+        return json({"message": done.message})
+
+    async def _change(self, deed: AuditedAction, policy: bytes) -> Findings[None]:
+        producers = await self._nsqds.having(deed.topic)
+        query = {"topic": deed.topic, "channel": deed.channel}
+        done = await self._nsqds.post_each(producers, "/channel/policy", query, policy)
+        return Findings(None, done.warnings)
+
+
+def deed_of(action: str, *, topic: str, channel: str, detail: str = "") -> AuditedAction:
+    """What the audit log and notifications call it."""
+    name = "set_channel_policy" if action == SET else "clear_channel_policy"
+    return AuditedAction(action=name, topic=topic, channel=channel, detail=detail)
+
+
+def _policy_in(body: Body) -> dict[str, int | str]:
+    max_attempts = body.integer("max_attempts")
+    if max_attempts is None or not 1 <= max_attempts <= MAX_ATTEMPTS:
+        raise HttpError(400, "INVALID_MAX_ATTEMPTS")
+    topic = body.text("dead_letter_topic")
+    if not is_valid_name(topic):
+        raise HttpError(400, "INVALID_DEAD_LETTER_TOPIC")
+    return {"max_attempts": max_attempts, "dead_letter_topic": topic}
+
+
+def _told(policy: dict[str, int | str]) -> str:
+    return f"{policy['max_attempts']} attempts, then {policy['dead_letter_topic']}" if policy else ""
+
 
 PERMISSIONS = {
     "pause": Permission.PAUSE,
@@ -32,8 +88,8 @@ PERMISSIONS = {
     "empty": Permission.EMPTY,
     "seek": Permission.SEEK,
     "redrive": Permission.REDRIVE,
-    policy.SET: Permission.POLICY,
-    policy.CLEAR: Permission.POLICY,
+    SET: Permission.POLICY,
+    CLEAR: Permission.POLICY,
 }
 """By the action that a body asks for."""
 _MOVES = ("seek", "redrive")
@@ -45,16 +101,16 @@ class ChangingApi:
     def __init__(self, cluster: Cluster, messages: MessageApi, gate: Gate, recorder: Recorder) -> None:
         self._actions = cluster.actions
         self._messages = messages
-        self._policies = policy.PolicyApi(cluster, recorder)
+        self._policies = AdminPolicyApi(cluster, recorder)
         self._gate = gate
         self._recorder = recorder
 
     async def create(self, request: Request, visitor: Visitor) -> Response:
         body = Body(request)
         topic, channel = check_topic(body.text("topic")), body.text("channel")
-        deeds = [Deed(action="create_topic", topic=topic)]
+        deeds = [AuditedAction(action="create_topic", topic=topic)]
         if channel:
-            deeds.append(Deed(action="create_channel", topic=topic, channel=check_channel(channel)))
+            deeds.append(AuditedAction(action="create_channel", topic=topic, channel=check_channel(channel)))
             work = self._actions.create_channel(topic, channel)
         else:
             work = self._actions.create_topic(topic)
@@ -63,20 +119,20 @@ class ChangingApi:
 
     async def delete_topic(self, request: Request, visitor: Visitor) -> Response:
         topic = check_topic(request.params["topic"])
-        deed = Deed(action="delete_topic", topic=topic)
+        deed = AuditedAction(action="delete_topic", topic=topic)
         done = await self._recorder.carry_out(self._actions.delete_topic(topic), [deed], request, visitor)
         return json({"message": done.message})
 
     async def delete_channel(self, request: Request, visitor: Visitor) -> Response:
         topic, channel = check_topic(request.params["topic"]), check_channel(request.params["channel"])
-        deed = Deed(action="delete_channel", topic=topic, channel=channel)
+        deed = AuditedAction(action="delete_channel", topic=topic, channel=channel)
         done = await self._recorder.carry_out(self._actions.delete_channel(topic, channel), [deed], request, visitor)
         return json({"message": done.message})
 
     async def act_on_topic(self, request: Request, visitor: Visitor) -> Response:
         """Pause, unpause or empty a topic."""
         topic, verb = check_topic(request.params["topic"]), _verb(Body(request).text("action"))
-        deed = Deed(action=f"{verb}_topic", topic=topic)
+        deed = AuditedAction(action=f"{verb}_topic", topic=topic)
         await self._check(request, visitor, deed, PERMISSIONS[verb])
         work = self._actions.act_on_topic(verb, topic)
         done = await self._recorder.carry_out(work, [deed], request, visitor, notify_of_failure=True)
@@ -87,11 +143,11 @@ class ChangingApi:
         body = Body(request)
         topic, channel = check_topic(request.params["topic"]), check_channel(request.params["channel"])
         action = body.text("action")
-        if action in (policy.SET, policy.CLEAR):
-            deed = policy.deed_of(action, topic=topic, channel=channel)
+        if action in (SET, CLEAR):
+            deed = deed_of(action, topic=topic, channel=channel)
             await self._check(request, visitor, deed, PERMISSIONS[action])
             return await self._policies.change(body, request, visitor, topic=topic, channel=channel)
-        deed = Deed(action=f"{action}_channel", topic=topic, channel=channel)
+        deed = AuditedAction(action=f"{action}_channel", topic=topic, channel=channel)
         if action in _MOVES:
             await self._check(request, visitor, deed, PERMISSIONS[action])
             return await self._messages.move(action, body, deed, request, visitor)
@@ -108,12 +164,12 @@ class ChangingApi:
         except HttpError as wrong:
             raise HttpError(400, "INVALID_BODY") from wrong
         node = request.params["node"]
-        deed = Deed(action="tombstone_topic_producer", topic=check_topic(topic), node=node)
+        deed = AuditedAction(action="tombstone_topic_producer", topic=check_topic(topic), node=node)
         work = self._actions.tombstone(topic, node=node)
         done = await self._recorder.carry_out(work, [deed], request, visitor)
         return json({"message": done.message})
 
-    async def _check(self, request: Request, visitor: Visitor, deed: Deed, permission: Permission) -> None:
+    async def _check(self, request: Request, visitor: Visitor, deed: AuditedAction, permission: Permission) -> None:
         """HttpError unless the role reaches as far as the body asks."""
         try:
             self._gate.check_role(visitor, permission)

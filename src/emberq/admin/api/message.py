@@ -1,4 +1,6 @@
-"""Messages and journals, which the reference's nsqadmin knows nothing of. Only emberq's nsqds can do all of it.
+"""Peek, publish, journals, seek, redrive, on every nsqd of a topic.
+
+Messages and journals, which the reference's nsqadmin knows nothing of. Only emberq's nsqds can do all of it.
 
     GET  /api/peek/<t>/<c>?count=10    the next messages of a channel, which stay there
     POST /api/publish/<t>              {"body": "…"} or {"body_base64": "…"}, "defer_ms", "node"
@@ -8,24 +10,126 @@
 
 An offset means something on one nsqd only, so with several of them a seek to one has to name its `node`. Where some of
 the nsqds cannot do what is asked, the answer is a WARNING; where none can, 501 NOT_SUPPORTED.
+
+Having the nsqds of a topic do something that only emberq's can.
+
+Each is asked in turn. What only some of them refuse is a warning, for the others have done it. Otherwise:
+
+    NotSupported         none of them knows how: they are not emberq's, or keep no journal
+    ChannelNotFound      none of them has the channel
+    HttpError 400        they found fault with what was asked; the message is what the first one said
+    UpstreamsFailed      anything else: none could be reached, or each failed in its own way
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable, Sequence
+from json import loads
 from typing import Any
 
 from emberq.admin.access.gate import Visitor
-from emberq.admin.api.body import Body, check_topic
-from emberq.admin.api.topic_nsqds import Answers, TopicNsqds, reason_of_incapable
-from emberq.admin.audit import Deed
-from emberq.admin.record import Recorder
-from emberq.admin.upstream import Cluster
-from emberq.cluster.document import Document
-from emberq.cluster.peek import MAX_COUNT, PeekedMessage, peek
-from emberq.cluster.producer import Producer
-from emberq.cluster.upstream import Findings, Kind, UpstreamError, UpstreamsFailed
+from emberq.admin.api.request import Body, NotSupportedError, TopicNotFoundError, check_topic
+from emberq.admin.audit import AuditedAction, Recorder
+from emberq.cluster.action import MAX_COUNT, PeekedMessage, peek
+from emberq.cluster.cluster import Cluster
+from emberq.cluster.topology import ClusterNode
+from emberq.cluster.upstream import (
+    ChannelNotFoundError,
+    DaemonKind,
+    Document,
+    Findings,
+    UpstreamError,
+    UpstreamsFailedError,
+)
 from emberq.http.message import HttpError, Query, Request, Response, json
+
+NO_SUCH_PATH = "NOT_FOUND"
+"""What an nsqd says to what it does not know."""
+_NOT_JOURNALED = ("TOPIC_NOT_JOURNALED", "CHANNEL_NOT_JOURNALED")
+_NO_CHANNEL = "CHANNEL_NOT_FOUND"
+_FAULTS = ("INVALID_", "MISSING_", "OFFSET_", "DEAD_LETTER_")
+"""How refusals begin that tell of the request, not of the nsqd."""
+
+Answers = list[dict[str, Any]]
+
+
+class TopicNsqds:
+    """Finds and asks them. Shared by those parts of the API that need it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._upstreams = cluster.upstreams
+        self._topology = cluster.topology
+
+    async def having(self, topic: str) -> list[ClusterNode]:
+        """The nsqds that have the topic; TopicNotFound if none has."""
+        producers = list((await self._topology.topic_producers(topic)).value)
+        if not producers:
+            raise TopicNotFoundError(f"no nsqd has topic {topic}")
+        return producers
+
+    async def post_each(
+        self, producers: Sequence[ClusterNode], path: str, query: dict[str, str], body: bytes = b""
+    ) -> Findings[Answers]:
+        """What each nsqd answers, with its `node`, and why the others did not do it."""
+        return await self.post_while(producers, path, lambda _answers: query, body)
+
+    async def post_while(
+        self,
+        producers: Sequence[ClusterNode],
+        path: str,
+        next_query: Callable[[Answers], dict[str, str] | None],
+        body: bytes = b"",
+    ) -> Findings[Answers]:
+        """The same with a query that depends on what the nsqds before have answered; None: that will do."""
+        answers: Answers = []
+        failures: list[tuple[ClusterNode, UpstreamError]] = []
+        for producer in producers:
+            query = next_query(answers)
+            if query is None:
+                break
+            try:
+                answer = await self._upstreams.post(producer.http_address, path, body, **query)
+                answers.append({"node": producer.node, **_object(answer)})
+            except UpstreamError as failure:
+                failures.append((producer, failure))
+        if failures and not answers:
+            raise _nobody_did_it(failures)
+        return Findings(answers, tuple(_reason(producer, failure) for producer, failure in failures))
+
+
+def reason_of_incapable(producer: ClusterNode, failure: UpstreamError) -> str | None:
+    """Why an nsqd cannot do what was asked, if that is what it said."""
+    if failure.refusal == NO_SUCH_PATH:
+        return f"{producer.node} cannot do this: only emberq's nsqd can"
+    if failure.refusal in _NOT_JOURNALED:
+        return f"{producer.node} keeps no journal of it ({failure.refusal})"
+    return None
+
+
+def _reason(producer: ClusterNode, failure: UpstreamError) -> str:
+    return reason_of_incapable(producer, failure) or str(failure)
+
+
+def _nobody_did_it(failures: Sequence[tuple[ClusterNode, UpstreamError]]) -> Exception:
+    reasons = [_reason(producer, failure) for producer, failure in failures]
+    if all(reason_of_incapable(producer, failure) is not None for producer, failure in failures):
+        return NotSupportedError("; ".join(reasons))
+    refusals = [failure.refusal for _, failure in failures if failure.refusal]
+    if refusals and set(refusals) == {_NO_CHANNEL}:
+        return ChannelNotFoundError(reasons[0])
+    if refusals and all(refusal.startswith(_FAULTS) for refusal in refusals):
+        return HttpError(400, refusals[0])
+    return UpstreamsFailedError(DaemonKind.NSQD, reasons)
+
+
+def _object(answer: bytes) -> dict[str, Any]:
+    try:
+        value = loads(answer)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
 
 DEFAULT_PEEK_COUNT = 10
 DEFAULT_REDRIVE_COUNT = 1000
@@ -61,27 +165,27 @@ class MessageApi:
         topic, body = check_topic(request.params["topic"]), Body(request)
         message, defer_ms = _message_in(body), body.integer("defer_ms") or 0
         nsqd = await self._nsqd(topic, body.text("node"))
-        deed = Deed(action="publish", topic=topic, node=nsqd.node, detail=f"{len(message)} bytes")
+        deed = AuditedAction(action="publish", topic=topic, node=nsqd.node, detail=f"{len(message)} bytes")
         work = self._publish(nsqd, topic, message, defer_ms)
         await self._recorder.carry_out(work, [deed], request, visitor)
         return json({"message": "", "node": nsqd.node})
 
-    async def _publish(self, nsqd: Producer, topic: str, message: bytes, defer_ms: int) -> None:
+    async def _publish(self, nsqd: ClusterNode, topic: str, message: bytes, defer_ms: int) -> None:
         defer = {"defer": str(defer_ms)} if defer_ms else {}
         try:
             await self._upstreams.post(nsqd.http_address, "/pub", message, topic=topic, **defer)
         except UpstreamError as failure:
             if failure.refusal:
                 raise HttpError(400, failure.refusal) from failure
-            raise UpstreamsFailed(Kind.NSQD, [str(failure)]) from failure
+            raise UpstreamsFailedError(DaemonKind.NSQD, [str(failure)]) from failure
 
-    async def _nsqd(self, topic: str, node: str) -> Producer:
+    async def _nsqd(self, topic: str, node: str) -> ClusterNode:
         """Where to publish to: as asked, or where the topic is, or anywhere."""
         if node:
             return (await self._topology.node(node)).value
         having = (await self._topology.topic_producers(topic)).value or (await self._topology.producers()).value
         if not having:
-            raise UpstreamsFailed(Kind.NSQD, [])
+            raise UpstreamsFailedError(DaemonKind.NSQD, [])
         return having[0]
 
     async def journal(self, request: Request) -> Response:
@@ -89,7 +193,7 @@ class MessageApi:
         topic = request.params["topic"]
         producers = await self._nsqds.having(topic)
 
-        async def ask(producer: Producer) -> Document | str:
+        async def ask(producer: ClusterNode) -> Document | str:
             try:
                 found = await self._upstreams.get(producer.http_address, "/journal", lambda answer: answer, topic=topic)
             except UpstreamError as failure:
@@ -99,14 +203,14 @@ class MessageApi:
                 return reason
             return {"node": producer.node, **found}
 
-        found = await self._upstreams.ask_each(Kind.NSQD, producers, ask)
+        found = await self._upstreams.ask_each(DaemonKind.NSQD, producers, ask)
         journals = [answer.value for answer in found.value if isinstance(answer.value, dict)]
         reasons = tuple(answer.value for answer in found.value if isinstance(answer.value, str))
         # That nobody keeps a journal is how most topics are, and no reason to warn.
         warnings = found.warnings + (reasons if journals else ())
         return json({"nodes": journals, "message": Findings(None, warnings).message})
 
-    async def move(self, action: str, body: Body, deed: Deed, request: Request, visitor: Visitor) -> Response:
+    async def move(self, action: str, body: Body, deed: AuditedAction, request: Request, visitor: Visitor) -> Response:
         """Seek or redrive, as the body says."""
         if action == "seek":
             work = self._seek(deed, to=body.text("to"), node=body.text("node"))
@@ -116,7 +220,7 @@ class MessageApi:
         done = await self._recorder.carry_out(work, [deed], request, visitor)
         return json(done.value | {"message": done.message})
 
-    async def _seek(self, deed: Deed, *, to: str, node: str) -> Findings[dict[str, Any]]:
+    async def _seek(self, deed: AuditedAction, *, to: str, node: str) -> Findings[dict[str, Any]]:
         if not to:
             raise HttpError(400, "INVALID_POSITION")
         producers = await self._nsqds.having(deed.topic)
@@ -130,7 +234,7 @@ class MessageApi:
         moved = await self._nsqds.post_each(producers, "/channel/seek", query)
         return Findings({"nodes": moved.value}, moved.warnings)
 
-    async def _redrive(self, deed: Deed, *, to: str, count: int) -> Findings[dict[str, Any]]:
+    async def _redrive(self, deed: AuditedAction, *, to: str, count: int) -> Findings[dict[str, Any]]:
         """From one nsqd after the other, until `count` messages have been moved."""
         names = {"topic": deed.topic, "channel": deed.channel} | ({"to": to} if to else {})
 

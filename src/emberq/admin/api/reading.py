@@ -1,15 +1,37 @@
-"""GET /api/topics, /api/nodes and what lies below them; GET /api/counter. As in the reference, to the key.
+"""What is shown: topics, nodes, live views, history, Graphite.
+
+GET /api/topics, /api/nodes and what lies below them; GET /api/counter. As in the reference, to the key.
 
 A large cluster has megabytes to say, which take seconds to receive and to word. So it is asked, and the document made,
 where those who are served meanwhile do not notice.
+
+GET /api/live, /api/view, /api/history and /api/pipelines: for the pages, and for whoever wants to draw the same.
+
+`/api/live` is a stream of server-sent events; `/api/view` is one of its documents. What they hold is said in `view`.
+
+    GET /api/history                        the whole cluster since nsqadmin started
+    GET /api/history?topic=t[&channel=c]    a topic or a channel
+    GET /api/history?node=h:p               an nsqd, with its memory
+    GET /api/history?topics=all             the last rates of every topic
+
+Graphite, asked for the pages.
+
+    GET /api/graphite?metric=rate&target=…    the rate of a series: {"rate": "1.50"}, or "N/A"
+    GET /render?…                             what Graphite renders, with --proxy-graphite; for browsers that cannot
+                                              reach it, or must not know its password
+
+Whatever goes wrong with Graphite is a 500 INTERNAL_ERROR, as in the reference.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
 
-from emberq.admin.api.document import (
+from emberq.admin.document import (
     Document,
     channel_document,
     counters_document,
@@ -17,14 +39,77 @@ from emberq.admin.api.document import (
     producer_document,
     topic_document,
 )
-from emberq.admin.api.watching import encoded
-from emberq.admin.encoding import encode_in_pieces
-from emberq.admin.upstream import Cluster
+from emberq.admin.live import CONTENT_TYPE, Gatherer, LiveView, Subject, encode_in_pieces
+from emberq.admin.options import AdminOptions
 from emberq.base.clock import Clock
-from emberq.cluster.observer import Observer
+from emberq.cluster.cluster import Cluster
+from emberq.cluster.survey import ClusterReader
 from emberq.cluster.topology import Topology
 from emberq.cluster.upstream import Findings
-from emberq.http.message import Request, Response, json
+from emberq.http.client import HttpClient, HttpQueryError
+from emberq.http.message import JSON, V1_HEADERS, HttpError, Query, Request, Response, json
+
+_STREAM_HEADERS = (
+    ("Cache-Control", "no-store"),
+    ("X-Accel-Buffering", "no"),  # a proxy must pass events on as they come
+)
+
+
+class WatchingApi:
+    """Answers from what the gatherer sees."""
+
+    def __init__(self, gatherer: Gatherer) -> None:
+        self._gatherer = gatherer
+
+    def live(self, request: Request) -> Response:
+        """A stream without an end."""
+        stream = self._gatherer.open(_subject(request.query()))
+        return Response(200, content_type=CONTENT_TYPE, headers=_STREAM_HEADERS, file=stream)
+
+    async def view(self, request: Request) -> Response:
+        """The document of a view, once."""
+        return encoded(await self._gatherer.document(_subject(request.query())))
+
+    async def pipelines(self, _request: Request) -> Response:
+        return encoded(await self._gatherer.document(Subject(view=LiveView.PIPELINES)))
+
+    async def history(self, request: Request) -> Response:
+        query = request.query()
+        history = self._gatherer.history
+        if query.get("topics") == "all":
+            return encoded(await self._gatherer.recent_rates())
+        if node := query.get("node"):
+            return json(history.node_document(node) | {"message": ""})
+        topic, channel = query.get("topic") or "", query.get("channel") or ""
+        if channel and not topic:
+            raise HttpError(400, "MISSING_ARG_TOPIC")
+        return json(history.document(topic, channel) | {"message": ""})
+
+
+def encoded(document: bytes) -> Response:
+    """A V1 answer of what is JSON already."""
+    return Response(200, document, content_type=JSON, headers=V1_HEADERS)
+
+
+def _subject(query: Query) -> Subject:
+    """What is asked for; names that the view has no use for are left out, so that equal views are one."""
+    view = query.get("view") or LiveView.TOPICS
+    if view not in set(LiveView):
+        raise HttpError(400, "INVALID_ARG_VIEW")
+    wanted = _WANTED.get(LiveView(view), ())
+    names = {name: query.get(name) or "" for name in wanted}
+    for name, value in names.items():
+        if not value:
+            raise HttpError(400, f"MISSING_ARG_{name.upper()}")
+    names |= {name: query.get(name) or "" for name in _TAKEN.get(LiveView(view), ())}
+    return Subject(view=LiveView(view), **names)
+
+
+_WANTED = {LiveView.TOPIC: ("topic",), LiveView.CHANNEL: ("topic", "channel"), LiveView.NODE: ("node",)}
+"""What each view has to be told."""
+_TAKEN = {LiveView.CHANNEL: ("search",)}
+"""What else it may be told."""
+
 
 T = TypeVar("T")
 
@@ -80,7 +165,7 @@ class ReadingApi:
 
     async def _answer(
         self,
-        ask: Callable[[Topology, Observer], Coroutine[Any, Any, Findings[T]]],
+        ask: Callable[[Topology, ClusterReader], Coroutine[Any, Any, Findings[T]]],
         word: Callable[[T], Document],
     ) -> Response:
         """What `word` makes of the cluster's answer, with what is wrong with it."""
@@ -88,3 +173,77 @@ class ReadingApi:
         return encoded(
             await self._cluster.background.run(lambda: encode_in_pieces(word(found.value) | {"message": found.message}))
         )
+
+
+_CONTENT_TYPES = {
+    "png": "image/png",
+    "svg": "image/svg+xml",
+    "pdf": "application/pdf",
+    "json": "application/json; charset=utf-8",
+}
+_PLAIN = "text/plain; charset=utf-8"
+"""For csv, raw, pickle and whatever else there is: nothing that a browser would run."""
+
+_log = logging.getLogger(__name__)
+
+
+class GraphiteApi:
+    """Owned by the table of routes."""
+
+    def __init__(self, options: AdminOptions, http: HttpClient) -> None:
+        self._url = options.graphite_url.rstrip("/")
+        self._interval_s = options.statsd_interval_s
+        self._http = http
+
+    async def rate(self, request: Request) -> Response:
+        """The first value of a series, per second."""
+        query = request.query()
+        if query.get("metric") != "rate":
+            raise HttpError(400, "INVALID_ARG_METRIC")
+        target = query.get("target")
+        if not target:
+            raise HttpError(400, "INVALID_ARG_TARGET")
+        value = await self._first_value(target)
+        return json({"rate": "N/A" if value < 0 else f"{value / self._interval_s:.2f}"})
+
+    async def _first_value(self, target: str) -> float:
+        interval_s = self._interval_s
+        query = {
+            "format": "json",
+            "from": f"-{2 * interval_s}sec",
+            "target": target,
+            "until": f"-{interval_s}sec",
+        }
+        try:
+            series = await self._http.get_json(f"{self._url}/render?{urlencode(query, quote_via=quote)}")
+            return _value_in(series)
+        except (HttpQueryError, ValueError) as failure:
+            _log.error("graphite: %s", failure)
+            raise HttpError(500, "INTERNAL_ERROR") from failure
+
+    async def render(self, request: Request) -> Response:
+        """What Graphite answers to the same query."""
+        try:
+            body = await self._http.get(f"{self._url}/render?{request.query_text}")
+        except HttpQueryError as failure:
+            _log.error("graphite: %s", failure)
+            raise HttpError(500, "INTERNAL_ERROR") from failure
+        wanted = (request.query().get("format") or "png").lower()
+        return Response(200, body, content_type=_CONTENT_TYPES.get(wanted, _PLAIN))
+
+
+def _value_in(series: Any) -> float:
+    """ValueError unless there is a first value of a first series."""
+    try:
+        value = series[0]["datapoints"][0][0]
+    except (LookupError, TypeError) as wrong:
+        raise ValueError("no data") from wrong
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError("no value")
+    return float(value)
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port: what a Content-Security-Policy wants to know of a URL. Empty for none."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else ""

@@ -1,4 +1,6 @@
-"""The pages, as the server sends them: a frame, a title, and a place for the figures that scripts then fill.
+"""One shell and a table of pages; escaped HTML; Site.
+
+The pages, as the server sends them: a frame, a title, and a place for the figures that scripts then fill.
 
     <html data-config="{…}">                          what scripts have to know (see `Site.browser_config`)
       <header>  name, links to the other pages, live or not, dark or light, who is logged in
@@ -9,20 +11,143 @@
 
 There is no script and no style in the HTML itself, so a strict Content-Security-Policy holds. Names of topics and
 channels come from the path of the request and are escaped by `html`.
+
+HTML that is escaped unless it was made here.
+
+    element("a", {"href": address}, name)   ->   <a href="…">…</a>
+
+A child is markup, which stands as it is, or any other text, which is escaped; so are the values of attributes. Only
+`element` makes markup, so what comes from outside cannot become any. An attribute that is None or False is left out,
+one that is True has no value.
+
+What the pages may know of the server that serves them: the seam between the server and `admin.web`.
+
+`page_routes(site)` of `admin.web.pages` gives the routes of the pages and of the files they need, written without the
+base path: the server puts it in front of them, adds the headers that protect them, and sends visitors who have to log
+in to `/login`. Only `/login` and what lies under `/static/` is shown to those.
+
+    site.base_path             "" or "/nsq": what every link of a page begins with
+    site.visit(request)        who asks, and what they may do; None if they have yet to log in
+    site.browser_config(visit) what scripts in the browser have to know, fit for JSON
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
-from emberq.admin.site import Site, Visit
+from emberq.admin.access.user import Permission, Role
 from emberq.admin.web.asset import Assets
-from emberq.admin.web.html import Child, Markup, document, element
 from emberq.http.message import Request, Response
 from emberq.http.router import Handler, Route
+
+VOID_ELEMENTS: Final = frozenset({"img", "input", "link", "meta"})
+"""Those of ours that have no end."""
+
+DOCTYPE: Final = "<!doctype html>"
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+Child = str | Iterable[str] | None
+Attributes = Mapping[str, str | bool | None]
+
+
+def element(tag: str, attributes: Attributes | None = None, *children: Child) -> Markup:
+    """An element with its attributes and children; children that are None are left out."""
+    opening = f"<{tag}{''.join(_attribute(name, value) for name, value in (attributes or {}).items())}>"
+    if tag in VOID_ELEMENTS:
+        if children:
+            raise ValueError(f"<{tag}> cannot have children")
+        return Markup(opening)
+    return Markup(f"{opening}{''.join(map(_content, children))}</{tag}>")
+
+
+def document(root: Markup) -> bytes:
+    """A whole page, as it is sent."""
+    return f"{DOCTYPE}\n{root}\n".encode("utf-8", "replace")
+
+
+def _attribute(name: str, value: str | bool | None) -> str:
+    if value is None or value is False:
+        return ""
+    return f" {name}" if value is True else f' {name}="{escape(value)}"'
+
+
+def _content(child: Child) -> str:
+    if child is None:
+        return ""
+    if isinstance(child, Markup):
+        return child
+    return escape(child) if isinstance(child, str) else "".join(map(_content, child))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """Somebody who looks at a page."""
+
+    user: str
+    """Empty if nobody has to log in."""
+    role: Role
+    csrf_token: str
+    """To be sent as `X-CSRF-Token` with every request that changes something; empty if there is no session."""
+    can_log_out: bool
+    """Whether there is a session to end."""
+
+    @property
+    def permissions(self) -> frozenset[Permission]:
+        """What the buttons may offer."""
+        return self.role.permissions
+
+
+class Site(Protocol):
+    """The server, as the pages see it."""
+
+    @property
+    def base_path(self) -> str:
+        """Empty, or `/path` without a slash at the end."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """The NSQ version it is compatible with."""
+        ...
+
+    @property
+    def has_passwords(self) -> bool:
+        """Whether `/login` takes a name and a password; otherwise a proxy has to say who asks."""
+        ...
+
+    @property
+    def static_folder(self) -> Path | None:
+        """A folder whose files go before the built-in ones (`--dev-static-dir`)."""
+        ...
+
+    def visit(self, request: Request) -> Visit | None:
+        """Who asks; None if they have yet to log in."""
+        ...
+
+    def browser_config(self, visit: Visit | None) -> dict[str, Any]:
+        """What scripts in the browser have to know.
+
+        version, user_agent, base_path
+        graph_enabled, graphite_url ("" when proxied: use <base_path>/render), statsd_interval (seconds),
+        statsd_prefix, statsd_counter_format, statsd_gauge_format
+        nsqlookupd (list of addresses), live_interval_ms, history_interval_ms, history_duration_ms (0: no history)
+        user, role ("viewer", "operator", "admin"), is_admin, permissions (list of words, see `Permission`),
+        csrf_token, can_log_out, has_passwords
+        """
+        ...
+
 
 HTML = "text/html; charset=utf-8"
 _NEVER_KEPT = (("Cache-Control", "no-store"),)

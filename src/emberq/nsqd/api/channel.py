@@ -1,4 +1,9 @@
-"""POST /channel/create, delete, empty, pause, unpause, seek; GET /channel/peek."""
+"""Topics and channels: create, delete, empty, pause, peek, seek.
+
+POST /channel/create, delete, empty, pause, unpause, seek; GET /channel/peek.
+
+POST /topic/create, delete, empty, pause, unpause.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +16,22 @@ from emberq.broker.broker import Broker
 from emberq.broker.channel import Channel
 from emberq.broker.journaled_channel import JournaledChannel
 from emberq.http.message import HttpError, Query, Request, Response, empty, json
-from emberq.nsqd.api.argument import existing_channel, existing_topic, parse_integer, valid_channel
-from emberq.nsqd.api.failure import failing_as_internal_error
+from emberq.nsqd.api.argument import (
+    existing_channel,
+    existing_topic,
+    failing_as_internal_error,
+    journaled_topic,
+    parse_integer,
+    required_position,
+    required_topic,
+    valid_channel,
+    valid_topic,
+)
 from emberq.nsqd.api.policy import policy_in_query, refuse_cycle, set_policy
-from emberq.nsqd.api.position import journaled_topic, required_position
-from emberq.storage.errors import StorageError
-from emberq.storage.policy import ChannelPolicy
-from emberq.wire.message import Message
-from emberq.wire.name import is_ephemeral
+from emberq.storage.data_folder import ChannelPolicy
+from emberq.storage.error import StorageError
+from emberq.wire.frame import WireMessage
+from emberq.wire.parameter import is_ephemeral
 
 DEFAULT_PEEK_COUNT = 10
 MAX_PEEK_COUNT = 100
@@ -139,7 +152,7 @@ def peek_count(query: Query) -> int:
     return count
 
 
-def _within_limit(messages: list[Message]) -> Iterator[Message]:
+def _within_limit(messages: list[WireMessage]) -> Iterator[WireMessage]:
     room = MAX_PEEK_BYTES
     for index, message in enumerate(messages):
         room -= len(message.body)
@@ -148,7 +161,7 @@ def _within_limit(messages: list[Message]) -> Iterator[Message]:
         yield message
 
 
-def _shown(message: Message) -> dict[str, Any]:
+def _shown(message: WireMessage) -> dict[str, Any]:
     """A message as JSON: its body as text where it is text, else in base64."""
     return {
         "id": message.id.decode("ascii", "backslashreplace"),
@@ -164,3 +177,44 @@ def shown_body(body: bytes) -> dict[str, str]:
         return {"body": body.decode("utf-8")}
     except UnicodeDecodeError:
         return {"body_base64": base64.b64encode(body).decode("ascii")}
+
+
+class TopicApi:
+    """Changes topics. A pause is on disk when it is answered, so that it outlives a crash."""
+
+    def __init__(self, broker: Broker, persist_metadata: Callable[[], None]) -> None:
+        self._broker = broker
+        self._persist_metadata = persist_metadata
+
+    def create(self, request: Request) -> Response:
+        name = valid_topic(request.query())
+        with failing_as_internal_error():
+            self._broker.topic(name)
+        return empty()
+
+    def delete(self, request: Request) -> Response:
+        """The name need not be valid: what cannot exist is not found."""
+        topic = existing_topic(self._broker, required_topic(request.query()))
+        with failing_as_internal_error():
+            self._broker.delete_topic(topic.name)
+        return empty()
+
+    def empty(self, request: Request) -> Response:
+        topic = existing_topic(self._broker, valid_topic(request.query()))
+        with failing_as_internal_error():
+            topic.empty()
+        return empty()
+
+    def pause(self, request: Request) -> Response:
+        topic = existing_topic(self._broker, required_topic(request.query()))
+        with failing_as_internal_error():
+            topic.pause()
+            self._persist_metadata()
+        return empty()
+
+    def unpause(self, request: Request) -> Response:
+        topic = existing_topic(self._broker, required_topic(request.query()))
+        with failing_as_internal_error():
+            topic.unpause()
+            self._persist_metadata()
+        return empty()

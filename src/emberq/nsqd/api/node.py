@@ -1,21 +1,48 @@
-"""What the API needs of the daemon, and nothing more."""
+"""The node itself: Node, /ping, /info, /config, /debug.
+
+What the API needs of the daemon, and nothing more.
+
+GET /ping and GET /info: is it well, and who is it?
+
+GET and PUT /config/<option>, as `live_config` says.
+
+Passwords in the addresses of authorization servers are not shown. Any string passes for the address of an nsqlookupd.
+
+/debug: what nsqd offers besides the profiler, under the paths of the reference.
+
+POST /debug/freememory        collect garbage and give free memory back to the system
+PUT  /debug/setblockrate      accepted for compatibility: there is no such sampling here
+
+Numbers as NSQ's JSON encoder writes them.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
+import gc
+import socket
+import sys
 from typing import Protocol
+from urllib.parse import parse_qs
 
+import emberq
 from emberq.base.clock import Clock
+from emberq.base.text import masked
 from emberq.broker.broker import Broker
 from emberq.broker.stats import ClientStats
-from emberq.nsqd.memory import Memory
-from emberq.nsqd.options import Options
+from emberq.http.live_config import LiveConfig, Lookupds
+from emberq.http.message import HttpError, Request, Response, json, plain
+from emberq.nsqd.api.argument import parse_integer
+from emberq.nsqd.metrics import Memory
+from emberq.nsqd.options import SETTINGS, NsqdOptions
 
 
 class Node(Protocol):
     """A running nsqd, as seen by those who answer for it."""
 
     @property
-    def options(self) -> Options: ...
+    def options(self) -> NsqdOptions: ...
 
     @property
     def broker(self) -> Broker: ...
@@ -61,3 +88,114 @@ class Node(Protocol):
     def health(self) -> str:
         """`OK`, or `NOK - ` and what is wrong."""
         ...
+
+
+class InfoApi:
+    """Answers for the node as a whole."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def ping(self, _request: Request) -> Response:
+        """What load balancers ask: 200 while messages can be stored."""
+        health = self._node.health()
+        return plain(health, status=200 if health == "OK" else 500)
+
+    def info(self, _request: Request) -> Response:
+        """What nsqadmin and clients ask: versions, ports and what may be negotiated."""
+        node, options = self._node, self._node.options
+        try:
+            hostname = socket.gethostname()
+        except OSError as failure:
+            raise HttpError(500, str(failure)) from failure
+        return json(
+            {
+                "version": emberq.NSQ_VERSION,
+                "broadcast_address": options.broadcast_address,
+                "hostname": hostname,
+                "http_port": node.http_port,
+                "tcp_port": node.tcp_port,
+                "start_time": node.start_time_s,
+                "max_heartbeat_interval": options.max_heartbeat_interval_ns,
+                "max_output_buffer_size": options.max_output_buffer_size,
+                "max_output_buffer_timeout": options.max_output_buffer_timeout_ns,
+                "max_deflate_level": options.max_deflate_level,
+                "topology_zone": options.topology_zone,
+                "topology_region": options.topology_region,
+                "emberq_version": emberq.__version__,
+            }
+        )
+
+
+MAX_SWEPT_BLOCKS = 1_000_000
+"""With more blocks in use a full collection would hold up everybody for longer than a tenth of a second."""
+MAX_FORM_BYTES = 1024
+"""The one parameter of /debug/setblockrate may come as a form."""
+
+
+async def free_memory(_request: Request) -> Response:
+    """Have as little memory as can be had without stopping the world."""
+    if sys.getallocatedblocks() <= MAX_SWEPT_BLOCKS:
+        gc.collect()
+    await asyncio.to_thread(_return_free_memory)
+    return plain("OK")
+
+
+def set_block_rate(request: Request) -> Response:
+    """Check the parameter, as the reference does."""
+    rate = _form_value(request, "rate")
+    if parse_integer(rate) is None:
+        return plain(f'invalid block rate : parsing "{rate}": invalid syntax', status=400)
+    return plain("OK")
+
+
+def _return_free_memory() -> None:
+    """Python frees its memory to the C library, which keeps it; only glibc can be told to let go of it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _form_value(request: Request, name: str) -> str:
+    """A parameter from the body or the query, empty if it is in neither."""
+    form = parse_qs(request.body.decode("latin-1"))
+    return form[name][0] if name in form else request.query().get(name) or ""
+
+
+def shortest(value: float) -> float:
+    """A whole number without a fraction: 1, where Python would write 1.0."""
+    return int(value) if value.is_integer() else value
+
+
+class ConfigApi:
+    """The settings of the node."""
+
+    def __init__(self, node: Node) -> None:
+        self._config = LiveConfig(
+            SETTINGS,
+            node.options,
+            lookupds=Lookupds(
+                key="nsqlookupd_tcp_addresses",
+                read=lambda: node.lookupd_tcp_addresses,
+                change=node.set_lookupd_tcp_addresses,
+                accepts=lambda _address: True,
+            ),
+            shown_as={
+                "auth_http_addresses": _masked_all,
+                "e2e_processing_latency_percentiles": _shortest_all,
+            },
+        )
+
+    def get(self, request: Request) -> Response:
+        return self._config.show(request.params["option"])
+
+    def put(self, request: Request) -> Response:
+        return self._config.change(request.params["option"], request.body)
+
+
+def _masked_all(addresses: tuple[str, ...]) -> list[str]:
+    return [masked(address) for address in addresses]
+
+
+def _shortest_all(numbers: tuple[float, ...]) -> list[float]:
+    return [shortest(number) for number in numbers]

@@ -22,15 +22,14 @@ from typing import Any
 
 from emberq.broker.broker import Broker
 from emberq.broker.channel import Channel
+from emberq.broker.dead_letter import Redrive
 from emberq.broker.error import PolicyCycleError
-from emberq.broker.redrive import Redrive
 from emberq.http.message import HttpError, Query, Request, Response, json
-from emberq.nsqd.api.argument import existing_channel, parse_integer
-from emberq.nsqd.api.failure import failing_as_internal_error
+from emberq.nsqd.api.argument import existing_channel, failing_as_internal_error, parse_integer
 from emberq.nsqd.api.publish import settled, unavailable
-from emberq.storage.policy import ChannelPolicy
-from emberq.wire.message import MAX_ATTEMPTS
-from emberq.wire.name import is_ephemeral, is_valid_name
+from emberq.storage.data_folder import ChannelPolicy
+from emberq.wire.frame import MAX_ATTEMPTS
+from emberq.wire.parameter import is_ephemeral, is_valid_name
 
 MAX_POLICY_BYTES = 4096
 

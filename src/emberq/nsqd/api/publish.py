@@ -1,7 +1,27 @@
-"""POST /pub and POST /mpub.
+"""/pub, /mpub.
+
+POST /pub and POST /mpub.
 
 /pub is hot: one message per request means that all its cost is per message. So a topic that exists is found by one
 look-up, without looking at its name again: a name that is in the broker was checked when it came in.
+
+The body of /mpub, as the batch that a topic takes.
+
+    text      messages between line feeds; the last needs none, empty lines are no messages, a carriage return is part
+              of its message
+    binary    int32 count, then for each message int32 size and body: an MPUB's body without its leading size
+
+A batch is what `Topic.publish` wants: messages back to back, each an int32 size and a body, and where each of them
+ends, as a `range` when all have one size.
+
+Who publishes, by the headers of a request: for producers that number what they send.
+
+    X-Emberq-Producer: 5f0c…32 hexadecimal digits      chosen at random by the producer, once
+    X-Emberq-Sequence: 17                              ascending with every request of this producer; gaps are allowed
+
+A producer that does not know whether a request was carried out sends it again with the same number, before any later
+one. A journaled topic then answers OK and stores nothing. Classic topics have no memory of numbers: on these they are
+checked, and otherwise ignored.
 """
 
 from __future__ import annotations
@@ -9,19 +29,83 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable
+from array import array
+from collections.abc import Awaitable, Sequence
+from itertools import accumulate
 
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.broker import Broker
 from emberq.broker.error import BrokerError, GateClosedError
-from emberq.broker.pending import Pending
-from emberq.broker.topic import Topic
+from emberq.broker.topic import Pending, Topic
 from emberq.http.message import HttpError, Query, Request, Response, text
 from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, required_topic, valid_topic
-from emberq.nsqd.api.batch_body import batch_of_lines, batch_of_records
-from emberq.nsqd.api.producer import producer_of
-from emberq.storage.errors import StorageError
-from emberq.wire.producer import ProducerSequence
+from emberq.storage.error import StorageError
+from emberq.wire import error
+from emberq.wire.error import FatalError
+from emberq.wire.mpub import MpubBody
+from emberq.wire.parameter import ProducerSequence, parse_producer_id, parse_sequence
+
+Batch = tuple[bytes, Sequence[int]]
+
+
+def batch_of_lines(body: bytes, *, max_msg_size: int) -> Batch:
+    """The messages of a text body, of which there may be none."""
+    messages = list(filter(None, body.split(b"\n")))
+    if not messages:
+        return b"", ()
+    sizes = list(map(len, messages))
+    largest = max(sizes)
+    if largest > max_msg_size:
+        raise HttpError(413, "MSG_TOO_BIG")
+    if largest == min(sizes):
+        return _uniform_batch(messages, largest)
+    pieces = [b""] * (2 * len(messages))
+    pieces[0::2] = map(_INT32.pack, sizes)
+    pieces[1::2] = messages
+    return b"".join(pieces), array("I", accumulate([_INT32.size + size for size in sizes]))
+
+
+def _uniform_batch(messages: Sequence[bytes], size: int) -> Batch:
+    head = _INT32.pack(size)
+    blob = head + head.join(messages)
+    stride = len(head) + size
+    return blob, range(stride, len(blob) + 1, stride)
+
+
+def batch_of_records(body: bytes, *, topic: str, max_msg_size: int, max_body_size: int) -> Batch:
+    """The messages of a binary body."""
+    mpub = MpubBody(topic, max_msg_size=max_msg_size, max_body_size=max_body_size)
+    try:
+        command, _ = mpub.begin(_INT32.pack(len(body)) + body, 0)
+    except FatalError as wrong:
+        raise _refusal(wrong) from wrong
+    if command is None:
+        raise _refusal(mpub.eof_error())
+    return command.blob, command.ends
+
+
+def _refusal(wrong: FatalError) -> HttpError:
+    return HttpError(413, "BAD_BODY" if wrong.data.startswith(error.BAD_BODY) else "BAD_MESSAGE")
+
+
+_PRODUCER = b"x-emberq-producer"
+_SEQUENCE = b"x-emberq-sequence"
+
+
+def producer_of(request: Request) -> ProducerSequence | None:
+    """As whom and with which number the request publishes; None if it does not say. HttpError if it is wrong."""
+    producer = request.raw_header(_PRODUCER)
+    sequence = request.raw_header(_SEQUENCE)
+    if producer is None and sequence is None:
+        return None
+    if producer is None or sequence is None:
+        raise HttpError(400, "INVALID_PRODUCER")
+    producer_id = parse_producer_id(producer.decode("latin-1"))
+    number = parse_sequence(sequence)
+    if producer_id is None or number is None:
+        raise HttpError(400, "INVALID_PRODUCER")
+    return ProducerSequence(producer_id, number)
+
 
 MAX_PLAIN_TARGETS = 1024
 MAX_PLAIN_TARGET_CHARS = 256

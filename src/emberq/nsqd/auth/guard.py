@@ -33,8 +33,8 @@ from dataclasses import dataclass, field, replace
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.http.message import JSON, V1_HEADERS, HttpError, Request, Response, encode_json
 from emberq.http.router import Handler, Route
-from emberq.nsqd.auth.authorizer import AuthFailed, Authorizer, Peer
-from emberq.nsqd.auth.permission import Authorization, Permission
+from emberq.nsqd.auth.authorizer import AuthFailedError, Authorizer, AuthPeer
+from emberq.nsqd.auth.permission import Authorization, AuthPermission
 
 MAX_REMEMBERED = 1024
 """Secrets whose authorization is remembered, and as many whose query failed; of more, the oldest are asked about anew.
@@ -83,7 +83,7 @@ class _Visitor:
     """Who sent a request, as it is remembered: the servers may decide by address, so the same secret may be several."""
 
     digest: bytes
-    peer: Peer
+    peer: AuthPeer
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ class ApiGuard:
 
     def _visitor(self, request: Request, secret: bytes) -> _Visitor:
         digest = hashlib.blake2b(secret, key=self._digest_key, digest_size=16).digest()
-        return _Visitor(digest, Peer(remote_ip=_ip_of(request.remote_address), is_tls=request.is_tls))
+        return _Visitor(digest, AuthPeer(remote_ip=_ip_of(request.remote_address), is_tls=request.is_tls))
 
     def _remembered(self, visitor: _Visitor) -> Authorization | None:
         now_ns = self._clock.monotonic_ns()
@@ -173,7 +173,7 @@ class ApiGuard:
             async with self._places:
                 authorization = await self._authorizer.authorize(secret, visitor.peer)
             self._granted.put(visitor, authorization)
-        except AuthFailed:
+        except AuthFailedError:
             authorization = _nothing(expires_ns=self._clock.monotonic_ns() + FAILURE_TTL_NS)
             self._failed.put(visitor, authorization)
         finally:
@@ -201,14 +201,14 @@ def _suffices(authorization: Authorization, needed: Needed, request: Request) ->
     if topic is None:
         return True
     if dead_letter_topic is not None and not authorization.permits(
-        Permission.PUBLISH, topic=dead_letter_topic, channel=""
+        AuthPermission.PUBLISH, topic=dead_letter_topic, channel=""
     ):
         return False
     if needed is Needed.PUBLISH:
-        return authorization.permits(Permission.PUBLISH, topic=topic, channel="")
+        return authorization.permits(AuthPermission.PUBLISH, topic=topic, channel="")
     # Whoever names a channel where none is needed must not be judged by it.
     channel = "" if needed is Needed.SUBSCRIBE_ANYWHERE else query.get("channel") or ""
-    return authorization.permits(Permission.SUBSCRIBE, topic=topic, channel=channel)
+    return authorization.permits(AuthPermission.SUBSCRIBE, topic=topic, channel=channel)
 
 
 def _shown_secret(request: Request) -> bytes:

@@ -1,4 +1,6 @@
-"""What an authorization server's answer allows: parsing, checking, deciding. No I/O.
+"""What a server's answer allows.
+
+What an authorization server's answer allows: parsing, checking, deciding. No I/O.
 
     {"ttl": 3600, "identity": "user", "identity_url": "http://…",
      "authorizations": [{"topic": "regex", "channels": ["regex", …], "permissions": ["subscribe", "publish"]}]}
@@ -9,6 +11,12 @@ tried on the empty string, so that an entry for `c1` alone does not allow it, wh
 
 One wrong detail makes the whole answer invalid: a server that cannot be understood has not allowed anything. Fields
 follow the rules of the reference's decoder: keys match whatever their case, an absent or null one means empty.
+
+Regular expressions of authorization servers, in their own dialect.
+
+The servers are written for RE2, so RE2 it is, through Google's binding: what it refuses (look-around, references back)
+must be refused here too, and its time is linear in the text whatever the expression, so that an unlucky one cannot stop
+the daemon. It is compiled once for all connections: those of one service hold the same few.
 """
 
 from __future__ import annotations
@@ -17,10 +25,58 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.nsqd.auth.pattern import Pattern, PatternError, compile_pattern
+
+try:
+    import re2
+except ImportError:  # the extra `auth` is not installed, and whoever needs it is told so at the start
+    re2 = None
+
+MAX_COMPILED = 1024
+"""Distinct expressions kept compiled: a kilobyte or so each. If there are more, some are compiled again."""
+
+IS_AVAILABLE = re2 is not None
+
+
+def _options() -> Any:
+    options = re2.Options()
+    options.log_errors = False  # RE2 would write them to standard error
+    options.never_capture = True  # only whether it matches matters, and that is found faster so
+    return options
+
+
+_OPTIONS = _options() if IS_AVAILABLE else None
+
+
+class PermissionPatternError(ValueError):
+    """Not a regular expression."""
+
+
+class Pattern:
+    """A compiled expression, found anywhere in a text unless it anchors itself."""
+
+    __slots__ = ("_compiled", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        try:
+            self._compiled: Any = re2.compile(text, _OPTIONS)
+        except re2.error as wrong:
+            raise PermissionPatternError("not a regular expression of RE2") from wrong
+
+    def __repr__(self) -> str:
+        return f"Pattern({self.text!r})"
+
+    def found_in(self, text: str) -> bool:
+        return self._compiled.search(text) is not None
+
+
+compile_pattern = lru_cache(maxsize=MAX_COMPILED)(Pattern)
+"""The pattern of a text, or PatternError."""
+
 
 MAX_TTL_SECONDS = 10 * 365 * 24 * 3600
 """Ten years: nothing lives longer, and due times stay small numbers."""
@@ -30,14 +86,14 @@ MAX_REMEMBERED_LENGTH = 128
 """No topic and channel together are longer; what HTTP clients send may be, and is decided without being kept."""
 
 
-class Permission(StrEnum):
+class AuthPermission(StrEnum):
     """What can be allowed, as servers spell it."""
 
     SUBSCRIBE = "subscribe"
     PUBLISH = "publish"
 
 
-class InvalidAnswer(Exception):
+class InvalidAnswerError(Exception):
     """The answer of an authorization server that cannot be used; the text says why."""
 
 
@@ -47,9 +103,9 @@ class Entry:
 
     topic: Pattern
     channels: tuple[Pattern, ...]
-    permissions: frozenset[Permission]
+    permissions: frozenset[AuthPermission]
 
-    def permits(self, permission: Permission, *, topic: str, channel: str) -> bool:
+    def permits(self, permission: AuthPermission, *, topic: str, channel: str) -> bool:
         return (
             permission in self.permissions
             and self.topic.found_in(topic)
@@ -59,7 +115,7 @@ class Entry:
     @property
     def covers_everything(self) -> bool:
         """Whether it was written to allow everything: both permissions on `.*`."""
-        return self.topic.text == ".*" and self.permissions == frozenset(Permission)
+        return self.topic.text == ".*" and self.permissions == frozenset(AuthPermission)
 
 
 class Authorization:
@@ -72,7 +128,7 @@ class Authorization:
         self.identity_url = identity_url
         self.entries = entries
         self.expires_ns = expires_ns
-        self._decisions: dict[tuple[Permission, str, str], bool] = {}
+        self._decisions: dict[tuple[AuthPermission, str, str], bool] = {}
 
     def __repr__(self) -> str:
         return f"<Authorization of {self.identity!r}, {len(self.entries)} entries>"
@@ -82,9 +138,11 @@ class Authorization:
 
     def allows(self, topic: str, channel: str = "") -> bool:
         """Whether the topic may be published to or, with a channel, subscribed to."""
-        return self.permits(Permission.SUBSCRIBE if channel else Permission.PUBLISH, topic=topic, channel=channel)
+        return self.permits(
+            AuthPermission.SUBSCRIBE if channel else AuthPermission.PUBLISH, topic=topic, channel=channel
+        )
 
-    def permits(self, permission: Permission, *, topic: str, channel: str) -> bool:
+    def permits(self, permission: AuthPermission, *, topic: str, channel: str) -> bool:
         """Whether any entry permits it; remembered, for the same is asked with every message."""
         question = (permission, topic, channel)
         decision = self._decisions.get(question)
@@ -94,7 +152,7 @@ class Authorization:
                 self._remember(question, decision)
         return decision
 
-    def _remember(self, question: tuple[Permission, str, str], decision: bool) -> None:
+    def _remember(self, question: tuple[AuthPermission, str, str], decision: bool) -> None:
         if len(self._decisions) >= MAX_DECISIONS:
             self._decisions.clear()
         self._decisions[question] = decision
@@ -110,7 +168,7 @@ def parse_answer(body: bytes, *, now_ns: int) -> Authorization:
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        raise InvalidAnswer("not JSON") from None  # the cause would carry the answer along
+        raise InvalidAnswerError("not JSON") from None  # the cause would carry the answer along
     fields = _object(document, "the answer")
     ttl_seconds = _ttl_seconds(fields.get("ttl"))
     entries = _list(fields.get("authorizations"), "authorizations")
@@ -140,7 +198,7 @@ def _object(value: Any, where: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise InvalidAnswer(f"{where} is not an object")
+        raise InvalidAnswerError(f"{where} is not an object")
     return {key.lower(): member for key, member in value.items()}
 
 
@@ -148,7 +206,7 @@ def _list(value: Any, where: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise InvalidAnswer(f"{where} is not a list")
+        raise InvalidAnswerError(f"{where} is not a list")
     return value
 
 
@@ -156,29 +214,29 @@ def _text(value: Any, where: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InvalidAnswer(f"{where} is not a string")
+        raise InvalidAnswerError(f"{where} is not a string")
     # Half a surrogate pair, which JSON can spell, has no UTF-8: as in the reference it becomes U+FFFD.
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _ttl_seconds(value: Any) -> int:
     if value is not None and type(value) is not int:
-        raise InvalidAnswer("ttl is not a whole number")
+        raise InvalidAnswerError("ttl is not a whole number")
     seconds: int = value or 0
     if seconds <= 0:
-        raise InvalidAnswer(f"invalid TTL {seconds} (must be >0)")
+        raise InvalidAnswerError(f"invalid TTL {seconds} (must be >0)")
     return min(seconds, MAX_TTL_SECONDS)
 
 
 def _pattern(value: Any, where: str) -> Pattern:
     try:
         return compile_pattern(_text(value, where))
-    except PatternError:
-        raise InvalidAnswer(f"{where} is not a regular expression of RE2") from None
+    except PermissionPatternError:
+        raise InvalidAnswerError(f"{where} is not a regular expression of RE2") from None
 
 
-def _permission(value: Any, where: str) -> Permission:
+def _permission(value: Any, where: str) -> AuthPermission:
     try:
-        return Permission(_text(value, where))
+        return AuthPermission(_text(value, where))
     except ValueError:
-        raise InvalidAnswer(f"{where} has one that is neither subscribe nor publish") from None
+        raise InvalidAnswerError(f"{where} has one that is neither subscribe nor publish") from None

@@ -8,14 +8,14 @@ from emberq.spark.pipeline.model import (
     BodyFormat,
     OutputMode,
     Pipeline,
+    PipelineError,
     Sink,
     Source,
     Table,
     View,
     Watermark,
 )
-from emberq.spark.pipeline.problem import PipelineError
-from emberq.spark.pipeline.run import PipelineFailed, PipelineRun
+from emberq.spark.pipeline.run import PipelineFailedError, PipelineRun
 from emberq.spark.pipeline.toml_file import load_pipeline
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "OutputMode",
     "Pipeline",
     "PipelineError",
-    "PipelineFailed",
+    "PipelineFailedError",
     "PipelineRun",
     "Sink",
     "Source",

@@ -1,4 +1,6 @@
-"""From a pipeline to queries that Spark can start: sources become views, SQL is analyzed, every sink gets its rows.
+"""Sources, views and sinks as queries.
+
+From a pipeline to queries that Spark can start: sources become views, SQL is analyzed, every sink gets its rows.
 
 Nothing is read here but schemas that nobody wrote down (`schema_peek`), so this is also how a pipeline is validated:
 what Spark thinks of SQL, columns and output modes shows, as problems with the place where they stand.
@@ -6,19 +8,33 @@ what Spark thinks of SQL, columns and output modes shows, as problems with the p
 Each sink is a query that reads its sources for itself: exactly once holds for every one of them, and a slow one does
 not hold up the others. Each has a channel of its own on the topics, `PIPELINE.SINK`, which follows what it has done:
 retention keeps what it has not, and its depth is the query's lag.
+
+What Spark makes of a query, before it is started: whether it can run as a stream, and whether it keeps state.
+
+Both are known to Spark's analyzer and have no Python API, so they are asked for through py4j. A query keeps state when
+it must remember rows or groups from one batch to the next; its state is in its checkpoint and belongs to its SQL.
+
+The schema of a topic of JSON, as its newest messages show it.
+
+Read once: what was found is kept in the folder of the checkpoint and used from then on, because a query that has begun
+with one schema must go on with it. To look anew, remove the file; to have it your way, write the schema down.
+
+Only a journaled topic can be looked at without taking messages from somebody.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from emberq.spark.error import NsqSparkError
+from emberq.spark.journal_read import newest_bodies
 from emberq.spark.pipeline.body_format import (
     MESSAGE_COLUMNS,
     bad_records,
@@ -29,10 +45,132 @@ from emberq.spark.pipeline.body_format import (
     judged,
 )
 from emberq.spark.pipeline.check import access_for, problems_of
-from emberq.spark.pipeline.model import Pipeline, Sink, Source
-from emberq.spark.pipeline.plan import cause_of, first_sentence, keeps_state, stream_fault
-from emberq.spark.pipeline.problem import KeyPath, Origin, PipelineError, Problem
-from emberq.spark.pipeline.schema_peek import peeked_schema, struct_of
+from emberq.spark.pipeline.files import FileSystem
+from emberq.spark.pipeline.model import (
+    KeyPath,
+    OutputMode,
+    Pipeline,
+    PipelineError,
+    Problem,
+    ProblemOrigin,
+    Sink,
+    Source,
+)
+
+_ALWAYS_STATEFUL = {
+    "Aggregate",
+    "Deduplicate",
+    "DeduplicateWithinWatermark",
+    "Distinct",
+    "FlatMapGroupsWithState",
+    "FlatMapGroupsInPandasWithState",
+    "TransformWithState",
+    "TransformWithStateInPySpark",
+    "GlobalLimit",
+}
+
+_IN_FUNCTION = re.compile(r"^(?:pyspark\.errors\.[\w.]+|: [\w.$]+): (.+)", re.MULTILINE)
+"""In the traceback of a function that Spark called for a batch: what Spark itself, or Java, had said to it."""
+
+
+def stream_fault(rows: DataFrame, output_mode: OutputMode) -> str | None:
+    """Why these rows cannot be written as a stream in this mode; None if they can."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
+    from pyspark.errors import PySparkException
+
+    jvm: Any = rows.sparkSession._jvm
+    mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, output_mode.capitalize())()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        checker.checkForStreaming(_analyzed(rows), mode)
+    except PySparkException as fault:
+        return first_sentence(fault)
+    except Py4JJavaError as fault:
+        return str(fault.java_exception.getMessage()).partition("\n")[0]
+    return None
+
+
+def keeps_state(rows: DataFrame) -> bool:
+    """Whether a stream of these rows remembers anything from batch to batch."""
+    return _is_stateful(_analyzed(rows))
+
+
+def first_sentence(fault: Exception) -> str:
+    """What an error of Spark says, without the plan that it prints behind."""
+    return str(fault).partition("\n")[0].partition(" SQLSTATE")[0].rstrip(".; ")
+
+
+def cause_of(fault: Exception) -> str:
+    """What our own code said, out of all that Spark wraps around it; else what Spark says."""
+    text = str(fault)
+    ours = re.findall(r"emberq\.[\w.]+: (.+)", text)
+    if ours:
+        return str(ours[-1]).strip()
+    in_function = _IN_FUNCTION.search(text)
+    if in_function is not None:
+        return first_sentence(Exception(in_function[1]))
+    _, _, inner = text.partition("terminated with exception: ")
+    return first_sentence(Exception(inner or text))
+
+
+def _analyzed(rows: DataFrame) -> Any:
+    java_rows: Any = rows._jdf
+    return java_rows.queryExecution().analyzed()
+
+
+def _is_stateful(node: Any) -> bool:
+    if not node.isStreaming():
+        return False
+    children = [node.children().apply(number) for number in range(node.children().size())]
+    if node.nodeName() in _ALWAYS_STATEFUL:
+        return True
+    if node.nodeName() == "Join" and all(child.isStreaming() for child in children):
+        return True
+    return any(_is_stateful(child) for child in children)
+
+
+NEWEST_ROWS = 1000
+"""How many messages are looked at, of each topic and nsqd."""
+
+
+def peeked_schema(spark: SparkSession, options: Mapping[str, str], *, kept_in: str) -> StructType | None:
+    """The schema kept in that file, or else that of the newest messages; None if there are none.
+
+    `options` say as those of a batch read which messages. NsqSparkError if they cannot be had.
+    """
+    files = FileSystem(spark)
+    kept = files.read_text(kept_in)
+    if kept is not None:
+        return struct_of(kept)
+    found = newest_schema(spark, options)
+    if not found.fields:
+        return None
+    files.write_text(kept_in, ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in found.fields))
+    return found
+
+
+def struct_of(ddl: str) -> StructType:
+    """The columns that DDL names. ParseException if it is none."""
+    found = StructType.fromDDL(ddl)
+    return found if isinstance(found, StructType) else StructType([StructField("value", found)])
+
+
+def newest_schema(spark: SparkSession, options: Mapping[str, str]) -> StructType:
+    """The columns of the newest messages; none if they are no JSON objects. NsqSparkError if they cannot be had."""
+    texts = spark.createDataFrame(
+        [(text,) for text in _texts(newest_bodies(options, count=NEWEST_ROWS))], "text STRING"
+    )
+    reserved = {*MESSAGE_COLUMNS, "_corrupt_record"}
+    return StructType([field for field in spark.read.json(texts).schema.fields if field.name not in reserved])
+
+
+def _texts(bodies: Iterable[bytes]) -> Iterable[str]:
+    for body in bodies:
+        try:
+            yield body.decode()
+        except UnicodeDecodeError:
+            continue  # it is none that JSON could be in
+
 
 OBSERVED = "emberq_"
 """Before the name of a source: what a query observes of its messages."""
@@ -43,7 +181,7 @@ _WINDOW_REMEDY = 'add a watermark to the source and group by a window of that co
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class SinkQuery:
     """What is to be started for a sink, or for the bad records of a source."""
 
     name: str
@@ -56,7 +194,7 @@ class Query:
     """All that its rows are made by."""
 
 
-def build(pipeline: Pipeline, spark: SparkSession, *, origin: Origin | None = None) -> list[Query]:
+def build(pipeline: Pipeline, spark: SparkSession, *, origin: ProblemOrigin | None = None) -> list[SinkQuery]:
     """The queries of a pipeline. PipelineError for everything that is wrong with it."""
     problems = problems_of(pipeline)
     if problems:
@@ -75,7 +213,7 @@ class _Builder:
         self._schemas: dict[str, StructType] = {}
         self.problems: list[Problem] = []
 
-    def sinks(self) -> Iterator[Query]:
+    def sinks(self) -> Iterator[SinkQuery]:
         self._find_schemas()
         if self.problems:
             return
@@ -88,7 +226,7 @@ class _Builder:
             if query is not None:
                 yield query
 
-    def bad_records(self) -> Iterator[Query]:
+    def bad_records(self) -> Iterator[SinkQuery]:
         """A query for each source that has somewhere for them to go."""
         for name, source in self._pipeline.sources.items():
             if source.bad_records is None or name not in self._schemas:
@@ -100,9 +238,11 @@ class _Builder:
                 rows = dead_letters(rows, channel=f"{self._pipeline.name}.{name}")
             else:
                 sink = Sink(view=name, path=source.bad_records.path, partition_by_time="timestamp")
-            yield Query(name=query, rows=rows, sink=sink, checkpoint=self._checkpoint(query), state={}, definitions={})
+            yield SinkQuery(
+                name=query, rows=rows, sink=sink, checkpoint=self._checkpoint(query), state={}, definitions={}
+            )
 
-    def _query(self, name: str, sink: Sink) -> Query | None:
+    def _query(self, name: str, sink: Sink) -> SinkQuery | None:
         rows = self._spark.table(sink.view)
         fault = stream_fault(rows, sink.output_mode)
         if fault is not None:
@@ -115,7 +255,7 @@ class _Builder:
             self.problems.append(Problem(("sink", name), f"there is no column {', '.join(sorted(missing))}", where))
             return None
         definitions = dict(self._definitions(sink.view))
-        return Query(
+        return SinkQuery(
             name=name,
             rows=rows,
             sink=sink,

@@ -11,23 +11,22 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.duration import parse_duration
-from emberq.base.printable import quoted
+from emberq.base.text import parse_duration, quoted
 from emberq.spark.error import OptionError
-from emberq.spark.option import OPTIONS, Use
+from emberq.spark.option import OPTIONS, SinkSettings, SourceSettings, Use
 from emberq.spark.pipeline.model import (
     AVAILABLE_NOW,
     BadRecords,
     BodyFormat,
+    KeyPath,
     OutputMode,
     Pipeline,
+    Problem,
     Sink,
     Source,
     Watermark,
 )
-from emberq.spark.pipeline.problem import KeyPath, Problem
-from emberq.spark.setting import SinkSettings, SourceSettings
-from emberq.wire.name import is_valid_name
+from emberq.wire.parameter import is_valid_name
 
 _SQL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _INTERVAL = re.compile(r"\d+ (second|minute|hour|day)s?")

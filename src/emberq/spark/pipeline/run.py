@@ -1,4 +1,6 @@
-"""Running a pipeline: every query started, watched and stopped in good order.
+"""Started, watched, stopped; changed SQL.
+
+Running a pipeline: every query started, watched and stopped in good order.
 
     from emberq.spark import session
     from emberq.spark.pipeline import PipelineRun
@@ -11,10 +13,24 @@
 If a query fails the others are stopped, and `wait` raises PipelineFailed with the sink and the cause. Whatever happens,
 another run goes on where this one was: what a batch had not finished is done again, into the same files and under the
 same names.
+
+A pipeline that was changed between two runs: what may change, and what may not.
+
+A checkpoint holds how far a query has read, and, for one with windows, joins of streams or dedupe, its state: the
+groups and rows it remembers. Spark goes on with any SQL if there is no state. State belongs to the SQL that made it;
+with another, Spark stops with an error about its innermost files, or, worse, goes on with numbers that mean something
+else.
+
+So the definitions of each query are kept beside its checkpoint, in `SINK.definition.json`, and compared when it starts:
+
+    no state           it goes on where it was, with the new SQL, and says so
+    state              refused, with the ways out
+    state, accepted    Spark decides: it takes changes that leave groups and aggregates as they are
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,16 +46,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from emberq.spark.error import NsqSparkError
-from emberq.spark.pipeline.build import Query, build
-from emberq.spark.pipeline.change import changes, keep, refusal
+from emberq.spark.pipeline.build import SinkQuery, build, cause_of, first_sentence
 from emberq.spark.pipeline.check import access_for, trigger_seconds
-from emberq.spark.pipeline.file_system import FileSystem
-from emberq.spark.pipeline.model import OutputMode, Pipeline, Sink
-from emberq.spark.pipeline.parquet_folder import ParquetFolder
-from emberq.spark.pipeline.plan import cause_of, first_sentence
-from emberq.spark.pipeline.problem import Origin, PipelineError, Problem
-from emberq.spark.pipeline.progress_report import ProgressReporter
-from emberq.spark.pipeline.query_progress import (
+from emberq.spark.pipeline.files import FileSystem, ParquetFolder
+from emberq.spark.pipeline.model import OutputMode, Pipeline, PipelineError, Problem, ProblemOrigin, Sink
+from emberq.spark.pipeline.progress import (
     OBSERVED_OUTPUT,
     OUTPUT_COUNT,
     ProgressListener,
@@ -48,6 +59,36 @@ from emberq.spark.pipeline.query_progress import (
     QueryState,
     rfc3339,
 )
+from emberq.spark.pipeline.report import ProgressReporter
+
+
+def changes(query: SinkQuery, files: FileSystem) -> list[str]:
+    """The paths of the definitions of a query that differ from those it began with."""
+    kept = files.read_text(_file(query))
+    if kept is None:
+        return []
+    before: dict[str, str] = json.loads(kept)
+    return sorted(path for path in {*before, *query.definitions} if before.get(path) != query.definitions.get(path))
+
+
+def refusal(query: SinkQuery, changed: list[str]) -> Problem:
+    """Why a query that keeps state cannot go on."""
+    return Problem(
+        tuple(changed[0].split(".")),
+        f"this has changed since sink {query.name} began, and the sink keeps state that belongs to what it was",
+        f"go back to what {_file(query)} shows; or give the sink another name (and path), with which it begins anew "
+        "from the start of its topics; or run with --accept-changes if groups and aggregates are the same as before",
+    )
+
+
+def keep(query: SinkQuery, files: FileSystem) -> None:
+    """Remember the definitions of a query that is about to start."""
+    files.write_text(_file(query), json.dumps(dict(query.definitions), indent=1, sort_keys=True))
+
+
+def _file(query: SinkQuery) -> str:
+    return f"{query.checkpoint}.definition.json"
+
 
 PARQUET = "parquet"
 LOOK_INTERVAL_S = 0.2
@@ -64,7 +105,7 @@ WORKER_TOO_LATE = "failed to connect back"
 _log = logging.getLogger(__name__)
 
 
-class PipelineFailed(NsqSparkError):
+class PipelineFailedError(NsqSparkError):
     """A query of a pipeline could not go on."""
 
     def __init__(self, query: str, cause: str) -> None:
@@ -84,7 +125,7 @@ class PipelineRun:
         pipeline: Pipeline,
         spark: SparkSession,
         *,
-        origin: Origin | None = None,
+        origin: ProblemOrigin | None = None,
         accept_changes: bool = False,
         on_progress: Callable[[QueryProgress], None] | None = None,
     ) -> None:
@@ -129,7 +170,7 @@ class PipelineRun:
                         return
                     self._report_end([name], error=cause_of(fault))
                     self.stop()
-                    raise PipelineFailed(name, cause_of(fault)) from fault
+                    raise PipelineFailedError(name, cause_of(fault)) from fault
                 self._report_end([name])
             if len(self._told_of) == len(self._running):
                 return
@@ -169,7 +210,7 @@ class PipelineRun:
             sign = QuerySign(query=name, time=now, state=state, error=(error or "")[:MAX_ERROR_CHARS])
             self._reporter.put(sign)
 
-    def _check_changes(self, queries: list[Query]) -> None:
+    def _check_changes(self, queries: list[SinkQuery]) -> None:
         files = FileSystem(self._spark)
         changed = {query.name: changes(query, files) for query in queries}
         refused = [
@@ -188,7 +229,7 @@ class PipelineRun:
                 )
             keep(query, files)
 
-    def _listen(self, queries: list[Query]) -> None:
+    def _listen(self, queries: list[SinkQuery]) -> None:
         pipeline = self._pipeline
         self._reporter = ProgressReporter(
             pipeline.name,
@@ -201,11 +242,11 @@ class PipelineRun:
         self._listener = ProgressListener(pipeline.name, names, self._reporter.put)
         self._listener.listen(self._spark)
 
-    def _spark_name(self, query: Query) -> str:
+    def _spark_name(self, query: SinkQuery) -> str:
         """The memory sink makes a table of that name, for which only the sink's will do."""
         return query.name if query.sink.format == "memory" else f"{self._pipeline.name}/{query.name}"
 
-    def _start_one(self, query: Query, until: Callable[[], bool]) -> None:
+    def _start_one(self, query: SinkQuery, until: Callable[[], bool]) -> None:
         """Start a query and wait until its source is there.
 
         One by one, because each starts a Python process and Spark gives up on one that is not there after 10 seconds;
@@ -220,7 +261,7 @@ class PipelineRun:
             if fault is None or WORKER_TOO_LATE not in str(fault) or time.monotonic() > deadline_s or until():
                 return  # a fault is for `wait` to tell
 
-    def _started(self, query: Query) -> StreamingQuery:
+    def _started(self, query: SinkQuery) -> StreamingQuery:
         sink = query.sink
         rows = _as_messages(query.rows) if sink.topic else query.rows
         rows = rows.observe(OBSERVED_OUTPUT, F.count(F.lit(1)).alias(OUTPUT_COUNT))

@@ -1,4 +1,6 @@
-"""A pipeline written as TOML.
+"""A pipeline as TOML, with line numbers.
+
+A pipeline written as TOML.
 
     name = "clickstream"
     checkpoint = "data/checkpoint"
@@ -19,6 +21,14 @@
 
 The keys are the fields of the classes in `model`, which say what each means; only `Sink.view` is written `from`. A key
 that is none of them is refused with the nearest that is. Paths are relative to the folder of the file.
+
+On which line of a TOML document each key stands, which tomllib does not tell.
+
+A document is a row of statements: `[a.b]`, or `key = value`, where a value may go on over several lines. tomllib itself
+says where a statement ends: what has begun and is not whole yet does not parse. So this holds for every TOML that
+tomllib reads, and knows no more of its grammar than that comments begin with # and tables with [.
+
+Keys within `{ ... }` have the line of the key before it.
 """
 
 from __future__ import annotations
@@ -29,15 +39,80 @@ import enum
 import re
 import tomllib
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from emberq.base.printable import quoted
+from emberq.base.text import quoted
 from emberq.spark.pipeline.check import problems_of
-from emberq.spark.pipeline.model import BadRecords, Pipeline, Sink, Source, Table, View, Watermark
-from emberq.spark.pipeline.problem import KeyPath, Origin, PipelineError, Problem
-from emberq.spark.pipeline.toml_key_line import key_lines
+from emberq.spark.pipeline.model import (
+    BadRecords,
+    KeyPath,
+    Pipeline,
+    PipelineError,
+    Problem,
+    ProblemOrigin,
+    Sink,
+    Source,
+    Table,
+    View,
+    Watermark,
+)
+
+
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """The line of each table and key of a document that tomllib has read, counted from 1."""
+    found: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    for number, statement in _statements(text):
+        document = tomllib.loads(statement)
+        path = _only_path(document, is_table=statement.lstrip().startswith("["))
+        if statement.lstrip().startswith("["):
+            table = path
+            found.setdefault(table, number)
+        else:
+            for length in range(1, len(path) + 1):
+                found.setdefault(table + path[:length], number)
+    return found
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Each statement with the line on which it begins."""
+    pending, begun_at = "", 0
+    for number, line in enumerate(text.splitlines(keepends=True), start=1):
+        if not pending:
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            begun_at = number
+        pending += line
+        if _is_whole(pending):
+            yield begun_at, pending
+            pending = ""
+
+
+def _is_whole(statement: str) -> bool:
+    try:
+        tomllib.loads(statement)
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
+
+
+def _only_path(document: dict[str, Any], *, is_table: bool) -> KeyPath:
+    """The keys that lead to what one statement defines: for `a.b = 1` a and b, and no further for `a = {b = 1}`.
+
+    The two look the same when they are read; a key within braces then has the same line, which is right for it too.
+    """
+    path: KeyPath = ()
+    value: Any = document
+    while isinstance(value, dict) and value:
+        key = next(iter(value))
+        path += (key,)
+        value = value[key]
+        if isinstance(value, list) and is_table:
+            value = value[0]
+    return path
+
 
 _T = TypeVar("_T")
 
@@ -57,7 +132,7 @@ class PipelineFile:
     """A pipeline, and where it stands."""
 
     pipeline: Pipeline
-    origin: Origin
+    origin: ProblemOrigin
 
 
 def load_pipeline(file: str | Path) -> PipelineFile:
@@ -74,7 +149,7 @@ def read_pipeline(text: str, *, file: str, folder: Path) -> PipelineFile:
         raise _syntax_error(str(error), file) from error
     reader = _Reader(folder)
     pipeline = reader.pipeline(document)
-    origin = Origin(file, key_lines(text))
+    origin = ProblemOrigin(file, key_lines(text))
     problems = reader.problems + problems_of(pipeline)
     if problems:
         raise PipelineError(problems, origin)
@@ -84,8 +159,8 @@ def read_pipeline(text: str, *, file: str, folder: Path) -> PipelineFile:
 def _syntax_error(text: str, file: str) -> PipelineError:
     found = re.search(r"^(.*) \(at line (\d+), column \d+\)", text)
     if found is None:
-        return PipelineError([Problem((), f"this is not TOML: {text}")], Origin(file, {}))
-    return PipelineError([Problem((), f"this is not TOML: {found[1]}")], Origin(file, {(): int(found[2])}))
+        return PipelineError([Problem((), f"this is not TOML: {text}")], ProblemOrigin(file, {}))
+    return PipelineError([Problem((), f"this is not TOML: {found[1]}")], ProblemOrigin(file, {(): int(found[2])}))
 
 
 class _Reader:

@@ -1,4 +1,6 @@
-"""Group commit: whoever appended waits for one fdatasync together with everybody else.
+"""Group commit: what is on the disk and what is on its way.
+
+Group commit: whoever appended waits for one fdatasync together with everybody else.
 
     append A    append B    append C                 append D
        |           |           |                        |
@@ -10,26 +12,33 @@ comes meanwhile waits for the next, which starts at once. The busier the journal
 
 A sync that fails is final. The kernel reports a page that it could not write once and may then consider it clean, so
 asking again could only hide the loss (see `JournalSyncError`). All who wait are told, and the journal takes no more.
+
+What of a journal is on the disk, and what is on its way there.
+
+Sealed segments that are not synced yet wait here as descriptors, together with the news that the folder changed, until
+a `SyncJob` takes all of it along. The active segment's descriptor is duplicated for the job, so that the journal may
+close its own at any time: a descriptor has one owner.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from emberq.storage.atomic import sync_directory
-from emberq.storage.errors import os_error_text
-from emberq.storage.journal.error import JournalSyncError
+from emberq.base.file import sync_directory
+from emberq.storage.error import JournalSyncError, os_error_text
+from emberq.storage.journal.segment import MAX_UNSYNCED_SEGMENTS, Segment
 
 Work = Callable[[], None]
 Told = Callable[[JournalSyncError | None], None]
 """Called with None when the data is on the disk, with the error when it may not be."""
 
 
-class SyncJob:
+class CommitJob:
     """What is to reach the disk. Owns its descriptors.
 
     Any thread may run it, and more than one may try: the first does the work, and the others wait until it is done. So
@@ -83,11 +92,11 @@ class Syncable(Protocol):
         """Why it takes no more."""
         ...
 
-    def begin_sync(self) -> SyncJob | None:
+    def begin_sync(self) -> CommitJob | None:
         """A job for everything appended so far; None if all of it is on the disk, or never will be."""
         ...
 
-    def finish_sync(self, job: SyncJob) -> None:
+    def finish_sync(self, job: CommitJob) -> None:
         """Take note of how a job ended."""
         ...
 
@@ -139,14 +148,14 @@ class GroupCommit:
             self._running = True
             self._start(lambda: self._work(job))
 
-    def _work(self, job: SyncJob) -> None:
+    def _work(self, job: CommitJob) -> None:
         """In the other thread."""
         try:
             job.run()
         finally:
             self._hand_back(lambda: self._finished(job))
 
-    def _finished(self, job: SyncJob) -> None:
+    def _finished(self, job: CommitJob) -> None:
         self._running = False
         self._journal.finish_sync(job)
         ended = self._take_ended()
@@ -175,3 +184,93 @@ class GroupCommit:
 def _tell(ended: list[tuple[Told, JournalSyncError | None]]) -> None:
     for told, failure in ended:
         told(failure)
+
+
+log = logging.getLogger("emberq.storage")
+
+
+class Durability:
+    """The state of syncing one journal. Owned by the journal."""
+
+    def __init__(self, directory: Path, *, synced_offset: int) -> None:
+        self.synced_offset = synced_offset
+        """Everything before it is on the disk."""
+        self.failure: JournalSyncError | None = None
+        """Why nobody can tell any more what is on the disk."""
+        self._directory = directory
+        self._sealed: list[int] = []  # descriptors of sealed segments that are not synced yet
+        self._folder_changed = False  # whether a segment was created whose directory entry is not synced yet
+        self._job: CommitJob | None = None  # the one that runs
+
+    def sealed(self, segment: Segment) -> None:
+        """This segment was written to, and another one was created behind it. OSError: out of descriptors."""
+        self._sealed.append(os.dup(segment.descriptor()))
+        self._folder_changed = True
+
+    def make_room(self) -> None:
+        """If the disk is far behind, wait for it here, so that what is not synced stays bounded."""
+        if len(self._sealed) < MAX_UNSYNCED_SEGMENTS:
+            return
+        job = CommitJob(self._sealed, directory=self._directory, folder_changed=False, target_offset=0)
+        self._sealed = []
+        job.run()
+        self.finish(job)
+
+    def begin(self, active: Segment, *, next_offset: int) -> CommitJob | None:
+        """A job for everything up to `next_offset`; None if nothing is to be done (any more)."""
+        if self._job is not None:
+            raise RuntimeError("a sync of this journal is running")
+        if self.failure is not None or self.synced_offset == next_offset:
+            return None
+        try:
+            descriptor = os.dup(active.descriptor())
+        except OSError:
+            self._sync_here(active, next_offset=next_offset)  # out of descriptors, which is no reason to fail
+            return None
+        self._job = self._take_job([descriptor], next_offset=next_offset)
+        return self._job
+
+    def finish(self, job: CommitJob) -> None:
+        """Take note of how a job ended. To say so twice does no harm."""
+        if self._job is job:
+            self._job = None
+        if job.error is None:
+            if self.failure is None:
+                self.synced_offset = max(self.synced_offset, job.target_offset)
+        elif self.failure is None:
+            log.error("journal %s takes no more messages: %s", self._directory, job.error)
+            self.failure = job.error
+
+    def end_running_job(self) -> None:
+        """Have the job that runs in another thread, or waits for one, done when this returns."""
+        if self._job is not None:
+            self._job.run()
+            self.finish(self._job)
+
+    def let_go(self) -> None:
+        """Close what waits to be synced."""
+        for fd in self._sealed:
+            os.close(fd)
+        self._sealed = []
+
+    def _take_job(self, descriptors: list[int], *, next_offset: int) -> CommitJob:
+        """A job that has these descriptors, and everything else that is not synced."""
+        job = CommitJob(
+            [*self._sealed, *descriptors],
+            directory=self._directory,
+            folder_changed=self._folder_changed,
+            target_offset=next_offset,
+        )
+        self._sealed = []
+        self._folder_changed = False
+        return job
+
+    def _sync_here(self, active: Segment, *, next_offset: int) -> None:
+        """Sync in the caller's thread, with the descriptor that the journal has already."""
+        job = self._take_job([], next_offset=next_offset)
+        job.run()
+        try:
+            os.fdatasync(active.descriptor())
+        except OSError as error:
+            job.error = JournalSyncError(os_error_text("sync", active.path, error))
+        self.finish(job)

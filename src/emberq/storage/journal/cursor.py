@@ -1,4 +1,6 @@
-"""What one channel has done with a journal: a cursor.
+"""What one channel has acknowledged, and its file.
+
+What one channel has done with a journal: a cursor.
 
               low_water
     AAAAAAAAAAAA|....AAAA..AA......          A: acknowledged    .: not (yet)
@@ -11,14 +13,102 @@ It knows nothing of files and of time, and belongs to one journal: the offsets o
 
 Both memories are bounded. An attempt that is forgotten counts again from the start, a due time that is forgotten means
 that the message is delivered too early: neither loses anything. The oldest notes are dropped first.
+
+The bytes of a cursor, and its file.
+
+    0   magic "EMBERQCU"       8   crc32 of all that follows     12  version: uint32
+    16  uuid of the journal    32  low-water mark: int64
+    40  count of ranges        44  count of attempts    48  count of due times    52  zeros: uint32 each
+    56  starts of the acknowledged ranges, then their stops: int64 each
+    ..  offsets of tried messages: int64 each, then how often: uint16 each     padded to 8 with zeros
+    ..  offsets of messages that were put off, then when they are due: int64 each
+
+The file is replaced as a whole, so a crash leaves the old one or the new one. An older one than the channel had is
+harmless: messages come again. None is lost, as long as what is acknowledged in it is never more than was.
+
+A set of offsets, kept as ranges: what is acknowledged nearly in order is a few numbers, however much it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
 from uuid import UUID
+from zlib import crc32
 
-from emberq.storage.journal.offset_set import OffsetSet
+from emberq.base.file import replace_file, sync_directory
+from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
+from emberq.wire.journal_batch import padded
+
+
+class OffsetSet:
+    """Ranges in order, with a gap between any two: starts[0] < stops[0] < starts[1] < stops[1] < ..."""
+
+    __slots__ = ("count", "starts", "stops")
+
+    def __init__(self, starts: Sequence[int] = (), stops: Sequence[int] = ()) -> None:
+        self.starts = list(starts)
+        self.stops = list(stops)
+        self.count = sum(stops) - sum(starts)
+        """How many offsets are in the set."""
+
+    def __contains__(self, offset: int) -> bool:
+        following = bisect_right(self.starts, offset)
+        return following > 0 and offset < self.stops[following - 1]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """The ranges as (start, stop)."""
+        return zip(self.starts, self.stops, strict=True)
+
+    def add(self, start: int, stop: int) -> int:
+        """Put the offsets from `start` up to `stop` in; return how many of them are new."""
+        if start >= stop:
+            return 0
+        first = bisect_left(self.stops, start)  # the first range that reaches the new one, or touches it
+        last = bisect_right(self.starts, stop)  # the first range that begins behind it
+        before = self.count
+        if first < last:
+            start, stop = min(start, self.starts[first]), max(stop, self.stops[last - 1])
+            self.count -= sum(self.stops[first:last]) - sum(self.starts[first:last])
+        self.starts[first:last] = [start]
+        self.stops[first:last] = [stop]
+        self.count += stop - start
+        return self.count - before
+
+    def remove_before(self, offset: int) -> None:
+        """Take out everything before `offset`."""
+        gone = bisect_right(self.stops, offset)
+        self.count -= sum(self.stops[:gone]) - sum(self.starts[:gone])
+        del self.starts[:gone], self.stops[:gone]
+        if self.starts and self.starts[0] < offset:
+            self.count -= offset - self.starts[0]
+            self.starts[0] = offset
+
+    def remove_from(self, offset: int) -> None:
+        """Take out `offset` and everything behind it."""
+        kept = bisect_left(self.starts, offset)
+        self.count -= sum(self.stops[kept:]) - sum(self.starts[kept:])
+        del self.starts[kept:], self.stops[kept:]
+        if self.stops and self.stops[-1] > offset:
+            self.count -= self.stops[-1] - offset
+            self.stops[-1] = offset
+
+    def missing(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The ranges of offsets from `start` up to `stop` that are not in the set."""
+        entry = bisect_right(self.stops, start)
+        while start < stop:
+            if entry == len(self.starts) or self.starts[entry] >= stop:
+                yield start, stop
+                return
+            if start < self.starts[entry]:
+                yield start, self.starts[entry]
+            start = self.stops[entry]
+            entry += 1
+
 
 MAX_NOTES = 1_000_000
 """So many attempts and so many due times are remembered, 16 bytes each in the file: what a channel with a very large
@@ -161,3 +251,109 @@ class Cursor:
             else:
                 for offset in range(start, stop):
                     notes.pop(offset, None)
+
+
+MAGIC = b"EMBERQCU"
+VERSION = 1
+
+_PREFIX = struct.Struct("<8sI")
+_HEADER = struct.Struct("<I16sqIIII")
+
+
+def to_bytes(cursor: Cursor) -> bytes:
+    """The content of the cursor's file."""
+    above, attempts, due_ns = cursor.acknowledged_above, cursor.attempts, cursor.due_ns
+    tried = array("H", attempts.values()).tobytes()
+    content = b"".join(
+        (
+            _HEADER.pack(
+                VERSION, cursor.journal.bytes, cursor.low_water, len(above.starts), len(attempts), len(due_ns), 0
+            ),
+            array("q", above.starts).tobytes(),
+            array("q", above.stops).tobytes(),
+            array("q", attempts).tobytes(),
+            tried,
+            bytes(padded(len(tried)) - len(tried)),
+            array("q", due_ns).tobytes(),
+            array("q", due_ns.values()).tobytes(),
+        )
+    )
+    return _PREFIX.pack(MAGIC, crc32(content)) + content
+
+
+def from_bytes(content: bytes, *, journal: UUID, max_notes: int = MAX_NOTES) -> Cursor:
+    """The cursor in a file. DamagedCursorError if it is none, or one of another journal."""
+    if len(content) < _PREFIX.size + _HEADER.size:
+        raise DamagedCursorError("too short")
+    magic, crc = _PREFIX.unpack_from(content)
+    if magic != MAGIC or crc != crc32(memoryview(content)[_PREFIX.size :]):
+        raise DamagedCursorError("the crc does not fit the contents")
+    version, uuid, low_water, ranges, attempts, due, _ = _HEADER.unpack_from(content, _PREFIX.size)
+    if version != VERSION:
+        raise DamagedCursorError(f"it is of version {version}, this version reads {VERSION}")
+    if uuid != journal.bytes:
+        raise DamagedCursorError(f"it belongs to another journal, {UUID(bytes=uuid)}")
+    columns = _Columns(content, at=_PREFIX.size + _HEADER.size)
+    cursor = Cursor.restored(
+        journal,
+        low_water=low_water,
+        above=_ranges(columns.take("q", ranges), columns.take("q", ranges), low_water=low_water),
+        attempts=dict(zip(columns.take("q", attempts), columns.take("H", attempts), strict=True)),
+        due_ns=dict(zip(columns.take("q", due), columns.take("q", due), strict=True)),
+        max_notes=max_notes,
+    )
+    columns.finish()
+    return cursor
+
+
+def save_cursor(path: Path, content: bytes) -> None:
+    """Replace the file by what `to_bytes` gave, fsynced; may be called in any thread. StorageError if that fails."""
+    try:
+        is_new = not path.exists()
+        replace_file(path, content)
+        if is_new:
+            sync_directory(path.parent)
+    except OSError as error:
+        raise StorageError(os_error_text("write", path, error)) from error
+
+
+def load_cursor(path: Path, *, journal: UUID) -> Cursor | None:
+    """The cursor in a file; None if there is no file. DamagedCursorError if it is not one of this journal."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageError(os_error_text("read", path, error)) from error
+    return from_bytes(content, journal=journal)
+
+
+class _Columns:
+    """Takes one column after the other from the content of a file."""
+
+    def __init__(self, content: bytes, *, at: int) -> None:
+        self._content = content
+        self._at = at
+
+    def take(self, typecode: str, count: int) -> Sequence[int]:
+        column: array[int] = array(typecode)
+        end = self._at + count * column.itemsize
+        if end > len(self._content):
+            raise DamagedCursorError("the length does not fit the contents")
+        column.frombytes(self._content[self._at : end])
+        self._at = padded(end)
+        return column
+
+    def finish(self) -> None:
+        if self._at != len(self._content):
+            raise DamagedCursorError("the length does not fit the contents")
+
+
+def _ranges(starts: Sequence[int], stops: Sequence[int], *, low_water: int) -> OffsetSet:
+    """The acknowledged ranges, which must ascend above the low-water mark with gaps between them."""
+    edges = [low_water]
+    for start, stop in zip(starts, stops, strict=True):
+        edges += (start, stop)
+    if edges[0] < 0 or any(later <= earlier for earlier, later in pairwise(edges)):
+        raise DamagedCursorError("the acknowledged ranges do not ascend")
+    return OffsetSet(starts, stops)

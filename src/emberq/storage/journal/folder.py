@@ -18,14 +18,12 @@ from pathlib import Path
 from uuid import UUID
 
 from emberq.base.clock import Clock
-from emberq.storage.atomic import sync_directory
-from emberq.storage.errors import StorageError, os_error_text
+from emberq.base.file import sync_directory
+from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
 from emberq.storage.journal.commit import GroupCommit, Work
-from emberq.storage.journal.config import JournalConfig
-from emberq.storage.journal.cursor import Cursor
-from emberq.storage.journal.cursor_file import load_cursor, save_cursor, to_bytes
-from emberq.storage.journal.error import DamagedCursorError
+from emberq.storage.journal.cursor import Cursor, load_cursor, save_cursor, to_bytes
 from emberq.storage.journal.journal import Journal
+from emberq.storage.journal.segment import JournalConfig
 
 FOLDER_SUFFIX = ".journal"
 _CURSORS = "cursors"

@@ -1,7 +1,14 @@
-"""Looking at a journal's folder from outside: is it sound, and what is in it.
+"""Looking from outside: list, verify, dump.
+
+Looking at a journal's folder from outside: is it sound, and what is in it.
 
 Both only read, and neither needs the journal to be closed. In a folder that is being written to, the end of the last
 segment may be a batch of which only a part is there yet; `verify` calls that what it is, a torn tail.
+
+The journals in a data folder, seen from outside: which there are, what they hold, how far their channels have come.
+
+Only reads, and does not need nsqd to be stopped; of a journal that is being written to it shows a moment that has
+passed. For a look at every byte see `inspection`.
 """
 
 from __future__ import annotations
@@ -14,13 +21,15 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from emberq.storage.errors import os_error_text
-from emberq.storage.journal import identity as identity_file
-from emberq.storage.journal.batch import JournalBatch, seed_of
-from emberq.storage.journal.error import JournalOpenError
+from emberq.storage.error import DamagedCursorError, JournalOpenError, StorageError, os_error_text
+from emberq.storage.journal import recovery as identity_file
+from emberq.storage.journal.cursor import load_cursor
+from emberq.storage.journal.folder import FOLDER_SUFFIX, cursor_paths
+from emberq.storage.journal.recovery import JournalIdentity
 from emberq.storage.journal.scan import BLOCK_BYTES, END_OF_OFFSETS, Damage, Scan
-from emberq.storage.journal.segment import Segment, base_offsets, log_path, read_header
+from emberq.storage.journal.segment import BatchPlace, Segment, base_offsets, log_path, read_header
 from emberq.storage.journal.summary import load_summary
+from emberq.wire.journal_batch import JournalBatch, seed_of
 
 _ANY_INTERVAL = 1
 """Index entries are only compared here, never added."""
@@ -44,7 +53,7 @@ class Finding(NamedTuple):
     text: str
 
 
-class Progress(NamedTuple):
+class VerifyProgress(NamedTuple):
     """How far `verify` has come."""
 
     done_bytes: int
@@ -53,7 +62,7 @@ class Progress(NamedTuple):
     messages: int
 
 
-class Row(NamedTuple):
+class JournalRow(NamedTuple):
     """One message, as `dump` shows it."""
 
     offset: int
@@ -69,8 +78,8 @@ class _Count:
     messages: int = 0
 
 
-def verify(directory: Path) -> Iterator[Finding | Progress]:
-    """Read everything and check it. Findings as they come up, `Progress` about once per megabyte and at the end.
+def verify(directory: Path) -> Iterator[Finding | VerifyProgress]:
+    """Read everything and check it. Findings as they come up, `VerifyProgress` about once per megabyte and at the end.
 
     JournalOpenError if the folder is no journal, or cannot be read.
     """
@@ -80,7 +89,7 @@ def verify(directory: Path) -> Iterator[Finding | Progress]:
         raise JournalOpenError(os_error_text("read", directory, error)) from error
 
 
-def dump(directory: Path, *, offset: int = 0) -> Iterator[Row | Damage]:
+def dump(directory: Path, *, offset: int = 0) -> Iterator[JournalRow | Damage]:
     """All messages from `offset` on, and what stands in the place of those that cannot be read.
 
     JournalOpenError if the folder is no journal, or cannot be read.
@@ -95,7 +104,7 @@ def dump(directory: Path, *, offset: int = 0) -> Iterator[Row | Damage]:
         raise JournalOpenError(os_error_text("read", directory, error)) from error
 
 
-def _verify(directory: Path) -> Iterator[Finding | Progress]:
+def _verify(directory: Path) -> Iterator[Finding | VerifyProgress]:
     journal, bases = _journal_of(directory)
     if identity_file.load(directory) is None:
         yield Finding(Severity.NOTE, directory / identity_file.FILE_NAME, 0, "missing or damaged")
@@ -105,8 +114,8 @@ def _verify(directory: Path) -> Iterator[Finding | Progress]:
     for segment, following in pairwise([*segments, None]):
         if segment is not None:
             for found in _verify_segment(segment, following, journal=journal, count=count):
-                yield found or Progress(count.done_bytes, total_bytes, count.batches, count.messages)
-    yield Progress(total_bytes, total_bytes, count.batches, count.messages)
+                yield found or VerifyProgress(count.done_bytes, total_bytes, count.batches, count.messages)
+    yield VerifyProgress(total_bytes, total_bytes, count.batches, count.messages)
 
 
 def _verify_segment(
@@ -189,11 +198,11 @@ def _found_from(directory: Path, offset: int) -> Iterator[JournalBatch | Damage]
             segment.close()
 
 
-def _rows(batch: JournalBatch, *, first: int) -> Iterator[Row]:
+def _rows(batch: JournalBatch, *, first: int) -> Iterator[JournalRow]:
     for index in range(first, batch.count):
         timestamp_ns = batch.timestamp_ns if batch.times_ns is None else batch.times_ns[index]
         due_ns = 0 if batch.due_ns is None else batch.due_ns[index]
-        yield Row(batch.base_offset + index, timestamp_ns, due_ns, batch.body(index))
+        yield JournalRow(batch.base_offset + index, timestamp_ns, due_ns, batch.body(index))
 
 
 def _journal_of(directory: Path) -> tuple[UUID, list[int]]:
@@ -224,3 +233,121 @@ def _scan(segment: Segment, *, journal: UUID, end_offset: int) -> Scan:
         end_position=segment.size_bytes,
         end_offset=end_offset,
     )
+
+
+MAX_DEPTH = 3
+"""How deep below a folder journals are looked for: `emberq up` keeps them in <folder>/nsqd-<number>/<topic>.journal."""
+
+_HEADERS_BYTES = 4096
+"""Read at a time when only headers matter: large batches are passed over, small ones come several at once."""
+
+
+class ChannelPlace(NamedTuple):
+    """How far a channel has come."""
+
+    channel: str
+    low_water: int
+    """Everything before it is done with."""
+    lag: int
+    """How many messages are not."""
+
+
+class JournalOverview(NamedTuple):
+    """One journal."""
+
+    path: Path
+    identity: JournalIdentity
+    first_offset: int
+    next_offset: int
+    size_bytes: int
+    segment_count: int
+    channels: list[ChannelPlace]
+    """By name. A cursor that is damaged is not among them; its channel starts at the oldest message."""
+
+    @property
+    def topic(self) -> str:
+        """The topic whose journal it is."""
+        return (self.path.name or self.path.resolve().name).removesuffix(FOLDER_SUFFIX)
+
+
+def is_journal(directory: Path) -> bool:
+    """Whether this folder is a journal."""
+    return (directory / identity_file.FILE_NAME).is_file() or (directory.is_dir() and bool(base_offsets(directory)))
+
+
+def find_journals(path: Path) -> list[Path]:
+    """The folders of all journals at or below `path`, sorted. JournalOpenError if it cannot be read."""
+    try:
+        return sorted(_found_below(path, depth=MAX_DEPTH))
+    except OSError as error:
+        raise JournalOpenError(os_error_text("read", path, error)) from error
+
+
+def _found_below(path: Path, *, depth: int) -> Iterator[Path]:
+    if path.name.endswith(FOLDER_SUFFIX) or is_journal(path):
+        yield path
+    elif depth:
+        for child in path.iterdir():
+            if child.is_dir() and not child.is_symlink():
+                yield from _found_below(child, depth=depth - 1)
+
+
+def survey(directory: Path) -> JournalOverview:
+    """What is in the journal's folder. JournalOpenError if it is no journal, or cannot be read."""
+    try:
+        return _survey(directory)
+    except OSError as error:
+        raise JournalOpenError(os_error_text("read", directory, error)) from error
+
+
+def _survey(directory: Path) -> JournalOverview:
+    identity = identity_file.load(directory)
+    bases = base_offsets(directory)
+    if identity is None or not bases:
+        raise JournalOpenError(f"{directory} is no journal")
+    sizes = [log_path(directory, base).stat().st_size for base in bases]
+    last = Segment(log_path(directory, bases[-1]), base_offset=bases[-1], size_bytes=sizes[-1], read_only=True)
+    next_offset = _end_of(last, identity)
+    return JournalOverview(
+        path=directory,
+        identity=identity,
+        first_offset=bases[0],
+        next_offset=next_offset,
+        size_bytes=sum(sizes),
+        segment_count=len(bases),
+        channels=_places(directory, identity, next_offset=next_offset),
+    )
+
+
+def _end_of(segment: Segment, identity: JournalIdentity) -> int:
+    """The offset behind the last whole batch, by headers, from where the .idx file leaves off."""
+    known = load_summary(segment, journal=identity.uuid, interval_bytes=_ANY_INTERVAL)
+    start = segment.start if known is None else BatchPlace(known.next_offset, known.covered_bytes)
+    try:
+        scan = Scan(
+            segment.descriptor(),
+            seed=seed_of(identity.uuid),
+            start=start,
+            end_position=segment.size_bytes,
+            block_bytes=_HEADERS_BYTES,
+        )
+        scan.pass_before(END_OF_OFFSETS)
+        while scan.next() is not None:  # damage, or a tail that is torn or being written
+            scan.pass_before(END_OF_OFFSETS)
+    finally:
+        segment.close()
+    return scan.offset
+
+
+def _places(directory: Path, identity: JournalIdentity, *, next_offset: int) -> list[ChannelPlace]:
+    places = []
+    for channel, path in sorted(cursor_paths(directory).items()):
+        try:
+            cursor = load_cursor(path, journal=identity.uuid)
+        except DamagedCursorError:
+            continue
+        except StorageError as error:
+            raise JournalOpenError(str(error)) from error
+        if cursor is not None:
+            places.append(ChannelPlace(channel, cursor.low_water, cursor.count_unacknowledged(next_offset)))
+    return places

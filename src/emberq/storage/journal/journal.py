@@ -1,4 +1,6 @@
-"""The journal of one topic: a log of messages, each with an offset that stays its own for ever.
+"""Append, read, locate, trim.
+
+The journal of one topic: a log of messages, each with an offset that stays its own for ever.
 
     00000000000000000000.log   00000000000000183250.log   00000000000000366500.log
     BBBBBBBBBBBBBBBBBBBBBBBB   BBBBBBBBBBBBBBBBBBBBBBBB   BBBBBBBBBBB             B: a batch
@@ -14,11 +16,17 @@ failed sync ends all appending until the journal is opened again; reading goes o
 Reading. Whole batches, checked, in blocks; what cannot be read is reported and passed over (see `reader`).
 
 Retention. Segments go as a whole, the oldest first, and never one that somebody has still to read.
+
+Which segments may go: whole ones, the oldest first, once everybody has read them.
+
+A segment goes when its newest message is older than the retention time, or when all segments together are larger than
+the retention size. The active segment never goes; one in which everything is too old is sealed first (see `Journal`).
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,21 +35,70 @@ from typing import NamedTuple
 from uuid import UUID
 
 from emberq.base.clock import Clock
-from emberq.storage.atomic import sync_directory
-from emberq.storage.errors import os_error_text
-from emberq.storage.journal.batch import Bodies, encode
-from emberq.storage.journal.commit import SyncJob
-from emberq.storage.journal.config import JournalConfig
-from emberq.storage.journal.durability import Durability
-from emberq.storage.journal.error import JournalError, JournalSyncError, JournalWriteError
-from emberq.storage.journal.producer import LastBatch
-from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader
+from emberq.base.file import sync_directory
+from emberq.storage.error import JournalError, JournalSyncError, JournalWriteError, os_error_text
+from emberq.storage.journal.commit import CommitJob, Durability
+from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, Segments
 from emberq.storage.journal.recovery import Recovered, RecoveryReport, recover
-from emberq.storage.journal.retention import is_too_old, removable, remove
-from emberq.storage.journal.segment import SegmentHeader, create_segment
-from emberq.storage.journal.segments import Segments
-from emberq.storage.journal.summary import Summary, save_summary
-from emberq.wire.producer import ProducerSequence
+from emberq.storage.journal.segment import JournalConfig, Segment, SegmentHeader, create_segment
+from emberq.storage.journal.summary import LastBatch, Summary, save_summary
+from emberq.wire.journal_batch import Bodies, encode
+from emberq.wire.parameter import ProducerSequence
+
+log = logging.getLogger("emberq.storage")
+
+
+def is_too_old(segment: Segment, segments: Segments, *, config: JournalConfig, now_ns: int) -> bool:
+    """Whether even the newest message of a segment is older than the retention time; not if there is none."""
+    if config.retention_ns is None or segment.is_empty:
+        return False
+    return segments.latest_ns(segment) < now_ns - config.retention_ns
+
+
+def removable(segments: Segments, *, config: JournalConfig, before_offset: int, now_ns: int) -> list[Segment]:
+    """The segments that should go and hold nothing that is not before `before_offset`."""
+    kept_bytes = segments.total_bytes
+    found: list[Segment] = []
+    for segment in list(segments)[:-1]:
+        are_too_many = config.retention_bytes is not None and kept_bytes > config.retention_bytes
+        if segments.end_offset(segment) > before_offset:
+            break
+        if not are_too_many and not is_too_old(segment, segments, config=config, now_ns=now_ns):
+            break
+        kept_bytes -= segment.size_bytes
+        found.append(segment)
+    return found
+
+
+def remove(oldest: list[Segment], segments: Segments, *, directory: Path) -> int:
+    """Remove these segments, which are the oldest ones; return how many bytes that freed. A failure is only logged."""
+    if not oldest:
+        return 0
+    freed_bytes = 0
+    try:
+        # Were these gone and the rest lost, nothing would tell which offsets had been given, and who the producers are.
+        _sync_if_there(list(segments)[len(oldest)].summary_path)
+        sync_directory(directory)
+        for segment in oldest:
+            segment.summary_path.unlink(missing_ok=True)
+            segment.path.unlink(missing_ok=True)
+            segments.remove_first()
+            freed_bytes += segment.size_bytes
+    except OSError as error:
+        log.warning("journal %s: old segments were not removed - %s", directory, error)
+    return freed_bytes
+
+
+def _sync_if_there(path: Path) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
 
 log = logging.getLogger("emberq.storage")
 
@@ -251,7 +308,7 @@ class Journal:
 
     # -- syncing -----------------------------------------------------------------------------------------------
 
-    def begin_sync(self) -> SyncJob | None:
+    def begin_sync(self) -> CommitJob | None:
         """A job that brings everything appended so far to the disk; None if nothing is to be done (any more).
 
         One job at a time: the next begins when this one's end has been told to `finish_sync`.
@@ -260,7 +317,7 @@ class Journal:
             return None
         return self._durability.begin(self._segments.active, next_offset=self.next_offset)
 
-    def finish_sync(self, job: SyncJob) -> None:
+    def finish_sync(self, job: CommitJob) -> None:
         """A job has run: what it covered is on the disk, or `failure` is set for good. To say so twice does no harm."""
         self._durability.finish(job)
 

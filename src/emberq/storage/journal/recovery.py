@@ -1,4 +1,6 @@
-"""Opening a journal: which one it is, what is in it, and what a crash left undone.
+"""Which journal this is, and what a crash left undone.
+
+Opening a journal: which one it is, what is in it, and what a crash left undone.
 
 Only the last segment can have been written to when the process or the machine died, so only that one is read, and of it
 only what its .idx file does not cover. What lies behind its last good batch is a batch that was being written: nobody
@@ -7,38 +9,84 @@ and is reported, and readers find the gap.
 
 A last file that is no segment of this journal is set aside as `.bad`, never deleted. Leftovers of files that were being
 replaced are removed.
+
+journal.json: which journal this is.
+
+    {"format":1,"uuid":"0b5f...","created":"2025-01-31T12:00:00Z"}
+
+A journal that is deleted and made again is another journal with another uuid: offsets that readers and channels
+remember mean nothing in it. Every segment repeats the uuid, so a lost file can be replaced.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
-from emberq.base.clock import Clock
-from emberq.storage.atomic import sync_directory
-from emberq.storage.errors import os_error_text
-from emberq.storage.journal import identity as identity_file
-from emberq.storage.journal.batch import seed_of
-from emberq.storage.journal.config import JournalConfig
-from emberq.storage.journal.error import JournalError, JournalOpenError
-from emberq.storage.journal.identity import Identity, identity_now
-from emberq.storage.journal.index import Place, SparseIndex
-from emberq.storage.journal.producer import ProducerTable
+from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.base.file import replace_file, sync_directory
+from emberq.storage.error import JournalError, JournalOpenError, os_error_text
 from emberq.storage.journal.scan import Damage, Scan
 from emberq.storage.journal.segment import (
     MAX_AT_RISK_SEGMENTS,
     SEGMENT_HEADER_BYTES,
+    BatchPlace,
+    JournalConfig,
     Segment,
     SegmentHeader,
+    SparseIndex,
     base_offsets,
     create_segment,
     log_path,
     read_header,
 )
-from emberq.storage.journal.summary import Summary, load_summary, note_batch, save_summary, summarize
+from emberq.storage.journal.summary import ProducerTable, Summary, load_summary, note_batch, save_summary, summarize
+from emberq.wire.journal_batch import seed_of
+
+FILE_NAME = "journal.json"
+FORMAT = 1
+
+
+class JournalIdentity(NamedTuple):
+    """What the file says."""
+
+    uuid: UUID
+    created: str
+
+
+def identity_now(uuid: UUID, *, now_ns: int) -> JournalIdentity:
+    """The identity of a journal that is made at this moment."""
+    moment = datetime.fromtimestamp(now_ns // NS_PER_SECOND, UTC)
+    return JournalIdentity(uuid, moment.strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+
+def save(directory: Path, identity: JournalIdentity) -> None:
+    """Replace the file, fsynced; the folder is the caller's to sync. OSError if that fails."""
+    document = {"format": FORMAT, "uuid": str(identity.uuid), "created": identity.created}
+    replace_file(directory / FILE_NAME, json.dumps(document, separators=(",", ":")).encode() + b"\n")
+
+
+def load(directory: Path) -> JournalIdentity | None:
+    """The identity; None if the file is missing or damaged. JournalOpenError for a format of the future."""
+    try:
+        document = json.loads((directory / FILE_NAME).read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
+        return None
+    match document:
+        case {"format": int(version), "uuid": str(uuid), "created": str(created)}:
+            if version != FORMAT:
+                raise JournalOpenError(f"{directory} is a journal of format {version}, this version reads {FORMAT}")
+            try:
+                return JournalIdentity(UUID(uuid), created)
+            except ValueError:
+                return None
+    return None
 
 
 @dataclass(slots=True)
@@ -57,7 +105,7 @@ class RecoveryReport:
 class Recovered:
     """What a journal starts with."""
 
-    identity: Identity
+    identity: JournalIdentity
     segments: list[Segment]
     next_offset: int
     producers: ProducerTable
@@ -107,9 +155,9 @@ class _Recovery:
         for leftover in self._directory.glob("*.tmp"):
             leftover.unlink()
 
-    def _identity(self, bases: list[int]) -> Identity:
+    def _identity(self, bases: list[int]) -> JournalIdentity:
         """What journal.json says; a new file if there is none, with the uuid of the segments if there are any."""
-        found = identity_file.load(self._directory)
+        found = load(self._directory)
         if found is not None:
             return found
         headers = (read_header(log_path(self._directory, base)) for base in bases)
@@ -117,9 +165,9 @@ class _Recovery:
         if bases and known is None:
             raise JournalOpenError(f"{self._directory} holds segments, but nothing in it tells of which journal")
         if known is not None:
-            self._report.repairs.append(f"{identity_file.FILE_NAME} was missing or damaged and is made anew")
+            self._report.repairs.append(f"{FILE_NAME} was missing or damaged and is made anew")
         made = identity_now(known.journal if known else uuid4(), now_ns=self._clock.wall_ns())
-        identity_file.save(self._directory, made)
+        save(self._directory, made)
         sync_directory(self._directory)
         return made
 
@@ -143,7 +191,7 @@ class _Recovery:
         header = read_header(last.path)
         known = load_summary(last, journal=journal, interval_bytes=self._config.index_interval_bytes)
         if known is not None and known.producers is not None:
-            start = Place(known.next_offset, known.covered_bytes)
+            start = BatchPlace(known.next_offset, known.covered_bytes)
             last.index = known.sparse_index
             _load(producers, known)
         else:
@@ -169,7 +217,9 @@ class _Recovery:
             segment.close()
         sync_directory(self._directory)
 
-    def _walk(self, last: Segment, index: SparseIndex, producers: ProducerTable, *, start: Place, seed: int) -> int:
+    def _walk(
+        self, last: Segment, index: SparseIndex, producers: ProducerTable, *, start: BatchPlace, seed: int
+    ) -> int:
         """Take note of all batches; end the segment behind the last one and return the offset behind it."""
         scan = Scan(last.descriptor(), seed=seed, start=start, end_position=last.size_bytes)
         damage: list[Damage] = []

@@ -14,7 +14,8 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from emberq.storage.journal.batch import (
+from emberq.storage.journal.segment import BatchPlace
+from emberq.wire.journal_batch import (
     ALIGNMENT,
     HEADER_BYTES,
     MAGIC,
@@ -25,7 +26,6 @@ from emberq.storage.journal.batch import (
     header_at,
     padded,
 )
-from emberq.storage.journal.index import Place
 
 BLOCK_BYTES = 1024 * 1024
 """How much is read at once when a whole segment is walked through."""
@@ -56,7 +56,7 @@ class Scan:
         fd: int,
         *,
         seed: int,
-        start: Place,
+        start: BatchPlace,
         end_position: int,
         end_offset: int = END_OF_OFFSETS,
         block_bytes: int = BLOCK_BYTES,
@@ -176,11 +176,11 @@ class Scan:
             self.position, self.offset = found.position, found.offset
         return Damage(start, self.position, first_offset, self.offset, reason)
 
-    def _search(self, start: int) -> Place | None:
+    def _search(self, start: int) -> BatchPlace | None:
         """The next place behind `start` where a good batch begins."""
         for position in self._candidates(start):
             try:
-                return Place(self._batch_at(position).base_offset, position)
+                return BatchPlace(self._batch_at(position).base_offset, position)
             except DamagedBatchError:
                 continue
         return None

@@ -1,4 +1,6 @@
-"""One file of a journal: a header, then batches back to back.
+"""One file of batches, its sparse index, JournalConfig.
+
+One file of a journal: a header, then batches back to back.
 
     <base offset, 20 digits>.log    the batches from that offset on
     <base offset, 20 digits>.idx    what is worth knowing about them (see summary)
@@ -11,6 +13,21 @@
 The last segment of a journal is the active one, to which batches are appended; all others are sealed and never change.
 A batch is written by one system call at a known position. When that fails half-way the file is cut back, and as long as
 it cannot be cut back nothing more is written to it: there is never a torn batch with a good one behind it.
+
+Finding an offset or a moment in a segment without reading all of it.
+
+An entry stands for every so many bytes of the segment. It names a batch and says how late the batches before it were
+published at the latest:
+
+    offset    the first offset of the batch
+    position  where the batch begins in the file
+    time      the latest publish time of all batches before it in this segment, BEFORE_ALL_TIME for the first
+
+The clock may go back, so publish times need not ascend, but the latest so far always does. And the first batch at which
+"the latest so far" reaches a moment is the first batch that was published at or after it. So both columns can be
+searched by halving.
+
+What a journal is configured with.
 """
 
 from __future__ import annotations
@@ -18,16 +35,66 @@ from __future__ import annotations
 import os
 import re
 import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 from zlib import crc32
 
-from emberq.storage.atomic import FILE_MODE, write_fully
-from emberq.storage.errors import os_error_text
-from emberq.storage.journal.batch import EncodedBatch
-from emberq.storage.journal.error import JournalOpenError, JournalWriteError
-from emberq.storage.journal.index import Place, SparseIndex
+from emberq.base.clock import NS_PER_SECOND
+from emberq.base.file import FILE_MODE, write_fully
+from emberq.storage.error import JournalOpenError, JournalWriteError, os_error_text
+from emberq.wire.journal_batch import EncodedBatch
+
+BEFORE_ALL_TIME = -(1 << 63)
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch begins."""
+
+    offset: int
+    position: int
+
+
+class SparseIndex:
+    """The entries of one segment. Grows while the segment is written, then stays as it is."""
+
+    __slots__ = ("_interval_bytes", "latest_ns", "offsets", "positions", "times")
+
+    def __init__(self, *, interval_bytes: int) -> None:
+        self._interval_bytes = interval_bytes
+        self.offsets = array("q")
+        self.positions = array("q")
+        self.times = array("q")
+        self.latest_ns = BEFORE_ALL_TIME
+        """The latest publish time in the segment."""
+
+    def add(self, *, offset: int, position: int, timestamp_ns: int) -> None:
+        """A batch was appended to the segment, or found in it."""
+        if not self.positions or position - self.positions[-1] >= self._interval_bytes:
+            self.offsets.append(offset)
+            self.positions.append(position)
+            self.times.append(self.latest_ns)
+        if timestamp_ns > self.latest_ns:
+            self.latest_ns = timestamp_ns
+
+    def before_offset(self, offset: int) -> BatchPlace | None:
+        """The last entry whose batch begins at or before `offset`; None: search from the start of the segment."""
+        return self._place(bisect_right(self.offsets, offset) - 1)
+
+    def before_position(self, position: int) -> BatchPlace | None:
+        """The last entry at or before `position`."""
+        return self._place(bisect_right(self.positions, position) - 1)
+
+    def before_time(self, time_ns: int) -> BatchPlace | None:
+        """The last entry before which nothing was published at or after `time_ns`."""
+        return self._place(bisect_left(self.times, time_ns) - 1)
+
+    def _place(self, entry: int) -> BatchPlace | None:
+        return BatchPlace(self.offsets[entry], self.positions[entry]) if entry >= 0 else None
+
 
 MAGIC = b"EMBERQJL"
 VERSION = 1
@@ -122,9 +189,9 @@ class Segment:
         return f"<Segment {self.path.name}, {self.size_bytes} bytes>"
 
     @property
-    def start(self) -> Place:
+    def start(self) -> BatchPlace:
         """Where its first batch begins."""
-        return Place(self.base_offset, SEGMENT_HEADER_BYTES)
+        return BatchPlace(self.base_offset, SEGMENT_HEADER_BYTES)
 
     @property
     def is_empty(self) -> bool:
@@ -196,3 +263,21 @@ def create_segment(directory: Path, header: SegmentHeader, *, interval_bytes: in
     except OSError as error:
         raise JournalWriteError(os_error_text("create", path, error)) from error
     return segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalConfig:
+    """The settings of one journal."""
+
+    segment_bytes: int = 128 * 1024 * 1024
+    """A segment is sealed before a batch that would make it longer; a larger batch gets a segment of its own."""
+    retention_bytes: int | None = None
+    """The oldest segments go when all of them together are larger than this; None: not for their size."""
+    retention_ns: int | None = 24 * 3600 * NS_PER_SECOND
+    """A segment goes when its newest message is older than this; None: not for its age."""
+    fsync: bool = True
+    """False leaves it to the operating system when data reaches the disk: appended then counts as synced."""
+    index_interval_bytes: int = 64 * 1024
+    """One index entry for so many bytes. What lies between two entries is walked, batch header by batch header."""
+    max_producers: int = 10_000
+    """So many producers are remembered; of more, those that were silent longest may store a repeated batch twice."""

@@ -1,0 +1,162 @@
+"""Nsqadmin itself: login, logout, /config.
+
+POST /login and POST /logout.
+
+    POST /login     {"user": "ada", "password": "…"}        200 {"message": ""} and a cookie
+                                                            401 LOGIN_FAILED, 429 TOO_MANY_TRIES
+    POST /logout                                            200 {"message": ""}, the cookie is taken back
+
+A form (`application/x-www-form-urlencoded`: user, password, next) is taken as well, for browsers without scripts. It is
+answered by sending the browser on: to `next`, which has to be a path of ours, or back to /login, with the reason as
+`failed` (see the page) and `next` kept.
+
+GET and PUT /config/<option>, as `live_config` says, for those whose address --allow-config-from-cidr allows.
+
+Passwords in URLs are not shown. As in the reference being an admin is not needed. But where everybody has to log in, it
+is: behind a proxy on the same machine every request comes from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from urllib.parse import parse_qs, urlencode
+
+from emberq.admin.access.gate import Gate, Visitor
+from emberq.admin.access.user import Role
+from emberq.admin.api.request import Body
+from emberq.admin.audit import ActionOutcome, AuditedAction, Recorder
+from emberq.admin.options import SETTINGS, AdminOptions
+from emberq.base.address import AddressError, NetworkError, parse_network, parse_remote, parse_tcp_address
+from emberq.base.text import masked
+from emberq.cluster.cluster import Cluster
+from emberq.http.live_config import LiveConfig, Lookupds
+from emberq.http.message import Headers, HttpError, Request, Response, json
+
+MAX_LOGIN_BYTES = 8 * 1024
+_FORM = "application/x-www-form-urlencoded"
+_MAX_FIELDS = 10
+_TOO_MANY = 429
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Credentials:
+    user: str
+    password: str = dataclasses.field(repr=False)
+    next_path: str = ""
+
+
+class LoginApi:
+    """Lets people in and out."""
+
+    def __init__(self, gate: Gate, recorder: Recorder, *, base_path: str) -> None:
+        self._gate = gate
+        self._audit = recorder.audit
+        self._base_path = base_path
+
+    async def log_in(self, request: Request) -> Response:
+        self._gate.check_source(request, None)
+        is_form = (request.header("content-type") or "").partition(";")[0].strip().lower() == _FORM
+        given = _read_form(request) if is_form else _read_json(request)
+        try:
+            token, visitor = await self._gate.log_in(given.user, given.password, request)
+        except HttpError as refusal:
+            claimed = AuditedAction(action="log_in", detail=given.user)
+            await self._audit.record(request, None, claimed, ActionOutcome.REFUSED, refusal.message)
+            if is_form:
+                return self._to_login_again(refusal, given)
+            raise
+        await self._audit.record(request, visitor, AuditedAction(action="log_in"), ActionOutcome.DONE)
+        cookie = self._gate.cookie_header(token, request, path=self._base_path or "/")
+        if is_form:
+            return Response(303, headers=(("Location", self._safe(given.next_path)), cookie))
+        return _with_headers(json({"message": ""}), (cookie,))
+
+    async def log_out(self, request: Request, visitor: Visitor | None) -> Response:
+        self._gate.check_source(request, visitor)
+        self._gate.log_out(request)
+        await self._audit.record(request, visitor, AuditedAction(action="log_out"), ActionOutcome.DONE)
+        cookie = self._gate.cookie_header("", request, path=self._base_path or "/")
+        return _with_headers(json({"message": ""}), (cookie,))
+
+    def _to_login_again(self, refusal: HttpError, given: _Credentials) -> Response:
+        failed = "too_often" if refusal.status == _TOO_MANY else "true"
+        query = urlencode({"failed": failed, "next": self._safe(given.next_path)})
+        return Response(303, headers=(("Location", f"{self._base_path}/login?{query}"),))
+
+    def _safe(self, path: str) -> str:
+        """The path, if it is one of ours: `//elsewhere` and `/\\elsewhere` lead to other sites."""
+        is_ours = path.startswith(f"{self._base_path}/") and not path.startswith(("//", "/\\"))
+        return path if is_ours and path.isprintable() and path.isascii() else f"{self._base_path}/"
+
+
+def _read_json(request: Request) -> _Credentials:
+    body = Body(request)
+    return _Credentials(body.text("user"), body.text("password"))
+
+
+def _read_form(request: Request) -> _Credentials:
+    try:
+        fields = parse_qs(request.body.decode("ascii"), max_num_fields=_MAX_FIELDS)
+    except ValueError as wrong:
+        raise HttpError(400, "INVALID_BODY") from wrong
+    user, password, next_path = (fields.get(name, [""])[0] for name in ("user", "password", "next"))
+    return _Credentials(user, password, next_path)
+
+
+def _with_headers(response: Response, headers: Headers) -> Response:
+    return Response(
+        response.status,
+        response.body,
+        content_type=response.content_type,
+        headers=(*response.headers, *headers),
+    )
+
+
+MAX_VALUE_BYTES = 1024 * 1024
+
+
+class AdminConfigApi:
+    """The settings of nsqadmin, behind the gate."""
+
+    def __init__(self, options: AdminOptions, cluster: Cluster, gate: Gate) -> None:
+        self._gate = gate
+        cidr = options.allow_config_from_cidr
+        self._network = parse_network(cidr) if cidr else None
+        self._config = LiveConfig(
+            SETTINGS,
+            options,
+            lookupds=Lookupds(
+                key="nsqlookupd_http_addresses",
+                read=lambda: cluster.lookupds,
+                change=cluster.ask_other_lookupds,
+                accepts=_is_address,
+            ),
+            shown_as={"graphite_url": masked, "notification_http_endpoint": masked},
+        )
+
+    def get(self, request: Request, visitor: Visitor | None) -> Response:
+        self._check(request, visitor)
+        return self._config.show(request.params["option"])
+
+    def put(self, request: Request, visitor: Visitor | None) -> Response:
+        self._check(request, visitor)
+        self._gate.check_source(request, visitor)
+        return self._config.change(request.params["option"], request.body)
+
+    def _check(self, request: Request, visitor: Visitor | None) -> None:
+        if self._network is not None:
+            try:
+                address = parse_remote(request.remote_address)
+            except NetworkError as wrong:
+                raise HttpError(400, "INVALID_REMOTE_ADDR") from wrong
+            if address not in self._network:
+                raise HttpError(403, "FORBIDDEN")
+        if not self._gate.is_open and (visitor is None or visitor.role is not Role.ADMIN):
+            raise HttpError(403, "FORBIDDEN")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return bool(parse_tcp_address(text).host)
+    except AddressError:
+        return False

@@ -1,0 +1,443 @@
+"""Figures as the API and the live views word them.
+
+The documents that live pages show, one for each view.
+
+`GET /api/live?view=…` sends them as server-sent events, again and again; `GET /api/view?view=…` answers one.
+
+    view=topics                      every topic in a line
+    view=topic&topic=T               a topic as in /api/topics/T
+    view=channel&topic=T&channel=C[&search=WORDS]
+                                     a channel as in /api/topics/T/C, with some of its clients
+    view=nodes                       the nsqds as in /api/nodes
+    view=node&node=H:P               an nsqd as in /api/nodes/H:P, with clients
+    view=counter                     message counts as in /api/counter
+    view=pipelines                   as in /api/pipelines
+
+Every document has `message` ("" or `WARNING: …`) and `time`, when it was gathered, in seconds since the Unix epoch.
+Beside the figures of the reference stand rates, in messages per second. What was not there at both of two looks has no
+rate: it is null, or missing where names lead to rates.
+
+    topics    {"topics": [{"topic_name", "depth", "backend_depth", "channel_depth", "in_flight_count", "deferred_count",
+              "requeue_count", "timeout_count", "message_count", "client_count", "channel_count", "node_count",
+              "paused", "e2e_p99", "rate", "finish_rate"}], "node_count", "rates": {"total", "finished"}}
+              `depth` is what waits in the topic itself, `channel_depth` in all its channels together
+    topic     "rates": {"topic", "channels": {name: rate}, "finished": {name: rate}, "nodes": {node: rate}}
+    channel   "rates": {"channel", "finished", "nodes": {node: rate}}, "clients_matching"
+    nodes     each also has "node" (H:P), "depth" (with channels), "message_count", "client_count", "topic_count",
+              "registered_count" and "tombstoned_count" (of topics that the nsqlookupds list for it), "rate"; and
+              "rates": {"total", "finished"}
+    node      "rates": {"total", "finished", "topics": {name: rate}}, "memory" (as nsqd says it, or null)
+    counter   "total_messages" (all that were published), "rates": {"total", "finished"}
+
+A browser takes a document every few seconds, so it must stay small however large the cluster is:
+
+    channel   `clients` are the first thousand of those that have every word of the search in their name, host, address,
+              agent or node; `client_count` says how many there are, `clients_matching` how many of them match. The
+              parts in `nodes` have none
+    nodes     `topics` are null: there are counts
+    counter   more than two thousand counters are told by channel, over all nodes (`*`); the sum stays the same
+
+Figures as nsqadmin's API words them: the same keys in the same order as the reference, so that scripts can stay.
+
+What the reference leaves out when it says nothing (deliveries by distance, regions and zones) is left out here too.
+Nothing is `null` that the reference does not make so; `clients` is, where they were not asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from emberq.base.clock import NS_PER_MS
+from emberq.cluster.stats import (
+    EVERY_NODE,
+    ChannelFigures,
+    ClientFigures,
+    ClientFilter,
+    Latency,
+    LatencyPercentile,
+    TopicFigures,
+)
+from emberq.cluster.survey import IDLE, ChannelCounter, NodeStats, Rates, Survey, Total
+from emberq.cluster.topology import ClusterNode
+
+Document = dict[str, Any]
+
+
+def topic_document(topic: TopicFigures, *, now_ns: int, with_clients: bool = False) -> Document:
+    """A topic, on one node or over all."""
+    return {
+        "node": topic.node,
+        "hostname": topic.hostname,
+        "topic_name": topic.topic_name,
+        "depth": topic.depth,
+        "memory_depth": topic.memory_depth,
+        "backend_depth": topic.backend_depth,
+        "message_count": topic.message_count,
+        "delivery_msg_count": topic.delivery_msg_count,
+        **_distances(topic),
+        "nodes": _list(topic_document(part, now_ns=now_ns, with_clients=with_clients) for part in topic.nodes or ()),
+        "channels": [channel_document(channel, now_ns=now_ns, with_clients=with_clients) for channel in topic.channels],
+        "paused": topic.paused,
+        "e2e_processing_latency": latency_document(topic.latency),
+    }
+
+
+def channel_document(channel: ChannelFigures, *, now_ns: int, with_clients: bool = False) -> Document:
+    """A channel, on one node or over all. `now_ns` is the wall clock's, to tell how long clients are connected."""
+    clients = [client_document(client, now_ns=now_ns) for client in channel.clients]
+    has_list = with_clients and channel.node != EVERY_NODE
+    deliveries = {"delivery_msg_count": channel.delivery_msg_count} if channel.delivery_msg_count else {}
+    return {
+        "node": channel.node,
+        "hostname": channel.hostname,
+        "topic_name": channel.topic_name,
+        "channel_name": channel.channel_name,
+        "depth": channel.depth,
+        "memory_depth": channel.memory_depth,
+        "backend_depth": channel.backend_depth,
+        "in_flight_count": channel.in_flight_count,
+        "deferred_count": channel.deferred_count,
+        "requeue_count": channel.requeue_count,
+        "timeout_count": channel.timeout_count,
+        "message_count": channel.message_count,
+        **deliveries,
+        **_distances(channel),
+        "client_count": channel.client_count,
+        "nodes": _list(
+            channel_document(part, now_ns=now_ns, with_clients=with_clients) for part in channel.nodes or ()
+        ),
+        "clients": clients if clients or has_list else None,
+        "paused": channel.paused,
+        "e2e_processing_latency": latency_document(channel.latency),
+        **_dead_letters(channel),
+    }
+
+
+def _dead_letters(channel: ChannelFigures) -> Document:
+    """What emberq's nsqds add for channels that give up on messages; the others are as the reference has them."""
+    counts = {"dead_letter_count": channel.dead_letter_count, "redriven_count": channel.redriven_count}
+    policy = {} if channel.policy is None else {"policy": channel.policy._asdict()}
+    return policy | {key: count for key, count in counts.items() if count}
+
+
+def client_document(client: ClientFigures, *, now_ns: int) -> Document:
+    """A consumer."""
+    places = {
+        "node_topology_region": client.node_topology_region,
+        "node_topology_zone": client.node_topology_zone,
+        "topology_region": client.topology_region,
+        "topology_zone": client.topology_zone,
+    }
+    return {
+        "node": client.node,
+        "remote_address": client.remote_address,
+        "version": client.version,
+        "client_id": client.client_id,
+        "hostname": client.hostname,
+        "user_agent": client.user_agent,
+        "connect_ts": client.connect_ts,
+        "connected": client.connected_ns(now_ns),
+        "in_flight_count": client.in_flight_count,
+        "ready_count": client.ready_count,
+        "finish_count": client.finish_count,
+        "requeue_count": client.requeue_count,
+        "message_count": client.message_count,
+        "sample_rate": client.sample_rate,
+        "deflate": client.deflate,
+        "snappy": client.snappy,
+        "authed": client.authed,
+        "auth_identity": client.auth_identity,
+        "auth_identity_url": client.auth_identity_url,
+        **{key: place for key, place in places.items() if place},
+        "tls": client.tls,
+        "tls_cipher_suite": client.tls_cipher_suite,
+        "tls_version": client.tls_version,
+        "tls_negotiated_protocol": client.tls_negotiated_protocol,
+        "tls_negotiated_protocol_is_mutual": client.tls_negotiated_protocol_is_mutual,
+    }
+
+
+def producer_document(producer: ClusterNode) -> Document:
+    """An nsqd in the list of nodes."""
+    places = {"topology_zone": producer.topology_zone, "topology_region": producer.topology_region}
+    return {
+        "remote_addresses": None if producer.remote_addresses is None else list(producer.remote_addresses),
+        "remote_address": producer.remote_address,
+        "hostname": producer.hostname,
+        "broadcast_address": producer.broadcast_address,
+        "tcp_port": producer.tcp_port,
+        "http_port": producer.http_port,
+        "version": producer.version,
+        **{key: place for key, place in places.items() if place},
+        "topics": _list({"topic": each.topic, "tombstoned": each.tombstoned} for each in producer.topics),
+        "out_of_date": producer.out_of_date,
+    }
+
+
+def node_document(node: NodeStats, *, now_ns: int) -> Document:
+    """All that one nsqd has."""
+    return {
+        "node": node.node,
+        "topics": [topic_document(topic, now_ns=now_ns, with_clients=True) for topic in node.topics],
+        "total_messages": node.total_messages,
+        "total_clients": node.total_clients,
+    }
+
+
+def counters_document(counters: Iterable[ChannelCounter]) -> Document:
+    """Message counts of channels, by topic, channel and node."""
+    return {
+        counter.key: {
+            "node": counter.node,
+            "topic_name": counter.topic_name,
+            "channel_name": counter.channel_name,
+            "message_count": counter.message_count,
+        }
+        for counter in sorted(counters, key=lambda each: each.key)
+    }
+
+
+def latency_document(latency: Latency) -> Document:
+    """Percentiles in nanoseconds."""
+    percentiles = latency.percentiles
+    return {
+        "count": latency.message_count,
+        "percentiles": None if percentiles is None else [_percentile(each) for each in percentiles],
+        "topic": latency.topic,
+        "channel": latency.channel,
+        "host": latency.host,
+    }
+
+
+def _percentile(percentile: LatencyPercentile) -> Document:
+    said = {} if percentile.value is None else {"value": _number(percentile.value)}
+    return {
+        "average": _number(percentile.average),
+        "count": percentile.message_count,
+        "max": _number(percentile.max),
+        "min": _number(percentile.min),
+        "quantile": _number(percentile.quantile),
+        **said,
+    }
+
+
+def _number(value: float) -> float | int:
+    """A whole number without a point; what is not a number at all, which a daemon may claim, is 0."""
+    if not math.isfinite(value):
+        return 0
+    return int(value) if value.is_integer() else value
+
+
+def _distances(stats: TopicFigures | ChannelFigures) -> Document:
+    """Deliveries by how far the client was, where there are any."""
+    counts = {
+        "zone_local_msg_count": stats.zone_local_msg_count,
+        "region_local_msg_count": stats.region_local_msg_count,
+        "global_msg_count": stats.global_msg_count,
+    }
+    return {key: count for key, count in counts.items() if count}
+
+
+def _list(documents: Iterable[Document]) -> list[Document] | None:
+    """As the reference says that there are none."""
+    return list(documents) or None
+
+
+MAX_CLIENTS = 1_000
+"""That a channel's document lists."""
+MAX_COUNTERS = 2_000
+"""That are told node by node."""
+
+_RATE_DIGITS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The cluster at one time, with what happened since the look before."""
+
+    survey: Survey
+    names: tuple[str, ...] = ()
+    """All topics that the nsqlookupds know, sorted; some may be on no node."""
+    taken_ns: int = 0
+    """By the wall clock."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def head(self) -> Document:
+        """What every document has."""
+        return {
+            "message": f"WARNING: {'; '.join(self.warnings)}" if self.warnings else "",
+            "time": self.taken_ns // NS_PER_MS / 1000,
+        }
+
+
+def topics_view(look: Look) -> Document:
+    """Every topic in a line, with those that no nsqd has."""
+    lines = {topic: _topic_line(topic, total, channels) for topic, total, channels in look.survey.topic_totals()}
+    lines |= {name: _topic_line(name, _NOWHERE, []) for name in look.names if name not in lines}
+    return {
+        "topics": [lines[name] for name in sorted(lines)],
+        "node_count": len(look.survey.producers),
+        "rates": _totals(look.survey.total_rates()),
+        **look.head,
+    }
+
+
+_NOWHERE = Total()
+"""A topic that no nsqd has."""
+
+
+def _topic_line(name: str, topic: Total, named_channels: Sequence[tuple[str, Total]]) -> Document:
+    channels = [channel for _, channel in named_channels]
+    finished = (channel.rates.left for channel in channels if channel.rates is not None)
+    return {
+        "topic_name": name,
+        "depth": topic.depth,
+        "backend_depth": topic.backend_depth,
+        "channel_depth": sum(channel.depth for channel in channels),
+        "in_flight_count": sum(channel.in_flight_count for channel in channels),
+        "deferred_count": sum(channel.deferred_count for channel in channels),
+        "requeue_count": sum(channel.requeue_count for channel in channels),
+        "timeout_count": sum(channel.timeout_count for channel in channels),
+        "message_count": topic.message_count,
+        "client_count": sum(channel.client_count for channel in channels),
+        "channel_count": len(channels),
+        "node_count": topic.node_count,
+        "paused": topic.paused,
+        "e2e_p99": slowest_ns(topic.latency),
+        "rate": _came(topic.rates),
+        "finish_rate": round(sum(finished), _RATE_DIGITS),
+    }
+
+
+def slowest_ns(latency: Latency) -> int | None:
+    """The highest percentile that is tracked, on the node where it is highest; None if none is."""
+    slowest = latency.percentiles[0].max if latency.percentiles else math.nan
+    return round(slowest) if math.isfinite(slowest) else None  # a daemon may claim anything
+
+
+def topic_view(topic: TopicFigures, look: Look) -> Document:
+    """A topic with the rates of its parts."""
+    name, survey = topic.topic_name, look.survey
+    of_channels = {channel.channel_name: _rates(survey, name, channel.channel_name) for channel in topic.channels}
+    return {
+        **topic_document(topic, now_ns=look.taken_ns),
+        "rates": {
+            "topic": _came(_rates(survey, name)),
+            "channels": {channel: _came(each) for channel, each in of_channels.items()},
+            "finished": {channel: _left(each) for channel, each in of_channels.items()},
+            "nodes": _came_by_node(survey, name),
+        },
+        **look.head,
+    }
+
+
+def channel_view(channel: ChannelFigures, clients: ClientFilter, look: Look) -> Document:
+    """A channel with the rates of its parts, and with those of its clients that are to be shown."""
+    topic, name, survey = channel.topic_name, channel.channel_name, look.survey
+    return {
+        **channel_document(channel._replace(clients=tuple(clients.kept)), now_ns=look.taken_ns),
+        "clients_matching": clients.match_count,
+        "rates": {
+            "channel": _came(_rates(survey, topic, name)),
+            "finished": _left(_rates(survey, topic, name)),
+            "nodes": _came_by_node(survey, topic, name),
+        },
+        **look.head,
+    }
+
+
+def nodes_view(producers: Iterable[ClusterNode], look: Look) -> Document:
+    """The nsqds, and what each has to do."""
+    return {
+        "nodes": [_node_line(producer, look.survey) for producer in producers],
+        "rates": _totals(look.survey.total_rates()),
+        **look.head,
+    }
+
+
+def _node_line(producer: ClusterNode, survey: Survey) -> Document:
+    work = survey.work.get(producer.node, IDLE)
+    return {
+        **producer_document(replace(producer, topics=())),
+        "node": producer.node,
+        "depth": work.depth,
+        "message_count": work.message_count,
+        "client_count": work.client_count,
+        "topic_count": work.topic_count,
+        "registered_count": len(producer.topics),
+        "tombstoned_count": sum(topic.tombstoned for topic in producer.topics),
+        "rate": _came(work.rates),
+    }
+
+
+def node_view(node: NodeStats, look: Look) -> Document:
+    """An nsqd with the rates of its topics."""
+    figures = look.survey.nodes.get(node.node)
+    rates = look.survey.rates_by_topic(node.node)
+    return {
+        **node_document(node, now_ns=look.taken_ns),
+        "memory": None if figures is None else figures.memory,
+        "rates": {
+            **_totals(look.survey.work.get(node.node, IDLE).rates),
+            "topics": {topic.topic_name: _came(rates.get(topic.topic_name)) for topic in node.topics},
+        },
+        **look.head,
+    }
+
+
+def counter_view(look: Look) -> Document:
+    """The message count of every channel on every node, or in a large cluster of every channel."""
+    survey = look.survey
+    count = sum(total.node_count for (_, channel), total in survey.totals.items() if channel)
+    counters = _counters_by_node(survey) if count <= MAX_COUNTERS else _counters_by_channel(survey)
+    return {
+        "stats": counters_document(counters),
+        "total_messages": sum(total.message_count for (_, channel), total in survey.totals.items() if not channel),
+        "rates": _totals(survey.total_rates()),
+        **look.head,
+    }
+
+
+def _counters_by_node(survey: Survey) -> Iterator[ChannelCounter]:
+    for node, figures in survey.nodes.items():
+        for (topic, channel), count in zip(figures.keys, figures.columns["message_count"], strict=True):
+            if channel:
+                yield ChannelCounter(node=node, topic_name=topic, channel_name=channel, message_count=count)
+
+
+def _counters_by_channel(survey: Survey) -> Iterator[ChannelCounter]:
+    for (topic, channel), total in survey.totals.items():
+        if channel:
+            yield ChannelCounter(
+                node=EVERY_NODE, topic_name=topic, channel_name=channel, message_count=total.message_count
+            )
+
+
+def pipelines_view(reported: Document, look: Look) -> Document:
+    """What the pipelines reported last."""
+    return {**reported, **look.head}
+
+
+def _rates(survey: Survey, topic: str, channel: str = "") -> Rates | None:
+    total = survey.totals.get((topic, channel))
+    return None if total is None else total.rates
+
+
+def _came_by_node(survey: Survey, topic: str, channel: str = "") -> Document:
+    return {node: _came(rates) for node, rates in survey.rates_by_node(topic, channel).items()}
+
+
+def _totals(rates: Rates | None) -> Document:
+    return {"total": _came(rates), "finished": _left(rates)}
+
+
+def _came(rates: Rates | None) -> float | None:
+    return None if rates is None else round(rates.came, _RATE_DIGITS)
+
+
+def _left(rates: Rates | None) -> float | None:
+    return None if rates is None else round(rates.left, _RATE_DIGITS)

@@ -1,0 +1,310 @@
+"""Every path, who may ask, and the headers that protect a browser.
+
+Every path that nsqadmin answers, and who may ask for it.
+
+What stands between a request and its handler, and between the answer and the browser.
+
+Before: who is it, and may they? Pages send those who are not known to the login page; the API answers 401
+LOGIN_REQUIRED. Refused actions go to the audit log.
+
+After: headers that leave a browser no choice.
+
+    Content-Security-Policy    only our own scripts and styles, none inside a page; nobody may put us in a frame
+    X-Content-Type-Options     what we say is JSON is never taken for HTML
+    Referrer-Policy            names of topics do not leave with a link
+    Cross-Origin-*             no other site can read, embed or keep a handle on us
+    Cache-Control: no-store    for figures and pages, unless the handler says otherwise
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from emberq.admin.access.gate import Gate, Visitor
+from emberq.admin.access.user import Permission
+from emberq.admin.api.changing import ChangingApi
+from emberq.admin.api.message import MAX_PUBLISH_BYTES, MessageApi
+from emberq.admin.api.own import MAX_LOGIN_BYTES, MAX_VALUE_BYTES, AdminConfigApi, LoginApi
+from emberq.admin.api.reading import GraphiteApi, ReadingApi, WatchingApi, origin_of
+from emberq.admin.api.request import MAX_BODY_BYTES, as_http_error
+from emberq.admin.audit import AuditedAction, Recorder
+from emberq.admin.live import Gatherer
+from emberq.admin.options import AdminOptions
+from emberq.admin.web.pages import Site, page_routes
+from emberq.base.clock import Clock
+from emberq.cluster.cluster import Cluster
+from emberq.cluster.upstream import ClusterError
+from emberq.http.message import Headers, HttpError, Request, Response, plain
+from emberq.http.router import Handler, Route
+
+VisitorHandler = Callable[[Request, Visitor], Response | Awaitable[Response]]
+
+LOGIN_REQUIRED = HttpError(401, "LOGIN_REQUIRED")
+
+
+def security_headers(*, image_origin: str = "") -> Headers:
+    """For every answer. Pages may show pictures of `image_origin`, too."""
+    images = f"img-src 'self' data: {image_origin}".rstrip()
+    policy = (
+        f"default-src 'none'; script-src 'self'; style-src 'self'; {images}; font-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    )
+    return (
+        ("Content-Security-Policy", policy),
+        ("X-Content-Type-Options", "nosniff"),
+        ("X-Frame-Options", "DENY"),
+        ("Referrer-Policy", "same-origin"),
+        ("Cross-Origin-Opener-Policy", "same-origin"),
+        ("Cross-Origin-Resource-Policy", "same-origin"),
+        ("Permissions-Policy", "camera=(), geolocation=(), microphone=()"),
+    )
+
+
+class RequestGuard:
+    """Wraps handlers. Owned by the table of routes."""
+
+    def __init__(self, gate: Gate, recorder: Recorder, *, base_path: str, headers: Headers) -> None:
+        self._gate = gate
+        self._recorder = recorder
+        self._base_path = base_path
+        self._headers = headers
+
+    def open(self, handler: Handler) -> Handler:
+        """For everybody."""
+        return self._finished(handler)
+
+    def page(self, handler: Handler) -> Handler:
+        """For those who are logged in; the others are sent to do so."""
+
+        async def handle(request: Request) -> Response:
+            if await self._visitor(request) is None:
+                return self._to_login(request)
+            answer = handler(request)
+            return answer if isinstance(answer, Response) else await answer
+
+        def handle_now(request: Request) -> Response | Awaitable[Response]:
+            # Nearly always it is known at once who asks, and then a page needs no task of its own.
+            return handler(request) if self._gate.visitor(request) is not None else handle(request)
+
+        return self._finished(handle_now)
+
+    def reading(self, handler: Handler, permission: Permission | None = None) -> Handler:
+        """For those who are logged in, and may look that closely."""
+
+        async def handle(request: Request) -> Response:
+            visitor = await self._known_visitor(request)
+            if permission is not None:
+                self._gate.check_role(visitor, permission)
+            answer = handler(request)
+            return answer if isinstance(answer, Response) else await answer
+
+        return self._finished(handle)
+
+    def changing(self, handler: VisitorHandler, *, action: str, permission: Permission) -> Handler:
+        """For those who may do it, of their own will. What more a body asks for, the handler checks."""
+
+        async def handle(request: Request) -> Response:
+            visitor = await self._known_visitor(request)
+            try:
+                self._gate.check(request, visitor, permission)
+            except HttpError as refusal:
+                deed = AuditedAction(action=action, detail=f"{request.method} {request.path}")
+                await self._recorder.refuse(request, visitor, deed, refusal.message)
+                raise
+            answer = handler(request, visitor)
+            return answer if isinstance(answer, Response) else await answer
+
+        return self._finished(handle)
+
+    def personal(self, handler: Callable[[Request, Visitor | None], Response | Awaitable[Response]]) -> Handler:
+        """For everybody; the handler wants to know who it is."""
+
+        async def handle(request: Request) -> Response:
+            answer = handler(request, await self._visitor(request))
+            return answer if isinstance(answer, Response) else await answer
+
+        return self._finished(handle)
+
+    async def _visitor(self, request: Request) -> Visitor | None:
+        visitor = self._gate.visitor(request)
+        if visitor is None and self._gate.shows_password(request):
+            visitor = await self._gate.verify(request)
+        return visitor
+
+    async def _known_visitor(self, request: Request) -> Visitor:
+        visitor = await self._visitor(request)
+        if visitor is None:
+            raise LOGIN_REQUIRED
+        return visitor
+
+    def _to_login(self, request: Request) -> Response:
+        wanted = quote(request.target, safe="") if request.method == "GET" else ""
+        return Response(303, headers=(("Location", f"{self._base_path}/login?next={wanted}"),))
+
+    def _finished(self, handler: Handler) -> Handler:
+        """The same with its failures told and its answer protected."""
+
+        def handle(request: Request) -> Response | Awaitable[Response]:
+            try:
+                answer = handler(request)
+            except HttpError as refusal:
+                answer = refusal.response()
+            return self._protected(answer) if isinstance(answer, Response) else self._later(answer)
+
+        return handle
+
+    async def _later(self, work: Awaitable[Response]) -> Response:
+        try:
+            answer = await work
+        except HttpError as refusal:
+            answer = refusal.response()
+        except ClusterError as failure:
+            answer = as_http_error(failure).response()
+        return self._protected(answer)
+
+    def _protected(self, answer: Response) -> Response:
+        says_how_to_keep = any(name.lower() == "cache-control" for name, _ in answer.headers)
+        caching: Headers = () if says_how_to_keep else (("Cache-Control", "no-store"),)
+        return Response(
+            answer.status,
+            answer.body,
+            content_type=answer.content_type,
+            headers=(*answer.headers, *caching, *self._headers),
+            file=answer.file,
+        )
+
+
+_OPEN_PAGES = ("/login", "/static/", "/fonts/")
+"""What those who have yet to log in may see."""
+
+_CHANNEL = "/api/topics/{topic}/{channel}"
+"""A channel may have any name, so nothing of ours lies below /api/topics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the routes lead to. Owned by the daemon."""
+
+    options: AdminOptions
+    site: Site
+    cluster: Cluster
+    gate: Gate
+    gatherer: Gatherer
+    recorder: Recorder
+    clock: Clock
+
+
+def routes(parts: Parts) -> list[Route]:
+    """The table of routes, with the base path in front of each."""
+    table = _Table(parts)
+    listed = [
+        Route("GET", "/ping", table.protection.open(ping)),
+        *table.pages(),
+        *table.readings(),
+        *table.watchings(),
+        *table.changes(),
+        *table.personal(),
+    ]
+    return list(_below(parts.site.base_path, listed))
+
+
+def ping(_request: Request) -> Response:
+    """What load balancers ask."""
+    return plain("OK")
+
+
+class _Table:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        options, cluster = parts.options, parts.cluster
+        images = "" if options.proxy_graphite else origin_of(options.graphite_url)
+        self.protection = RequestGuard(
+            parts.gate,
+            parts.recorder,
+            base_path=parts.site.base_path,
+            headers=security_headers(image_origin=images),
+        )
+        self._messages = MessageApi(cluster, parts.recorder)
+
+    def pages(self) -> Iterable[Route]:
+        for route in page_routes(self._parts.site):
+            is_open = route.path.startswith(_OPEN_PAGES)
+            wrap = self.protection.open if is_open else self.protection.page
+            yield dataclasses.replace(route, handler=wrap(route.handler))
+
+    def readings(self) -> Iterable[Route]:
+        """What the reference has, and what is read of messages."""
+        api = ReadingApi(self._parts.cluster, clock=self._parts.clock)
+        graphite = GraphiteApi(self._parts.options, self._parts.cluster.http)
+        handlers: dict[str, Handler] = {
+            "/api/topics": api.topics,
+            "/api/topics/{topic}": api.topic,
+            _CHANNEL: api.channel,
+            "/api/nodes": api.nodes,
+            "/api/nodes/{node}": api.node,
+            "/api/counter": api.counter,
+            "/api/journal/{topic}": self._messages.journal,
+            "/api/graphite": graphite.rate,
+        }
+        if self._parts.options.proxy_graphite:
+            handlers["/render"] = graphite.render
+        for path, handler in handlers.items():
+            yield Route("GET", path, self.protection.reading(handler))
+        peek = self.protection.reading(self._messages.peek, Permission.PEEK)
+        yield Route("GET", "/api/peek/{topic}/{channel}", peek)
+
+    def watchings(self) -> Iterable[Route]:
+        """What the pages follow; there is too much of it for the access log."""
+        api = WatchingApi(self._parts.gatherer)
+        handlers: dict[str, Handler] = {
+            "/api/live": api.live,
+            "/api/view": api.view,
+            "/api/history": api.history,
+            "/api/pipelines": api.pipelines,
+        }
+        for path, handler in handlers.items():
+            yield Route("GET", path, self.protection.reading(handler), quiet=True)
+
+    def changes(self) -> Iterable[Route]:
+        """Where one path serves several actions, the least of them decides who is let in; the handler looks closer."""
+        api = ChangingApi(self._parts.cluster, self._messages, self._parts.gate, self._parts.recorder)
+        publish, pause, delete = Permission.PUBLISH, Permission.PAUSE, Permission.DELETE
+        yield self._change("POST", "/api/topics", api.create, Permission.CREATE)
+        yield self._change("POST", "/api/topics/{topic}", api.act_on_topic, pause)
+        yield self._change("POST", "/api/publish/{topic}", self._messages.publish, publish, max_bytes=MAX_PUBLISH_BYTES)
+        yield self._change("POST", _CHANNEL, api.act_on_channel, pause)
+        yield self._change("DELETE", "/api/topics/{topic}", api.delete_topic, delete)
+        yield self._change("DELETE", _CHANNEL, api.delete_channel, delete)
+        yield self._change("DELETE", "/api/nodes/{node}", api.tombstone, Permission.TOMBSTONE)
+
+    def _change(
+        self,
+        method: str,
+        path: str,
+        handler: VisitorHandler,
+        permission: Permission,
+        *,
+        max_bytes: int = MAX_BODY_BYTES,
+    ) -> Route:
+        wrapped = self.protection.changing(handler, action=permission, permission=permission)
+        return Route(method, path, wrapped, max_body_bytes=max_bytes)
+
+    def personal(self) -> Iterable[Route]:
+        """What looks at who asks by itself."""
+        parts, personal = self._parts, self.protection.personal
+        config = AdminConfigApi(parts.options, parts.cluster, parts.gate)
+        login = LoginApi(parts.gate, parts.recorder, base_path=parts.site.base_path)
+        yield Route("GET", "/config/{option}", personal(config.get))
+        yield Route(
+            "PUT", "/config/{option}", personal(config.put), max_body_bytes=MAX_VALUE_BYTES, too_big="INVALID_VALUE"
+        )
+        yield Route("POST", "/login", self.protection.open(login.log_in), max_body_bytes=MAX_LOGIN_BYTES)
+        yield Route("POST", "/logout", personal(login.log_out))
+
+
+def _below(base_path: str, listed: Iterable[Route]) -> Iterable[Route]:
+    for route in listed:
+        yield dataclasses.replace(route, path=f"{base_path}{route.path}")

@@ -1,0 +1,383 @@
+"""From a command line to an exit status, for daemons and tools: options, signals, event loop, StartError.
+
+What a daemon does as a process: limits, garbage collector, event loop, signals.
+
+The cyclic garbage collector is off in a daemon; see `garbage`.
+
+SIGHUP has the daemon reload. SIGINT and SIGTERM ask for an orderly stop. More of them change nothing: the stop under
+way goes on, for cutting it short is what would lose messages. (SIGKILL remains for whoever insists.)
+
+What every program says of itself: its version, and how it is used.
+
+From a daemon's command line to its options, or to the exit that the command line called for.
+
+0  --help, --version
+1  a config file or a setting that cannot be used: one FATAL log line
+2  a mistake on the command line: the mistake and the usage on standard error
+
+Runs a tool: from its command line to its exit status.
+
+0  --help, --version, the work is done, or a signal asked for the end
+1  options that cannot work, or a failure while running: one log line says what
+2  a mistake on the command line: the mistake and the usage on standard error
+
+The log goes to standard error in the form that NSQ's tools give it: lines of the tool itself are bare, those of the
+client library say how grave they are.
+
+    2024/05/17 09:30:00 Adding consumer for topic: clicks
+    2024/05/17 09:30:00 WRN cannot consume from nsqd 127.0.0.1:4150: connection refused
+
+SIGINT and SIGTERM ask for an orderly end, in which messages that are being handled are still answered. More of them
+change nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import platform
+import resource
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, Self, TextIO, TypeVar
+
+import uvloop
+
+from emberq import NSQ_VERSION
+from emberq.base import log
+from emberq.base.flag import FlagError, HelpRequested, SettingError, parse_flags
+from emberq.base.log import ROOT
+from emberq.base.settings import OptionsError, SettingTable, render_help
+from emberq.base.text import one_line
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class StartError(Exception):
+    """A daemon cannot start; the text says why."""
+
+
+class Daemon(Protocol):
+    """What `serve` runs."""
+
+    @property
+    def failed(self) -> asyncio.Event:
+        """Set when the daemon cannot go on, after it logged why."""
+        ...
+
+    async def start(self) -> None:
+        """Return when clients are served. StartError, with nothing left running, if that cannot be."""
+        ...
+
+    def reload(self) -> None:
+        """Read again what may have changed on disk, such as certificates."""
+        ...
+
+    async def stop(self) -> None:
+        """Return when everything is safe on disk and closed."""
+        ...
+
+
+def prepare() -> None:
+    """Fit the process to a daemon's needs; to be called when everything is imported."""
+    _raise_open_files_limit()
+    gc.collect()
+    gc.freeze()  # modules and classes stay for good: never look through them again
+    gc.disable()  # see `garbage`
+
+
+def _raise_open_files_limit() -> None:
+    """Allow as many connections as the system lets us: the usual soft limit of 1024 is far too low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def serve(make_daemon: Callable[[], Daemon]) -> bool:
+    """Run a daemon until a signal stops it (True) or it fails (False). What `start` raises comes through."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(make_daemon))
+
+
+async def _serve(make_daemon: Callable[[], Daemon]) -> bool:
+    loop = asyncio.get_running_loop()
+    asked_to_stop = asyncio.Event()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, asked_to_stop.set)
+    daemon = make_daemon()
+    loop.add_signal_handler(signal.SIGHUP, daemon.reload)
+    await daemon.start()
+    await _first_of(asked_to_stop, daemon.failed)
+    await daemon.stop()
+    ignore_to_the_end(STOP_SIGNALS)
+    return not daemon.failed.is_set()
+
+
+def ignore_to_the_end(numbers: Sequence[signal.Signals]) -> None:
+    """From here to the end of the process a late signal would find Python's own handlers, and a traceback.
+
+    To block them would not do: a thread that still runs would get them. They are blocked only while the loop, which
+    would put Python's handlers back when it is closed, gives its own up.
+    """
+    loop = asyncio.get_running_loop()
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    for number in numbers:
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    """Wait until one of the events is set."""
+    waiters = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+    for waiter in waiters:
+        waiter.cancel()
+
+
+def version_line(program: str) -> str:
+    """What `--version` prints and a daemon logs first."""
+    return f"{program} v{NSQ_VERSION} (built w/python{platform.python_version()})"
+
+
+def print_usage(table: SettingTable) -> None:
+    """The help, on standard error, as wide as the terminal within reason."""
+    columns = shutil.get_terminal_size(fallback=(100, 24)).columns
+    sys.stderr.write(render_help(table, width=min(max(columns, 72), 110)))
+
+
+logger = logging.getLogger(__name__)
+
+
+class DaemonOptions(Protocol):
+    """What the options of every daemon have."""
+
+    @property
+    def log_prefix(self) -> str: ...
+
+    @property
+    def log_level(self) -> log.LogLevel: ...
+
+    @property
+    def log_format(self) -> log.LogFormat: ...
+
+
+class ValidatedOptions(DaemonOptions, Protocol):
+    """Options that can tell whether they can work."""
+
+    def validated(self) -> Self:
+        """The options to run with; OptionsError for what cannot work."""
+        ...
+
+
+OptionsT = TypeVar("OptionsT", bound=DaemonOptions)
+ValidatedT = TypeVar("ValidatedT", bound=ValidatedOptions)
+
+
+class Finished(Exception):
+    """There is nothing to run: the process ends with `status`."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+def read_options(table: SettingTable, options_class: type[OptionsT], argv: Sequence[str]) -> OptionsT:
+    """The options that flags and config file ask for, with logging set up as they say; or `Finished`."""
+    try:
+        given = table.load(argv)
+    except HelpRequested:
+        print_usage(table)
+        raise Finished(0) from None
+    except FlagError as error:
+        print(error, file=sys.stderr)
+        print_usage(table)
+        raise Finished(2) from error
+    except SettingError as error:
+        log.configure(prefix=f"[{table.program}] ", level=log.LogLevel.INFO)
+        logger.critical("%s", error)
+        raise Finished(1) from error
+    if given.version_asked:
+        print(version_line(table.program))
+        raise Finished(0)
+    options = options_class(**given.options)
+    log.configure(
+        prefix=options.log_prefix,
+        level=options.log_level,
+        log_format=options.log_format,
+        program=table.program,
+    )
+    for key in given.unknown_keys:
+        logger.warning("config file: %s is not a setting of %s, ignored", key, table.program)
+    return options
+
+
+def run_daemon(
+    table: SettingTable,
+    options_class: type[ValidatedT],
+    load: Callable[[], Callable[[ValidatedT], Daemon]],
+    argv: Sequence[str] | None,
+) -> int:
+    """Run a daemon until it is told to stop; the exit status.
+
+    `load` imports it and gives its class. It is called late, because --version, --help and mistakes should be answered
+    without it.
+    """
+    try:
+        options = read_options(table, options_class, sys.argv[1:] if argv is None else argv).validated()
+    except Finished as finished:
+        return finished.status
+    except OptionsError as error:
+        return _refuse(table.program, error)
+    logger.info("%s", version_line(table.program))
+    make_daemon = load()
+    prepare()
+    try:
+        stopped_by_signal = serve(lambda: make_daemon(options))
+    except StartError as error:
+        return _refuse(table.program, error)
+    return 0 if stopped_by_signal else 1
+
+
+def _refuse(program: str, error: Exception) -> int:
+    logger.critical("failed to instantiate %s - %s", program, error)
+    return 1
+
+
+class ToolError(Exception):
+    """The tool cannot go on: the text is logged, and the exit status is 1."""
+
+
+class ToolOptions(Protocol):
+    """What the options of every tool can do."""
+
+    def validated(self) -> Self:
+        """The options to run with; OptionsError for what cannot work."""
+        ...
+
+
+ToolOptionsT = TypeVar("ToolOptionsT", bound=ToolOptions)
+
+
+def run_tool(
+    table: SettingTable,
+    options_class: type[ToolOptionsT],
+    run: Callable[[ToolOptionsT, asyncio.Event], Coroutine[Any, Any, None]],
+    argv: Sequence[str] | None,
+    *,
+    stop_signals: Sequence[signal.Signals] = STOP_SIGNALS,
+    takes_arguments: bool = True,
+    failures: tuple[type[Exception], ...] = (),
+) -> int:
+    """Run a tool to its end; the exit status.
+
+    `run` gets the options and an event that is set when a signal asks for the end; it returns when its work is done,
+    and raises `ToolError`, or one of `failures`, if it cannot be.
+    Words behind the flags are ignored, unless `takes_arguments` is False.
+    """
+    log_to(sys.stderr)
+    ends: tuple[type[Exception], ...] = (OptionsError, SettingError, ToolError, *failures)
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        options = _read_flags(table, options_class, words)
+        if options is None:
+            return 0
+        if not takes_arguments:
+            _refuse_arguments(table, words)
+        options = options.validated()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_until_done(run, options, stop_signals))
+    except FlagError as error:
+        print(error, file=sys.stderr)
+        print_usage(table)
+        return 2
+    except ends as error:
+        logger.critical("%s", error)
+        return 1
+    return 0
+
+
+def _read_flags(table: SettingTable, options_class: type[ToolOptionsT], words: Sequence[str]) -> ToolOptionsT | None:
+    """The options that the flags ask for; None if all that was asked for has been printed."""
+    try:
+        given = table.load(words)
+    except HelpRequested:
+        print_usage(table)
+        return None
+    if given.version_asked:
+        print(version_line(table.program))
+        return None
+    return options_class(**given.options)
+
+
+def _refuse_arguments(table: SettingTable, words: Sequence[str]) -> None:
+    rest = parse_flags(words, {setting.flag: setting.kind for setting in table}).rest
+    if rest:
+        raise OptionsError(f"unknown arguments: [{' '.join(rest)}]")
+
+
+async def _until_done(
+    run: Callable[[ToolOptionsT, asyncio.Event], Coroutine[Any, Any, None]],
+    options: ToolOptionsT,
+    stop_signals: Sequence[signal.Signals],
+) -> None:
+    stop_asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in stop_signals:
+        loop.add_signal_handler(number, stop_asked.set)
+    try:
+        await run(options, stop_asked)
+    finally:
+        if stop_asked.is_set():
+            ignore_to_the_end(stop_signals)
+
+
+# Log lines
+
+
+class ToolLineFormatter(logging.Formatter):
+    """Makes the line. What comes from outside is escaped, so that one record is one line."""
+
+    _WORDS = {  # noqa: RUF012 - a constant
+        logging.DEBUG: "DBG ",
+        logging.INFO: "INF ",
+        logging.WARNING: "WRN ",
+        logging.ERROR: "ERR ",
+        logging.CRITICAL: "ERR ",
+    }
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, or with a traceback one line and its indented tail."""
+        moment = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(record.created))
+        level = "" if record.name.startswith(("emberq.tools.", __name__)) else self._WORDS.get(record.levelno, "")
+        line = f"{moment} {level}{one_line(record.getMessage())}"
+        if record.exc_info:
+            trace = self.formatException(record.exc_info)
+            line += "".join("\n\t" + one_line(part) for part in trace.splitlines())
+        return line
+
+
+class _ToolLineHandler(logging.StreamHandler[TextIO]):
+    """The one handler that `log_to` installs; a type of its own so that it can be told from others."""
+
+
+def log_to(stream: TextIO) -> None:
+    """Write emberq's log lines to `stream` in the form of the tools, in place of an earlier `log_to`."""
+    root = logging.getLogger(ROOT)
+    stop_logging()
+    handler = _ToolLineHandler(stream)
+    handler.setFormatter(ToolLineFormatter())
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+
+
+def stop_logging() -> None:
+    """Undo `log_to`: for a tool that has set up a log of its own."""
+    root = logging.getLogger(ROOT)
+    for handler in list(root.handlers):
+        if isinstance(handler, _ToolLineHandler):
+            root.removeHandler(handler)

@@ -1,0 +1,486 @@
+"""Rows, one look, keys, drawing.
+
+What is shown of each channel; sorting and filtering.
+
+A topic has a row of its own only when it has something to say that its channels do not: it has none, it holds messages
+that no channel has taken, or it is paused.
+
+One look at the cluster, ready to be shown.
+
+What keys do.
+
+The terminal sends a key as one character, or as an escape sequence; Escape itself is the sequence's first character
+alone. `read_keys` tells them apart within what arrived at once, which is how terminals send a key.
+
+Draws a frame with rich, for any width.
+
+    emberq top  2 nsqds · 3 topics · 4 channels · in 1,204/s · out 1,198/s                        05:11:02
+      TOPIC          CHANNEL            ▼DEPTH  IN-FLT   DEFER    IN/s   OUT/s CLIENTS
+      clicks         archive               912      20       0     602     598       4
+    P orders         mail                   17       0       0     0.5       0       0
+    q quit  / filter  r reverse  sort name depth in-flight deferred in out clients
+
+Names take the room that figures leave. A narrow terminal gets fewer columns and shorter numbers; a column keeps its
+width while its figures change, so that nothing jumps. Names come from outside: they are never read as markup.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.base.text import one_line
+from emberq.cluster.node_stats import FIGURES
+from emberq.cluster.survey import ClusterReader, Survey, Total
+from emberq.cluster.upstream import ClusterError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopRow:
+    """A channel over the whole cluster, or a topic that has a row of its own."""
+
+    topic: str
+    channel: str
+    """Empty for a topic."""
+    total: Total
+
+    @property
+    def came_per_s(self) -> float | None:
+        """None until there are two looks to compare."""
+        return None if self.total.rates is None else self.total.rates.came
+
+    @property
+    def left_per_s(self) -> float | None:
+        """Likewise."""
+        return None if self.total.rates is None else self.total.rates.left
+
+
+class SortKey(enum.Enum):
+    """What rows can be sorted by: the word for flags, and the key to press."""
+
+    NAME = ("name", "n")
+    DEPTH = ("depth", "d")
+    IN_FLIGHT = ("in-flight", "f")
+    DEFERRED = ("deferred", "e")
+    CAME = ("in", "i")
+    LEFT = ("out", "o")
+    CLIENTS = ("clients", "c")
+
+    def __init__(self, word: str, key: str) -> None:
+        self.word = word
+        self.key = key
+
+    def figure(self, row: TopRow) -> float:
+        """What `row` is sorted by; the name is what settles a draw."""
+        match self:
+            case SortKey.NAME:
+                return 0
+            case SortKey.DEPTH:
+                return row.total.depth
+            case SortKey.IN_FLIGHT:
+                return row.total.in_flight_count
+            case SortKey.DEFERRED:
+                return row.total.deferred_count
+            case SortKey.CAME:
+                return row.came_per_s or 0
+            case SortKey.LEFT:
+                return row.left_per_s or 0
+            case SortKey.CLIENTS:
+                return row.total.client_count
+
+
+def rows_of(seen: Survey) -> Iterator[TopRow]:
+    """A row for each channel, and for the topics that need one."""
+    for topic, total, channels in seen.topic_totals():
+        if total.depth or total.paused or not channels:
+            yield TopRow(topic=topic, channel="", total=total)
+        for channel, total_of_channel in channels:
+            yield TopRow(topic=topic, channel=channel, total=total_of_channel)
+
+
+def arranged(rows: Iterable[TopRow], *, sort: SortKey, is_reversed: bool, pattern: str) -> list[TopRow]:
+    """The rows that match, the largest figure first (names: from A to Z), or the other way round."""
+    matching = sorted((row for row in rows if _matches(row, pattern)), key=lambda row: (row.topic, row.channel))
+    if sort is SortKey.NAME:
+        return matching[::-1] if is_reversed else matching
+    return sorted(matching, key=sort.figure, reverse=not is_reversed)
+
+
+def _matches(row: TopRow, pattern: str) -> bool:
+    """Whether the name of topic or channel has the text in it; with `*`, `?` or `[` it is a pattern for all of it."""
+    if not pattern:
+        return True
+    wanted = pattern.lower()
+    if not any(sign in wanted for sign in "*?["):
+        wanted = f"*{wanted}*"
+    return fnmatchcase(row.topic.lower(), wanted) or fnmatchcase(row.channel.lower(), wanted)
+
+
+_RATE_DIGITS = 1
+_SHOWN_FIGURES = (*FIGURES, "node_count", "paused")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenFrame:
+    """What was seen, or what was seen last and why there is nothing newer."""
+
+    taken_ns: int = 0
+    """By the wall clock; 0 if nothing was ever seen."""
+    nodes: tuple[str, ...] = ()
+    topic_count: int = 0
+    rows: tuple[TopRow, ...] = ()
+    came_per_s: float | None = None
+    """Messages published, over all topics; None until there are two looks to compare."""
+    left_per_s: float | None = None
+    """Messages finished, over all channels."""
+    warnings: tuple[str, ...] = ()
+    failure: str = ""
+    """Why nothing could be seen this time; all else then is from the look before."""
+
+    @property
+    def taken_at(self) -> datetime.datetime:
+        """When it was seen, in local time."""
+        return datetime.datetime.fromtimestamp(self.taken_ns / NS_PER_SECOND).astimezone()
+
+
+class Watcher:
+    """Looks again and again."""
+
+    def __init__(self, observer: ClusterReader, clock: Clock) -> None:
+        self._observer = observer
+        self._clock = clock
+        self._seen: Survey | None = None
+        self._last = ScreenFrame()
+
+    async def look(self) -> ScreenFrame:
+        """What is to be seen now. A cluster that does not answer is a frame that says so."""
+        try:
+            found = await self._observer.survey(self._clock, self._seen)
+        except ClusterError as failure:
+            self._last = replace(self._last, failure=str(failure), warnings=())
+            return self._last
+        self._seen = seen = found.value
+        rates = seen.total_rates()
+        self._last = ScreenFrame(
+            taken_ns=self._clock.wall_ns(),
+            nodes=tuple(producer.node for producer in seen.producers),
+            topic_count=len(seen.channels),
+            rows=tuple(rows_of(seen)),
+            came_per_s=None if rates is None else rates.came,
+            left_per_s=None if rates is None else rates.left,
+            warnings=found.warnings,
+        )
+        return self._last
+
+
+def frame_document(frame: ScreenFrame, rows: Iterable[TopRow]) -> dict[str, Any]:
+    """The frame as JSON, with the rows that are to be seen of it."""
+    if frame.failure:
+        return {"error": frame.failure}
+    return {
+        "time": frame.taken_at.astimezone(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "nodes": list(frame.nodes),
+        "topic_count": frame.topic_count,
+        "came_per_s": _rounded(frame.came_per_s),
+        "left_per_s": _rounded(frame.left_per_s),
+        "rows": [_row_document(row) for row in rows],
+        "warnings": list(frame.warnings),
+    }
+
+
+def _row_document(row: TopRow) -> dict[str, Any]:
+    return {
+        "topic": row.topic,
+        "channel": row.channel or None,
+        **{name: getattr(row.total, name) for name in _SHOWN_FIGURES},
+        "came_per_s": _rounded(row.came_per_s),
+        "left_per_s": _rounded(row.left_per_s),
+    }
+
+
+def _rounded(rate: float | None) -> float | None:
+    return None if rate is None else round(rate, _RATE_DIGITS)
+
+
+_KEY = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|.", re.DOTALL)
+
+ESCAPE = "\x1b"
+_UP = {"\x1b[A", "\x1bOA", "k"}
+_DOWN = {"\x1b[B", "\x1bOB", "j"}
+_PAGE_UP = {"\x1b[5~"}
+_PAGE_DOWN = {"\x1b[6~", " "}
+_HOME = {"\x1b[H", "\x1bOH", "\x1b[1~", "g"}
+_ENTER = {"\r", "\n"}
+_BACKSPACE = {"\x7f", "\x08"}
+_QUIT = {"q", "Q", "\x03", "\x04"}
+
+MAX_FILTER_CHARS = 64
+"""The longest name there can be."""
+
+
+def read_keys(text: str) -> list[str]:
+    """The keys that were pressed, in their order."""
+    return _KEY.findall(text)
+
+
+class KeyOutcome(enum.Enum):
+    """What a key asks for."""
+
+    NOTHING = enum.auto()
+    REDRAW = enum.auto()
+    QUIT = enum.auto()
+
+
+@dataclass(slots=True, kw_only=True)
+class Choices:
+    """What the user has chosen to see. Owned by the screen; keys change it."""
+
+    sort: SortKey = SortKey.DEPTH
+    is_reversed: bool = False
+    pattern: str = ""
+    typing: bool = False
+    """The filter is being typed: letters go there."""
+    first_row: int = 0
+    """The topmost row that is shown; whoever draws keeps it within what there is."""
+    page_rows: int = 1
+    """How far a page is: set by whoever draws."""
+
+    def of(self, rows: Iterable[TopRow]) -> list[TopRow]:
+        """The rows to see, in their order."""
+        return arranged(rows, sort=self.sort, is_reversed=self.is_reversed, pattern=self.pattern)
+
+    def press(self, key: str) -> KeyOutcome:
+        """React to a key."""
+        if self.typing:
+            return self._type(key)
+        if key in _QUIT:
+            return KeyOutcome.QUIT
+        if key == "/":
+            self.typing = True
+        elif key == ESCAPE:
+            self._filter("")
+        elif key == "r":
+            self.is_reversed = not self.is_reversed
+        elif (sort := _SORT_BY_KEY.get(key)) is not None:
+            self.sort = sort
+            self.first_row = 0
+        elif not self._scroll(key):
+            return KeyOutcome.NOTHING
+        return KeyOutcome.REDRAW
+
+    def _type(self, key: str) -> KeyOutcome:
+        if key == "\x03":
+            return KeyOutcome.QUIT
+        if key in _ENTER:
+            self.typing = False
+        elif key == ESCAPE:
+            self.typing = False
+            self._filter("")
+        elif key in _BACKSPACE:
+            self._filter(self.pattern[:-1])
+        elif key.isprintable() and len(self.pattern) < MAX_FILTER_CHARS:
+            self._filter(self.pattern + key)
+        else:
+            return KeyOutcome.NOTHING
+        return KeyOutcome.REDRAW
+
+    def _filter(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.first_row = 0
+
+    def _scroll(self, key: str) -> bool:
+        if key in _UP:
+            self.first_row -= 1
+        elif key in _DOWN:
+            self.first_row += 1
+        elif key in _PAGE_UP:
+            self.first_row -= self.page_rows
+        elif key in _PAGE_DOWN:
+            self.first_row += self.page_rows
+        elif key in _HOME:
+            self.first_row = 0
+        else:
+            return False
+        self.first_row = max(self.first_row, 0)
+        return True
+
+
+_SORT_BY_KEY = {sort.key: sort for sort in SortKey}
+
+
+WIDE_COLUMNS = 160
+"""From this width on all figures are shown, and in full; names still have room for most of them."""
+MAX_TROUBLE_LINES = 3
+"""Warnings that are shown; with more, the last line says how many."""
+_FIXED_LINES = 3
+"""Title, head of the table, keys."""
+_NARROW_FIGURE_WIDTH = 6
+_WIDE_FIGURE_WIDTH = 10
+_NARROW_SHORT_FROM = 100_000
+_WIDE_SHORT_FROM = 100_000_000
+"""The smallest numbers that do not fit such a column, and are written short."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Figure:
+    """A column of figures."""
+
+    title: str
+    text: Callable[[TopRow, bool], str]
+    """What is shown of a row, in full or short."""
+    sort: SortKey | None = None
+    only_wide: bool = False
+    style: str = ""
+
+
+def _count(value: int, is_wide: bool) -> str:
+    if value < (_WIDE_SHORT_FROM if is_wide else _NARROW_SHORT_FROM):
+        return f"{value:,}"
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if value >= size:
+            return f"{value / size:.1f}{unit}" if value < 100 * size else f"{value // size}{unit}"
+    return str(value)
+
+
+def _rate(per_s: float | None, is_wide: bool) -> str:
+    if per_s is None:
+        return "–"
+    return f"{per_s:.1f}" if 0 < per_s < 10 else _count(round(per_s), is_wide)
+
+
+_FIGURES = (
+    _Figure(title="DEPTH", text=lambda row, wide: _count(row.total.depth, wide), sort=SortKey.DEPTH, style="yellow"),
+    _Figure(title="ON DISK", text=lambda row, wide: _count(row.total.backend_depth, wide), only_wide=True),
+    _Figure(title="IN-FLT", text=lambda row, wide: _count(row.total.in_flight_count, wide), sort=SortKey.IN_FLIGHT),
+    _Figure(title="DEFER", text=lambda row, wide: _count(row.total.deferred_count, wide), sort=SortKey.DEFERRED),
+    _Figure(title="IN/s", text=lambda row, wide: _rate(row.came_per_s, wide), sort=SortKey.CAME, style="green"),
+    _Figure(title="OUT/s", text=lambda row, wide: _rate(row.left_per_s, wide), sort=SortKey.LEFT, style="cyan"),
+    _Figure(title="REQUEUED", text=lambda row, wide: _count(row.total.requeue_count, wide), only_wide=True),
+    _Figure(title="TIMED OUT", text=lambda row, wide: _count(row.total.timeout_count, wide), only_wide=True),
+    _Figure(title="MESSAGES", text=lambda row, wide: _count(row.total.message_count, wide), only_wide=True),
+    _Figure(title="NODES", text=lambda row, wide: _count(row.total.node_count, wide), only_wide=True),
+    _Figure(title="CLIENTS", text=lambda row, wide: _count(row.total.client_count, wide), sort=SortKey.CLIENTS),
+)
+
+
+def draw_page(frame: ScreenFrame, choices: Choices, *, width: int) -> RenderableType:
+    """All rows, for paper and pipes."""
+    rows = choices.of(frame.rows)
+    return Group(_title(frame), *_trouble(frame), _table(rows, choices, width=width))
+
+
+def draw_screen(frame: ScreenFrame, choices: Choices, *, width: int, height: int) -> RenderableType:
+    """As many rows as fit a screen of that size, with the keys below. Tells `choices` how long a page is."""
+    rows = choices.of(frame.rows)
+    trouble = _trouble(frame)
+    choices.page_rows = max(height - _FIXED_LINES - len(trouble), 1)
+    choices.first_row = max(min(choices.first_row, len(rows) - choices.page_rows), 0)
+    shown = rows[choices.first_row : choices.first_row + choices.page_rows]
+    blank_lines = [Text()] * (choices.page_rows - len(shown))
+    table = _table(shown, choices, width=width)
+    return Group(_title(frame, width=width), *trouble, table, *blank_lines, _foot(choices))
+
+
+def _title(frame: ScreenFrame, *, width: int = 0) -> Text:
+    title = Text("emberq top", style="bold", no_wrap=True, overflow="ellipsis")
+    if not frame.taken_ns:
+        return title
+    channel_count = sum(1 for row in frame.rows if row.channel)
+    facts = (
+        _counted(len(frame.nodes), "nsqd"),
+        _counted(frame.topic_count, "topic"),
+        _counted(channel_count, "channel"),
+        f"in {_rate(frame.came_per_s, True)}/s",
+        f"out {_rate(frame.left_per_s, True)}/s",
+    )
+    title.append("  " + " · ".join(facts), style="not bold")
+    moment = f"{frame.taken_at:%H:%M:%S}"
+    title.append(moment.rjust(max(width - title.cell_len, len(moment) + 2)), style="not bold dim")
+    return title
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def _trouble(frame: ScreenFrame) -> list[Text]:
+    """What went wrong, a line each."""
+    if frame.failure:
+        since = f" (figures of {frame.taken_at:%H:%M:%S})" if frame.taken_ns else ""
+        return [_line(f"no answer{since}: {frame.failure}", style="bold white on red")]
+    lines = list(frame.warnings)
+    if len(lines) > MAX_TROUBLE_LINES:
+        rest = len(lines) - MAX_TROUBLE_LINES + 1
+        lines = [*lines[: MAX_TROUBLE_LINES - 1], f"and {rest} more that did not answer"]
+    return [_line(f"WARNING: {line}", style="red") for line in lines]
+
+
+def _line(text: str, *, style: str) -> Text:
+    return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _table(rows: list[TopRow], choices: Choices, *, width: int) -> Table:
+    is_wide = width >= WIDE_COLUMNS
+    figures = [figure for figure in _FIGURES if is_wide or not figure.only_wide]
+    table = Table(box=None, expand=True, pad_edge=False, padding=(0, 1, 0, 0), header_style="reverse")
+    table.add_column("", width=1)
+    for title in ("TOPIC", "CHANNEL"):
+        marked = _marked(title, choices, SortKey.NAME if title == "TOPIC" else None)
+        table.add_column(marked, ratio=1, no_wrap=True, overflow="ellipsis")
+    for figure in figures:
+        # One more than the title, for the arrow: a column keeps its width when it becomes the one to sort by.
+        figure_width = _WIDE_FIGURE_WIDTH if is_wide else max(_NARROW_FIGURE_WIDTH, len(figure.title) + 1)
+        title = _marked(figure.title, choices, figure.sort)
+        table.add_column(title, justify="right", no_wrap=True, width=figure_width)
+    for row in rows:
+        names = (
+            Text("P" if row.total.paused else "", style="bold magenta"),
+            _name(row.topic),
+            _name(row.channel or "–"),
+        )
+        table.add_row(*names, *(_cell(figure, row, is_wide=is_wide) for figure in figures))
+    return table
+
+
+def _marked(title: str, choices: Choices, sort: SortKey | None) -> str:
+    """The title with an arrow if rows are sorted by it: down where figures fall, up where they rise."""
+    if sort is not choices.sort:
+        return title
+    falls = choices.is_reversed == (sort is SortKey.NAME)
+    return ("▼" if falls else "▲") + title
+
+
+def _name(name: str) -> Text:
+    return Text(one_line(name), no_wrap=True, overflow="ellipsis")
+
+
+def _cell(figure: _Figure, row: TopRow, *, is_wide: bool) -> Text:
+    text = figure.text(row, is_wide)
+    return Text(text, style="dim" if text in ("0", "–") else figure.style)
+
+
+def _foot(choices: Choices) -> Text:
+    foot = Text(no_wrap=True, overflow="ellipsis")
+    if choices.typing or choices.pattern:
+        foot.append("filter: ", style="bold").append(one_line(choices.pattern))
+    if choices.typing:
+        return foot.append("█", style="blink").append("  Enter keep  Esc clear", style="dim")
+    if choices.pattern:
+        foot.append("  Esc clear  ", style="dim")
+    foot.append("q quit  / filter  r reverse  sort", style="dim")
+    for sort in SortKey:
+        word = Text(f" {sort.word}", style="bold" if sort is choices.sort else "dim")
+        letter = 1 + sort.word.index(sort.key)
+        word.stylize("underline", letter, letter + 1)
+        foot.append_text(word)
+    return foot

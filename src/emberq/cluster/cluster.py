@@ -1,0 +1,55 @@
+"""A cluster: how it is reached, and all that can be asked of it and done to it, behind one door."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from emberq.cluster.action import Actions
+from emberq.cluster.survey import ClusterReader
+from emberq.cluster.topology import ClusterAddresses, Topology
+from emberq.cluster.upstream import Background, Upstreams
+from emberq.http.client import HttpClient
+
+T = TypeVar("T")
+
+
+class Cluster:
+    """Owned by the daemon that shows it."""
+
+    def __init__(
+        self,
+        addresses: ClusterAddresses,
+        *,
+        tls: ssl.SSLContext,
+        secret: bytes,
+        connect_timeout_ns: int,
+        request_timeout_ns: int,
+    ) -> None:
+        """`secret` is what nsqds with authorization want to see; empty: none do."""
+        self.http = HttpClient(connect_timeout_ns=connect_timeout_ns, request_timeout_ns=request_timeout_ns, tls=tls)
+        self.secret = secret
+        self.background = Background()
+        self.upstreams = Upstreams(self.http, secret=self.secret, background=self.background)
+        self.topology = Topology(self.upstreams, addresses)
+        self.observer = ClusterReader(self.upstreams, self.topology)
+        self.actions = Actions(self.upstreams, self.topology)
+        # The same once more, to be asked in the background.
+        upstreams = Upstreams(self.http, secret=self.secret, background=self.background)
+        self._far_topology = Topology(upstreams, addresses)
+        self._far_observer = ClusterReader(upstreams, self._far_topology)
+
+    async def ask_in_background(self, ask: Callable[[Topology, ClusterReader], Coroutine[Any, Any, T]]) -> T:
+        """For questions with large answers: those who are served meanwhile do not notice."""
+        return await self.background.ask(lambda: ask(self._far_topology, self._far_observer))
+
+    @property
+    def lookupds(self) -> tuple[str, ...]:
+        """The nsqlookupds that are asked now."""
+        return self.topology.addresses.lookupds
+
+    def ask_other_lookupds(self, addresses: tuple[str, ...]) -> None:
+        """Ask these nsqlookupds from now on."""
+        self.topology.addresses = ClusterAddresses(lookupds=addresses, nsqds=self.topology.addresses.nsqds)
+        self._far_topology.addresses = self.topology.addresses

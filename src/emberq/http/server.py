@@ -1,0 +1,482 @@
+"""One connection: requests in, answers out, in the same order.
+
+Everything that arrives in one packet is read and answered before `data_received` returns, and the answers leave in one
+write. A handler that returns a response is called right there; only one that returns an awaitable costs a task.
+
+Holding back. A connection goes no further in its requests while one of these holds it, so that neither side can make
+the other keep more than a little for it:
+
+    RUNNING   an earlier request is still being worked on: answers must not overtake each other
+    BLOCKED   the client does not read its answers
+    TURN      it has had its share of this turn of the event loop
+    CLOSED    the last answer has been given
+
+What arrives meanwhile is kept, at most one read of the event loop, for nothing more is read from the socket until the
+kept bytes are used up.
+
+Closing. After its last answer a connection is closed. If the client may still be sending, only our direction is shut
+first and the rest is read and thrown away for a while: a socket closed over unread bytes makes the system send a reset,
+which can overtake the answer and destroy it.
+
+Time. One alarm serves all deadlines. They are absolute: a client that sends a byte now and then gains nothing by it.
+Only for writing, progress counts, for a long answer may take a slow client long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Coroutine
+from email.utils import formatdate
+from typing import Any, cast
+
+from emberq.base.address import TcpAddress
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
+from emberq.base.text import format_duration
+from emberq.base.timers import NEVER, Timers
+from emberq.http.body import FileSender, StreamBody
+from emberq.http.message import Request, Response, compressed, is_worth_compressing
+from emberq.http.reader import BETWEEN, BODY, HEAD, UNKNOWN_NS, RequestReader
+from emberq.http.router import (
+    ANSWER_COST_BYTES,
+    CLOSE,
+    DEFAULT_LIMITS,
+    SLICE_BYTES,
+    TURN_BYTES,
+    Admission,
+    Exchange,
+    Guard,
+    HttpLimits,
+    Router,
+    answer_to,
+)
+
+RUNNING, BLOCKED, TURN, CLOSED = 1, 2, 4, 8
+"""Why a connection is held back: bits of `HttpConnection._holds`."""
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_log = logging.getLogger(__name__)
+
+
+class HttpConnection:
+    """Owned by the event loop; registered with its server while it is open.
+
+    An `asyncio.Protocol` in all but name: a compiled class cannot have an interpreted base.
+    """
+
+    __slots__ = (
+        "_alarm",
+        "_blocked_since_ns",
+        "_closing_since_ns",
+        "_has_eof",
+        "_holds",
+        "_idle_since_ns",
+        "_is_lost",
+        "_lingers",
+        "_now_ns",
+        "_output",
+        "_reader",
+        "_reading_paused",
+        "_remote_address",
+        "_sender",
+        "_server",
+        "_transport",
+        "_turn_bytes",
+        "_unparsed",
+        "_unsent_bytes",
+        "_waiting",
+    )
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport
+        self._reader: RequestReader
+        self._remote_address = "@"
+        self._waiting: deque[Exchange] = deque()
+        """Requests that have been read but not begun."""
+        self._unparsed = b""
+        """What arrived while the connection was held back."""
+        self._holds = 0
+        self._sender: FileSender | None = None
+        """At work while an answer is sent from a file."""
+        self._output: list[bytes] = []
+        """Parts of the answers of this packet."""
+        self._turn_bytes = 0
+        """What they count against the share of this turn."""
+        self._reading_paused = False
+        self._has_eof = False
+        self._lingers = False
+        """Whether the client may still be sending when the connection closes."""
+        self._is_lost = False
+
+        self._alarm = server.timers.alarm(self._on_time)
+        self._now_ns = 0
+        """When what is being handled arrived."""
+        self._idle_since_ns = 0
+        """When the last answer was given. Blank lines between requests are allowed, but win no time."""
+        self._blocked_since_ns = NEVER
+        self._closing_since_ns = NEVER
+        self._unsent_bytes = 0
+        """What had not left yet when that was last looked at."""
+
+    def __repr__(self) -> str:
+        return f"<Connection {self._remote_address} holds={self._holds} waiting={len(self._waiting)}>"
+
+    # The event loop's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        server = self._server
+        self._transport = cast(asyncio.Transport, transport)
+        self._remote_address = _format_peer(transport.get_extra_info("peername"))
+        self._reader = RequestReader(
+            server.admission,
+            self._waiting.append,
+            remote_address=self._remote_address,
+            is_tls=transport.get_extra_info("sslcontext") is not None,
+        )
+        server.connections.add(self)
+        self._idle_since_ns = server.clock.monotonic_ns()
+        self._alarm.set(self._deadline_ns())
+        if server.is_closing:
+            self._close()
+
+    def data_received(self, data: bytes) -> None:
+        if self._holds:
+            self._keep(data)
+            return
+        self._now_ns = self._server.clock.monotonic_ns()
+        self._read(data)
+        self._flush()
+
+    def eof_received(self) -> bool:
+        """True keeps our direction open for the answers that are still to come, which TLS cannot do."""
+        self._has_eof = True
+        if self._holds & CLOSED:
+            return False
+        if self._holds:
+            return self._transport.can_write_eof()
+        self._answer_eof()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
+        self._is_lost = True
+        self._holds |= CLOSED
+        if self._sender is not None:
+            self._sender.stop()
+        self._alarm.discard()
+        self._reader.close()
+        self._waiting.clear()
+        self._unparsed = b""
+        self._server.connections.discard(self)
+
+    def pause_writing(self) -> None:
+        self._holds |= BLOCKED
+        if self._sender is not None:
+            self._sender.pause()
+        self._blocked_since_ns = self._server.clock.monotonic_ns()
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._alarm.set_earlier(self._deadline_ns())
+
+    def resume_writing(self) -> None:
+        self._blocked_since_ns = NEVER
+        if self._sender is not None:
+            self._sender.resume()
+        self._release(BLOCKED)
+
+    # Reading.
+
+    def _read(self, data: bytes) -> None:
+        """Read and answer what has arrived, slice by slice, until something holds the connection back."""
+        if len(data) <= SLICE_BYTES:
+            self._reader.feed(data)
+            self._answer_waiting()
+            return
+        view, offset = memoryview(data), 0
+        while offset < len(data) and not self._holds:
+            self._reader.feed(view[offset : offset + SLICE_BYTES])
+            offset += SLICE_BYTES
+            self._answer_waiting()
+        if offset < len(data):
+            self._keep(data[offset:])
+
+    def _keep(self, data: bytes) -> None:
+        if self._holds & CLOSED:
+            return
+        self._unparsed += data
+        if not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _release(self, hold: int) -> None:
+        """Go on with what has waited, if nothing else holds it back."""
+        self._holds &= ~hold
+        if self._holds:
+            return
+        self._now_ns = self._idle_since_ns = self._server.clock.monotonic_ns()
+        self._reader.since_ns = UNKNOWN_NS  # the client could not send while we did not read
+        self._answer_waiting()
+        if self._unparsed and not self._holds:
+            data, self._unparsed = self._unparsed, b""
+            self._read(data)
+        self._flush()
+        if self._holds:
+            return
+        if self._has_eof:
+            self._answer_eof()
+            return
+        self._resume_reading()
+        self._alarm.set_earlier(self._deadline_ns())
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _answer_eof(self) -> None:
+        """All that the client will ever send has been read."""
+        self._reader.feed_eof()
+        self._answer_waiting()
+        self._flush()
+        self._close()
+
+    # Answering.
+
+    def _answer_waiting(self) -> None:
+        waiting = self._waiting
+        while waiting and not self._holds:
+            self._answer(waiting.popleft())
+        if self._reader.owes_continue and not self._holds:
+            self._reader.owes_continue = False
+            self._output.append(_CONTINUE)
+
+    def _answer(self, exchange: Exchange) -> None:
+        if exchange.refusal is not None:
+            self._send(exchange, exchange.refusal, self._now_ns)
+            return
+        route = exchange.route
+        assert route is not None  # noqa: S101 - or there would be a refusal
+        started_ns = self._now_ns if route.quiet else self._server.clock.monotonic_ns()
+        try:
+            answer = route.handler(exchange.request)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client must get an answer
+            answer = answer_to(error, exchange.request)
+        if isinstance(answer, Response) and answer.file is None and not is_worth_compressing(answer, exchange.request):
+            self._send(exchange, answer, started_ns)
+        else:
+            self._holds |= RUNNING
+            self._server.start(self._answer_later(exchange, answer, started_ns))
+
+    async def _answer_later(self, exchange: Exchange, work: Response | Awaitable[Response], started_ns: int) -> None:
+        """Wait for a handler. It is not stopped when its client goes away, or its work would stay half done."""
+        try:
+            answer = work if isinstance(work, Response) else await work
+            if is_worth_compressing(answer, exchange.request):
+                answer = await compressed(answer)
+        except asyncio.CancelledError:
+            self._transport.abort()
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client must get an answer
+            answer = answer_to(error, exchange.request)
+        if self._is_lost:
+            if answer.file is not None:
+                answer.file.close()
+            return
+        if self._server.is_closing or (answer.file is not None and answer.file.length is None):
+            exchange.ending = CLOSE
+        self._send(exchange, answer, started_ns)
+        if answer.file is not None:
+            await self._send_file(exchange, answer.file)
+            if self._is_lost:
+                return
+        self._flush()
+        self._release(RUNNING)
+
+    async def _send_file(self, exchange: Exchange, file: StreamBody) -> None:
+        """Send the body that the head in the output has announced."""
+        self._sender = FileSender(file, self._transport)
+        self._write_output()
+        await self._sender.run()
+        self._sender = None
+        if exchange.ending is CLOSE or self._server.is_closing:
+            self._end_with(exchange)
+
+    def _send(self, exchange: Exchange, response: Response, started_ns: int) -> None:
+        """Put an answer into the output."""
+        body = response.body if exchange.request.method != "HEAD" else b""
+        self._output += (response.head, self._server.endings()[exchange.ending], body)
+        self._turn_bytes += len(body) + ANSWER_COST_BYTES
+        if self._turn_bytes > TURN_BYTES:
+            self._holds |= TURN
+        if exchange.ending is CLOSE and response.file is None:
+            self._end_with(exchange)
+        if exchange.route is None or not exchange.route.quiet:
+            self._log_access(exchange.request, response, started_ns)
+
+    def _end_with(self, exchange: Exchange) -> None:
+        """This answer is the last."""
+        self._holds |= CLOSED
+        self._lingers = exchange.has_unread_body
+
+    def _log_access(self, request: Request, response: Response, started_ns: int) -> None:
+        if _log.isEnabledFor(logging.INFO):
+            duration = format_duration(self._server.clock.monotonic_ns() - started_ns)
+            _log.info(
+                "%d %s %s (%s) %s", response.status, request.method, request.target, self._remote_address, duration
+            )
+
+    def _flush(self) -> None:
+        """Write the output, and do what has to wait until it is written."""
+        if self._output:
+            self._write_output()
+        if self._holds & CLOSED:
+            self._close()
+        elif self._holds & TURN:
+            asyncio.get_running_loop().call_soon(self._release, TURN)
+        elif self._reader.phase is not BETWEEN and self._reader.since_ns == UNKNOWN_NS:
+            self._reader.since_ns = self._now_ns
+            self._alarm.set_earlier(self._deadline_ns())
+
+    def _write_output(self) -> None:
+        self._transport.write(b"".join(self._output))
+        self._output.clear()
+        self._turn_bytes = 0
+        self._idle_since_ns = self._now_ns
+
+    # Closing.
+
+    def finish(self) -> None:
+        """Close now, or once the running request is answered."""
+        if not self._holds & RUNNING:
+            self._close()
+
+    def _close(self) -> None:
+        """Close once what was written has left; see the module's text for a client that is still sending."""
+        if self._closing_since_ns != NEVER:
+            return
+        self._holds |= CLOSED
+        self._unparsed = b""
+        self._closing_since_ns = self._server.clock.monotonic_ns()
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._alarm.set(self._deadline_ns())
+        if not self._lingers or self._has_eof:
+            self._transport.close()
+            return
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._resume_reading()
+
+    # Time.
+
+    def _deadline_ns(self) -> int:
+        """When the client will have taken too long, as things stand; NEVER while it is waiting for us."""
+        limits, reader = self._server.admission.limits, self._reader
+        if self._closing_since_ns != NEVER:
+            return self._closing_since_ns + limits.linger_ms * NS_PER_MS
+        if self._holds & BLOCKED:
+            return self._blocked_since_ns + limits.write_timeout_ms * NS_PER_MS
+        if self._holds:
+            return NEVER
+        if reader.phase is HEAD:
+            return reader.since_ns + limits.header_timeout_ms * NS_PER_MS
+        if reader.phase is BODY:
+            return reader.since_ns + limits.body_timeout_ms * NS_PER_MS
+        return self._idle_since_ns + limits.idle_timeout_ms * NS_PER_MS
+
+    def _on_time(self) -> None:
+        now_ns, deadline_ns = self._server.clock.monotonic_ns(), self._deadline_ns()
+        if now_ns < deadline_ns:
+            self._alarm.set(deadline_ns)
+        elif self._closing_since_ns != NEVER or self._holds & BLOCKED:
+            self._abort_without_progress(now_ns)
+        elif self._reader.phase is BETWEEN:
+            self._close()
+        else:
+            self._reader.time_out()
+            self._answer_waiting()
+            self._flush()
+
+    def _abort_without_progress(self, now_ns: int) -> None:
+        """Cut off a client that has read nothing since we last looked."""
+        unsent_bytes = self._transport.get_write_buffer_size()
+        if unsent_bytes >= self._unsent_bytes:
+            self._transport.abort()
+            return
+        self._unsent_bytes = unsent_bytes
+        if self._closing_since_ns != NEVER:
+            self._closing_since_ns = now_ns
+        else:
+            self._blocked_since_ns = now_ns
+        self._alarm.set(self._deadline_ns())
+
+
+def _format_peer(peer: Any) -> str:
+    if not isinstance(peer, tuple):
+        return "@"  # a Unix socket's peer has no address
+    return str(TcpAddress(peer[0], peer[1]))
+
+
+class HttpServer:
+    """A table of routes, and the connections that ask for them. Owned by the daemon; used in the loop's thread.
+
+    It listens to nothing itself: the owner of a socket gives `make_protocol` to the event loop. Two listeners (plain
+    and TLS) may have a server each over the same router, with different guards.
+    """
+
+    __slots__ = ("_endings", "_endings_second", "_tasks", "admission", "clock", "connections", "is_closing", "timers")
+
+    def __init__(
+        self,
+        router: Router,
+        *,
+        clock: Clock,
+        timers: Timers,
+        guard: Guard | None = None,
+        limits: HttpLimits = DEFAULT_LIMITS,
+    ) -> None:
+        """`guard` sees every request before routing and before its body is read; its answer, if any, is final."""
+        self.admission = Admission(router, guard=guard, limits=limits)
+        self.clock = clock
+        self.timers = timers
+        self.is_closing = False
+        self.connections: set[HttpConnection] = set()
+        """Those that are open; each registers itself."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Handlers that are waiting for something; kept here because the loop refers to them only weakly."""
+        self._endings: tuple[bytes, ...] = ()
+        self._endings_second = -1
+
+    def make_protocol(self) -> asyncio.Protocol:
+        """For `loop.create_server` and its like."""
+        return cast(asyncio.Protocol, HttpConnection(self))
+
+    @property
+    def connection_count(self) -> int:
+        """Connections open now."""
+        return len(self.connections)
+
+    def close(self) -> None:
+        """Close the idle connections; the others close by themselves when their running request is answered."""
+        self.is_closing = True
+        for connection in list(self.connections):
+            connection.finish()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a handler that has to wait for something."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def endings(self) -> tuple[bytes, ...]:
+        """The last lines of a head, for each `Ending`. Their date changes every second, so they are made as often."""
+        second = self.clock.wall_ns() // NS_PER_SECOND
+        if second != self._endings_second:
+            date = f"Date: {formatdate(second, usegmt=True)}\r\n".encode("ascii")
+            self._endings = (
+                date + b"\r\n",
+                date + b"Connection: close\r\n\r\n",
+                date + b"Connection: keep-alive\r\n\r\n",
+            )
+            self._endings_second = second
+        return self._endings

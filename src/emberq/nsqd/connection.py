@@ -1,0 +1,386 @@
+"""A connection below its commands: output, deadlines, order of replies, pausing; ClientConnection.
+
+What leaves on a connection: frames, held back if the client asked for that, compressed if that was agreed.
+
+Output buffering. A client may ask that message frames be held until its buffer is full or a timeout has passed. Held
+frames leave early with any other frame, and when the client can take no more messages anyway. Holding only saves system
+calls, and here a turn of the event loop already gathers what there is to send; so a client that accepts the server's
+default timeout gets its messages at once. One that asks for another timeout gets what it asked for.
+
+A connection's sense of time: when to send a heartbeat, when to flush, when to give the client up.
+
+    heartbeat       every interval
+    read deadline   two intervals without a whole command
+    write deadline  one interval without room in the socket
+
+One alarm serves them all. A command that arrives moves the read deadline without touching the alarm: when it rings, the
+pulse looks at what is really due.
+
+Answers that must leave in the order of the commands, though some are not known yet.
+
+A publish to a journaled topic is answered when its messages are on the disk. Until then a client may publish more, to
+other topics too; those answers wait here behind the first. Other commands that have an answer wait for the line to
+empty.
+
+When a session stops for a while: nothing more is read, decoded or executed until it goes on.
+
+Two things make it stop. A client that sends a lot gives way to the others after its turn, and goes on in the loop's
+next one. A command that takes time (TLS, AUTH, an answer that must wait for those before it) holds up all behind it.
+
+While it is stopped, reading is paused and what the client sends stays in its socket. One packet may come all the same,
+because the loop had read it already; it is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from enum import Flag, auto
+from typing import Any, Protocol
+
+from emberq.base.clock import NS_PER_MS, Clock
+from emberq.base.timers import NEVER, Timers
+from emberq.broker.stats import ClientStats
+from emberq.wire.command import Command
+from emberq.wire.compression import Codec
+from emberq.wire.error import FatalError
+
+MAX_UNREAD_REPLY_BYTES = 1024 * 1024
+"""Answers that a client has not read before we stop reading its commands."""
+
+
+class ClientConnection(Protocol):
+    """An open connection, as those see it that do not speak with its client."""
+
+    @property
+    def has_published(self) -> bool: ...
+
+    def abort(self) -> None:
+        """Close now."""
+        ...
+
+    def stats(self) -> ClientStats:
+        """The connection as /stats shows it."""
+        ...
+
+
+class Output:
+    """The writing side of one connection. Owned by its session."""
+
+    __slots__ = (
+        "_held",
+        "_held_bytes",
+        "_is_unread",
+        "_suspended",
+        "buffer_bytes",
+        "codec",
+        "holds",
+        "is_closing",
+        "is_full",
+        "transport",
+        "write",
+    )
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport
+        self.write: Callable[[bytes], None]
+        """Sends now."""
+        self.codec: Codec | None = None
+        self.holds = False
+        """Whether message frames are held back."""
+        self.buffer_bytes = 0
+        """How much is held at most."""
+        self.is_full = False
+        """The socket does not take more for now."""
+        self.is_closing = False
+        """The connection is gone or about to go: nothing is worth answering any more."""
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._is_unread = False
+        """Too many answers wait for the client to read them; until it does, it is not read from."""
+        self._suspended = False
+        """The session does not want to read for now."""
+
+    def use_transport(self, transport: asyncio.Transport) -> None:
+        """Send by this transport from here on."""
+        self.transport = transport
+        self.write = transport.write
+
+    def use_codec(self, codec: Codec) -> None:
+        """Compress what is sent from here on."""
+        self.codec = codec
+        send = self.transport.write
+        self.write = lambda data: send(codec.compress(data))
+
+    def reply(self, data: bytes) -> None:
+        """Send what is not a message; what is held goes before it."""
+        if self._held:
+            self.flush()
+        self.write(data)
+        if self.is_full:
+            self._stop_reading_beyond_limit()
+
+    def hold(self, frames: bytes) -> bool:
+        """Keep frames back; whether that fills the buffer."""
+        self._held.append(frames)
+        self._held_bytes += len(frames)
+        return self._held_bytes >= self.buffer_bytes
+
+    def flush(self) -> None:
+        """Send what is held."""
+        if self._held:
+            self.write(b"".join(self._held))
+            self._held.clear()
+            self._held_bytes = 0
+
+    @property
+    def has_held(self) -> bool:
+        return bool(self._held)
+
+    def _stop_reading_beyond_limit(self) -> None:
+        if not self._is_unread and self.transport.get_write_buffer_size() > MAX_UNREAD_REPLY_BYTES:
+            self._is_unread = True
+            self.transport.pause_reading()
+
+    def has_room(self) -> None:
+        """The socket takes more again."""
+        self.is_full = False
+        self._is_unread = False
+        self._read_if_wanted()
+
+    def suspend_reading(self) -> None:
+        """Leave what the client sends in the socket."""
+        self._suspended = True
+        self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._suspended = False
+        self._read_if_wanted()
+
+    def _read_if_wanted(self) -> None:
+        if not self._suspended and not self._is_unread and not self.transport.is_reading():
+            self.transport.resume_reading()
+
+
+class Due(Flag):
+    """What is to be done now."""
+
+    NOTHING = 0
+    HEARTBEAT = auto()
+    FLUSH = auto()
+    GIVE_UP = auto()
+    """The client has been silent for too long."""
+    CUT_OFF = auto()
+    """The client does not read, or a close takes too long."""
+
+
+class Deadlines:
+    """Owned by its session, which is told through `ring` to ask what is `due`."""
+
+    __slots__ = (
+        "_alarm",
+        "_clock",
+        "_cut_off_ns",
+        "_flush_ns",
+        "_heartbeat_ns",
+        "_interval_ns",
+        "has_started",
+        "last_heard_ns",
+    )
+
+    def __init__(self, *, clock: Clock, timers: Timers, ring: Callable[[], None]) -> None:
+        self._clock = clock
+        self._alarm = timers.alarm(ring)
+        self._interval_ns = 0
+        """0: neither heartbeats nor deadlines."""
+        self.has_started = False
+        self.last_heard_ns = 0
+        """When a whole command last arrived; kept by the session."""
+        self._heartbeat_ns = NEVER
+        self._flush_ns = NEVER
+        self._cut_off_ns = NEVER
+
+    def start(self, interval_ms: int) -> None:
+        """Beat from now on, every `interval_ms`; 0 means not at all."""
+        self.has_started = True
+        now_ns = self._clock.monotonic_ns()
+        self._interval_ns = interval_ms * NS_PER_MS
+        self.last_heard_ns = now_ns
+        self._heartbeat_ns = now_ns + self._interval_ns if interval_ms else NEVER
+        self._set_alarm()
+
+    def change_deadlines(self, interval_ms: int) -> None:
+        """Another interval for the deadlines; the heartbeat keeps its rhythm unless there is none any more."""
+        self._interval_ns = interval_ms * NS_PER_MS
+        if not interval_ms:
+            self._heartbeat_ns = NEVER
+        self._set_alarm()
+
+    def flush_within(self, timeout_ms: int) -> None:
+        """See to a flush, unless one is coming earlier."""
+        if self._flush_ns == NEVER:
+            self._flush_ns = self._clock.monotonic_ns() + timeout_ms * NS_PER_MS
+            self._alarm.set_earlier(self._flush_ns)
+
+    def flushed(self) -> None:
+        self._flush_ns = NEVER
+
+    def socket_is_full(self) -> None:
+        """The client has one interval to make room."""
+        if self._interval_ns:
+            self.cut_off_within(self._interval_ns)
+
+    def socket_has_room(self) -> None:
+        self._cut_off_ns = NEVER
+
+    def cut_off_within(self, timeout_ns: int) -> None:
+        """Cut the connection off, unless something changes."""
+        self._cut_off_ns = self._clock.monotonic_ns() + timeout_ns
+        self._alarm.set_earlier(self._cut_off_ns)
+
+    def stop(self) -> None:
+        """The connection is gone."""
+        self._alarm.discard()
+
+    def due(self) -> Due:
+        """What is to be done now; the alarm is set for what comes next."""
+        now_ns = self._clock.monotonic_ns()
+        due = Due.NOTHING
+        if now_ns >= self._cut_off_ns:
+            due |= Due.CUT_OFF
+        if self._interval_ns and now_ns >= self.last_heard_ns + 2 * self._interval_ns:
+            due |= Due.GIVE_UP
+        if now_ns >= self._flush_ns:
+            self._flush_ns = NEVER
+            due |= Due.FLUSH
+        if now_ns >= self._heartbeat_ns:
+            self._heartbeat_ns = now_ns + self._interval_ns if self._interval_ns else NEVER
+            due |= Due.HEARTBEAT
+        self._set_alarm()
+        return due
+
+    def _set_alarm(self) -> None:
+        deadline_ns = self.last_heard_ns + 2 * self._interval_ns if self._interval_ns else NEVER
+        self._alarm.set(min(self._heartbeat_ns, self._flush_ns, self._cut_off_ns, deadline_ns))
+
+
+class Reply:
+    """A place in the line."""
+
+    __slots__ = ("leave",)
+
+    def __init__(self) -> None:
+        self.leave: Callable[[], None] | None = None
+        """Sends the answer; None while it is not known."""
+
+
+class ReplyQueue:
+    """Owned by its session."""
+
+    __slots__ = ("_drained", "_line")
+
+    def __init__(self) -> None:
+        self._line: deque[Reply] = deque()
+        self._drained: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def reserve(self) -> Reply:
+        """A place behind all others."""
+        reply = Reply()
+        self._line.append(reply)
+        return reply
+
+    def settle(self, reply: Reply, leave: Callable[[], None]) -> None:
+        """The answer is known: `leave` sends it, once those before it have left."""
+        reply.leave = leave
+        line = self._line
+        while line and line[0].leave is not None:
+            send = line.popleft().leave
+            if send is not None:
+                send()
+        self._tell_if_drained()
+
+    def abandon(self) -> None:
+        """No more answers leave: an error was the last word. What is settled from here on is of no account."""
+        self._line.clear()
+        self._tell_if_drained()
+
+    def _tell_if_drained(self) -> None:
+        if not self._line and self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    async def drained(self) -> None:
+        """Wait until all answers have left."""
+        if self._line:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+            self._drained = None
+
+
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+"""Runs something in the background, and holds it."""
+
+
+class Pause:
+    """Owned by its session. `resume` goes on, with a command that waited and the packet that was kept."""
+
+    __slots__ = ("_fail", "_kept", "_output", "_resume", "_spawn", "awaited")
+
+    def __init__(
+        self,
+        output: Output,
+        *,
+        spawn: Spawn,
+        resume: Callable[[Command | None, bytes], None],
+        fail: Callable[[FatalError], None],
+    ) -> None:
+        self._output = output
+        self._spawn = spawn
+        self._resume = resume
+        self._fail = fail
+        self.awaited: asyncio.Task[None] | asyncio.Handle | None = None
+        """What the session waits for before it goes on; None while it runs."""
+        self._kept = b""
+        """What arrived meanwhile all the same; one packet at most."""
+
+    def keep(self, data: bytes) -> None:
+        """This came although the session is stopped."""
+        self._kept += data
+
+    def give_way(self) -> None:
+        """Let others have their turn before going on. The loop would read from a busy socket again and again."""
+        if self.awaited is None and not self._output.is_closing:
+            self._output.suspend_reading()
+            self.awaited = asyncio.get_running_loop().call_soon(self._go_on, None)
+
+    def until(self, work: Coroutine[Any, Any, None], *, waiting: Command | None = None) -> None:
+        """Stop until `work` is done; then go on with the command that is `waiting`."""
+        self._output.suspend_reading()
+        self.awaited = self._spawn(self._wait(work, waiting))
+
+    async def _wait(self, work: Coroutine[Any, Any, None], waiting: Command | None) -> None:
+        try:
+            await work
+        except FatalError as wrong:
+            self.awaited = None
+            self._fail(wrong)
+            return
+        finally:
+            work.close()
+        self._go_on(waiting)
+
+    def _go_on(self, waiting: Command | None) -> None:
+        self.awaited = None
+        if not self._output.is_closing:
+            self._output.resume_reading()
+            kept, self._kept = self._kept, b""
+            self._resume(waiting, kept)
+
+    def cancel(self) -> None:
+        """The connection is gone."""
+        if self.awaited is not None:
+            self.awaited.cancel()
+            self.awaited = None

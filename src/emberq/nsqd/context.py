@@ -1,0 +1,160 @@
+"""What all sessions share: limits, broker, tasks, TLS upgrades.
+
+What all sessions of one nsqd share.
+
+Turning a plain stream into what IDENTIFY agreed on: TLS first, then compression.
+
+The client hears of each step inside the new stream, by an OK. What it sent behind the IDENTIFY in the old one is
+dropped, because it belongs to neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import emberq
+from emberq.base.clock import NS_PER_MS, Clock
+from emberq.base.timers import Timers
+from emberq.broker.broker import Broker
+from emberq.broker.in_flight import Locality
+from emberq.nsqd.auth.authorizer import Authorizer
+from emberq.nsqd.connection import ClientConnection, Output
+from emberq.nsqd.options import NsqdOptions, TlsRequired
+from emberq.nsqd.publishing import PublishBatcher
+from emberq.nsqd.tls import ServerTls, TlsConnection
+from emberq.wire import frame
+from emberq.wire.compression import DeflateCodec, SnappyCodec
+from emberq.wire.decoder import CommandDecoder, CommandLimits
+from emberq.wire.negotiation import Agreement, ConnectionSettings, ServerLimits
+
+TLS_HANDSHAKE_SECONDS = 5.0
+TLS_SHUTDOWN_SECONDS = 5.0
+TOPOLOGY_EXPERIMENT = "topology-aware-consumption"
+
+
+class SessionContext:
+    """The broker, the clock and the limits, as a session needs them. Owned by the daemon."""
+
+    def __init__(
+        self,
+        options: NsqdOptions,
+        *,
+        broker: Broker,
+        intake: PublishBatcher,
+        clock: Clock,
+        timers: Timers,
+        authorizer: Authorizer | None,
+        tls: ServerTls | None,
+    ) -> None:
+        self.broker = broker
+        self.intake = intake
+        self.authorizer = authorizer
+        self._tls = tls
+        self._tasks: set[asyncio.Task[None]] = set()
+        """What sessions wait for; held here because the loop does not hold its tasks."""
+        self.clock = clock
+        self.timers = timers
+        self.sessions: set[ClientConnection] = set()
+        self.tls_required = options.tls_required is not TlsRequired.NO
+        self.command_limits = CommandLimits(
+            max_msg_size=options.max_msg_size,
+            max_body_size=options.max_body_size,
+            max_req_timeout_ms=options.max_req_timeout_ns // NS_PER_MS,
+            max_rdy_count=options.max_rdy_count,
+        )
+        self.server_limits = ServerLimits(
+            version=emberq.NSQ_VERSION,
+            max_rdy_count=options.max_rdy_count,
+            max_heartbeat_interval_ms=options.max_heartbeat_interval_ns // NS_PER_MS,
+            max_output_buffer_size=options.max_output_buffer_size,
+            min_output_buffer_timeout_ms=options.min_output_buffer_timeout_ns // NS_PER_MS,
+            max_output_buffer_timeout_ms=options.max_output_buffer_timeout_ns // NS_PER_MS,
+            max_msg_timeout_ms=options.max_msg_timeout_ns // NS_PER_MS,
+            max_deflate_level=options.max_deflate_level,
+            tls=tls is not None,
+            auth_required=authorizer is not None,
+            deflate=options.deflate,
+            snappy=options.snappy,
+            topology_region=options.topology_region,
+            topology_zone=options.topology_zone,
+        )
+        self.default_settings = ConnectionSettings(
+            client_id="",
+            hostname="",
+            heartbeat_interval_ms=options.client_timeout_ns // 2 // NS_PER_MS,
+            output_buffer_timeout_ms=options.output_buffer_timeout_ns // NS_PER_MS,
+            msg_timeout_ms=options.msg_timeout_ns // NS_PER_MS,
+        )
+        self._knows_topology = TOPOLOGY_EXPERIMENT in options.enable_experiment
+        self._zone = options.topology_zone
+        self._region = options.topology_region
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something a session waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def start_tls(self, transport: asyncio.Transport, protocol: asyncio.Protocol) -> asyncio.Transport:
+        """Shake hands as the server on a connection that is open; OSError or TimeoutError if that fails."""
+        if self._tls is None:
+            raise OSError("no certificate")
+        encrypted = await asyncio.get_running_loop().start_tls(
+            transport,
+            protocol,
+            self._tls.context,
+            server_side=True,
+            ssl_handshake_timeout=TLS_HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=TLS_SHUTDOWN_SECONDS,
+        )
+        if encrypted is None or encrypted.get_extra_info("ssl_object") is None:
+            raise OSError("the connection is gone")
+        return encrypted
+
+    def locality(self, settings: ConnectionSettings) -> Locality:
+        """How near a client with these settings is, if nsqd is to care."""
+        if self._knows_topology and self._zone and settings.topology_zone == self._zone:
+            return Locality.ZONE
+        if self._knows_topology and self._region and settings.topology_region == self._region:
+            return Locality.REGION
+        return Locality.GLOBAL
+
+
+class StreamUpgrade:
+    """The upgrades of one connection. Owned by its session."""
+
+    __slots__ = ("_decoder", "_output", "_service", "is_shaking_hands", "tls")
+
+    def __init__(self, service: SessionContext, decoder: CommandDecoder, output: Output) -> None:
+        self._service = service
+        self._decoder = decoder
+        self._output = output
+        self.tls: TlsConnection | None = None
+        """What was agreed, once the stream is encrypted."""
+        self.is_shaking_hands = False
+        """TLS is being agreed on: nothing of ours may get in between."""
+
+    async def encrypt(self, protocol: asyncio.Protocol) -> None:
+        """Shake hands on this connection; OSError (ssl.SSLError is one) or TimeoutError if that fails."""
+        self.is_shaking_hands = True
+        transport = await self._service.start_tls(self._output.transport, protocol)
+        self.is_shaking_hands = False
+        self._output.use_transport(transport)
+        protocol.resume_writing()  # whatever the old transport last said, the new one is empty
+        self.tls = TlsConnection.of(transport.get_extra_info("ssl_object"))
+        self._decoder.tls_required = False
+        self._output.reply(frame.OK)
+
+    def compress(self, outcome: Agreement) -> None:
+        """Switch both directions to what was agreed, if anything was."""
+        if outcome.snappy:
+            self._output.use_codec(SnappyCodec())
+        elif outcome.deflate_level:
+            self._output.use_codec(DeflateCodec(outcome.deflate_level))
+        else:
+            return
+        self._decoder.discard()
+        self._output.reply(frame.OK)

@@ -1,0 +1,286 @@
+"""All nsqlookupds: registering, and the channels of a new topic.
+
+nsqd's link to its nsqlookupds: what exists here is registered with all of them, and each can be asked.
+
+Every nsqlookupd is on its own: one that is down or slow delays neither nsqd nor the others. Which ones there are may
+change while nsqd runs.
+
+Discovery as the daemon has it: the link and the pre-creation of channels, made from nsqd's options.
+
+A new topic starts with the channels that it has on other nsqds.
+
+A consumer finds out about a new nsqd of its topic only when it next asks nsqlookupd. Were the first messages given to
+whichever channels exist by then, the others would miss them. So a topic that comes into being is *held*: what is
+published is accepted and waits in the topic, as when it is paused. Meanwhile the nsqlookupds are asked for its
+channels; each answer creates those that it names, and with the last answer the topic is released.
+
+Only the topic waits, never the event loop, a publisher or another topic. And it does not wait long: after MAX_HOLD_NS
+it is released whatever is missing. Channels named by a later answer are created then, and get what is published from
+there on. Topics that are loaded from disk have their channels and are not held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import socket
+import ssl
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+import emberq
+from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.base.timers import Timers
+from emberq.broker.broker import TopologyChange
+from emberq.broker.error import BrokerError
+from emberq.http.client import HttpClient, HttpQueryError
+from emberq.nsqd.lookup_peer import LookupPeer, PeerContext, Snapshot
+from emberq.nsqd.options import NsqdOptions
+from emberq.storage.error import StorageError
+from emberq.wire.lookup import AnswerError, NsqdIdentity, parse_channels, registration
+
+MAX_CHANNELS_BYTES = 1024 * 1024
+"""For the `HttpClient`: an answer that lists more than ten thousand channels of one topic is no sound answer."""
+STOP_TIMEOUT_S = 1.0
+"""A task that was cancelled ends within a turn of the loop; this is in case one does not."""
+
+_log = logging.getLogger(__name__)
+
+
+class LookupLink:
+    """Owns the peers. Owned by the daemon; lives in the loop's thread."""
+
+    def __init__(
+        self,
+        addresses: tuple[str, ...],
+        *,
+        identity: NsqdIdentity,
+        snapshot: Snapshot,
+        http_client: HttpClient,
+        max_answer_bytes: int,
+        clock: Clock,
+        timers: Timers,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.addresses = addresses
+        """As they were given, in order."""
+        self._http = http_client
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Whatever runs on behalf of the link; held here because the loop does not hold its tasks."""
+        self._context = PeerContext(
+            identity=identity,
+            snapshot=snapshot,
+            max_answer_bytes=max_answer_bytes,
+            clock=clock,
+            timers=timers,
+            spawn=self.spawn,
+            chance=chance,
+        )
+        self._peers: dict[str, LookupPeer] = {}
+
+    def __repr__(self) -> str:
+        return f"<LookupLink {list(self._peers.values())}>"
+
+    @property
+    def peers(self) -> tuple[LookupPeer, ...]:
+        """One for each address, in order."""
+        return tuple(self._peers.values())
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self.set_addresses(self.addresses)
+
+    async def stop(self) -> None:
+        """Hang up. Nothing is unregistered: a nsqlookupd forgets an nsqd whose connection is gone."""
+        for peer in self._peers.values():
+            peer.close()
+        self._peers = {}
+        if self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks, timeout=STOP_TIMEOUT_S)
+
+    def set_addresses(self, addresses: tuple[str, ...]) -> None:
+        """Hang up on those that are not among these, connect to those that are new; the others stay connected."""
+        before = self._peers
+        self.addresses = addresses
+        self._peers = {address: before.get(address) or LookupPeer(address, self._context) for address in addresses}
+        for address, peer in before.items():
+            if address not in self._peers:
+                peer.close()
+        for address, peer in self._peers.items():
+            if address not in before:
+                peer.start()
+
+    def changed(self, change: TopologyChange) -> None:
+        """Tell everyone of a topic or channel that came or went."""
+        command = registration(topic=change.topic, channel=change.channel, exists=change.exists)
+        for peer in self._peers.values():
+            peer.tell(command)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something until it ends or the link is stopped."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # Asking.
+
+    async def ask_channels(self, topic: str, *, found: Callable[[list[str]], None]) -> None:
+        """Ask all nsqlookupds at once which channels the topic has elsewhere; `found` is called with each answer.
+
+        Returns when the last has answered or will not: `found` gets nothing from those, but the log gets a line. One
+        that was never tried yet, because nsqd has just started, is waited for as long as its first attempt takes.
+        """
+        peers = self.peers
+        if not peers:
+            return
+        await asyncio.gather(*(self._ask_peer(peer, topic, found) for peer in peers))
+        if all(peer.info.http_address is None for peer in peers):
+            _log.error("no available nsqlookupd to query for channels to pre-create for topic %s", topic)
+
+    async def _ask_peer(self, peer: LookupPeer, topic: str, found: Callable[[list[str]], None]) -> None:
+        await peer.tried.wait()
+        http_address = peer.info.http_address
+        if http_address is None:
+            return
+        async with peer.query_slots:
+            try:
+                document = await self._http.get_json(f"http://{http_address}/channels?{urlencode({'topic': topic})}")
+                channels = parse_channels(document)
+            except (HttpQueryError, AnswerError) as failure:
+                _log.warning(
+                    "failed to query nsqlookupd %s for channels of topic %s - %s", http_address, topic, failure
+                )
+                return
+        found(channels)
+
+
+MAX_HOLD_NS = 2 * NS_PER_SECOND
+"""An nsqlookupd answers in milliseconds; one that has just been started within this."""
+
+
+class HeldTopic(Protocol):
+    """What is needed of a topic."""
+
+    @property
+    def name(self) -> str: ...
+
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def channel(self, name: str) -> object: ...
+
+
+class Precreation:
+    """Listens to the broker. Owned by the daemon; what it runs ends with the link."""
+
+    def __init__(
+        self,
+        link: LookupLink,
+        *,
+        find_topic: Callable[[str], HeldTopic | None],
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        self._link = link
+        self._find_topic = find_topic
+        self._clock = clock
+        self._timers = timers
+
+    def changed(self, change: TopologyChange) -> None:
+        """Hold a topic that was created, and ask for its channels. It holds no message yet."""
+        if change.channel is not None or not change.exists or not self._link.addresses:
+            return
+        topic = self._find_topic(change.topic)
+        if topic is not None:
+            topic.hold()
+            self._link.spawn(self._prepare(topic))
+
+    async def _prepare(self, topic: HeldTopic) -> None:
+        release_alarm = self._timers.alarm(topic.release)
+        release_alarm.set(self._clock.monotonic_ns() + MAX_HOLD_NS)
+        try:
+            await self._link.ask_channels(topic.name, found=lambda names: self._create(topic, names))
+        finally:
+            release_alarm.discard()
+            topic.release()
+
+    def _create(self, topic: HeldTopic, names: list[str]) -> None:
+        if self._find_topic(topic.name) is not topic:
+            return  # deleted meanwhile; another of its name asks for itself
+        for name in names:
+            try:
+                topic.channel(name)
+            except (BrokerError, StorageError) as failure:
+                _log.error("TOPIC(%s): failed to create channel %s - %s", topic.name, name, failure)
+
+
+class LookupService:
+    """Owned by the daemon, from the moment its ports are known; `changed` is to be a listener of the broker."""
+
+    def __init__(
+        self,
+        options: NsqdOptions,
+        *,
+        tcp_port: int,
+        http_port: int,
+        snapshot: Snapshot,
+        find_topic: Callable[[str], HeldTopic | None],
+        clock: Clock,
+        timers: Timers,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._link = LookupLink(
+            options.lookupd_tcp_address,
+            identity=_identity(options, tcp_port=tcp_port, http_port=http_port),
+            snapshot=snapshot,
+            http_client=HttpClient(
+                connect_timeout_ns=options.http_client_connect_timeout_ns,
+                request_timeout_ns=options.http_client_request_timeout_ns,
+                tls=tls,
+                max_body_bytes=MAX_CHANNELS_BYTES,
+            ),
+            max_answer_bytes=options.max_body_size,
+            clock=clock,
+            timers=timers,
+        )
+        self._precreation = Precreation(self._link, find_topic=find_topic, clock=clock, timers=timers)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The nsqlookupds."""
+        return self._link.addresses
+
+    def set_addresses(self, addresses: tuple[str, ...]) -> None:
+        """Register with these from here on."""
+        self._link.set_addresses(addresses)
+
+    def start(self) -> None:
+        self._link.start()
+
+    async def stop(self) -> None:
+        """Hang up; topics that are held are released."""
+        await self._link.stop()
+
+    def changed(self, change: TopologyChange) -> None:
+        """A topic or channel came or went."""
+        self._link.changed(change)
+        self._precreation.changed(change)
+
+
+def _identity(options: NsqdOptions, *, tcp_port: int, http_port: int) -> NsqdIdentity:
+    """Who nsqd says that it is. A port that it does not have, because of a Unix socket, is 0."""
+    return NsqdIdentity(
+        broadcast_address=options.broadcast_address,
+        hostname=socket.gethostname(),
+        tcp_port=options.broadcast_tcp_port or max(0, tcp_port),
+        http_port=options.broadcast_http_port or max(0, http_port),
+        version=emberq.NSQ_VERSION,
+        topology_region=options.topology_region,
+        topology_zone=options.topology_zone,
+    )

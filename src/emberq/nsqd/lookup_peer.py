@@ -1,0 +1,354 @@
+"""One nsqlookupd: connecting, deadlines, what is said.
+
+One nsqlookupd: a connection that is kept open as long as nsqd runs.
+
+    waiting ──retry──> connecting ──> identifying ──> registering ──> up
+       ^                   │               │               │           │
+       └───────────────────┴───── any failure ─────────────┴───────────┘
+
+- Nothing waits for nsqlookupd but this object. It has a second to accept the connection and a second for each answer; a
+  PING every 15 s notices a connection that died in silence.
+- Whatever goes wrong (no connection, no answer in time, an answer that is none) ends the connection. Nothing is kept
+  for the next one: it begins with a fresh snapshot of all that exists.
+- Retries come at growing intervals with some chance in them, lest a thousand nsqds that lost the same nsqlookupd come
+  back in one moment. The intervals grow until a connection has lasted: an nsqlookupd that accepts every connection and
+  then fails is not asked more often than one that is not there.
+- Log lines tell of the two events that matter, up and down, each once however many retries lie between.
+
+What is said on one connection to an nsqlookupd, from the first byte to the last, without I/O.
+
+    begin()                     magic and IDENTIFY leave; nothing else does until the answer is here
+    its answer                  a snapshot of all that exists is taken, its registrations are next
+    add(command)                comes after them, in order
+    output()                    the commands that may leave now: at most WINDOW of them wait for their answers
+
+So a change is told exactly once: if it happened before the snapshot it is in it, and `add` ignores it; if it happened
+later it is queued. Commands are not sent one by one, each after the answer to the last: with 100,000 channels that
+would take 100,000 round trips.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, cast
+
+from emberq.base.address import parse_tcp_address
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
+from emberq.base.timers import Timers
+from emberq.wire.lookup import (
+    MAGIC,
+    PING,
+    AnswerError,
+    LookupAnswerReader,
+    LookupdInfo,
+    NsqdIdentity,
+    TopicAndChannels,
+    check_ok,
+    identify,
+    parse_info,
+    registrations,
+)
+
+WINDOW = 500
+"""Commands that may wait for their answers: many per round trip, and no more than some 70 kB in our buffers."""
+MAX_QUEUED = 100_000
+"""Changes that may wait behind them. Beyond it is quicker to begin anew from a fresh snapshot."""
+
+Snapshot = Callable[[], Iterable[TopicAndChannels]]
+
+
+class FallenBehindError(Exception):
+    """More changes wait than nsqlookupd can be told of; the conversation should be begun anew."""
+
+
+class Conversation:
+    """Owned by the peer whose connection it is; given up with the connection."""
+
+    def __init__(self, identity: NsqdIdentity, *, snapshot: Snapshot, max_answer_bytes: int) -> None:
+        self.info: LookupdInfo | None = None
+        """Who the nsqlookupd is; None until it answered IDENTIFY."""
+        self.awaited_count = 0
+        """Commands whose answers have not come."""
+        self._identity = identity
+        self._snapshot = snapshot
+        self._reader = LookupAnswerReader(max_bytes=max_answer_bytes)
+        self._registrations: Iterator[bytes] = iter(())
+        """What is left of the snapshot."""
+        self._changes: deque[bytes] = deque()
+
+    def begin(self) -> bytes:
+        """The first bytes to send."""
+        self.awaited_count = 1
+        return MAGIC + identify(self._identity)
+
+    def add(self, command: bytes) -> None:
+        """Say this too, after all that waits; FallenBehind if that is too much."""
+        if self.info is None:
+            return  # the snapshot will have it
+        if len(self._changes) >= MAX_QUEUED:
+            raise FallenBehindError(f"more than {MAX_QUEUED} changes wait to be registered")
+        self._changes.append(command)
+
+    def output(self) -> bytes:
+        """What may be sent now; empty if nothing."""
+        if self.info is None:
+            return b""
+        room = WINDOW - self.awaited_count
+        commands = list(islice(self._registrations, room))
+        while self._changes and len(commands) < room:
+            commands.append(self._changes.popleft())
+        self.awaited_count += len(commands)
+        return b"".join(commands)
+
+    def receive(self, data: bytes) -> int:
+        """Take in what came and return how many commands it answered; AnswerError if it answers none as it should."""
+        answered_count = 0
+        for answer in self._reader.feed(data):
+            self._take(answer)
+            answered_count += 1
+        return answered_count
+
+    def _take(self, answer: bytes) -> None:
+        if not self.awaited_count:
+            raise AnswerError("it answered what was not asked")
+        if self.info is None:
+            self.info = parse_info(answer)
+            self._registrations = registrations(tuple(self._snapshot()))
+        else:
+            check_ok(answer)
+        self.awaited_count -= 1
+
+
+CONNECT_TIMEOUT_NS = NS_PER_SECOND
+ANSWER_TIMEOUT_NS = NS_PER_SECOND
+PING_INTERVAL_NS = 15 * NS_PER_SECOND
+FIRST_RETRY_NS = 250 * NS_PER_MS
+MAX_RETRY_NS = 5 * NS_PER_SECOND
+"""How long consumers may have to look elsewhere after nsqlookupd came back."""
+MAX_QUERY_COUNT = 16
+"""HTTP queries to one nsqlookupd at a time: a burst of new topics must not take all our file descriptors."""
+
+_log = logging.getLogger(__name__)
+
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
+
+def retry_delay_ns(failure_count: int, *, chance: float) -> int:
+    """How long to wait after so many failures in a row; `chance`, from 0 to 1, takes up to half of it away."""
+    doublings = min(failure_count - 1, 16)  # far beyond the longest interval, and no huge numbers
+    longest_ns = min(FIRST_RETRY_NS << doublings, MAX_RETRY_NS)
+    return round(longest_ns * (1 - chance / 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerContext:
+    """What all peers of one nsqd share."""
+
+    identity: NsqdIdentity
+    snapshot: Snapshot
+    """All topics with their channels, as they are now."""
+    max_answer_bytes: int
+    clock: Clock
+    timers: Timers
+    spawn: Spawn
+    """Runs a coroutine; whoever gives it holds the task."""
+    chance: Callable[[], float]
+    """A number from 0 to 1."""
+
+
+class LookupPeer:
+    """Owns the connection to one nsqlookupd. `start` and `close` in the loop's thread; neither waits."""
+
+    def __init__(self, address: str, context: PeerContext) -> None:
+        self.address = address
+        self.info = LookupdInfo()
+        """Who it is, by its last answer to IDENTIFY. Kept when the connection is lost: its HTTP may still answer."""
+        self.tried = asyncio.Event()
+        """Set once it is known whether it can be reached: it has identified itself, or the first attempt failed."""
+        self.query_slots = asyncio.Semaphore(MAX_QUERY_COUNT)
+        self.is_up = False
+        """Whether all that exists is registered there."""
+        self._context = context
+        self._connection: _Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._failure_count = 0
+        """Since a connection last was up for as long as it takes to the first PING."""
+        self._is_loss_told = False
+        """Whether the log knows that it is down."""
+        self._retry_alarm = context.timers.alarm(self.start)
+        self._deadline = context.timers.alarm(self._on_deadline)
+        self._ping_alarm = context.timers.alarm(self._ping)
+
+    def __repr__(self) -> str:
+        state = "up" if self.is_up else "down" if self._connection is None else "connecting"
+        return f"<LookupPeer {self.address} {state} failures={self._failure_count}>"
+
+    def start(self) -> None:
+        """Connect, now and whenever the connection is lost."""
+        context = self._context
+        conversation = Conversation(
+            context.identity, snapshot=context.snapshot, max_answer_bytes=context.max_answer_bytes
+        )
+        self._connection = _Connection(self, conversation)
+        self._set_deadline(CONNECT_TIMEOUT_NS)
+        self._connecting = context.spawn(self._connect(self._connection))
+
+    def close(self) -> None:
+        """Hang up for good."""
+        self._hang_up()
+        for alarm in (self._retry_alarm, self._deadline, self._ping_alarm):
+            alarm.discard()
+        self.tried.set()  # whoever waits for it learns that nothing will come
+
+    def tell(self, command: bytes) -> None:
+        """Pass on a change. Does nothing while there is no connection: the next one begins with all that exists."""
+        if self._connection is None:
+            return
+        try:
+            self._connection.conversation.add(command)
+        except FallenBehindError as behind:
+            self._lose(str(behind))
+        else:
+            self._send(self._connection)
+
+    # The connection.
+
+    async def _connect(self, connection: _Connection) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            target = parse_tcp_address(self.address)
+            await loop.create_connection(lambda: connection, target.host or "localhost", target.port)
+        except (OSError, ValueError) as failure:  # ValueError: no address at all, or no name that could be looked up
+            if connection is self._connection:
+                self._connecting = None
+                self._lose(f"cannot connect: {failure}")
+
+    def connected(self, connection: _Connection) -> None:
+        """The connection is open."""
+        if connection is not self._connection:
+            connection.abort()
+            return
+        self._set_deadline(ANSWER_TIMEOUT_NS)
+        connection.write(connection.conversation.begin())
+
+    def received(self, connection: _Connection, data: bytes) -> None:
+        """Take in answers, and say what they made room for."""
+        if connection is not self._connection:
+            return
+        conversation = connection.conversation
+        was_identified = conversation.info is not None
+        try:
+            answered_count = conversation.receive(data)
+        except AnswerError as wrong:
+            self._lose(str(wrong))
+            return
+        if not answered_count:
+            return  # of a part of an answer nothing follows, not even more time for the rest
+        if not was_identified:
+            self._identified(conversation.info or LookupdInfo())
+        if conversation.awaited_count:
+            self._set_deadline(ANSWER_TIMEOUT_NS)
+        else:
+            self._deadline.cancel()
+        self._send(connection)
+        if not conversation.awaited_count and not self.is_up:
+            self._come_up()
+
+    def disconnected(self, connection: _Connection) -> None:
+        """The other side hung up, or the network did."""
+        if connection is self._connection:
+            self._lose("the connection was closed")
+
+    def _send(self, connection: _Connection) -> None:
+        conversation = connection.conversation
+        was_idle = not conversation.awaited_count
+        data = conversation.output()
+        if not data:
+            return
+        if was_idle:
+            self._set_deadline(ANSWER_TIMEOUT_NS)
+        connection.write(data)
+
+    def _ping(self) -> None:
+        if self.is_up:
+            self._failure_count = 0
+        self._ping_alarm.set(self._context.clock.monotonic_ns() + PING_INTERVAL_NS)
+        self.tell(PING)
+
+    def _set_deadline(self, timeout_ns: int) -> None:
+        self._deadline.set(self._context.clock.monotonic_ns() + timeout_ns)
+
+    def _on_deadline(self) -> None:
+        is_open = self._connection is not None and self._connection.is_open
+        self._lose("no answer in time" if is_open else "cannot connect: no answer in time")
+
+    # Up and down.
+
+    def _identified(self, info: LookupdInfo) -> None:
+        self.info = info
+        self.tried.set()
+        self._ping_alarm.set(self._context.clock.monotonic_ns() + PING_INTERVAL_NS)
+
+    def _come_up(self) -> None:
+        self.is_up = True
+        self._is_loss_told = False
+        _log.info("LOOKUPD(%s): registered with nsqlookupd v%s", self.address, self.info.version)
+        if self.info.http_address is None:
+            _log.error("LOOKUPD(%s): it announces no address, so it cannot be asked for channels", self.address)
+
+    def _lose(self, reason: str) -> None:
+        self._hang_up()
+        self._failure_count += 1
+        if not self._is_loss_told:
+            self._is_loss_told = True
+            _log.warning("LOOKUPD(%s): not registered, will keep trying - %s", self.address, reason)
+        self.is_up = False
+        self.tried.set()
+        delay_ns = retry_delay_ns(self._failure_count, chance=self._context.chance())
+        self._retry_alarm.set(self._context.clock.monotonic_ns() + delay_ns)
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort()
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        self._deadline.cancel()
+        self._ping_alarm.cancel()
+
+
+class _Connection(asyncio.Protocol):
+    """Passes on what the event loop reports. It counts as long as it is the peer's current one."""
+
+    def __init__(self, peer: LookupPeer, conversation: Conversation) -> None:
+        self.conversation = conversation
+        self._peer = peer
+        self._transport: asyncio.Transport | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._peer.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._peer.received(self, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - that it is lost is all that counts
+        self._peer.disconnected(self)

@@ -1,0 +1,239 @@
+"""Spark's readers of journals, and the channel that follows a stream.
+
+Journals as Spark reads them: all at once, and as a stream.
+
+Both plan on the driver and read in tasks; a plan is ranges of offsets, and a range gives the same rows for ever. That
+makes a stream exact: whatever dies, Spark asks for the same ranges again.
+
+Readers are pickled into every task: they hold settings, and what is open is opened at the first use.
+
+The channel that follows a stream, so that retention does not overtake it and nsqadmin shows its lag.
+
+Nobody subscribes to it. It is created where the stream begins, and moved to what was committed by /channel/seek. It is
+advice only: what a stream has read stands in its checkpoint, and a channel that cannot be moved just now is moved with
+the next commit. Spark commits a batch when it plans the next one, so the channel is one batch behind.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from emberq.spark.error import DataLossError, NsqdRefusedError, NsqdUnavailableError
+from emberq.spark.journal_offset import Place, Position, Positions, from_document, to_document
+from emberq.spark.journal_plan import (
+    JournalExtent,
+    JournalSurvey,
+    Range,
+    end_positions,
+    next_step,
+    ranges_between,
+    split,
+    start_positions,
+)
+from emberq.spark.journal_read import RangeReader
+from emberq.spark.nsqd_http import AddressBook
+from emberq.spark.option import SourceSettings
+
+_log = logging.getLogger(__name__)
+
+
+class RetentionCursor:
+    """Moves a channel of every topic that a stream reads. Owned by the stream's reader on the driver."""
+
+    def __init__(self, channel: str, book: AddressBook) -> None:
+        self._channel = channel
+        self._book = book
+        self._offsets: dict[Place, int] = {}
+        """Where the channels were put last."""
+
+    def move_to(self, positions: Positions) -> None:
+        """Everything before these positions is not needed any more."""
+        for place, position in positions.items():
+            if self._offsets.get(place) == position.offset:
+                continue
+            try:
+                self._move(place, position.offset)
+            except (NsqdUnavailableError, NsqdRefusedError) as failure:
+                _log.warning("channel %s of %s stays where it is: %s", self._channel, place, failure)
+            else:
+                self._offsets[place] = position.offset
+
+    def _move(self, place: Place, offset: int) -> None:
+        peer = self._book.peer(place.nsqd)
+        names = {"topic": place.topic, "channel": self._channel}
+        if place not in self._offsets:
+            # One that exists stays where it is: then a stream goes on, and is moved below.
+            peer.post("/channel/create", {**names, "from": offset})
+        peer.post("/channel/seek", {**names, "to": offset})
+
+
+IDLE_WAIT_S = 0.05
+"""Spark asks again at once when there is nothing new; so long it is kept waiting."""
+IDLE_PAUSE_S = 0.01
+"""Between two looks while it waits: what a new message waits at most."""
+
+
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, wanted: Range, *, bytes_per_row: int) -> None:
+        super().__init__(wanted)
+        self.bytes_per_row = bytes_per_row
+        """About; 0 if nobody knows."""
+
+
+class JournalBatchReader(DataSourceReader):
+    """Reads what lies between two places of each journal."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Called on the driver, once for each scan."""
+        settings = self._settings
+        assert settings.end is not None  # noqa: S101 - a batch has one
+        survey = JournalSurvey(settings)
+        try:
+            journals = survey.first_look()
+            start = start_positions(settings.start, journals, survey, fail_on_data_loss=settings.fail_on_data_loss)
+            end = end_positions(settings.end, journals, survey)
+        finally:
+            survey.book.close()
+        return _partitions(start, end, journals, settings)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Called in a task."""
+        return _read(partition, self._settings)
+
+
+class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads journals as they grow. On the driver one object serves a query from start to stop."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+        self._survey: JournalSurvey | None = None
+        self._cursor: RetentionCursor | None = None
+        self._journals: dict[Place, JournalExtent] = {}
+        """As they were when they were looked at last."""
+        self._available: dict[Place, JournalExtent] | None = None
+        """With Trigger.AvailableNow: as they were when the query started, which is how far it goes."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**JournalStreamReader(self._settings).__dict__}
+
+    # On the driver.
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as are the others
+        """Where a query begins that has no checkpoint."""
+        settings, survey = self._settings, self._opened()
+        self._journals = survey.first_look()
+        positions = start_positions(
+            settings.start, self._journals, survey, fail_on_data_loss=settings.fail_on_data_loss
+        )
+        self._keep_from(positions)
+        return to_document(positions)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """How much a micro-batch may be."""
+        max_rows = self._settings.max_rows_per_trigger
+        return ReadAllAvailable() if max_rows is None else ReadMaxRows(max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """From now on, what arrives later is not read."""
+        self._available = self._opened().first_look()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next micro-batch ends; `start` if there is nothing to read within a moment."""
+        positions = from_document(start)
+        max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        deadline_s = time.monotonic() + IDLE_WAIT_S
+        while True:
+            step = next_step(positions, self._look(), max_rows=max_rows)
+            if step.losses:
+                self._report(step.losses)
+            if step.end != positions or self._available is not None or time.monotonic() >= deadline_s:
+                return to_document(step.end)
+            time.sleep(IDLE_PAUSE_S)
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """How far the journals reach, for the query's metrics."""
+        journals = self._journals if self._available is None else self._available
+        return to_document({place: Position(each.uuid, each.end_offset) for place, each in journals.items()})
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """What the tasks of a micro-batch read. After a restart this comes first, with what the checkpoint holds."""
+        if not self._journals:
+            self._journals = self._opened().look()
+        return _partitions(from_document(start), from_document(end), self._journals, self._settings)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Called when Spark plans the batch behind this one."""
+        self._keep_from(from_document(end))
+
+    def stop(self) -> None:
+        """Not always called: the process may just be ended, which does no harm."""
+        if self._survey is not None:
+            self._survey.book.close()
+
+    # In a task.
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        return _read(partition, self._settings)
+
+    def _opened(self) -> JournalSurvey:
+        if self._survey is None:
+            self._survey = JournalSurvey(self._settings)
+        return self._survey
+
+    def _look(self) -> dict[Place, JournalExtent]:
+        if self._available is not None:
+            return self._available
+        self._journals = self._opened().look()
+        return self._journals
+
+    def _keep_from(self, positions: Positions) -> None:
+        if self._settings.channel is None:
+            return
+        if self._cursor is None:
+            self._cursor = RetentionCursor(self._settings.channel, self._opened().book)
+        self._cursor.move_to(positions)
+
+    def _report(self, losses: list[str]) -> None:
+        text = "; ".join(losses)
+        if self._settings.fail_on_data_loss:
+            raise DataLossError(f'{text}. Option "failOnDataLoss" = "false" goes on with what is there')
+        _log.warning("%s", text)
+
+
+def _partitions(
+    start: Positions, end: Positions, journals: dict[Place, JournalExtent], settings: SourceSettings
+) -> list[InputPartition]:
+    found_at = {journal.uuid: journal for journal in journals.values()}
+    pieces = split(
+        ranges_between(start, end),
+        rows_per_partition=settings.rows_per_partition,
+        min_partitions=settings.min_partitions,
+    )
+    return [_partition(piece, found_at.get(piece.journal)) for piece in pieces]
+
+
+def _partition(piece: Range, journal: JournalExtent | None) -> RangePartition:
+    """With the address at which the journal is now, if that is known; a checkpoint may be older than an nsqd's move."""
+    if journal is None:
+        return RangePartition(piece, bytes_per_row=0)
+    moved = Range(place=journal.place, journal=piece.journal, start=piece.start, end=piece.end)
+    return RangePartition(moved, bytes_per_row=journal.bytes_per_row)
+
+
+def _read(partition: InputPartition | None, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, RangePartition):
+        return iter(())  # Spark makes one of its own when there is nothing to read
+    return RangeReader(partition.value, settings, bytes_per_row=partition.bytes_per_row).read()

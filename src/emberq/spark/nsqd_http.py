@@ -1,0 +1,266 @@
+"""Blocking HTTP to nsqds, and which nsqd has which topic.
+
+Talking HTTP to nsqd and nsqlookupd from code that blocks, as Spark's workers do.
+
+- A connection is kept open. If the server closed it meanwhile, a GET is put again on a new one, once. A POST is not:
+  it may have been carried out. Whoever may repeat it decides that (`patiently`, and the sink with its numbers).
+- No answer in time, no connection, half an answer, a 5xx: `NsqdUnavailableError`. Any other status but 200:
+  `NsqdRefusedError`.
+- A request can be sent and its answer be fetched later, so that several are under way on as many connections.
+
+Which nsqds there are, and which of them have which topics.
+
+The nsqds are those that the option `nsqd` lists, or those that the nsqlookupds know. nsqlookupds are asked all of them,
+because each knows the nsqds that are connected to it; one that does not answer is passed over if another does.
+
+An nsqd is known by the address of its HTTP API. nsqlookupd tells the one for plain HTTP; with `tls` the one for HTTPS
+is asked for there, which an nsqd tells that has `--tls-required`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+from emberq.base.address import TcpAddress, parse_tcp_address
+from emberq.base.text import one_line
+from emberq.spark.error import NsqdRefusedError, NsqdUnavailableError, OptionError
+from emberq.spark.journal_offset import Place
+from emberq.spark.option import Access
+
+MAX_ERROR_CHARS = 200
+FIRST_DELAY_S = 0.1
+MAX_DELAY_S = 2.0
+
+_REMEDIES = {
+    "UNAUTHORIZED": 'option "authSecret" is missing or wrong',
+    "FORBIDDEN": 'the secret in option "authSecret" does not allow this',
+    "TLS_REQUIRED": 'set option "tls" to true and give the HTTPS address',
+    "BODY_TOO_BIG": 'set option "maxBodyBytes" to no more than the --max-body-size of nsqd',
+    "MSG_TOO_BIG": "a body is larger than the --max-msg-size of nsqd",
+}
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+
+class NsqdAnswer(NamedTuple):
+    """The body of a 200, and the headers with it."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class HttpPeer:
+    """One connection to the HTTP API of an nsqd or nsqlookupd. Owned by one thread; opened at the first use."""
+
+    def __init__(self, address: str, access: Access) -> None:
+        scheme, _, host_and_port = address.rpartition("://")
+        self.address = host_and_port
+        """As it is shown, and as it stands in offsets."""
+        self._access = access
+        target = parse_tcp_address(host_and_port)
+        timeout_s = access.request_timeout_s
+        self._connection: http.client.HTTPConnection
+        if scheme == "https" or (access.tls and not scheme):
+            self._connection = http.client.HTTPSConnection(
+                target.host, target.port, timeout=timeout_s, context=access.tls_context()
+            )
+        else:
+            self._connection = http.client.HTTPConnection(target.host, target.port, timeout=timeout_s)
+
+    def close(self) -> None:
+        """It opens again when it is used again."""
+        self._connection.close()
+
+    def get(self, path: str, **query: str | int) -> NsqdAnswer:
+        """The answer to a GET."""
+        was_open = self._connection.sock is not None
+        try:
+            return self._ask("GET", path, query)
+        except NsqdUnavailableError as failure:
+            # Only a connection that lay idle is expected to be gone; a server that takes too long is not asked again.
+            if not was_open or isinstance(failure.__cause__, TimeoutError):
+                raise
+            return self._ask("GET", path, query)
+
+    def get_json(self, path: str, **query: str | int) -> Any:
+        """The same where the answer must be JSON."""
+        answer = self.get(path, **query)
+        try:
+            return json.loads(answer.body)
+        except ValueError as error:
+            raise NsqdUnavailableError(self.address, f"the answer to {path} is not JSON") from error
+
+    def post(self, path: str, query: Mapping[str, str | int]) -> NsqdAnswer:
+        """The answer to a POST without a body."""
+        return self._ask("POST", path, query)
+
+    def _ask(self, method: str, path: str, query: Mapping[str, str | int]) -> NsqdAnswer:
+        self.send(method, path, query=query, body=None, headers={})
+        return self.receive()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str | int],
+        body: Iterable[bytes | memoryview] | None,
+        headers: Mapping[str, str],
+    ) -> None:
+        """Send a request; `receive` fetches its answer."""
+        if self._access.auth_secret is not None:
+            headers = {**headers, "Authorization": f"Bearer {self._access.auth_secret}"}
+        target = f"{path}?{urlencode(query)}" if query else path
+        try:
+            self._connection.request(method, target, body=body, headers=dict(headers))
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise NsqdUnavailableError(self.address, self._reason(error)) from error
+
+    def receive(self) -> NsqdAnswer:
+        """The answer to the request sent last."""
+        try:
+            response = self._connection.getresponse()
+            body = response.read()
+        except http.client.BadStatusLine as error:
+            self.close()
+            raise self._not_http(error) from error
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise NsqdUnavailableError(self.address, self._reason(error)) from error
+        if response.status == HTTPStatus.OK:
+            return NsqdAnswer(body, dict(response.headers.items()))
+        raise self._refusal(response.status, body)
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return f"no answer within {self._access.request_timeout_s:g} s"
+        return str(error) or type(error).__name__
+
+    def _not_http(self, error: http.client.BadStatusLine) -> Exception:
+        if "E_BAD" in str(error):  # nsqd's way to refuse what is not its protocol
+            return OptionError(f"{self.address} is where nsqd speaks TCP; give its address for HTTP, as host:4151")
+        return NsqdUnavailableError(self.address, self._reason(error))
+
+    def _refusal(self, status: int, body: bytes) -> Exception:
+        facts = _facts(body)
+        code = one_line(str(facts.pop("message", body[:MAX_ERROR_CHARS].decode("utf-8", "backslashreplace"))))
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return NsqdUnavailableError(self.address, f"{status} {code}")
+        return NsqdRefusedError(self.address, status=status, code=code, remedy=_REMEDIES.get(code, ""), facts=facts)
+
+
+def _facts(body: bytes) -> dict[str, Any]:
+    """What an error of NSQ says: its name as `message`, and sometimes more."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def patiently(action: Callable[[], _T], *, timeout_s: float, sleep: Callable[[float], None] = time.sleep) -> _T:
+    """What `action` returns, tried again while it raises `NsqdUnavailableError` and `timeout_s` has not passed."""
+    deadline_s = time.monotonic() + timeout_s
+    delay_s = FIRST_DELAY_S
+    while True:
+        try:
+            return action()
+        except NsqdUnavailableError as failure:
+            if time.monotonic() + delay_s > deadline_s:
+                raise
+            _log.warning("%s; trying again in %.1f s", failure, delay_s)
+        sleep(delay_s)
+        delay_s = min(delay_s * 2, MAX_DELAY_S)
+
+
+class AddressBook:
+    """Finds nsqds and keeps a connection to each. Owned by one reader or writer on the driver."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._peers: dict[str, HttpPeer] = {}
+        """By the address that the rest of the package uses, that is with the scheme where it is not clear."""
+        self._https: dict[str, str] = {}
+        """The address for HTTPS of nsqds that we know by their address for HTTP."""
+
+    def peer(self, nsqd: str) -> HttpPeer:
+        """The connection to an nsqd."""
+        if nsqd not in self._peers:
+            self._peers[nsqd] = HttpPeer(nsqd, self._access)
+        return self._peers[nsqd]
+
+    def close(self) -> None:
+        """Close the connections."""
+        for peer in self._peers.values():
+            peer.close()
+
+    def nsqds(self) -> list[str]:
+        """All of them. NsqdUnavailable if no nsqlookupd answers."""
+        return list(self._access.nsqds) or sorted(self._nodes())
+
+    def places(self, *, topics: tuple[str, ...], pattern: str | None) -> list[Place]:
+        """Where topics with these names, or of this pattern, may be. NsqdUnavailable if that cannot be found out."""
+        if self._access.lookupds:
+            found = self._nodes()
+        elif pattern is None:
+            found = {nsqd: list(topics) for nsqd in self._access.nsqds}
+        else:
+            found = {nsqd: self._topics_on(nsqd) for nsqd in self._access.nsqds}
+        matches = re.compile(pattern).fullmatch if pattern is not None else topics.__contains__
+        return sorted(Place(nsqd, topic) for nsqd, names in found.items() for topic in names if matches(topic))
+
+    def _topics_on(self, nsqd: str) -> list[str]:
+        stats = self.peer(nsqd).get_json("/stats", format="json", include_clients="false", include_mem="false")
+        return [topic["topic_name"] for topic in stats["topics"]]
+
+    def _nodes(self) -> dict[str, list[str]]:
+        """The nsqds that nsqlookupds know, with their topics."""
+        nodes: dict[str, list[str]] = {}
+        failures: list[NsqdUnavailableError] = []
+        for lookupd in self._access.lookupds:
+            address = lookupd if "://" in lookupd else f"http://{lookupd}"
+            try:
+                document = self.peer(address).get_json("/nodes")
+            except NsqdUnavailableError as failure:
+                _log.warning("nsqlookupd %s", failure)
+                failures.append(failure)
+                continue
+            for node in document.get("data", document)["producers"]:
+                nodes.setdefault(self._address_of(node), []).extend(node["topics"])
+        if len(failures) == len(self._access.lookupds):
+            raise failures[0]
+        return nodes
+
+    def _address_of(self, node: Mapping[str, Any]) -> str:
+        address = str(TcpAddress(node["broadcast_address"], node["http_port"]))
+        if not self._access.tls:
+            return address
+        if address not in self._https:
+            self._https[address] = self._https_address(node["broadcast_address"], address)
+        return self._https[address]
+
+    def _https_address(self, host: str, http_address: str) -> str:
+        probe = HttpPeer(f"http://{http_address}", replace(self._access, auth_secret=None))
+        try:
+            probe.get("/ping")
+        except NsqdRefusedError as refusal:
+            port = refusal.facts.get("https_port")
+            if type(port) is int and port > 0:
+                return str(TcpAddress(host, port))
+        finally:
+            probe.close()
+        raise OptionError(
+            f'nsqd {http_address} does not tell where it speaks HTTPS; list the HTTPS addresses in option "nsqd" '
+            'instead of "lookupd"'
+        )

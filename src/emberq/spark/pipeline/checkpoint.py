@@ -1,0 +1,132 @@
+"""How far a query has come, and its lag, without Spark.
+
+How far the queries of a pipeline have come, as their checkpoints tell. Needs neither Spark nor a run of it.
+
+Spark keeps, in the folder of each query, `offsets/N` with what batch N reads, and `commits/N` when it is done. The
+former has three parts, each on a line: a version, facts of Spark, and the offsets of each source, or `-`.
+
+How many messages a query has still to read: how far its journals reach, less how far it has come.
+
+A channel that is read through a spool has no offsets to compare; the lag of such a query is its channel's depth, which
+every NSQ tool shows. It is unknown here, as is that of a journal whose nsqd does not answer.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from emberq.spark.error import NsqdUnavailableError, NsqSparkError
+from emberq.spark.journal_offset import Place, from_document
+from emberq.spark.nsqd_http import AddressBook
+from emberq.spark.option import Access, Use, parse_options
+from emberq.spark.pipeline.check import access_for
+from emberq.spark.pipeline.model import Pipeline
+
+PAUSE_S = 10.0
+"""How long an nsqd that did not answer is not asked again: whoever waits for the lag has waited for it once."""
+
+
+class JournalLag:
+    """Asks nsqds how far journals reach. Owned by one thread."""
+
+    def __init__(self, access: Access | None, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        """`access` None: there is nobody to ask, and nothing is known."""
+        self._book = AddressBook(access) if access is not None else None
+        self._monotonic_s = monotonic_s
+        self._silent_until_s: dict[str, float] = {}
+
+    def behind(self, offsets: Mapping[Place, int]) -> int | None:
+        """The messages from these offsets on."""
+        total = 0
+        for place, offset in offsets.items():
+            end = self._end_of(place)
+            if end is None:
+                return None
+            total += max(end - offset, 0)
+        return total
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._book is not None:
+            self._book.close()
+
+    def _end_of(self, place: Place) -> int | None:
+        if self._book is None or self._monotonic_s() < self._silent_until_s.get(place.nsqd, 0.0):
+            return None
+        try:
+            return int(self._book.peer(place.nsqd).get_json("/journal", topic=place.topic)["next_offset"])
+        except NsqdUnavailableError:
+            self._silent_until_s[place.nsqd] = self._monotonic_s() + PAUSE_S
+        except NsqSparkError:
+            pass  # the topic is gone, or its journal
+        return None
+
+
+def journal_offsets(documents: Iterable[Any]) -> dict[Place, int] | None:
+    """The offsets in what Spark keeps of the sources of a query; None if one of them reads no journal."""
+    offsets: dict[Place, int] = {}
+    for document in documents:
+        if not isinstance(document, Mapping) or "spool" in document:
+            return None
+        try:
+            positions = from_document(document)
+        except NsqSparkError:
+            return None
+        offsets |= {place: position.offset for place, position in positions.items()}
+    return offsets
+
+
+_HEAD_LINES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryStatus:
+    """How far a query has come."""
+
+    query: str
+    batch: int | None
+    """The last that is done; None: it has never finished one."""
+    done_at: str
+    """When; in RFC 3339."""
+    offsets: Mapping[str, int]
+    """Of the next message to be read, by topic and nsqd: `clicks@127.0.0.1:4151`."""
+    lag: int | None
+    """How many messages it has still to read; None if nsqd does not tell."""
+
+
+def pipeline_status(pipeline: Pipeline) -> list[QueryStatus]:
+    """The queries of a pipeline that have ever run, by name."""
+    folder = Path(pipeline.checkpoint)
+    queries = sorted(path.name for path in folder.glob("*/") if (path / "offsets").is_dir())
+    options = access_for(pipeline, {})
+    lag = JournalLag(Access.of(parse_options(options, Use.SINK)) if options else None)
+    try:
+        return [_status(folder / query, lag) for query in queries]
+    finally:
+        lag.close()
+
+
+def _status(folder: Path, lag: JournalLag) -> QueryStatus:
+    done = max((int(path.name) for path in (folder / "commits").glob("[0-9]*")), default=None)
+    if done is None:
+        return QueryStatus(query=folder.name, batch=None, done_at="", offsets={}, lag=None)
+    done_at = datetime.fromtimestamp((folder / "commits" / str(done)).stat().st_mtime, UTC)
+    offsets = journal_offsets(_offsets(folder / "offsets" / str(done)))
+    return QueryStatus(
+        query=folder.name,
+        batch=done,
+        done_at=done_at.isoformat(timespec="milliseconds"),
+        offsets={f"{place.topic}@{place.nsqd}": offset for place, offset in (offsets or {}).items()},
+        lag=None if offsets is None else lag.behind(offsets),
+    )
+
+
+def _offsets(file: Path) -> list[Any]:
+    lines = file.read_text(encoding="utf-8").splitlines()[_HEAD_LINES:]
+    return [json.loads(line) for line in lines if line != "-"]

@@ -1,0 +1,446 @@
+"""Where that goes: a topic, Prometheus, a table.
+
+Progress on its way to people: completed with the lag, shown, and published to a topic. In a thread of its own.
+
+A figure is never old: while no batch of a query ends, its figures are told again every two seconds, with the lag of
+that moment. The lag subtracts two offsets of one moment. A batch is told of within milliseconds of its end, so it is
+the journal's end now, less the batch's end. A batch that is told of late keeps the lag that it had when it was planned.
+
+Nothing here holds a query up. What cannot be published is dropped, and said once; an nsqd that does not answer is left
+alone for a while, so that what is shown does not wait for it again and again.
+
+A run of a pipeline for Prometheus: what its queries have done since it started, and how they stand now.
+
+    # HELP emberq_pipeline_rows_read_total Messages read.
+    # TYPE emberq_pipeline_rows_read_total counter
+    emberq_pipeline_rows_read_total{pipeline="clickstream",query="archive"} 12000
+
+`FAMILIES` is the whole of it. The numbers are those of `query_progress`; what is not known has no sample. A query that
+has ended keeps its own, with `emberq_pipeline_running` at 0.
+
+The live table of a pipeline: a line for each query, with what it does now and has done in this run.
+
+The column AGE says how old the figures of the line are.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import accumulate
+
+from rich.table import Table
+from rich.text import Text
+
+from emberq.base import metrics
+from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
+from emberq.base.metrics import (
+    PROCESS_FAMILIES,
+    DaemonScrape,
+    Family,
+    ProcessStats,
+    Sample,
+    Sampler,
+    counter,
+    gauge,
+    info_family,
+    labels,
+    read_process,
+    start_time_family,
+    with_labels,
+)
+from emberq.spark.error import NsqSparkError
+from emberq.spark.nsqd_http import AddressBook
+from emberq.spark.option import Access, Use, parse_options
+from emberq.spark.pipeline.checkpoint import JournalLag, journal_offsets
+from emberq.spark.pipeline.progress import MS_PER_SECOND, QueryProgress, QuerySign, QueryState, rfc3339
+
+SIGN_INTERVAL_S = 2.0
+"""How old the figures of a query may become; a page or a scrape that shows them adds its own few seconds."""
+LATE_S = 1.0
+"""A batch told of later than this after its end is not compared with how far the journals reach now."""
+MAX_WAITING = 1000
+"""Lines that wait to be told; more than that come only if nsqd does not answer for long."""
+ANSWER_TIMEOUT_S = 2.0
+PAUSE_S = 10.0
+"""How long nothing is published after that failed."""
+CLOSE_TIMEOUT_S = 2.0
+"""For the last lines: a stop is not held up by an nsqd that does not answer."""
+
+_log = logging.getLogger(__name__)
+
+
+class ProgressReporter:
+    """From `start` to `close`; `put` may be called from any thread."""
+
+    def __init__(
+        self,
+        pipeline: str,
+        *,
+        access_options: Mapping[str, str],
+        topic: str,
+        on_progress: Callable[[QueryProgress], None] | None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Without `access_options` the lag is unknown and nothing is published; nor is it with an empty `topic`."""
+        self._pipeline = pipeline
+        self._on_progress = on_progress
+        self._clock = clock or SystemClock()
+        access = _access(access_options)
+        self._lag = JournalLag(access)
+        self._publisher = ProgressPublisher(access, topic) if access is not None and topic else None
+        self._last: dict[str, QueryProgress] = {}
+        """Of each query, in the reporter's thread."""
+        self._waiting: queue.Queue[QueryProgress | QuerySign | None] = queue.Queue(MAX_WAITING)
+        self._thread = threading.Thread(target=self._run, name="emberq-progress", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, news: QueryProgress | QuerySign) -> None:
+        """Tell it soon, or never."""
+        try:
+            self._waiting.put_nowait(news)
+        except queue.Full:
+            _log.warning("progress of %s is left out: more than %d lines wait", news.query, MAX_WAITING)
+
+    def close(self) -> None:
+        """Returns when what waits is told, or cannot be."""
+        self._waiting.put(None)
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+    def give_signs(self) -> None:
+        """Tell again of running queries whose figures grow old. In the reporter's thread."""
+        now = self._now()
+        for query, last in list(self._last.items()):
+            if last.state is QueryState.RUNNING and _seconds(last.as_of, now) >= SIGN_INTERVAL_S:
+                self._tell(QuerySign(query=query, time=now))
+
+    def tell_next(self, *, timeout_s: float = 0.0) -> bool:
+        """Tell what waits longest, or comes within that time. False if the end came. In the reporter's thread."""
+        try:
+            news = self._waiting.get(timeout=timeout_s)
+        except queue.Empty:
+            return True
+        if news is None:
+            return False
+        self._tell(news)
+        return True
+
+    def _run(self) -> None:
+        while self.tell_next(timeout_s=SIGN_INTERVAL_S / 4):
+            self.give_signs()
+        self._lag.close()
+        if self._publisher is not None:
+            self._publisher.close()
+
+    def _tell(self, news: QueryProgress | QuerySign) -> None:
+        progress = self._completed(news)
+        self._last[progress.query] = progress
+        if self._on_progress is not None:
+            self._on_progress(progress)
+        if self._publisher is not None:
+            self._publisher.publish(progress)
+
+    def _completed(self, news: QueryProgress | QuerySign) -> QueryProgress:
+        if isinstance(news, QuerySign):
+            blank = QueryProgress(pipeline=self._pipeline, query=news.query, time=news.time)
+            last = self._last.get(news.query, blank)
+            return last.sign_of_life(news, lag=self._lag_behind(last))
+        if _seconds(news.as_of, self._now()) > LATE_S:
+            return news
+        return replace(news, lag=self._lag_behind(news))
+
+    def _lag_behind(self, progress: QueryProgress) -> int | None:
+        """What the journals have now beyond the last batch; None: unknown."""
+        offsets = journal_offsets(progress.offsets)
+        return self._lag.behind(offsets) if offsets else None
+
+    def _now(self) -> str:
+        return rfc3339(datetime.fromtimestamp(self._clock.wall_ns() / NS_PER_SECOND, UTC))
+
+
+class ProgressPublisher:
+    """Publishes progress to a topic. Owned by one thread."""
+
+    def __init__(self, access: Access, topic: str, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._book = AddressBook(access)
+        self._topic = topic
+        self._monotonic_s = monotonic_s
+        self._paused_until_s = 0.0
+        self._has_failed = False
+
+    def publish(self, progress: QueryProgress) -> None:
+        """Publish it now, or never."""
+        if self._monotonic_s() < self._paused_until_s:
+            return
+        try:
+            self._post(json.dumps(asdict(progress)).encode())
+        except NsqSparkError as failure:
+            if not self._has_failed:
+                _log.warning("progress cannot be published to topic %s: %s", self._topic, failure)
+            self._has_failed = True
+            self._paused_until_s = self._monotonic_s() + PAUSE_S
+        else:
+            self._has_failed = False
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._book.close()
+
+    def _post(self, body: bytes) -> None:
+        nsqds = self._book.nsqds()
+        if not nsqds:
+            raise NsqSparkError("nsqlookupd knows no nsqd")
+        peer = self._book.peer(nsqds[0])
+        headers = {"Content-Length": str(len(body))}
+        peer.send("POST", "/pub", query={"topic": self._topic}, body=[body], headers=headers)
+        peer.receive()
+
+
+def _access(options: Mapping[str, str]) -> Access | None:
+    if not options:
+        return None
+    access = Access.of(parse_options(options, Use.SINK))
+    return replace(access, request_timeout_s=min(access.request_timeout_s, ANSWER_TIMEOUT_S))
+
+
+def _seconds(since: str, until: str) -> float:
+    return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds() if since else 0.0
+
+
+DURATION_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""From a batch of one row, which takes a tenth of a second, to one that makes up for a long stop."""
+
+
+@dataclass(slots=True)
+class _Totals:
+    """What a query has done in this run."""
+
+    last: QueryProgress
+    rows: int = 0
+    rows_out: int | None = None
+    bad: Counter[str] = field(default_factory=Counter)
+    batches: int = 0
+    failures: int = 0
+    duration_ms: int = 0
+    durations: list[int] = field(default_factory=lambda: [0] * (len(DURATION_BOUNDS_S) + 1))
+    """Batches up to each of the bounds and above the one before; the last: longer ones."""
+
+    def add(self, progress: QueryProgress) -> None:
+        self.last = progress
+        self.rows += progress.rows
+        if progress.rows_out is not None:
+            self.rows_out = (self.rows_out or 0) + progress.rows_out
+        self.bad.update(progress.bad)
+        self.failures += progress.state is QueryState.FAILED
+        if progress.duration_ms:
+            self.batches += 1
+            self.duration_ms += progress.duration_ms
+            self.durations[bisect_left(DURATION_BOUNDS_S, progress.duration_ms / MS_PER_SECOND)] += 1
+
+
+class PipelineMetrics:
+    """Collects progress from one thread, and is rendered in another."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+        self._totals: dict[tuple[str, str], _Totals] = {}
+        self._guard = threading.Lock()
+
+    def add(self, progress: QueryProgress) -> None:
+        """Another batch is done, or nothing came."""
+        with self._guard:
+            key = progress.pipeline, progress.query
+            self._totals.setdefault(key, _Totals(progress)).add(progress)
+
+    def render(self, scrape: DaemonScrape) -> bytes:
+        """All families in the text format of Prometheus."""
+        process = read_process()
+        now_s = self._clock.wall_ns() / NS_PER_SECOND
+        with self._guard:
+            return metrics.render(FAMILIES, _PipelineSource(self._totals, scrape, process, now_s=now_s))
+
+
+class _PipelineSource:
+    """Where samples come from; the labels of queries are written once for all families."""
+
+    def __init__(
+        self, totals: Mapping[tuple[str, str], _Totals], scrape: DaemonScrape, process: ProcessStats, *, now_s: float
+    ) -> None:
+        self.scrape = scrape
+        self.process = process
+        self.now_s = now_s
+        self.queries = [
+            (labels(pipeline=pipeline, query=query), total) for (pipeline, query), total in sorted(totals.items())
+        ]
+
+
+def _each(value: Callable[[_Totals], int | float | None]) -> Sampler[_PipelineSource]:
+    """A sample for each query of which the value is known."""
+
+    def samples(source: _PipelineSource) -> Iterator[Sample]:
+        for written, total in source.queries:
+            known = value(total)
+            if known is not None:
+                yield written, known
+
+    return samples
+
+
+def _bad_records(source: _PipelineSource) -> Iterator[Sample]:
+    for written, total in source.queries:
+        for name, count in sorted(total.bad.items()):
+            yield with_labels(written, source=name), count
+
+
+def _watermark_ages(source: _PipelineSource) -> Iterator[Sample]:
+    for written, total in source.queries:
+        moment_s = _unix_time_s(total.last.watermark)
+        if moment_s > 0:  # Spark begins with the year 1970
+            yield written, round(source.now_s - moment_s, 3)
+
+
+def _unix_time_s(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp() if text else 0.0
+
+
+def _durations(source: _PipelineSource) -> Iterable[Sample]:
+    """A histogram as Prometheus wants it: how many batches took up to each bound, all of them, and their sum."""
+    for written, total in source.queries:
+        for bound, count in zip((*DURATION_BOUNDS_S, "+Inf"), accumulate(total.durations), strict=True):
+            yield f"_bucket{with_labels(written, le=str(bound))}", count
+        yield f"_sum{written}", total.duration_ms / MS_PER_SECOND
+        yield f"_count{written}", total.batches
+
+
+FAMILIES: tuple[Family[_PipelineSource], ...] = (
+    counter("emberq_pipeline_rows_read_total", "Messages read.", _each(lambda total: total.rows)),
+    counter("emberq_pipeline_rows_written_total", "Rows that went to the sink.", _each(lambda total: total.rows_out)),
+    counter("emberq_pipeline_bad_records_total", "Messages that were not what their source says.", _bad_records),
+    Family("emberq_pipeline_batch_duration_seconds", "histogram", "How long batches took.", _durations),
+    counter("emberq_pipeline_failures_total", "Queries that could not go on.", _each(lambda total: total.failures)),
+    gauge(
+        "emberq_pipeline_running",
+        "Whether the query runs: 1, or 0 when it has ended or failed.",
+        _each(lambda total: int(total.last.state is QueryState.RUNNING)),
+    ),
+    gauge("emberq_pipeline_lag_messages", "Messages that wait to be read.", _each(lambda total: total.last.lag)),
+    gauge("emberq_pipeline_state_rows", "Rows kept in state.", _each(lambda total: total.last.state_rows)),
+    gauge(
+        "emberq_pipeline_watermark_age_seconds",
+        "How far the watermark is behind the clock; no sample without one.",
+        _watermark_ages,
+    ),
+    gauge(
+        "emberq_pipeline_report_time_seconds",
+        "When the figures of the query were right, Unix time.",
+        _each(lambda total: _unix_time_s(total.last.as_of or total.last.time)),
+    ),
+    info_family("emberq_pipeline"),
+    start_time_family("emberq_pipeline"),
+    *PROCESS_FAMILIES,
+)
+"""Every metric there is, in the order they are written."""
+
+
+_STYLES = {QueryState.RUNNING: "", QueryState.ENDED: "dim", QueryState.FAILED: "red"}
+
+
+@dataclass(slots=True)
+class _QueryLine:
+    """What is known of a query."""
+
+    last: QueryProgress
+    row_count: int = 0
+    duration_ms: int = 0
+    """Of the last batch."""
+    bad: dict[str, int] = field(default_factory=dict)
+
+
+class ProgressTable:
+    """Collects progress from any thread."""
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lines: dict[str, _QueryLine] = {}
+        self._guard = threading.Lock()
+
+    def add(self, progress: QueryProgress) -> None:
+        """Another batch is done, or the query is still there."""
+        with self._guard:
+            line = self._lines.setdefault(progress.query, _QueryLine(progress))
+            line.last = progress
+            line.row_count += progress.rows
+            line.duration_ms = progress.duration_ms or line.duration_ms
+            for source, count in progress.bad.items():
+                line.bad[source] = line.bad.get(source, 0) + count
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no query has started yet."""
+        return not self._lines
+
+    @property
+    def row_count(self) -> int:
+        """The rows that all queries together have read."""
+        with self._guard:
+            return sum(line.row_count for line in self._lines.values())
+
+    def bad_count(self) -> int:
+        """Messages of this run that were not what their source says. Every query that reads a source sees them all."""
+        with self._guard:
+            sources: dict[str, int] = {}
+            for line in self._lines.values():
+                for source, count in line.bad.items():
+                    sources[source] = max(sources.get(source, 0), count)
+            return sum(sources.values())
+
+    def drawn(self) -> Table:
+        """The table as it stands, for a terminal of 80 columns."""
+        table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
+        table.add_column("QUERY", no_wrap=True)
+        for title in ("BATCH", "ROWS", "IN/s", "OUT/s", "LAG", "MS", "STATE", "BAD", "AGE"):
+            table.add_column(title, justify="right", no_wrap=True)
+        table.add_column("WATERMARK", no_wrap=True)
+        with self._guard:
+            for name, line in sorted(self._lines.items()):
+                bad = sum(line.bad.values())
+                table.add_row(
+                    Text(name, style=_STYLES[line.last.state]),
+                    _number(line.last.batch),
+                    f"{line.row_count:,}",
+                    _number(line.last.rows_in_per_second),
+                    _number(line.last.rows_out_per_second),
+                    _number(line.last.lag),
+                    f"{line.duration_ms:,}",
+                    f"{line.last.state_rows:,}",
+                    Text(f"{bad:,}", style="yellow" if bad else "dim"),
+                    Text(self._age(line.last), style="dim"),
+                    Text(_watermark(line.last.watermark), style="dim"),
+                )
+        return table
+
+    def _age(self, progress: QueryProgress) -> str:
+        """Of a query that has ended there is nothing new."""
+        if not progress.as_of or progress.state is not QueryState.RUNNING:
+            return "–"
+        now_s = self._clock.wall_ns() / NS_PER_SECOND
+        return f"{max(now_s - datetime.fromisoformat(progress.as_of).timestamp(), 0.0):.0f} s"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def _watermark(text: str) -> str:
+    """The time of day, in UTC; nothing while there is none, for which Spark says 1970."""
+    return "" if not text or text.startswith("1970") else f"{datetime.fromisoformat(text):%H:%M:%S}"

@@ -1,0 +1,100 @@
+"""SQL over topics and archives, as they are when a statement runs: what `emberq sql` asks.
+
+A topic is a view of its name, with _ for what SQL does not allow in one: the columns of its JSON, or with `raw` the
+columns of format("nsq") and the body as `text`. An archive is the view `archive`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
+
+from emberq.spark.error import NsqSparkError
+from emberq.spark.pipeline.body_format import good_rows, judged
+from emberq.spark.pipeline.build import cause_of, newest_schema, struct_of
+from emberq.spark.pipeline.model import Source
+
+ARCHIVE = "archive"
+
+_Item = TypeVar("_Item")
+
+
+class StatementError(NsqSparkError):
+    """Spark cannot do what was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[_Item]):
+    """What a statement gives: rows, or lines of JSON."""
+
+    columns: Sequence[str]
+    items: Sequence[_Item]
+    is_cut: bool
+    """There were more than were asked for."""
+
+
+class SqlConsole:
+    """Owns no session; uses one."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def add_topic(self, topic: str, *, access: Mapping[str, str], schema: str, raw: bool) -> None:
+        """Make a view of a topic, which must be journaled. An empty schema is found in the newest messages."""
+        with _explained():
+            options = {**access, "topic": topic}
+            messages = self._spark.read.format("nsq").options(**options).load()
+            if raw:
+                rows = messages.selectExpr("*", "CAST(body AS STRING) AS text")
+            else:
+                rows = self._parsed(messages, struct_of(schema) if schema else newest_schema(self._spark, options))
+            if not raw and not rows.columns:
+                raise StatementError(f"the messages of {topic} are no JSON objects; take them raw")
+            rows.createOrReplaceTempView(re.sub(r"[^A-Za-z0-9_]", "_", topic))
+
+    def add_archive(self, path: str) -> None:
+        """Make a view of an archive."""
+        with _explained():
+            self._spark.read.parquet(path).selectExpr("*", "CAST(body AS STRING) AS text").createOrReplaceTempView(
+                ARCHIVE
+            )
+
+    def rows(self, statement: str, *, max_rows: int) -> Result[tuple[Any, ...]]:
+        """What a statement gives, as values."""
+        with _explained():
+            found = self._spark.sql(statement)
+            return _cut(found.columns, [tuple(row) for row in found.limit(max_rows + 1).collect()], max_rows)
+
+    def json_lines(self, statement: str, *, max_rows: int) -> Result[str]:
+        """The same, each row as an object of JSON on one line. A value that is null has no key."""
+        with _explained():
+            found = self._spark.sql(statement)
+            if not found.columns:  # it made something, and gives nothing
+                return Result(found.columns, [], is_cut=False)
+            lines = found.limit(max_rows + 1).select(F.to_json(F.struct("*")))
+            return _cut(found.columns, [str(row[0]) for row in lines.collect()], max_rows)
+
+    def _parsed(self, messages: DataFrame, schema: StructType) -> DataFrame:
+        if not schema.fields:
+            return self._spark.createDataFrame([], schema)
+        return good_rows(judged(messages, Source(topic=("any",)), schema), schema)
+
+
+def _cut(columns: Sequence[str], items: Sequence[_Item], max_rows: int) -> Result[_Item]:
+    return Result(columns, items[:max_rows], is_cut=len(items) > max_rows)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except PySparkException as fault:
+        raise StatementError(cause_of(fault)) from fault

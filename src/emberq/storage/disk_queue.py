@@ -1,0 +1,422 @@
+"""A queue of records on disk, file for file and byte for byte the one of NSQ.
+
+Records are appended to numbered data files and read from the oldest on; a file that has been read to its end is
+deleted. The meta file says where reading and writing stand. Two places move forward through the files:
+
+        000003.dat        000004.dat        000005.dat
+    ........RRRRRRRR  RRRRRRRRRRRRRRRR  RRRRRRR|
+            ^ read                             ^ write       R: waiting, `depth` of them
+
+Writing. A batch is one write to each file it touches. The queue rolls to the next file before a record that would
+make a non-empty file longer than the limit, so a file holds whole records only.
+
+Reading. Taken is gone: what a consumer does not finish, its channel puts back. Never is a record returned of which
+a part is missing. A file that makes no sense is set aside as `.bad`, and reading goes on with the next.
+
+Syncing. Data and meta file reach the disk together (see `sync`): when so many records have been written and read,
+when the sync timeout passed, when writing rolls, when a file was read to its end or set aside. A queue whose timeout
+passed also closes its files, so thousands of quiet channels need no descriptors.
+
+Recovering. The meta file may be older than the data files, because the process died. Then writing goes on in a new
+file, and what lies beyond the recorded write position is counted and read like everything before it. Records that
+were taken since then come again; none is lost that had reached the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from bisect import bisect_right
+from contextlib import suppress
+from pathlib import Path
+
+from emberq.base.file import write_fully
+from emberq.storage.backend import DiskLimits, Records
+from emberq.storage.disk_queue_files import (
+    BLOCK_BYTES,
+    QueueFiles,
+    QueueLog,
+    QueuePosition,
+    SegmentReader,
+    clear_the_way,
+    count_waiting,
+    open_for_writing,
+    recover,
+)
+from emberq.storage.disk_queue_sync import QueueSyncJob, Syncer, SyncSlot
+from emberq.storage.error import DamagedSegmentError, DiskWriteError, StorageError, SyncError, os_error_text
+
+LOG = logging.getLogger("emberq.storage")
+
+_NOT_THE_FILES_FAULT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM}
+"""Errors that say nothing about what is in a file: it is read another time, not set aside."""
+
+
+class DiskQueue:
+    """One queue. Owned by one thread; it shares nothing with the sync thread but the jobs it gives away.
+
+    Invariants between calls: `(read_file, read_pos) <= (write_file, write_pos)`; both are at record boundaries;
+    `depth` is 0 when they are equal; the write file's descriptor is held by this object or by a job, never both.
+    """
+
+    def __init__(
+        self, name: str, *, data_path: Path, limits: DiskLimits, syncer: Syncer, log: logging.Logger = LOG
+    ) -> None:
+        self.depth = 0
+        """How many records wait."""
+        self._name = name
+        self._limits = limits
+        self._log = QueueLog(log, name=name)
+        self._files = QueueFiles(data_path, name)
+        self._read_file = 0
+        self._read_pos = 0
+        self._write_file = 0
+        self._write_pos = 0
+        self._reader: SegmentReader | None = None  # of the read file; opened when needed
+        self._write_fd: int | None = None  # of the write file; opened when needed
+        self._syncer = syncer
+        self._slot = SyncSlot(self._files, syncer=syncer, log=self._log)
+        self._next_job = QueueSyncJob()  # what the next job will have to do
+        self._operations = 0  # records written and read since the last job was submitted
+        self._sync_is_due = False  # whatever the number of operations
+        self._has_meta = False  # whether a meta file exists or has been submitted
+        self._watched = False  # whether the syncer will call `tick`
+        self._closed = False
+
+    def __repr__(self) -> str:
+        depth, *places = self._position()
+        return f"<DiskQueue {self._name!r} depth={depth} read={places[0]},{places[1]} write={places[2]},{places[3]}>"
+
+    # -- opening ---------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Go on where an earlier run stopped (see `recovery`). StorageError if the files cannot be looked at."""
+        try:
+            position = recover(self._files, limits=self._limits, log=self._log)
+            if position is None:
+                clear_the_way(self._files, first=0, log=self._log)
+                return
+        except OSError as error:
+            raise StorageError(os_error_text("open", self._files.meta, error)) from error
+        self.depth, self._read_file, self._read_pos, self._write_file, self._write_pos = position
+        self._has_meta = True
+        self._reconcile()
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def put(self, records: Records) -> None:
+        """Append the records. DiskWriteError tells how many were stored; a later put may succeed again."""
+        if self._closed:
+            raise DiskWriteError("exiting", stored_count=0)
+        if not records.ends:
+            return
+        self._refuse_unreadable(records)
+        stored_count = 0
+        try:
+            while stored_count < len(records.ends):
+                stored_count = self._append(records, first=stored_count)
+        finally:
+            self._sync_if_due()
+
+    def _refuse_unreadable(self, records: Records) -> None:
+        """Refuse a batch with a record that could not be read back."""
+        if records.ends[-1] != len(records.blob):
+            raise ValueError("the last record does not end where the batch ends")
+        size = self._limits.refused_size(records.ends)
+        if size is not None:
+            low, high = self._limits.min_record_bytes, self._limits.max_record_bytes
+            raise DiskWriteError(
+                f"invalid message write size ({size}) minMsgSize={low} maxMsgSize={high}", stored_count=0
+            )
+
+    def _append(self, records: Records, *, first: int) -> int:
+        """Write the records from index `first` on that go to one file; return the index of the next."""
+        blob, ends = records
+        start = ends[first - 1] if first else 0
+        try:
+            fd = self._writable_file(next_bytes=ends[first] - start)
+        except OSError as error:
+            raise self._write_error("open", error, stored_count=first) from error
+        room = self._limits.max_bytes_per_file - self._write_pos
+        stop = max(first + 1, bisect_right(ends, start + room, first))
+        chunk = blob if stop - first == len(ends) else memoryview(blob)[start : ends[stop - 1]]
+        written, failure = write_fully(fd, chunk, position=self._write_pos)
+        if failure is not None:
+            stop = bisect_right(ends, start + written, first)
+        if stop > first:
+            self._wrote(ends[stop - 1] - start, count=stop - first)
+        if failure is not None:
+            self._cut_torn_record(fd)
+            raise self._write_error("write", failure, stored_count=stop) from failure
+        return stop
+
+    def _write_error(self, operation: str, error: OSError, *, stored_count: int) -> DiskWriteError:
+        text = os_error_text(operation, self._files.data(self._write_file), error)
+        return DiskWriteError(text, stored_count=stored_count)
+
+    def _writable_file(self, *, next_bytes: int) -> int:
+        """The descriptor of the file that the next record of `next_bytes` goes to, rolled if need be."""
+        if self._write_pos > 0 and self._write_pos + next_bytes > self._limits.max_bytes_per_file:
+            self._roll()
+        fd = self._opened_write_file()
+        if os.lseek(fd, 0, os.SEEK_END) < self._write_pos:
+            # Writing here would leave a hole, which reads as damage and would cost the new records too.
+            self._log.warning(
+                "%s is shorter than writePos %d, skipping to new file",
+                self._files.data(self._write_file),
+                self._write_pos,
+            )
+            self._roll()
+            fd = self._opened_write_file()
+        return fd
+
+    def _opened_write_file(self) -> int:
+        if self._write_fd is None:
+            if self._write_pos == 0:
+                clear_the_way(self._files, first=self._write_file + 1, log=self._log)
+                self._next_job.folder_changed = True
+            self._write_fd = open_for_writing(self._files.data(self._write_file), position=self._write_pos)
+        return self._write_fd
+
+    def _wrote(self, size_bytes: int, *, count: int) -> None:
+        self._write_pos += size_bytes
+        self.depth += count
+        self._operations += count
+        if not self._has_meta:
+            # Without a meta file a crash would lose even what the kernel has; so the first one is made at once.
+            self._sync_is_due = True
+
+    def _cut_torn_record(self, fd: int) -> None:
+        """After a failed write: end the file where the position says, and have the next put open it afresh."""
+        with suppress(OSError):  # then opening it for the next put cuts it
+            os.ftruncate(fd, self._write_pos)
+        self._retire_write_file()
+
+    def _roll(self) -> None:
+        """Write to the next file from now on. A reader that had read everything goes along."""
+        was_drained = self._is_at_tail()
+        self._retire_write_file()
+        self._write_file += 1
+        self._write_pos = 0
+        if was_drained:
+            self._finish_read_file()
+        self._submit_sync()
+
+    def _retire_write_file(self) -> None:
+        """Hand the write file's descriptor to the next job, which will fsync and close it."""
+        if self._write_fd is not None:
+            self._next_job.add_file(number=self._write_file, fd=self._write_fd)
+            self._write_fd = None
+
+    # -- reading ---------------------------------------------------------------------------------------------
+
+    def take(self, *, max_count: int, max_bytes: int) -> Records | None:
+        """Remove and return the next records. At least one if any is readable, however large; none is partial.
+
+        Returns None when nothing waits, and also, with `depth` above 0, when the process is out of descriptors or
+        memory; then try again later.
+        """
+        if self._closed:
+            return None
+        records = self._next_records(max_count=max_count, max_bytes=max_bytes)
+        if records is not None:
+            self._read_pos += len(records.blob)
+            self.depth -= len(records.ends)
+            self._operations += len(records.ends)
+            if self._read_file < self._write_file and self._read_pos == self._read_end():
+                self._finish_read_file()
+            self._reconcile()
+        self._sync_if_due()
+        return records
+
+    def peek(self, *, max_count: int) -> Records | None:
+        """The next records, which stay; no more than one read-ahead block of them."""
+        if self._closed:
+            return None
+        records = self._next_records(max_count=max_count, max_bytes=BLOCK_BYTES)
+        self._sync_if_due()
+        return records
+
+    def _next_records(self, *, max_count: int, max_bytes: int) -> Records | None:
+        """The records at the read place, after moving it past files that have none to give."""
+        while not self._is_at_tail():
+            try:
+                end = self._read_end()
+                if self._read_pos == end:
+                    self._finish_read_file()
+                    continue
+                reader = self._opened_reader()
+                return reader.records_at(self._read_pos, end=end, max_count=max_count, max_bytes=max_bytes)
+            except (OSError, DamagedSegmentError) as error:
+                if isinstance(error, OSError) and error.errno in _NOT_THE_FILES_FAULT:
+                    self._log.error("cannot read now - %s", error)
+                    return None
+                self._set_read_file_aside(error)
+        self._reconcile()
+        return None
+
+    def _read_end(self) -> int:
+        """Where the records of the read file end."""
+        if self._read_file == self._write_file:
+            return self._write_pos
+        return self._opened_reader().size()
+
+    def _opened_reader(self) -> SegmentReader:
+        if self._reader is None:
+            self._reader = SegmentReader(self._files.data(self._read_file), limits=self._limits)
+        return self._reader
+
+    def _drop_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _finish_read_file(self) -> None:
+        """The read file has nothing more to give: have it deleted, and read the next."""
+        self._next_job.finished.add(self._read_file)
+        self._read_next_file()
+
+    def _set_read_file_aside(self, error: Exception) -> None:
+        """The read file is damaged: keep it as `.bad` for a person to look at, and read the next."""
+        path, bad_path = self._files.data(self._read_file), self._files.bad(self._read_file)
+        self._log.error("reading at %d of %s - %s", self._read_pos, path, error)
+        if self._read_file == self._write_file:
+            self._retire_write_file()
+            self._write_file += 1
+            self._write_pos = 0
+        self._log.warning("jump to next file and saving bad file as %s", bad_path)
+        try:
+            path.rename(bad_path)
+        except OSError as rename_error:
+            self._log.error("failed to rename bad file - %s", rename_error)
+        self._read_next_file()
+        self._skip_missing_files()
+
+    def _read_next_file(self) -> None:
+        self._drop_reader()
+        self._read_file += 1
+        self._read_pos = 0
+        self._sync_is_due = True
+
+    def _skip_missing_files(self) -> None:
+        """Go to the next file that exists: a damaged meta file may name millions that do not."""
+        existing = self._files.existing(first=self._read_file, last=self._write_file - 1)
+        self._read_file = existing[0] if existing else self._write_file
+
+    # -- keeping places and depth consistent -------------------------------------------------------------------
+
+    def _is_at_tail(self) -> bool:
+        return self._read_pos == self._write_pos and self._read_file == self._write_file
+
+    def _reconcile(self) -> None:
+        """Correct places and depth that contradict each other; both come from a file that may be wrong."""
+        if self._is_at_tail():
+            if self.depth != 0:
+                kind = "negative" if self.depth < 0 else "positive"
+                cause = "metadata corruption" if self.depth < 0 else "data loss"
+                self._log.error("%s depth at tail (%d), %s, resetting 0...", kind, self.depth, cause)
+                self.depth = 0
+                self._sync_is_due = True
+        elif (self._read_file, self._read_pos) > (self._write_file, self._write_pos):
+            self._log.error("reading is past writing, corruption, skipping to a new file")
+            self._remove_data_files()
+            self._sync_is_due = True
+        elif self.depth <= 0:
+            self.depth = count_waiting(self._files, self._position(), limits=self._limits)
+            if self.depth == 0:
+                self._next_records(max_count=1, max_bytes=0)  # finds nothing either, but tidies up on its way
+
+    # -- syncing ---------------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Return when all that was put and taken so far is on the disk; SyncError if it cannot get there."""
+        if not self._closed:
+            self._sync_and_wait()
+
+    def _sync_and_wait(self) -> None:
+        self._submit_sync()
+        self._slot.wait()
+        if self._slot.error is not None:
+            raise SyncError(self._slot.error)
+
+    def tick(self) -> bool:
+        """The sync timeout passed: sync what happened since the last job, retry one that failed, close the files."""
+        self._drop_reader()
+        self._retire_write_file()
+        was_active = self._needs_sync() or self._slot.error is not None
+        if was_active:
+            self._submit_sync()
+        self._watched = was_active  # once more after the last activity: a job that was just submitted may fail
+        return was_active
+
+    def _needs_sync(self) -> bool:
+        return self._operations > 0 or self._sync_is_due or bool(self._next_job.open_files)
+
+    def _sync_if_due(self) -> None:
+        if not self._needs_sync():
+            return
+        if self._sync_is_due or 0 <= self._limits.sync_every <= self._operations:
+            self._submit_sync()
+        if not self._watched and not self._closed:
+            self._watched = True
+            self._syncer.watch(self, timeout_ns=self._limits.sync_timeout_ns)
+
+    def _submit_sync(self) -> None:
+        """Give the sync thread a snapshot of this moment, along with the files it concerns."""
+        self._retire_write_file()
+        job, self._next_job = self._next_job, QueueSyncJob()
+        job.position = self._position()
+        self._operations = 0
+        self._sync_is_due = False
+        self._has_meta = True
+        self._slot.submit(job)
+
+    def _position(self) -> QueuePosition:
+        return QueuePosition(self.depth, self._read_file, self._read_pos, self._write_file, self._write_pos)
+
+    # -- ending ----------------------------------------------------------------------------------------------
+
+    def empty(self) -> None:
+        """Drop all records: no data file and no meta file is left. The next put starts a new file."""
+        if not self._closed:
+            self._remove_all_files()
+
+    def _remove_all_files(self) -> None:
+        self._remove_data_files()
+        self._files.meta.unlink(missing_ok=True)
+        self._has_meta = False
+
+    def _remove_data_files(self) -> None:
+        """Remove all data files from the first unread on, and put both places at the start of a new one."""
+        self._drop_reader()
+        self._retire_write_file()
+        numbers = self._slot.discard() | self._next_job.finished
+        self._next_job.close_files()
+        self._next_job = QueueSyncJob()
+        first, last = sorted((self._read_file, self._write_file))
+        for number in numbers.union(self._files.existing(first=first, last=last)):
+            self._files.data(number).unlink(missing_ok=True)
+        self._read_file = self._write_file = last + 1
+        self._read_pos = self._write_pos = 0
+        self.depth = self._operations = 0
+        self._sync_is_due = False
+
+    def close(self) -> None:
+        """Write everything to the disk, the meta file too, and let go of all files. SyncError if that failed."""
+        if self._closed:
+            return
+        self._stop()
+        self._sync_and_wait()
+
+    def delete(self) -> None:
+        """Remove all files of the queue, and let go of it. The ones set aside as `.bad` stay."""
+        if self._closed:
+            return
+        self._stop()
+        self._remove_all_files()
+
+    def _stop(self) -> None:
+        self._closed = True
+        self._syncer.forget(self)
+        self._drop_reader()

@@ -1,0 +1,89 @@
+"""Everything that can go wrong with the data folder, the journal included.
+
+The exceptions of the storage layer.
+
+StorageError
++-- DataPathError          the data folder cannot be opened or is in use
++-- MetadataError          nsqd.dat cannot be read, understood or written
++-- DiskWriteError         a queue did not store (all of) a batch
++-- SyncError              an explicit sync or close did not reach the disk
++-- DamagedPositionError   a queue's meta file makes no sense
++-- DamagedSegmentError    a data file holds no whole record where one should start
+
+The exceptions of the journal.
+
+StorageError
++-- JournalError              something about a journal's folder
+|   +-- JournalOpenError      it cannot be opened: files that cannot be read, or that make no sense together
+|   +-- JournalWriteError     an append was not stored, not even in part; a later one may be
+|   +-- DamagedSummaryError   an .idx file makes no sense; it is made anew
+|   +-- DamagedCursorError    a cursor file makes no sense, or belongs to another journal
++-- SyncError
+    +-- JournalSyncError      a sync failed; the journal takes nothing more until it is opened again
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class StorageError(Exception):
+    """Something about the data folder went wrong. Its text is fit for a log line and for /ping."""
+
+
+class DataPathError(StorageError):
+    """The data folder cannot be opened, or another process holds it."""
+
+
+class MetadataError(StorageError):
+    """nsqd.dat cannot be read, understood or written."""
+
+
+class DiskWriteError(StorageError):
+    """A queue stored only the first `stored_count` records of a batch."""
+
+    def __init__(self, message: str, *, stored_count: int) -> None:
+        super().__init__(message)
+        self.stored_count = stored_count
+
+
+class SyncError(StorageError):
+    """What was written may not survive a power failure."""
+
+
+class DamagedPositionError(StorageError):
+    """A queue's meta file does not have the three lines it should have."""
+
+
+class DamagedSegmentError(StorageError):
+    """A data file holds no whole record where one should start."""
+
+
+def os_error_text(operation: str, path: Path, error: OSError) -> str:
+    """An operating system error as NSQ words it: `open /data/t.dat: permission denied`."""
+    reason = error.strerror or str(error)
+    return f"{operation} {path}: {reason[:1].lower()}{reason[1:]}"
+
+
+class JournalError(StorageError):
+    """Something about a journal's folder went wrong."""
+
+
+class JournalOpenError(JournalError):
+    """The folder cannot be read, or its files make no sense together."""
+
+
+class JournalWriteError(JournalError):
+    """An append was not stored, not even in part."""
+
+
+class DamagedSummaryError(JournalError):
+    """An .idx file makes no sense."""
+
+
+class DamagedCursorError(JournalError):
+    """A cursor file makes no sense, or belongs to another journal."""
+
+
+class JournalSyncError(SyncError):
+    """What was appended may not survive a power failure, and nobody can tell any more how much of it."""

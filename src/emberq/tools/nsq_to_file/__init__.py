@@ -1,0 +1,1 @@
+"""nsq_to_file: the messages of topics, written to files."""

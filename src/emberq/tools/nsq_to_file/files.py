@@ -1,0 +1,298 @@
+"""The files of one topic, written and synced.
+
+One open file, plain or gzip.
+
+A plain file may be continued. If a crash left it in the middle of a line, that line is ended first, so that it does not
+swallow the beginning of the next message.
+
+A gzip file is a sequence of members, each complete in itself, which every decompressor reads as one:
+
+    | member | member | ... |      one member from sync to sync
+
+Whatever was synced before a crash can therefore be read after it, even if a torn member follows. But nothing could be
+read behind a torn member, so gzip files are never continued: they are created, or not opened at all. A file without any
+message gets one empty member at its end, because an empty file is not valid gzip.
+
+The files of one topic, one after the other. All of it blocks, and is meant for a thread.
+
+A file is followed by the next when its name no longer fits the time, when it has been open for `--rotate-interval`, or
+when it has become larger than `--rotate-size`; whether that is so is asked at each message and at each tick of the
+clock. The last message of a file is the one that made it too large.
+
+    Revisions   With gzip or --rotate-interval every file is new: if the name is taken, the next revision is tried.
+                Otherwise a file that exists is continued, unless it is too large already.
+    Work dir    Files are written in --work-dir and appear in --output-dir when they are complete, under a name that
+                nobody else has there: a file that exists is never replaced. After a crash the last file is still in
+                the work dir. It is continued if it may be, and else stays there for its owner to look at.
+    Empty ones  A tick opens a file even if there is nothing to write, so that who waits for one per hour gets it;
+                not so with --skip-empty-files.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from emberq.base.clock import Clock
+from emberq.base.file import make_folder, move_without_replacing, sync_folder
+from emberq.tools.nsq_to_file.options import PLAIN, FileName, FileNameFormat, ToFileOptions
+
+FILE_MODE = 0o666
+"""Less what the user's umask takes away."""
+
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+"""What zlib takes for "in the gzip format, with the largest window"."""
+_NEWLINE = b"\n"
+
+
+class OutputFile:
+    """Owned by a `TopicFiles`. A file that raised OSError once is only good for closing."""
+
+    def __init__(self, fd: int, path: Path, *, size_bytes: int, gzip_level: int) -> None:
+        self._fd = fd
+        self.path = path
+        self.size_bytes = size_bytes
+        """Of the content, before compression."""
+        self._gzip_level = gzip_level
+        self._member: zlib._Compress | None = None
+        """The member that is being written."""
+        self._is_synced = True
+
+    @classmethod
+    def create(cls, path: Path, *, gzip_level: int = PLAIN) -> Self:
+        """A new file; FileExistsError if the name is taken."""
+        make_folder(path.parent)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        file = cls(fd, path, size_bytes=0, gzip_level=gzip_level)
+        file._guarded(lambda: sync_folder(path.parent))
+        return file
+
+    @classmethod
+    def create_or_continue(cls, path: Path) -> Self:
+        """The plain file of that name, new or not."""
+        try:
+            return cls.create(path)
+        except FileExistsError:
+            fd = os.open(path, os.O_RDWR | os.O_APPEND)
+        file = cls(fd, path, size_bytes=os.fstat(fd).st_size, gzip_level=PLAIN)
+        file._guarded(file._end_torn_line)
+        return file
+
+    def __repr__(self) -> str:
+        return f"<OutputFile {self.path} {self.size_bytes} bytes>"
+
+    def write(self, lines: bytes) -> None:
+        """Append the lines. They are safe after the next `sync`."""
+        self.size_bytes += len(lines)
+        self._write_out(lines if self._gzip_level == PLAIN else self._compress(lines))
+        self._is_synced = False
+
+    def sync(self) -> None:
+        """Return when everything written so far is on the disk and can be read from there."""
+        if self._is_synced:
+            return
+        if self._member is not None:
+            self._write_out(self._member.flush(zlib.Z_FINISH))
+            self._member = None
+        os.fsync(self._fd)
+        self._is_synced = True
+
+    def close(self) -> None:
+        """Sync and close; closed it is in any case."""
+        try:
+            if self._gzip_level != PLAIN and self.size_bytes == 0:
+                self.write(b"")
+            self.sync()
+        finally:
+            os.close(self._fd)
+
+    def _guarded(self, preparation: Callable[[], None]) -> None:
+        """What is left to do before anybody can use the file; if it fails the file is closed."""
+        try:
+            preparation()
+        except OSError:
+            os.close(self._fd)
+            raise
+
+    def _compress(self, content: bytes) -> bytes:
+        if self._member is None:
+            self._member = zlib.compressobj(self._gzip_level, zlib.DEFLATED, _GZIP_WINDOW)
+        return self._member.compress(content)
+
+    def _write_out(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+
+    def _end_torn_line(self) -> None:
+        if self.size_bytes and os.pread(self._fd, 1, self.size_bytes - 1) != _NEWLINE:
+            self.write(_NEWLINE)
+
+
+logger = logging.getLogger(__name__)
+
+
+class OutputError(Exception):
+    """A file could not be written; the text says which and why. What was not synced before may be lost."""
+
+
+class TopicFiles:
+    """Owned by whoever writes: one thread at a time. After an `OutputError` it must not be used any more."""
+
+    def __init__(self, names: FileNameFormat, options: ToFileOptions, *, clock: Clock, label: str) -> None:
+        self._names = names
+        self._options = options
+        self._clock = clock
+        self._label = label
+        """Begins the log lines."""
+        self._file: OutputFile | None = None
+        self._opened_ns = 0
+        self._name = FileName("")
+        """Of the last file that was opened."""
+        self._revision = 0
+        """Of that file, or the first that may be tried for the next one of the name."""
+
+    # What can be asked for
+
+    def append(self, bodies: Sequence[bytes], *, sync: bool) -> bool:
+        """Write one line for each body. Returns whether all that was ever appended is safe now."""
+        with self._translated_errors():
+            has_rotated = False
+            start = 0
+            while start < len(bodies):
+                has_rotated |= self._rotate_if_due()
+                file = self._current()
+                end = self._end_of_share(file, bodies, start)
+                file.write(b"\n".join(bodies[start:end]) + b"\n")
+                start = end
+            if sync or has_rotated:  # what went before the rotation is safe; with this the rest is too
+                self._sync()
+            return sync or has_rotated
+
+    def tick(self) -> None:
+        """Time has passed: begin the next file if it is due, and sync."""
+        with self._translated_errors():
+            self._rotate_if_due()
+            if not self._options.skip_empty_files:
+                self._current()
+            self._sync()
+
+    def reopen(self) -> None:
+        """Sync and close the file and open it, or the next one, anew: somebody may have moved it away."""
+        with self._translated_errors():
+            self._finish()
+            if not self._options.skip_empty_files:
+                self._current()
+
+    def close(self) -> None:
+        """Sync and close; the file is complete."""
+        with self._translated_errors():
+            self._finish()
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            place = error.filename or (self._file.path if self._file is not None else self._options.output_dir)
+            if error.filename2 is not None:
+                place = f"{place} -> {error.filename2}"
+            raise OutputError(f"{place}: {error.strerror or error}") from error
+
+    # Rotation
+
+    def _rotate_if_due(self) -> bool:
+        file = self._file
+        if file is None or not self._is_complete(file):
+            return False
+        self._finish()
+        return True
+
+    def _is_complete(self, file: OutputFile) -> bool:
+        interval_ns = self._options.rotate_interval_ns
+        return (
+            self._is_too_large(file)
+            or (interval_ns > 0 and self._clock.monotonic_ns() - self._opened_ns > interval_ns)
+            or self._names.at(self._clock.wall_ns()) != self._name
+        )
+
+    def _is_too_large(self, file: OutputFile) -> bool:
+        return 0 < self._options.rotate_size < file.size_bytes
+
+    def _end_of_share(self, file: OutputFile, bodies: Sequence[bytes], start: int) -> int:
+        """How far into `bodies` the file goes: to the one that makes it too large, or to the end."""
+        limit_bytes = self._options.rotate_size
+        if limit_bytes == 0:
+            return len(bodies)
+        size_bytes = file.size_bytes
+        for index in range(start, len(bodies)):
+            size_bytes += len(bodies[index]) + 1
+            if size_bytes > limit_bytes:
+                return index + 1
+        return len(bodies)
+
+    # The current file
+
+    def _sync(self) -> None:
+        if self._file is not None:
+            self._file.sync()
+
+    def _current(self) -> OutputFile:
+        if self._file is None:
+            self._file = self._open()
+        return self._file
+
+    def _open(self) -> OutputFile:
+        name = self._names.at(self._clock.wall_ns())
+        if name != self._name:
+            self._name = name
+            self._revision = 0
+        while (file := self._try_open(Path(name.with_revision(self._revision)))) is None:
+            self._revision += 1
+        self._opened_ns = self._clock.monotonic_ns()
+        logger.info("%s opening %s", self._label, file.path)
+        return file
+
+    def _try_open(self, relative: Path) -> OutputFile | None:
+        """The file of that name; None if the name cannot be used (which happens only to names with a revision)."""
+        options = self._options
+        if options.has_work_dir and Path(options.output_dir, relative).exists():
+            return None
+        path = Path(options.folder_of_open_files, relative)
+        try:
+            if options.creates_only:
+                return OutputFile.create(path, gzip_level=options.compression_level)
+            file = OutputFile.create_or_continue(path)
+        except FileExistsError:
+            return None
+        if self._is_too_large(file):
+            file.close()
+            return None
+        return file
+
+    def _finish(self) -> None:
+        """Close the file, and move it to where complete files belong."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        file.close()
+        if self._options.has_work_dir:
+            self._move_to_output(file.path)
+        if self._options.creates_only or self._options.has_work_dir or self._is_too_large(file):
+            self._revision += 1  # its name is not used again, even if somebody takes the file away
+
+    def _move_to_output(self, source: Path) -> None:
+        while True:
+            target = Path(self._options.output_dir, self._name.with_revision(self._revision))
+            try:
+                move_without_replacing(source, target=target)
+            except FileExistsError:  # it was not there when we chose the name
+                self._revision += 1
+            else:
+                logger.info("%s moved finished file %s to %s", self._label, source, target)
+                return

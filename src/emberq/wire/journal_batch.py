@@ -1,0 +1,336 @@
+"""A batch of messages as it lies in a segment. Bytes to values and back, without I/O.
+
+All numbers are little-endian and everything starts at a multiple of 8, so that a reader can use the columns where they
+lie. The positions and the bodies are the two buffers of an Arrow binary array.
+
+    0   magic "EqB1"         4   crc32 of all that follows, seeded     8   length of the batch: uint32
+    12  version: uint16      14  flags: uint16                         16  offset of the first message: int64
+    24  publish time: int64  32  count of messages: uint32             36  size of the bodies: uint32
+    40  producer id: 16 bytes                                          56  the producer's sequence: int64
+    64  where bodies begin and end: (count + 1) x int32, the first is 0      padded to 8 with zeros
+    ..  flag TIMES: publish time of each message: count x int64, nanoseconds
+    ..  flag DUE: when each message is due: count x int64, nanoseconds, 0 = at once
+    ..  the bodies, back to back                                             padded to 8 with zeros
+
+The length follows from count, flags and size of the bodies; a header in which it does not is damaged. So is one whose
+crc is wrong, whose positions do not ascend, or which is of a kind this version does not know.
+
+The crc starts from a seed that belongs to the journal (`seed_of`). A body may hold anything, also the bytes of another
+journal; when a reader searches for the next batch behind a damaged one, those do not pass for a batch of this one.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+from uuid import UUID
+from zlib import crc32
+
+from emberq.wire.parameter import MAX_SEQUENCE, NO_PRODUCER, PRODUCER_ID_BYTES, ProducerSequence
+
+MAGIC = b"EqB1"
+VERSION = 1
+ALIGNMENT = 8
+HEADER_BYTES = 64
+MAX_BATCH_BYTES = 1 << 30
+"""Positions are int32, so the format itself ends at 2 GiB; half of it leaves no sum that could overflow."""
+
+HAS_TIMES = 1
+HAS_DUE = 2
+HAS_PRODUCER = 4
+_KNOWN_FLAGS = HAS_TIMES | HAS_DUE | HAS_PRODUCER
+
+_CHECKED_FROM = 8  # the crc is over everything from here on
+_START = struct.Struct("<4sI")
+_REST = struct.Struct("<IHHqqII16sq")
+_HEADER = struct.Struct("<4sIIHHqqII16sq")
+_PADDING = tuple(bytes(size) for size in range(ALIGNMENT))
+_STRIDED_UP_TO_BYTES = 1024
+"""Up to this size of a body, moving all bytes once for each byte of the prefixes beats an object per message."""
+_REMEMBERED_UP_TO_COUNT = 4096
+"""Publishers repeat themselves, so the positions of batches up to this size are kept: 16 KiB for one at most."""
+_INT32_BYTES = 4
+_INT64_BYTES = 8
+
+
+class DamagedBatchError(ValueError):
+    """The bytes at some place are not a whole, valid batch."""
+
+
+class Bodies(NamedTuple):
+    """The bodies of some messages, back to back, with `count + 1` positions: body i is blob[positions[i]:[i + 1]]."""
+
+    blob: bytes | bytearray
+    positions: bytes
+    message_count: int
+
+    @classmethod
+    def of(cls, messages: Sequence[bytes]) -> Bodies:
+        """Bodies that lie apart."""
+        blob = b"".join(messages)
+        _refuse_too_many_bytes(len(blob))
+        return cls(blob, array("i", accumulate(map(len, messages), initial=0)).tobytes(), len(messages))
+
+    @classmethod
+    def of_items(cls, items: bytes, ends: Sequence[int], *, prefix_bytes: int) -> Bodies:
+        """Items back to back, of which the first `prefix_bytes` of each are not part of the body.
+
+        `ends[i]` is where item i ends; a `range` when all items have one size, which then costs little more than
+        copying them.
+        """
+        if not ends or ends[-1] != len(items):
+            raise ValueError("the last item does not end where the items end")
+        if not isinstance(ends, range) or ends.start != ends.step:
+            starts = [0, *ends[:-1]]
+            return cls.of([items[start + prefix_bytes : end] for start, end in zip(starts, ends, strict=True)])
+        _refuse_too_many_bytes(len(items))
+        size, count = ends.step, len(ends)
+        body_bytes = size - prefix_bytes
+        return cls(
+            _without_prefixes(items, size=size, prefix_bytes=prefix_bytes), uniform_positions(body_bytes, count), count
+        )
+
+
+class EncodedBatch(NamedTuple):
+    """A batch ready to be written: `parts` one after the other, `length` bytes in all."""
+
+    parts: list[bytes | bytearray]
+    length: int
+
+
+class BatchHeader(NamedTuple):
+    """What the first 64 bytes say, in the order in which they say it."""
+
+    magic: bytes
+    crc: int
+    length: int
+    version: int
+    flags: int
+    base_offset: int
+    timestamp_ns: int
+    message_count: int
+    body_bytes: int
+    producer_id: bytes
+    sequence: int
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last message."""
+        return self.base_offset + self.message_count
+
+    def fault(self, *, room_bytes: int) -> str | None:
+        """What is wrong with this header when `room_bytes` are left in the file; None if nothing is."""
+        if self.magic != MAGIC:
+            return "no batch begins here"
+        if self.version != VERSION or self.flags & ~_KNOWN_FLAGS:
+            return f"a batch of unknown kind (version {self.version}, flags {self.flags:#x})"
+        if self.message_count == 0 or self.base_offset < 0 or self.length > MAX_BATCH_BYTES:
+            return "an impossible batch header"
+        if self.length != batch_length(count=self.message_count, flags=self.flags, body_bytes=self.body_bytes):
+            return "the length does not fit the contents"
+        if self.length > room_bytes:
+            return "the file ends within the batch"
+        return None
+
+
+class JournalBatch:
+    """A batch as read from a journal. Its columns are views of the block that was read, which they keep in memory."""
+
+    __slots__ = ("bodies", "data", "due_ns", "ends", "header", "positions", "times_ns")
+
+    def __init__(self, data: memoryview, header: BatchHeader) -> None:
+        count, flags = header.message_count, header.flags
+        self.data = data
+        """The whole batch as it lies on disk."""
+        self.header = header
+        positions_end = HEADER_BYTES + _INT32_BYTES * (count + 1)
+        self.positions = data[HEADER_BYTES:positions_end].cast("i")
+        """Where bodies begin and end in `bodies`: `count + 1` of them."""
+        at = padded(positions_end)
+        self.times_ns: memoryview | None = None
+        """The publish time of each message, when they differ."""
+        if flags & HAS_TIMES:
+            self.times_ns, at = data[at : at + _INT64_BYTES * count].cast("q"), at + _INT64_BYTES * count
+        self.due_ns: memoryview | None = None
+        """When each message is due (0: at once), when any of them is deferred."""
+        if flags & HAS_DUE:
+            self.due_ns, at = data[at : at + _INT64_BYTES * count].cast("q"), at + _INT64_BYTES * count
+        self.bodies = data[at : at + header.body_bytes]
+        self.ends = _checked_ends(self.positions, count=count, body_bytes=header.body_bytes)
+        """Where each body ends; a `range` when all have one size."""
+
+    def __repr__(self) -> str:
+        return f"<JournalBatch {self.base_offset}..{self.next_offset}, {self.length} bytes>"
+
+    @property
+    def length(self) -> int:
+        """How many bytes it takes on disk."""
+        return self.header.length
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the first message."""
+        return self.header.base_offset
+
+    @property
+    def count(self) -> int:
+        """How many messages there are."""
+        return self.header.message_count
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last message."""
+        return self.header.base_offset + self.header.message_count
+
+    @property
+    def timestamp_ns(self) -> int:
+        """When the batch was published; the latest moment when its messages have times of their own."""
+        return self.header.timestamp_ns
+
+    @property
+    def producer(self) -> ProducerSequence | None:
+        """Who sent it, if the producer numbers its batches."""
+        if not self.header.flags & HAS_PRODUCER:
+            return None
+        return ProducerSequence(self.header.producer_id, self.header.sequence)
+
+    def body(self, index: int) -> bytes:
+        """The body of message `index`, which has the offset `base_offset + index`."""
+        return bytes(self.bodies[self.positions[index] : self.positions[index + 1]])
+
+    def messages(self) -> list[bytes]:
+        """All bodies."""
+        blob, positions = self.bodies.tobytes(), self.positions.tolist()
+        return [blob[start:end] for start, end in pairwise(positions)]
+
+
+def seed_of(journal: UUID) -> int:
+    """What the crcs of this journal start from."""
+    return crc32(journal.bytes)
+
+
+def padded(size_bytes: int) -> int:
+    """`size_bytes` rounded up to a multiple of 8."""
+    return (size_bytes + ALIGNMENT - 1) & -ALIGNMENT
+
+
+def batch_length(*, count: int, flags: int, body_bytes: int) -> int:
+    """The length of a batch with these contents."""
+    columns = (flags & HAS_TIMES != 0) + (flags & HAS_DUE != 0)
+    positions_bytes = padded(_INT32_BYTES * (count + 1))
+    return HEADER_BYTES + positions_bytes + columns * count * _INT64_BYTES + padded(body_bytes)
+
+
+def uniform_positions(body_bytes: int, count: int) -> bytes:
+    """The positions of `count` bodies of one size."""
+    if count > _REMEMBERED_UP_TO_COUNT:
+        return _uniform_positions.__wrapped__(body_bytes, count)
+    return _uniform_positions(body_bytes, count)
+
+
+@lru_cache(maxsize=64)
+def _uniform_positions(body_bytes: int, count: int) -> bytes:
+    if body_bytes == 0:
+        return bytes(_INT32_BYTES * (count + 1))
+    return array("i", range(0, body_bytes * count + 1, body_bytes)).tobytes()
+
+
+def encode(
+    bodies: Bodies,
+    *,
+    base_offset: int,
+    timestamp_ns: int,
+    seed: int,
+    times_ns: Sequence[int] | None = None,
+    due_ns: Sequence[int] | None = None,
+    producer: ProducerSequence | None = None,
+) -> EncodedBatch:
+    """The batch of these messages. ValueError for what the format cannot hold."""
+    blob, positions, count = bodies
+    if not count:
+        raise ValueError("a batch holds at least one message")
+    flags = 0
+    columns = [positions, _PADDING[-len(positions) % ALIGNMENT]]
+    if times_ns is not None:
+        flags |= HAS_TIMES
+        columns.append(_column(times_ns, count=count))
+        timestamp_ns = max(times_ns)
+    if due_ns is not None:
+        flags |= HAS_DUE
+        columns.append(_column(due_ns, count=count))
+    if producer is None:
+        producer_id, sequence = NO_PRODUCER
+    else:
+        producer_id, sequence = producer
+        flags |= HAS_PRODUCER
+        _refuse_bad_producer(producer)
+    length = batch_length(count=count, flags=flags, body_bytes=len(blob))
+    if length > MAX_BATCH_BYTES:
+        raise ValueError(f"a batch of {length} bytes is larger than {MAX_BATCH_BYTES}")
+    checked = b"".join(
+        (
+            _REST.pack(length, VERSION, flags, base_offset, timestamp_ns, count, len(blob), producer_id, sequence),
+            *columns,
+        )
+    )
+    padding = _PADDING[-len(blob) % ALIGNMENT]
+    crc = crc32(padding, crc32(blob, crc32(checked, seed)))
+    return EncodedBatch([_START.pack(MAGIC, crc), checked, blob, padding], length)
+
+
+def header_at(data: memoryview) -> BatchHeader:
+    """The header that `data` begins with; whether it makes sense, its `fault` tells."""
+    return BatchHeader._make(_HEADER.unpack_from(data))
+
+
+def decode(data: memoryview, header: BatchHeader, *, seed: int) -> JournalBatch:
+    """The batch that `data` is exactly, of which `header` was found without fault. DamagedBatchError if it is not."""
+    if crc32(data[_CHECKED_FROM:], seed) != header.crc:
+        raise DamagedBatchError("the crc does not fit the contents")
+    return JournalBatch(data, header)
+
+
+def _without_prefixes(items: bytes, *, size: int, prefix_bytes: int) -> bytes | bytearray:
+    """Items of one size, each without its first bytes."""
+    body_bytes = size - prefix_bytes
+    if body_bytes > _STRIDED_UP_TO_BYTES:
+        return b"".join([items[at : at + body_bytes] for at in range(prefix_bytes, len(items), size)])
+    bodies = bytearray(items)
+    for taken in range(prefix_bytes):
+        del bodies[:: size - taken]  # the first byte that is left of each prefix
+    return bodies
+
+
+def _column(values: Sequence[int], *, count: int) -> bytes:
+    if len(values) != count:
+        raise ValueError(f"{len(values)} values for {count} messages")
+    return array("q", values).tobytes()
+
+
+def _checked_ends(positions: memoryview, *, count: int, body_bytes: int) -> Sequence[int]:
+    """Where bodies end. DamagedBatchError unless positions lead from 0 to the end without going back."""
+    values: list[int] = positions.tolist()
+    size = values[1]
+    if size > 0 and size * count == body_bytes:
+        ends = range(size, body_bytes + 1, size)
+        if values == [0, *ends]:
+            return ends
+    if values[0] != 0 or values[-1] != body_bytes or values != sorted(values):
+        raise DamagedBatchError("the positions of the bodies do not ascend from start to end")
+    return values[1:]
+
+
+def _refuse_too_many_bytes(size_bytes: int) -> None:
+    if size_bytes > MAX_BATCH_BYTES:
+        raise ValueError(f"bodies of {size_bytes} bytes are larger than a batch can be")
+
+
+def _refuse_bad_producer(producer: ProducerSequence) -> None:
+    if len(producer.producer_id) != PRODUCER_ID_BYTES:
+        raise ValueError(f"a producer id has {PRODUCER_ID_BYTES} bytes, not {len(producer.producer_id)}")
+    if not 0 <= producer.sequence <= MAX_SEQUENCE:
+        raise ValueError(f"a sequence is a number from 0 to {MAX_SEQUENCE}, not {producer.sequence}")

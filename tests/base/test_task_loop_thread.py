@@ -1,0 +1,118 @@
+"""An event loop in a thread: who waits gets an answer, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from emberq.base.task import LoopThread
+from emberq.client import ClosedError, RequestTimeoutError
+from tests.waiting import wait_until
+
+
+async def nothing() -> None:
+    pass
+
+
+@pytest.fixture
+def loop() -> Iterator[LoopThread]:
+    thread = LoopThread("loop", closed_error=ClosedError, timeout_error=RequestTimeoutError)
+    yield thread
+    thread.end(nothing)
+    assert "loop" not in [each.name for each in threading.enumerate()]
+
+
+def test_work_is_done_in_another_thread_and_its_result_brought_back(loop: LoopThread) -> None:
+    async def name() -> str:
+        return threading.current_thread().name
+
+    assert loop.run(name) == "loop"
+
+
+def test_what_work_raises_is_raised(loop: LoopThread) -> None:
+    async def fail() -> None:
+        raise KeyError("as told")
+
+    with pytest.raises(KeyError, match="as told"):
+        loop.run(fail)
+
+
+def test_a_timeout_of_ones_own_is_told_from_that_of_the_work(loop: LoopThread) -> None:
+    async def time_out() -> None:
+        raise TimeoutError("mine")
+
+    with pytest.raises(RequestTimeoutError, match="not done within 0 s"):
+        loop.run(asyncio.Event().wait, timeout_s=0)
+    with pytest.raises(TimeoutError, match="mine"):
+        loop.run(time_out, timeout_s=10)
+
+
+def test_the_last_work_is_done_before_the_end_and_only_once(loop: LoopThread) -> None:
+    done = []
+
+    async def last() -> None:
+        done.append(threading.current_thread().name)
+
+    loop.run(nothing)
+    loop.end(last)
+    loop.end(last)
+    assert done == ["loop"]
+    with pytest.raises(ClosedError):
+        loop.run(nothing)
+
+
+def test_the_end_answers_those_who_wait(loop: LoopThread) -> None:
+    is_waiting = threading.Event()
+
+    async def wait() -> None:
+        is_waiting.set()
+        await asyncio.Event().wait()
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(loop.run, wait)
+        is_waiting.wait()
+        loop.end(nothing)
+        with pytest.raises(ClosedError):
+            waiting.result()
+
+
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """SIGINT as a program finds it, whatever the tests of programs have left."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interruptible")
+def test_an_interrupt_cuts_the_last_work_short(loop: LoopThread) -> None:
+    was_cancelled = []
+
+    async def hang() -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            was_cancelled.append(True)
+            raise
+
+    loop.run(nothing)
+    with pytest.raises(KeyboardInterrupt):
+        loop.end(hang)
+    assert was_cancelled == [True]
+
+
+def test_a_forgotten_loop_ends_by_itself(loop: LoopThread) -> None:
+    loop.run(nothing)
+    loop.end_soon()
+    wait_until(lambda: "loop" not in [each.name for each in threading.enumerate()])
+
+
+def test_a_loop_that_was_never_used_never_began(loop: LoopThread) -> None:
+    loop.end_soon()
+    assert "loop" not in [each.name for each in threading.enumerate()]

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from emberq.cli.argument import add_consumer_flags, client_config, make_consumer
+from emberq.client import Consumer, ConsumerConfig
+from emberq.embedded import EmbeddedThread
+from emberq.sync import Producer
+from tests.cli.looking import is_registered
+from tests.client.scenario import run
+from tests.waiting import wait_until
+
+
+def consumer(*flags: str) -> Consumer:
+    parser = argparse.ArgumentParser()
+    add_consumer_flags(parser)
+    arguments: argparse.Namespace = parser.parse_args(flags)
+    return make_consumer(arguments, client_config(arguments), topic="t", channel="c", max_in_flight=1)
+
+
+def publish(nsq: EmbeddedThread) -> None:
+    with Producer(nsq.nsqd_tcp_addresses[0]) as producer:
+        producer.publish("t", b"x")
+
+
+@pytest.mark.parametrize("flag", ["nsqd-tcp-address", "lookupd-http-address"])
+def test_the_flags_say_where_the_channel_is(nsq: EmbeddedThread, flag: str) -> None:
+    publish(nsq)
+    wait_until(lambda: is_registered(nsq, "t"))
+    (address,) = nsq.nsqd_tcp_addresses if flag == "nsqd-tcp-address" else nsq.lookupd_http_addresses
+
+    async def scenario() -> None:
+        async with consumer(f"--{flag}={address}") as consuming:
+            message = await anext(aiter(consuming))
+            assert message.body == b"x"
+            message.finish()
+
+    run(scenario())
+
+
+def test_a_message_is_not_given_up_however_often_it_was_tried(nsq: EmbeddedThread) -> None:
+    publish(nsq)
+    tries = ConsumerConfig().max_attempts + 2
+
+    async def scenario() -> None:
+        async with consumer(f"--nsqd-tcp-address={nsq.nsqd_tcp_addresses[0]}") as consuming:
+            messages = aiter(consuming)
+            for attempts in range(1, tries):
+                message = await anext(messages)
+                assert message.attempts == attempts
+                message.requeue(0, backoff=False)
+            message = await anext(messages)
+            assert message.attempts == tries
+            message.finish()
+
+    run(scenario())

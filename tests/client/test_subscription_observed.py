@@ -1,0 +1,37 @@
+"""A subscription that is watched."""
+
+from __future__ import annotations
+
+from emberq.client.config import ClientConfig
+from emberq.client.consumer import Consumer
+from emberq.client.message import Message
+from emberq.client.observer import ObservedChannel, Observer
+from tests.client.eventually import eventually
+from tests.client.scripted_nsqd import ScriptedNsqd, run
+
+
+class Listener(Observer):
+    def __init__(self) -> None:
+        self.requeues: list[tuple[bytes, ObservedChannel]] = []
+
+    def requeued(self, message: Message, source: ObservedChannel) -> None:
+        self.requeues.append((message.body, source))
+
+
+def test_each_message_of_a_batch_that_is_requeued_is_told_of_and_no_other() -> None:
+    async def work() -> None:
+        listener = Listener()
+        async with ScriptedNsqd() as nsqd:
+            consumer = Consumer("t", "c", nsqd_addresses=[nsqd.address], client_config=ClientConfig(observer=listener))
+            async with consumer:
+                for body in (b"a", b"b", b"c"):
+                    nsqd.send(body)
+                await eventually(lambda: consumer.statistics().received == 3)
+                async for batch in consumer.batches():
+                    batch[1].finish()
+                    batch.requeue(0, backoff=False)
+                    break
+                await nsqd.expect("RDY 100", "FIN", "REQ", "REQ")
+        assert listener.requeues == [(b"a", ObservedChannel("t", "c")), (b"c", ObservedChannel("t", "c"))]
+
+    run(work)

@@ -1,0 +1,140 @@
+"""A session that stops: nothing is read meanwhile, and it goes on where it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+
+from emberq.nsqd.connection import Output, Pause
+from emberq.wire.command import Command, Nop
+from emberq.wire.error import FatalError
+
+
+class Socket:
+    """As much of a transport as is needed."""
+
+    def __init__(self) -> None:
+        self.reads = True
+
+    def write(self, data: bytes) -> None: ...
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+    def is_reading(self) -> bool:
+        return self.reads
+
+
+class Rig:
+    """A suspension, and what it told its session."""
+
+    def __init__(self) -> None:
+        self.socket = Socket()
+        self.output = Output()
+        self.output.use_transport(cast(asyncio.Transport, self.socket))
+        self.told: list[object] = []
+        self.suspension = Pause(
+            self.output,
+            spawn=lambda work: asyncio.get_running_loop().create_task(work),
+            resume=lambda waiting, kept: self.told.append((waiting, kept)),
+            fail=self.told.append,
+        )
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.suspension.awaited is not None
+
+
+def run(scenario: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
+    async def with_rig() -> None:
+        await scenario(Rig())
+
+    asyncio.run(with_rig())
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_giving_way_lasts_one_turn_of_the_loop() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.suspension.give_way()
+        assert (rig.is_stopped, rig.socket.reads) == (True, False)
+        rig.suspension.keep(b"a packet that had been read")
+        await turns(1)
+        assert (rig.is_stopped, rig.socket.reads) == (False, True)
+        assert rig.told == [(None, b"a packet that had been read")]
+
+    run(scenario)
+
+
+def test_it_stops_until_the_work_is_done_and_goes_on_with_the_command_that_waits() -> None:
+    async def scenario(rig: Rig) -> None:
+        done = asyncio.Event()
+
+        async def work() -> None:
+            await done.wait()
+
+        command: Command = Nop()
+        rig.suspension.until(work(), waiting=command)
+        rig.suspension.give_way()  # it has given way already
+        await turns()
+        assert (rig.is_stopped, rig.socket.reads, rig.told) == (True, False, [])
+        done.set()
+        await turns()
+        assert (rig.is_stopped, rig.socket.reads, rig.told) == (False, True, [(command, b"")])
+
+    run(scenario)
+
+
+def test_work_that_fails_fails_the_session() -> None:
+    async def scenario(rig: Rig) -> None:
+        wrong = FatalError(b"E_INVALID")
+
+        async def work() -> None:
+            raise wrong
+
+        rig.suspension.until(work())
+        await turns()
+        assert (rig.is_stopped, rig.told) == (False, [wrong])
+
+    run(scenario)
+
+
+def test_a_connection_that_is_closing_does_not_go_on() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.suspension.give_way()
+        rig.output.is_closing = True
+        await turns()
+        assert rig.told == []
+        rig.suspension.give_way()
+        assert not rig.is_stopped
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_work", [False, True])
+def test_what_it_waits_for_ends_with_the_connection(is_work: bool) -> None:
+    async def scenario(rig: Rig) -> None:
+        async def work() -> None:
+            await asyncio.Event().wait()
+
+        if is_work:
+            rig.suspension.until(work())
+        else:
+            rig.suspension.give_way()
+        await asyncio.sleep(0) if is_work else None
+        rig.suspension.cancel()
+        rig.suspension.cancel()
+        await turns()
+        assert (rig.is_stopped, rig.told) == (False, [])
+        assert len(asyncio.all_tasks()) == 1
+
+    run(scenario)

@@ -1,0 +1,181 @@
+"""What clients publish in one turn of the loop becomes one batch, and each hears what became of its part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emberq.base.clock import ManualClock
+from emberq.base.timers import Timers
+from emberq.broker.broker import Broker
+from emberq.broker.store import DiskStore
+from emberq.broker.topic import TopicConfig
+from emberq.nsqd.publishing import ALONE_COUNT, MAX_GATHERED_BYTES, PublishBatcher
+from emberq.storage.backend import DiskLimits
+from emberq.storage.disk_queue_sync import Syncer
+from emberq.wire.command import Publish
+
+
+class Client:
+    """A publisher that remembers what it heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def accepted(self, topic: str, count: int, reply_count: int) -> None:
+        self.heard.append((topic, count, reply_count))
+
+    def refused(self, verb: bytes, refusal: Exception) -> None:
+        self.heard.append((verb, str(refusal)))
+
+    def promised(self) -> Client:
+        """Whatever it is told, it is told itself."""
+        return self
+
+
+class Turns:
+    """An event loop that only knows `call_soon`."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[], None]] = []
+
+    def end(self) -> None:
+        callbacks = list(self.callbacks)
+        self.callbacks.clear()
+        for callback in callbacks:
+            callback()
+
+
+def message(body: bytes) -> bytes:
+    return len(body).to_bytes(4) + body
+
+
+def mpub(topic: str, *bodies: bytes) -> Publish:
+    parts = [message(body) for body in bodies]
+    ends = [sum(map(len, parts[: index + 1])) for index in range(len(parts))]
+    return Publish(b"MPUB", topic, b"".join(parts), ends, 1)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Broker:
+    clock, timers = ManualClock(), Timers()
+    syncer = Syncer(clock=clock, timers=timers, inline=True)
+    store = DiskStore(tmp_path, limits=DiskLimits(), syncer=syncer)
+    return Broker(config=TopicConfig(), store=store, clock=clock, timers=timers)
+
+
+@pytest.fixture
+def turns() -> Turns:
+    return Turns()
+
+
+@pytest.fixture
+def intake(broker: Broker, turns: Turns) -> PublishBatcher:
+    return PublishBatcher(broker, turns.callbacks.append)
+
+
+def bodies_in(broker: Broker, topic: str) -> list[bytes]:
+    return [peeked.body for peeked in broker.topic(topic).channel("c").peek(100)]
+
+
+def test_nobody_is_answered_before_the_turn_ends(broker: Broker, turns: Turns, intake: PublishBatcher) -> None:
+    client = Client()
+    intake.add_single(client, "t", message(b"x"))
+    assert (client.heard, broker.find_topic("t")) == ([], None)
+    turns.end()
+    assert client.heard == [("t", 1, 1)]
+    assert bodies_in(broker, "t") == [b"x"]
+
+
+@pytest.mark.parametrize("sizes", [(3, 3, 3), (1, 2, 3)])
+def test_all_of_a_turn_arrives_in_its_order(
+    broker: Broker, turns: Turns, intake: PublishBatcher, sizes: tuple[int, ...]
+) -> None:
+    clients = [Client() for _ in sizes]
+    bodies = [bytes([65 + index]) * size for index, size in enumerate(sizes)]
+    for client, body in zip(clients, bodies, strict=True):
+        intake.add_single(client, "t", message(body))
+    turns.end()
+    assert bodies_in(broker, "t") == bodies
+    assert [client.heard for client in clients] == [[("t", 1, 1)]] * len(sizes)
+
+
+def test_single_messages_and_batches_go_together(broker: Broker, turns: Turns, intake: PublishBatcher) -> None:
+    first, second, third = Client(), Client(), Client()
+    intake.add_single(first, "t", message(b"one"))
+    intake.add(second, mpub("t", b"two", b"three"))
+    intake.add_single(third, "t", message(b"four"))
+    turns.end()
+    assert bodies_in(broker, "t") == [b"one", b"two", b"three", b"four"]
+    assert (first.heard, second.heard, third.heard) == ([("t", 1, 1)], [("t", 2, 1)], [("t", 1, 1)])
+
+
+def test_each_topic_gets_its_own(broker: Broker, turns: Turns, intake: PublishBatcher) -> None:
+    client = Client()
+    intake.add_single(client, "a", message(b"x"))
+    intake.add_single(client, "b", message(b"y"))
+    assert len(turns.callbacks) == 1
+    turns.end()
+    assert (bodies_in(broker, "a"), bodies_in(broker, "b")) == ([b"x"], [b"y"])
+
+
+def test_a_refusal_reaches_everyone_in_the_batch(broker: Broker, turns: Turns, intake: PublishBatcher) -> None:
+    broker.gate.reason = "no room"
+    single, batch = Client(), Client()
+    intake.add_single(single, "t", message(b"x"))
+    intake.add(batch, mpub("t", b"y"))
+    turns.end()
+    assert (single.heard, batch.heard) == ([(b"PUB", "no room")], [(b"MPUB", "no room")])
+
+
+def test_a_large_turn_is_published_in_between(broker: Broker, intake: PublishBatcher) -> None:
+    client = Client()
+    large = message(b"x" * (MAX_GATHERED_BYTES // 2))
+    for _ in range(3):
+        intake.add_single(client, "t", large)
+    assert client.heard.count(("t", 1, 1)) >= 2
+
+
+def test_what_is_a_batch_already_is_published_at_once(broker: Broker, turns: Turns, intake: PublishBatcher) -> None:
+    client = Client()
+    intake.publish(client, mpub("t", b"x", b"y"))
+    assert client.heard == [("t", 2, 1)]
+    assert turns.callbacks == []
+
+
+def test_a_client_that_publishes_alone_is_answered_without_waiting_for_the_turn_to_end(
+    broker: Broker, turns: Turns, intake: PublishBatcher
+) -> None:
+    client = Client()
+    intake.add_single(client, "t", message(b"first"))
+    turns.end()
+    intake.add_single(client, "t", message(b"second"))
+    intake.add(client, mpub("t", b"third", b"fourth"))
+    assert client.heard == [("t", 1, 1), ("t", 1, 1), ("t", 2, 1)]
+    assert bodies_in(broker, "t") == [b"first", b"second", b"third", b"fourth"]
+
+
+def test_once_in_a_while_it_is_tried_whether_there_is_something_to_gather(turns: Turns, intake: PublishBatcher) -> None:
+    client, other = Client(), Client()
+    intake.add_single(client, "t", message(b"x"))
+    turns.end()
+    for _ in range(ALONE_COUNT):
+        intake.add_single(client, "t", message(b"x"))
+    intake.add_single(client, "t", message(b"x"))
+    intake.add_single(other, "t", message(b"y"))
+    assert other.heard == []
+    turns.end()
+    assert other.heard == [("t", 1, 1)]
+    intake.add_single(client, "t", message(b"x"))
+    assert len(turns.callbacks) == 1, "a turn brought two, so the next are gathered again"
+
+
+def test_a_client_alone_hears_of_a_refusal(broker: Broker, turns: Turns, intake: PublishBatcher) -> None:
+    client = Client()
+    intake.add_single(client, "t", message(b"x"))
+    turns.end()
+    broker.close()
+    intake.add_single(client, "t", message(b"x"))
+    assert client.heard == [("t", 1, 1), (b"PUB", "exiting")]

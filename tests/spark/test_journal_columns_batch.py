@@ -1,0 +1,118 @@
+"""Batches as nsqd writes them, decoded into Arrow columns. The encoder of the storage package is the other end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emberq.spark.journal_columns import ROWS_PER_RECORD_BATCH, decode, record_batches, seed_of
+from emberq.spark.schema import ARROW_SCHEMA
+from emberq.wire import journal_batch as storage
+from emberq.wire.parameter import ProducerSequence
+
+JOURNAL = UUID(int=7)
+SEED = seed_of(str(JOURNAL))
+T0_NS = 1_700_000_000_000_000_000
+
+
+def encoded(
+    messages: Sequence[bytes], *, base_offset: int, timestamp_ns: int = T0_NS, times_ns: Sequence[int] | None = None
+) -> bytes:
+    batch = storage.encode(
+        storage.Bodies.of(messages),
+        base_offset=base_offset,
+        timestamp_ns=timestamp_ns,
+        seed=storage.seed_of(JOURNAL),
+        times_ns=times_ns,
+        due_ns=None if times_ns is None else times_ns,
+        producer=ProducerSequence(bytes(range(16)), 3),
+    )
+    return b"".join(batch.parts)
+
+
+def rows_of(data: bytes) -> list[dict[str, object]]:
+    decoded = decode(data, seed=SEED)
+    assert decoded.fault is None
+    tables = list(record_batches(decoded.batches, nsqd="n:1", topic="t"))
+    for table in tables:
+        table.validate(full=True)
+        assert table.schema == ARROW_SCHEMA
+    rows: list[dict[str, object]] = pa.Table.from_batches(tables).to_pylist()
+    return rows
+
+
+@settings(derandomize=True, deadline=None)
+@given(
+    st.lists(st.lists(st.binary(max_size=20), min_size=1, max_size=8), min_size=1, max_size=6),
+    st.sampled_from([0, 65_530, (1 << 40) - 3]),
+    st.booleans(),
+)
+def test_every_message_is_a_row_with_its_offset_id_and_time(
+    batches: list[list[bytes]], first_offset: int, with_times: bool
+) -> None:
+    data, expected, offset = b"", [], first_offset
+    for number, messages in enumerate(batches):
+        times_ns = [T0_NS + number * 1_000_000 + index * 1000 for index in range(len(messages))]
+        own_times = times_ns if with_times and number % 2 else None
+        data += encoded(messages, base_offset=offset, timestamp_ns=times_ns[0], times_ns=own_times)
+        for index, body in enumerate(messages):
+            time_ns = times_ns[index if own_times else 0]
+            moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_ns // 1000)
+            expected.append((offset + index, f"{offset + index:016x}", moment, body))
+        offset += len(messages)
+    found = [(row["offset"], row["id"], row["timestamp"], row["body"]) for row in rows_of(data)]
+    assert found == expected
+
+
+def test_offsets_that_are_missing_between_batches_are_not_counted() -> None:
+    data = encoded([b"a", b"b"], base_offset=5) + encoded([b"c"], base_offset=90_000)
+    assert [(row["offset"], row["id"]) for row in rows_of(data)] == [
+        (5, "0000000000000005"),
+        (6, "0000000000000006"),
+        (90_000, "0000000000015f90"),
+    ]
+
+
+def test_many_rows_come_in_portions() -> None:
+    count = 2 * ROWS_PER_RECORD_BATCH + 1
+    decoded = decode(encoded([b"x"] * count, base_offset=0), seed=SEED)
+    portions = record_batches(decoded.batches, nsqd="n:1", topic="t")
+    assert [portion.num_rows for portion in portions] == [ROWS_PER_RECORD_BATCH, ROWS_PER_RECORD_BATCH, 1]
+
+
+def test_a_part_of_a_batch_keeps_its_offsets_bodies_and_times() -> None:
+    times_ns = [T0_NS + index for index in range(5)]
+    (batch,) = decode(encoded([b"0", b"1", b"2", b"3", b"4"], base_offset=10, times_ns=times_ns), seed=SEED).batches
+    part = batch.between(start=11, end=14)
+    assert (part.base_offset, part.next_offset) == (11, 14)
+    assert part.bodies.to_pylist() == [b"1", b"2", b"3"]
+    assert part.times_ns is not None
+    assert part.times_ns.to_pylist() == times_ns[1:4]
+    assert batch.between(start=0, end=100) is batch
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (lambda data: data[:-1] + b"\xff", "crc"),
+        (lambda data: data[:-8], "ends within a batch"),
+        (lambda data: data[:40], "ends within a header"),
+        (lambda data: b"XXXX" + data[4:], "no batch of a known kind"),
+        (lambda data: data[:32] + b"\x09" + data[33:], "does not fit its contents"),
+    ],
+)
+def test_what_comes_before_damage_is_used_and_the_damage_is_told(damage: object, fault: str) -> None:
+    good, bad = encoded([b"good"], base_offset=0), encoded([b"badbadb"], base_offset=1)
+    decoded = decode(good + damage(bad), seed=SEED)  # type: ignore[operator]
+    assert [batch.bodies.to_pylist() for batch in decoded.batches] == [[b"good"]]
+    assert fault in (decoded.fault or "")
+
+
+def test_a_batch_of_another_journal_is_not_taken() -> None:
+    assert decode(encoded([b"a"], base_offset=0), seed=seed_of(str(UUID(int=8)))).batches == []

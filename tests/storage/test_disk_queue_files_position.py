@@ -1,0 +1,58 @@
+"""The meta file of a disk queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emberq.storage.disk_queue_files import QueuePosition, encode, load_position, save_position
+from emberq.storage.error import DamagedPositionError
+
+numbers = st.integers(0, 1 << 40)
+
+
+def test_the_file_has_three_lines(tmp_path: Path) -> None:
+    path = tmp_path / "meta"
+    save_position(path, QueuePosition(depth=9, read_file=0, read_pos=0, write_file=0, write_pos=281))
+    assert path.read_bytes() == b"9\n0,0\n0,281\n"
+
+
+@given(st.builds(QueuePosition, numbers, numbers, numbers, numbers, numbers))
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, position: QueuePosition) -> None:
+    path = tmp_path_factory.getbasetemp() / "meta"
+    path.write_bytes(encode(position))
+    assert load_position(path) == position
+
+
+def test_a_negative_depth_is_left_to_the_queue_to_correct(tmp_path: Path) -> None:
+    path = tmp_path / "meta"
+    path.write_bytes(b"-2\n1,2\n3,4\n")
+    assert load_position(path) == QueuePosition(-2, 1, 2, 3, 4)
+
+
+def test_no_file_is_no_position(tmp_path: Path) -> None:
+    assert load_position(tmp_path / "meta") is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"9",
+        b"9\n0,0\n0,281",
+        b"9\n0,0\n",
+        b"9\n0,0\n0,281\n\n",
+        b"9\n0,-1\n0,281\n",
+        b"x\n0,0\n0,281\n",
+        b"9\n0,0\n0,9223372036854775807\n",
+        b"\0" * 12,
+    ],
+)
+def test_a_damaged_file_is_recognised(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "meta"
+    path.write_bytes(content)
+    with pytest.raises(DamagedPositionError):
+        load_position(path)

@@ -1,0 +1,74 @@
+"""The nsq_stat command as a user meets it: what it prints and how it exits."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from emberq.embedded import EmbeddedThread
+from emberq.tools.nsq_stat import HEADER
+from tests.cluster.rig import create, publish
+
+COMMAND = (sys.executable, "-m", "emberq.tools.nsq_stat")
+
+
+def nsq_stat(*flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *flags], check=False, capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.conformance(259)
+def test_as_many_rows_as_asked_for_are_printed_below_the_header(nsq: EmbeddedThread) -> None:
+    create(nsq, "t", "c")
+    publish(nsq, "t", b"x")
+    (nsqd,) = nsq.nsqd_http_addresses
+    done = nsq_stat("--topic=t", "--channel=c", f"--nsqd-http-address={nsqd}", "--count=2", "--interval=10ms")
+    row = "      0       0 |       1       1       0     0     0 |       0       0            1       0"
+    assert done.stdout.splitlines() == [*HEADER.splitlines(), row, row]
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.conformance(259)
+def test_an_unknown_channel_is_told_with_status_1(nsq: EmbeddedThread) -> None:
+    create(nsq, "t", "c")
+    done = nsq_stat("--topic=t", "--channel=none", f"--nsqd-http-address={nsq.nsqd_http_addresses[0]}", "--count=2")
+    assert done.stderr.endswith(" ERROR: failed to find channel(none) in stats metadata for topic(t)\n")
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_a_mistake_on_the_command_line_is_told_with_status_2() -> None:
+    done = nsq_stat("--count=many")
+    assert done.stderr.startswith('invalid value "many" for flag -count: parse error\nUsage of nsq_stat:\n')
+    assert done.returncode == 2
+
+
+def test_options_that_cannot_work_are_told_with_status_1() -> None:
+    done = nsq_stat("--topic=t")
+    assert done.stderr.endswith(" --topic and --channel are required\n")
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_with_status_0(nsq: EmbeddedThread, number: signal.Signals) -> None:
+    create(nsq, "t", "c")
+    flags = ("--topic=t", "--channel=c", f"--nsqd-http-address={nsq.nsqd_http_addresses[0]}", "--interval=1h")
+    with subprocess.Popen([*COMMAND, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert [running.stdout.readline().rstrip() for _ in range(2)] == HEADER.splitlines()
+        running.send_signal(number)
+        _, err = running.communicate(timeout=30)
+    assert (running.returncode, err) == (0, "")
+
+
+def test_a_closed_pipe_is_no_traceback(nsq: EmbeddedThread) -> None:
+    create(nsq, "t", "c")
+    flags = ("--topic=t", "--channel=c", f"--nsqd-http-address={nsq.nsqd_http_addresses[0]}", "--interval=5ms")
+    with subprocess.Popen([*COMMAND, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        running.stdout.close()
+        assert running.wait(timeout=30) == 1
+        assert running.stderr is not None
+        assert "Traceback" not in running.stderr.read()

@@ -1,0 +1,207 @@
+"""Requests over connections that are kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from emberq.base.clock import NS_PER_SECOND
+from emberq.http.client import HttpOrigin, HttpUrl
+from emberq.tools.nsq_to_http import MAX_CONNECTING, EndpointClient, EndpointConnection, Pool, SendError
+from tests.client.eventually import eventually
+from tests.client.scenario import advance, run
+from tests.tools.web_server import Request, WebServer, answer
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+LIMIT_S = 20
+
+
+def make_client() -> EndpointClient:
+    return EndpointClient(connect_timeout_ns=2 * NS_PER_SECOND, request_timeout_ns=LIMIT_S * NS_PER_SECOND)
+
+
+def origin_of(server: WebServer) -> HttpOrigin:
+    return HttpUrl.parse(server.url).origin
+
+
+def test_requests_in_a_row_share_a_connection() -> None:
+    async def scenario() -> None:
+        client = make_client()
+        async with WebServer() as server:
+            assert [await client.send(origin_of(server), REQUEST) for _ in range(5)] == [200] * 5
+            assert server.connection_count == 1
+            client.close()
+
+    run(scenario())
+
+
+def test_requests_at_a_time_share_few_connections_to_a_fast_server() -> None:
+    async def scenario() -> None:
+        client = make_client()
+        async with WebServer() as server:
+            for _ in range(3):
+                await asyncio.gather(*(client.send(origin_of(server), REQUEST) for _ in range(100)))
+            assert len(server.requests) == 300
+            assert server.connection_count < 50
+            client.close()
+
+    run(scenario())
+
+
+def test_a_slow_server_gets_a_connection_for_each_request_at_a_time() -> None:
+    async def scenario() -> None:
+        client = make_client()
+        async with WebServer(lambda _: None) as server:
+            sending = [asyncio.create_task(client.send(origin_of(server), REQUEST)) for _ in range(20)]
+            await eventually(lambda: len(server.requests) == 20)
+            assert server.connection_count == 20
+            for each in sending:
+                each.cancel()
+            await asyncio.gather(*sending, return_exceptions=True)
+
+    run(scenario())
+
+
+def test_no_more_than_a_few_connections_are_made_at_a_time() -> None:
+    async def scenario() -> None:
+        pool = Pool()
+        connecting = 0
+        at_most = 0
+
+        async def connect() -> EndpointConnection:
+            nonlocal connecting, at_most
+            connecting += 1
+            at_most = max(at_most, connecting)
+            await asyncio.sleep(0)
+            connecting -= 1
+            return EndpointConnection(asyncio.get_running_loop())
+
+        takers = [asyncio.create_task(pool.take(connect)) for _ in range(30)]
+        takers[10].cancel()
+        taken = await asyncio.gather(*takers, return_exceptions=True)
+        assert sum(isinstance(each, EndpointConnection) for each in taken) == 29
+        assert at_most == MAX_CONNECTING
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        answer(503),
+        b"HTTP/1.1 503 X\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" + answer(503),
+        b"HTTP/1.1 503 X\r\nConnection: close\r\n\r\nas long as it lasts",
+        answer(503, headers="Connection: close\r\n"),
+    ],
+)
+def test_any_form_of_answer_gives_its_status(response: bytes) -> None:
+    async def scenario() -> None:
+        client = make_client()
+        async with WebServer(lambda _: response) as server:
+            assert await client.send(origin_of(server), REQUEST) == 503
+            assert await client.send(origin_of(server), REQUEST) == 503
+            client.close()
+
+    run(scenario())
+
+
+def test_a_server_that_hangs_up_between_requests_does_no_harm() -> None:
+    async def scenario() -> None:
+        client = make_client()
+        async with WebServer(hang_up_after=lambda _: True) as server:
+            for _ in range(5):
+                assert await client.send(origin_of(server), REQUEST) == 200
+            assert server.connection_count == 5
+            client.close()
+
+    run(scenario())
+
+
+def test_a_kept_connection_that_turns_out_to_be_dead_is_replaced() -> None:
+    """The server hangs up on the second request of a connection instead of answering it."""
+
+    async def scenario() -> None:
+        client = make_client()
+        counts: list[Request] = []
+
+        def respond(request: Request) -> bytes:
+            counts.append(request)
+            return b"" if len(counts) == 2 else answer()
+
+        async with WebServer(respond) as server:
+            assert await client.send(origin_of(server), REQUEST) == 200
+            assert await client.send(origin_of(server), REQUEST) == 200
+            assert server.connection_count == 2
+            client.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        (b"", "closed before the answer was complete"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nab",
+            "closed before the answer was complete",
+        ),
+        (b"SSH-2.0-x\r\nConnection: close", "the answer is not HTTP"),
+    ],
+)
+def test_half_an_answer_is_none(response: bytes, reason: str) -> None:
+    async def scenario() -> None:
+        client = make_client()
+        async with WebServer(lambda _: response) as server:
+            with pytest.raises(SendError, match=reason):
+                await client.send(origin_of(server), REQUEST)
+
+    run(scenario())
+
+
+def test_nobody_at_the_address_is_an_error() -> None:
+    async def scenario() -> None:
+        with pytest.raises(SendError, match="cannot connect"):
+            await make_client().send(HttpOrigin("http", "127.0.0.1", 1), REQUEST)
+
+    run(scenario())
+
+
+def test_an_answer_that_does_not_come_in_time_is_an_error_and_its_connection_is_not_used_again() -> None:
+    async def scenario() -> None:
+        client = make_client()
+        async with WebServer(lambda _: None if server.connection_count == 1 else answer()) as server:
+            sending = asyncio.create_task(client.send(origin_of(server), REQUEST))
+            await eventually(lambda: len(server.requests) == 1)
+            advance(LIMIT_S)
+            with pytest.raises(SendError, match="no answer in time"):
+                await sending
+            assert await client.send(origin_of(server), REQUEST) == 200
+            assert server.connection_count == 2
+            client.close()
+
+    run(scenario())
+
+
+def test_a_server_that_does_not_answer_the_tls_handshake_is_given_up_sooner() -> None:
+    async def scenario() -> None:
+        async with WebServer() as server:
+            origin = HttpOrigin("https", "127.0.0.1", origin_of(server).port)
+            sending = asyncio.create_task(make_client().send(origin, REQUEST))
+            await eventually(lambda: server.connection_count == 1)
+            advance(2)
+            with pytest.raises(SendError, match="cannot connect in time"):
+                await sending
+
+    run(scenario())
+
+
+def test_a_timeout_of_zero_is_none() -> None:
+    async def scenario() -> None:
+        client = EndpointClient(connect_timeout_ns=0, request_timeout_ns=0)
+        async with WebServer() as server:
+            assert await client.send(origin_of(server), REQUEST) == 200
+            client.close()
+
+    run(scenario())
