@@ -87,7 +87,7 @@ class Observer:
         """The handler has returned."""
 
     def failed(self, message: Message, source: ObservedChannel, error: BaseException, *, duration_s: float) -> None:
-        """The handler has raised, taken too long (`HandlerTimeoutError`), or lost its process (`WorkerCrashedError`)."""
+        """The handler raised, took too long (`HandlerTimeoutError`), or lost its process (`WorkerCrashedError`)."""
 
     def requeued(self, message: Message, source: ObservedChannel) -> None:
         """The message will come again, be it because its handler failed or because somebody wanted it so."""
