@@ -120,14 +120,14 @@ class Nsqlookupd:
             inactive_timeout_ns=options.inactive_producer_timeout_ns,
             tombstone_lifetime_ns=options.tombstone_lifetime_ns,
         )
-        self._service = LookupContext(self.registry, clock=self.clock, timers=self._timers)
+        self._context = LookupContext(self.registry, clock=self.clock, timers=self._timers)
         self._start_time_s = self.clock.wall_ns() // NS_PER_SECOND
         self._loop_timers: LoopTimers | None = None
         self._sweeper = Sweeper(timers=self._timers, clock=self.clock)
         self._loop_lag = LoopLag(timers=self._timers, clock=self.clock)
         table = [*routes(self.registry, clock=self.clock), Route("GET", "/metrics", self._metrics, quiet=True)]
         self._http = HttpServer(Router(table), clock=self.clock, timers=self._timers)
-        self._tcp_listener = Listener(options.tcp_address, lambda: LookupSession(self._service), label="TCP")
+        self._tcp_listener = Listener(options.tcp_address, lambda: LookupSession(self._context), label="TCP")
         self._http_listener = Listener(options.http_address, self._http.make_protocol, label="HTTP")
 
     async def start(self) -> None:
@@ -135,7 +135,7 @@ class Nsqlookupd:
         try:
             await self._tcp_listener.bind()
             await self._http_listener.bind()
-            self._service.introduction = self._introduction()
+            self._context.introduction = self._introduction()
             self._start_watches()
             await self._tcp_listener.serve()
             await self._http_listener.serve()
@@ -148,9 +148,9 @@ class Nsqlookupd:
     async def stop(self) -> None:
         """Accept no more, and close what is open."""
         await self._tcp_listener.close()
-        for session in list(self._service.sessions):
+        for session in list(self._context.sessions):
             session.abort()
-        while self._service.sessions:
+        while self._context.sessions:
             await asyncio.sleep(0)
         await self._http_listener.close()
         self._http.close()
@@ -200,7 +200,7 @@ class Nsqlookupd:
     def _metrics(self, _request: Request) -> Response:
         scrape = DaemonScrape(
             start_time_s=self._start_time_s,
-            tcp_connection_count=len(self._service.sessions),
+            tcp_connection_count=len(self._context.sessions),
             http_connection_count=self._http.connection_count,
             lag=self._loop_lag.read(),
         )

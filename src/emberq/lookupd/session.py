@@ -28,12 +28,12 @@ _log = logging.getLogger(__name__)
 
 
 class LookupSession(asyncio.Protocol):
-    """One connection. Owned by the event loop; registered with the service while it is open."""
+    """One connection. Owned by the event loop; registered with the context while it is open."""
 
-    __slots__ = ("_closing", "_cut_off", "_decoder", "_producer", "_remote_address", "_service", "_transport")
+    __slots__ = ("_closing", "_cut_off", "_decoder", "_producer", "_remote_address", "_context", "_transport")
 
-    def __init__(self, service: LookupContext) -> None:
-        self._service = service
+    def __init__(self, context: LookupContext) -> None:
+        self._context = context
         self._decoder = LookupDecoder()
         self._producer: TopicProducer | None = None
         """None until the client has identified itself."""
@@ -54,7 +54,7 @@ class LookupSession(asyncio.Protocol):
             self.abort()
             return
         self._remote_address = format_remote_address(peername)
-        self._service.sessions.add(self)
+        self._context.sessions.add(self)
         _log.info("TCP: new client(%s)", self._remote_address)
 
     def data_received(self, data: bytes) -> None:
@@ -78,14 +78,14 @@ class LookupSession(asyncio.Protocol):
         return False  # the loop closes the connection, after what was written has left
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
-        if self not in self._service.sessions:
+        if self not in self._context.sessions:
             return
-        self._service.sessions.discard(self)
+        self._context.sessions.discard(self)
         self._closing = True
         if self._cut_off is not None:
             self._cut_off.discard()
         if self._producer is not None:
-            self._service.registry.disconnect(self._producer)
+            self._context.registry.disconnect(self._producer)
         _log.info("PROTOCOL(V1): [%s] exiting", self._remote_address)
 
     def pause_writing(self) -> None:
@@ -108,8 +108,8 @@ class LookupSession(asyncio.Protocol):
         _log.error("[%s] - %s", self._remote_address, wrong)
         self._closing = True
         self._transport.write(b"".join((*answers, response(wrong.data))))
-        self._cut_off = self._service.timers.alarm(self._transport.abort)
-        self._cut_off.set(self._service.clock.monotonic_ns() + CLOSE_GRACE_NS)
+        self._cut_off = self._context.timers.alarm(self._transport.abort)
+        self._cut_off.set(self._context.clock.monotonic_ns() + CLOSE_GRACE_NS)
         self._transport.close()
 
     # Commands.
@@ -118,7 +118,7 @@ class LookupSession(asyncio.Protocol):
         match command:
             case Ping():
                 if self._producer is not None:
-                    self._service.registry.hear(self._producer)
+                    self._context.registry.hear(self._producer)
             case LookupIdentify():
                 return self._identify(command)
             case Register():
@@ -129,16 +129,16 @@ class LookupSession(asyncio.Protocol):
 
     def _identify(self, command: LookupIdentify) -> bytes:
         peer = RegisteredNsqd(self._remote_address, command.identity)
-        self._producer = self._service.registry.connect(peer)
+        self._producer = self._context.registry.connect(peer)
         _log.info("CLIENT(%s): IDENTIFY %s", self._remote_address, peer.encoded)
-        return response(self._service.introduction)
+        return response(self._context.introduction)
 
     def _register(self, command: Register) -> None:
-        self._service.registry.register(self._identified(), topic=command.topic, channel=command.channel)
+        self._context.registry.register(self._identified(), topic=command.topic, channel=command.channel)
         _log.debug("DB: client(%s) REGISTER %s %s", self._remote_address, command.topic, command.channel or "")
 
     def _unregister(self, command: Unregister) -> None:
-        registry, producer = self._service.registry, self._identified()
+        registry, producer = self._context.registry, self._identified()
         if command.channel is not None:
             registry.unregister_channel(producer, topic=command.topic, channel=command.channel)
         else:

@@ -1,13 +1,8 @@
-"""Every setting of nsqd.
+"""Every setting of nsqd, declared once: as a flag, a config key, a line of help and a field of `NsqdOptions`.
 
-Every setting of nsqd, declared once: as a flag, a config key, a line of help and a field of `Options`.
-
-`Options()` is a valid nsqd with all defaults. `validated` is for the moment of starting: it applies the rules that
-tie settings together and refuses what cannot work, in NSQ's own words where NSQ has them.
-
-From nsqd's options to the settings of journaled topics.
-
-The two TLS settings that are neither plain strings nor plain booleans.
+`NsqdOptions()` is a valid nsqd with all defaults. `validated` is for the moment of starting: it applies the rules that
+tie settings together and refuses what cannot work, in NSQ's own words where NSQ has them. `journal_settings` makes
+of the options what the broker wants to know about journaled topics.
 """
 
 from __future__ import annotations
@@ -32,7 +27,7 @@ SYNC_MODE = Words("mode", {mode.value: mode for mode in SyncMode})
 
 
 def journal_settings(options: NsqdOptions) -> JournalSettings:
-    """OptionsError for a pattern that is none."""
+    """Which topics have a journal, and how it is kept. OptionsError if a pattern is not a regex."""
     patterns = [_compiled(pattern) for pattern in options.journal_topic]
 
     def is_wanted(topic: str) -> bool:
