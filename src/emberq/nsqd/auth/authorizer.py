@@ -42,6 +42,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 from emberq.base.clock import Clock
+from emberq.base.tls import TlsFileError, client_context
 from emberq.http.client import HttpClient, HttpQueryError, UnexpectedStatusError, public_url
 from emberq.http.message import encode_json
 from emberq.nsqd.auth import permission
@@ -141,17 +142,16 @@ class Authorizer:
 
 def client_tls(options: NsqdOptions) -> ssl.SSLContext:
     """How to judge the certificates of authorization servers: by `--tls-root-ca-file`, else as the system does."""
+    # OpenSSL refuses versions below 1.2 at its default security level.
+    lowest = max(options.tls_min_version, TlsVersion.TLS_1_2)
     try:
-        context = ssl.create_default_context(cafile=options.tls_root_ca_file or None)
-    except OSError as failure:
-        why = f"{options.tls_root_ca_file}: {failure.strerror or failure}"
+        context = client_context(ca_file=options.tls_root_ca_file, minimum=ssl.TLSVersion(int(lowest)))
+    except TlsFileError as failure:
+        why = f"{options.tls_root_ca_file}: {failure.reason.strerror or failure}"
         raise AuthOptionsError(f"failed to build client TLS config - {why}") from failure
-    # An authority given by name is trusted even where it is an intermediate one, or older than today's strict rules.
+    # An authority in the file is trusted even if it is an intermediate one, or older than today's strict rules.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    # Versions below 1.2 are beyond what OpenSSL agrees to at its default security level.
-    lowest = max(options.tls_min_version, TlsVersion.TLS_1_2)
-    context.minimum_version = ssl.TLSVersion(int(lowest))
     return context
 
 
