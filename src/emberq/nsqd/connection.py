@@ -40,9 +40,6 @@ from emberq.wire.command import Command
 from emberq.wire.compression import Codec
 from emberq.wire.error import FatalError
 
-MAX_UNREAD_REPLY_BYTES = 1024 * 1024
-"""Replies that a client may leave unread. Beyond that its commands are not read either."""
-
 
 class ClientConnection(Protocol):
     """An open connection, as the daemon and /stats see it."""
@@ -57,6 +54,12 @@ class ClientConnection(Protocol):
     def stats(self) -> ClientStats:
         """The connection as /stats shows it."""
         ...
+
+
+# Output.
+
+MAX_UNREAD_REPLY_BYTES = 1024 * 1024
+"""Replies that a client may leave unread. Beyond that its commands are not read either."""
 
 
 class Output:
@@ -155,6 +158,9 @@ class Output:
     def _read_if_wanted(self) -> None:
         if not self._suspended and not self._is_unread and not self.transport.is_reading():
             self.transport.resume_reading()
+
+
+# Deadlines.
 
 
 class Due(Flag):
@@ -259,6 +265,9 @@ class Deadlines:
         self._alarm.set(min(self._heartbeat_ns, self._flush_ns, self._cut_off_ns, deadline_ns))
 
 
+# The order of replies.
+
+
 class Reply:
     """The place of one reply in the queue."""
 
@@ -312,6 +321,9 @@ class ReplyQueue:
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
             self._drained = None
+
+
+# Pauses.
 
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]

@@ -38,6 +38,158 @@ from emberq.wire.command import Command, DeferredPublish, NumberedPublish, Publi
 from emberq.wire.error import FatalError
 from emberq.wire.parameter import ProducerSequence
 
+# One publisher.
+
+MAX_SMALL_BYTES = 8 * 1024
+"""Publishes up to this size are gathered; a larger one is worth a batch of its own."""
+_CODES = {b"PUB": error.PUB_FAILED, b"MPUB": error.MPUB_FAILED, b"DPUB": error.DPUB_FAILED}
+
+
+Permission = Callable[[Command, bytes, str], bool]
+"""Whether a command with this verb may be executed on this topic now. If False, its owner executes it later."""
+
+
+class _Promised:
+    """The place of a publish in the queue of replies."""
+
+    __slots__ = ("_publishing", "_reply")
+
+    def __init__(self, publishing: Publishing, reply: Reply) -> None:
+        self._publishing = publishing
+        self._reply = reply
+
+    def accepted(self, topic: str, count: int, reply_count: int) -> None:
+        publishing = self._publishing
+        publishing.replies.settle(self._reply, lambda: publishing.accepted_now(topic, count, reply_count))
+
+    def refused(self, verb: bytes, refusal: Exception) -> None:
+        publishing = self._publishing
+        publishing.replies.settle(self._reply, lambda: publishing.refused_now(verb, refusal))
+
+
+class Publishing:
+    """What one client publishes, and the replies to it. A `BatchedPublisher`, owned by its session."""
+
+    __slots__ = ("_batcher", "_broker", "_fail", "_may", "_output", "counts", "is_unanswered", "producer_id", "replies")
+
+    def __init__(
+        self,
+        output: Output,
+        *,
+        broker: Broker,
+        batcher: PublishBatcher,
+        may: Permission | None,
+        fail: Callable[[FatalError], None],
+    ) -> None:
+        self._broker = broker
+        self._batcher = batcher
+        self._output = output
+        self._may = may
+        """None: every client may publish."""
+        self._fail = fail
+        self.producer_id = b""
+        """The negotiated id that its sequence numbers belong to."""
+        self.is_unanswered = False
+        """Something it published waits in the batcher."""
+        self.replies = ReplyQueue()
+        """Replies that wait for the disk, and those behind them."""
+        self.counts: dict[str, int] = {}
+        """How many messages the client has published, by topic."""
+
+    # Commands.
+
+    def publish(self, command: Publish) -> None:
+        """PUB and MPUB."""
+        if self._may is not None and not self._may(command, command.verb, command.topic):
+            return
+        if len(command.blob) <= MAX_SMALL_BYTES:
+            self.is_unanswered = True
+            self._batcher.add(self, command)
+        else:
+            if self.is_unanswered:
+                self._batcher.flush()
+            self._batcher.publish(self, command)
+
+    def publish_numbered(self, command: NumberedPublish) -> None:
+        """PUB and MPUB with a sequence number."""
+        if self._may is not None and not self._may(command, command.verb, command.topic):
+            return
+        producer = ProducerSequence(self.producer_id, command.sequence)
+        try:
+            pending = self._broker.topic(command.topic).publish(command.blob, command.ends, producer=producer)
+        except (BrokerError, StorageError) as refusal:
+            raise publish_failed(command.verb, refusal) from refusal
+        self._answer(command.verb, command.topic, len(command.ends), pending)
+
+    def publish_deferred(self, command: DeferredPublish) -> None:
+        """DPUB."""
+        if self._may is not None and not self._may(command, b"DPUB", command.topic):
+            return
+        try:
+            topic = self._broker.topic(command.topic)
+            if command.defer_ms:
+                pending = topic.publish_deferred(command.blob, delay_ns=command.defer_ms * NS_PER_MS)
+            else:
+                pending = topic.publish(command.blob, [len(command.blob)])
+        except (BrokerError, StorageError) as refusal:
+            raise publish_failed(b"DPUB", refusal) from refusal
+        self._answer(b"DPUB", command.topic, 1, pending)
+
+    # Replies.
+
+    def _answer(self, verb: bytes, topic: str, count: int, pending: Pending | None) -> None:
+        """Answer one command, now or when its messages are on the disk."""
+        if pending is None:
+            self.accepted(topic, count, 1)
+            return
+        promise = self.promised()
+
+        def settled(failure: Exception | None) -> None:
+            if failure is None:
+                promise.accepted(topic, count, 1)
+            else:
+                promise.refused(verb, failure)
+
+        pending.when_settled(settled)
+
+    def accepted(self, topic: str, count: int, reply_count: int) -> None:
+        """The messages are stored: answer, behind the replies that wait."""
+        self.is_unanswered = False
+        if len(self.replies):
+            self.promised().accepted(topic, count, reply_count)
+        else:
+            self.accepted_now(topic, count, reply_count)
+
+    def promised(self) -> _Promised:
+        """Keep a place for a reply that is not known yet."""
+        self.is_unanswered = False
+        return _Promised(self, self.replies.reserve())
+
+    def accepted_now(self, topic: str, count: int, reply_count: int) -> None:
+        """Answer: all replies before this one have left."""
+        counts = self.counts
+        counts[topic] = counts.get(topic, 0) + count
+        if not self._output.is_closing:
+            self._output.reply(frame.OK if reply_count == 1 else frame.OK * reply_count)
+
+    def refused(self, verb: bytes, refusal: Exception) -> None:
+        """The messages are not stored: refuse, behind the replies that wait."""
+        self.is_unanswered = False
+        if not self._output.is_closing:
+            self._fail(publish_failed(verb, refusal))
+
+    def refused_now(self, verb: bytes, refusal: Exception) -> None:
+        """Refuse: all replies before this one have left. None follows, or the client could take it for this one's."""
+        self.replies.abandon()
+        self.refused(verb, refusal)
+
+
+def publish_failed(verb: bytes, refusal: Exception) -> FatalError:
+    return FatalError(_CODES[verb], b"%b failed %b" % (verb, str(refusal).encode()))
+
+
+# Gathering the publishes of all clients.
+
 MAX_GATHERED_BYTES = MAX_BATCH_BYTES
 """A turn that brings more is flushed in between, because the broker would cut a larger batch again."""
 ALONE_COUNT = 63
@@ -204,151 +356,3 @@ def _join(items: Sequence[bytes | Publish]) -> tuple[bytes, Sequence[int]]:
             ends += [offset + end for end in item.ends]
             offset += len(item.blob)
     return blob, ends
-
-
-MAX_SMALL_BYTES = 8 * 1024
-"""Publishes up to this size are gathered; a larger one is worth a batch of its own."""
-
-_CODES = {b"PUB": error.PUB_FAILED, b"MPUB": error.MPUB_FAILED, b"DPUB": error.DPUB_FAILED}
-
-Permission = Callable[[Command, bytes, str], bool]
-"""Whether a command with this verb may be executed on this topic now. If False, its owner executes it later."""
-
-
-class _Promised:
-    """The place of a publish in the queue of replies."""
-
-    __slots__ = ("_publishing", "_reply")
-
-    def __init__(self, publishing: Publishing, reply: Reply) -> None:
-        self._publishing = publishing
-        self._reply = reply
-
-    def accepted(self, topic: str, count: int, reply_count: int) -> None:
-        publishing = self._publishing
-        publishing.replies.settle(self._reply, lambda: publishing.accepted_now(topic, count, reply_count))
-
-    def refused(self, verb: bytes, refusal: Exception) -> None:
-        publishing = self._publishing
-        publishing.replies.settle(self._reply, lambda: publishing.refused_now(verb, refusal))
-
-
-class Publishing:
-    """What one client publishes, and the replies to it. A `BatchedPublisher`, owned by its session."""
-
-    __slots__ = ("_batcher", "_broker", "_fail", "_may", "_output", "counts", "is_unanswered", "producer_id", "replies")
-
-    def __init__(
-        self,
-        output: Output,
-        *,
-        broker: Broker,
-        batcher: PublishBatcher,
-        may: Permission | None,
-        fail: Callable[[FatalError], None],
-    ) -> None:
-        self._broker = broker
-        self._batcher = batcher
-        self._output = output
-        self._may = may
-        """None: every client may publish."""
-        self._fail = fail
-        self.producer_id = b""
-        """The negotiated id that its sequence numbers belong to."""
-        self.is_unanswered = False
-        """Something it published waits in the batcher."""
-        self.replies = ReplyQueue()
-        """Replies that wait for the disk, and those behind them."""
-        self.counts: dict[str, int] = {}
-        """How many messages the client has published, by topic."""
-
-    # Commands.
-
-    def publish(self, command: Publish) -> None:
-        """PUB and MPUB."""
-        if self._may is not None and not self._may(command, command.verb, command.topic):
-            return
-        if len(command.blob) <= MAX_SMALL_BYTES:
-            self.is_unanswered = True
-            self._batcher.add(self, command)
-        else:
-            if self.is_unanswered:
-                self._batcher.flush()
-            self._batcher.publish(self, command)
-
-    def publish_numbered(self, command: NumberedPublish) -> None:
-        """PUB and MPUB with a sequence number."""
-        if self._may is not None and not self._may(command, command.verb, command.topic):
-            return
-        producer = ProducerSequence(self.producer_id, command.sequence)
-        try:
-            pending = self._broker.topic(command.topic).publish(command.blob, command.ends, producer=producer)
-        except (BrokerError, StorageError) as refusal:
-            raise publish_failed(command.verb, refusal) from refusal
-        self._answer(command.verb, command.topic, len(command.ends), pending)
-
-    def publish_deferred(self, command: DeferredPublish) -> None:
-        """DPUB."""
-        if self._may is not None and not self._may(command, b"DPUB", command.topic):
-            return
-        try:
-            topic = self._broker.topic(command.topic)
-            if command.defer_ms:
-                pending = topic.publish_deferred(command.blob, delay_ns=command.defer_ms * NS_PER_MS)
-            else:
-                pending = topic.publish(command.blob, [len(command.blob)])
-        except (BrokerError, StorageError) as refusal:
-            raise publish_failed(b"DPUB", refusal) from refusal
-        self._answer(b"DPUB", command.topic, 1, pending)
-
-    # Replies.
-
-    def _answer(self, verb: bytes, topic: str, count: int, pending: Pending | None) -> None:
-        """Answer one command, now or when its messages are on the disk."""
-        if pending is None:
-            self.accepted(topic, count, 1)
-            return
-        promise = self.promised()
-
-        def settled(failure: Exception | None) -> None:
-            if failure is None:
-                promise.accepted(topic, count, 1)
-            else:
-                promise.refused(verb, failure)
-
-        pending.when_settled(settled)
-
-    def accepted(self, topic: str, count: int, reply_count: int) -> None:
-        """The messages are stored: answer, behind the replies that wait."""
-        self.is_unanswered = False
-        if len(self.replies):
-            self.promised().accepted(topic, count, reply_count)
-        else:
-            self.accepted_now(topic, count, reply_count)
-
-    def promised(self) -> _Promised:
-        """Keep a place for a reply that is not known yet."""
-        self.is_unanswered = False
-        return _Promised(self, self.replies.reserve())
-
-    def accepted_now(self, topic: str, count: int, reply_count: int) -> None:
-        """Answer: all replies before this one have left."""
-        counts = self.counts
-        counts[topic] = counts.get(topic, 0) + count
-        if not self._output.is_closing:
-            self._output.reply(frame.OK if reply_count == 1 else frame.OK * reply_count)
-
-    def refused(self, verb: bytes, refusal: Exception) -> None:
-        """The messages are not stored: refuse, behind the replies that wait."""
-        self.is_unanswered = False
-        if not self._output.is_closing:
-            self._fail(publish_failed(verb, refusal))
-
-    def refused_now(self, verb: bytes, refusal: Exception) -> None:
-        """Refuse: all replies before this one have left. None follows, or the client could take it for this one's."""
-        self.replies.abandon()
-        self.refused(verb, refusal)
-
-
-def publish_failed(verb: bytes, refusal: Exception) -> FatalError:
-    return FatalError(_CODES[verb], b"%b failed %b" % (verb, str(refusal).encode()))

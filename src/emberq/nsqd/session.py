@@ -59,49 +59,6 @@ from emberq.wire.negotiation import Agreement, ConnectionSettings, negotiate, pa
 
 if TYPE_CHECKING:
     from emberq.nsqd.context import SessionContext
-
-
-def client_stats(
-    settings: ConnectionSettings,
-    *,
-    remote_address: str,
-    connected_ns: int,
-    state: int,
-    subscriber: Subscriber | None,
-    pub_counts: Mapping[str, int],
-    codec: Codec | None,
-    auth: ConnectionAuth | None,
-    tls: TlsConnection | None,
-) -> ClientStats:
-    """A connection with these parts, as /stats shows it."""
-    return ClientStats(
-        client_id=settings.client_id,
-        hostname=settings.hostname,
-        user_agent=settings.user_agent,
-        remote_address=remote_address,
-        state=state,
-        ready_count=subscriber.ready_count if subscriber else 0,
-        in_flight_count=subscriber.in_flight.count if subscriber else 0,
-        message_count=subscriber.message_count if subscriber else 0,
-        finish_count=subscriber.finish_count if subscriber else 0,
-        requeue_count=subscriber.requeue_count if subscriber else 0,
-        connect_ts=connected_ns // NS_PER_SECOND,
-        sample_rate=settings.sample_rate,
-        deflate=isinstance(codec, DeflateCodec),
-        snappy=isinstance(codec, SnappyCodec),
-        authed=auth is not None and auth.is_authorized,
-        auth_identity=auth.identity if auth else "",
-        auth_identity_url=auth.identity_url if auth else "",
-        tls=tls is not None,
-        tls_version=tls.version if tls else "",
-        tls_cipher_suite=tls.cipher_suite if tls else "",
-        tls_negotiated_protocol=tls.negotiated_protocol if tls else "",
-        topology_zone=settings.topology_zone,
-        topology_region=settings.topology_region,
-        pub_counts=tuple(pub_counts.items()),
-    )
-
-
 MAX_TURN_COMMANDS = 512
 MAX_TURN_BYTES = 128 * 1024
 MAX_TURN_NS = 2 * NS_PER_MS
@@ -112,6 +69,7 @@ MAX_WAITING_REPLIES = 1024
 """Replies that may wait for the disk. With more, the client is not read from."""
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last frame may take to leave before the connection is cut off."""
+
 
 _log = logging.getLogger(__name__)
 
@@ -442,7 +400,6 @@ def _format_peer(peer: Any) -> str:
 
 _ANSWERED: frozenset[type[Command]] = frozenset({Sub, Cls, Identify, Auth})
 """Commands that are answered at once. They wait until the replies before theirs have left."""
-
 _HANDLERS: dict[type[Command], Callable[[ClientSession, Any], None]] = {
     Fin: lambda session, command: session._subscription.finish(command),
     Rdy: lambda session, command: session._subscription.ready(command),
@@ -457,3 +414,47 @@ _HANDLERS: dict[type[Command], Callable[[ClientSession, Any], None]] = {
     Auth: ClientSession.authorize,
 }
 """What executes each command. `Publish` is so frequent that `_execute` tests for it first."""
+
+
+# A connection in /stats.
+
+
+def client_stats(
+    settings: ConnectionSettings,
+    *,
+    remote_address: str,
+    connected_ns: int,
+    state: int,
+    subscriber: Subscriber | None,
+    pub_counts: Mapping[str, int],
+    codec: Codec | None,
+    auth: ConnectionAuth | None,
+    tls: TlsConnection | None,
+) -> ClientStats:
+    """A connection with these parts, as /stats shows it."""
+    return ClientStats(
+        client_id=settings.client_id,
+        hostname=settings.hostname,
+        user_agent=settings.user_agent,
+        remote_address=remote_address,
+        state=state,
+        ready_count=subscriber.ready_count if subscriber else 0,
+        in_flight_count=subscriber.in_flight.count if subscriber else 0,
+        message_count=subscriber.message_count if subscriber else 0,
+        finish_count=subscriber.finish_count if subscriber else 0,
+        requeue_count=subscriber.requeue_count if subscriber else 0,
+        connect_ts=connected_ns // NS_PER_SECOND,
+        sample_rate=settings.sample_rate,
+        deflate=isinstance(codec, DeflateCodec),
+        snappy=isinstance(codec, SnappyCodec),
+        authed=auth is not None and auth.is_authorized,
+        auth_identity=auth.identity if auth else "",
+        auth_identity_url=auth.identity_url if auth else "",
+        tls=tls is not None,
+        tls_version=tls.version if tls else "",
+        tls_cipher_suite=tls.cipher_suite if tls else "",
+        tls_negotiated_protocol=tls.negotiated_protocol if tls else "",
+        topology_zone=settings.topology_zone,
+        topology_region=settings.topology_region,
+        pub_counts=tuple(pub_counts.items()),
+    )

@@ -75,6 +75,9 @@ def routes(node: Node) -> list[Route]:
     ]
 
 
+# The listeners.
+
+
 class Web:
     """The listeners and the servers behind them. Owned by the daemon."""
 

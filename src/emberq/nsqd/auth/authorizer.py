@@ -52,12 +52,15 @@ from emberq.wire import error
 from emberq.wire.error import FatalError
 from emberq.wire.parameter import quote
 
+_log = logging.getLogger(__name__)
+
+
+# Asking the servers.
+
 MAX_ANSWER_BYTES = 1024 * 1024
 """Room for ten thousand entries."""
 SMALL_ANSWER_BYTES = 16 * 1024
 """Parsed in a few milliseconds. A larger answer is parsed in a thread, so that other clients do not wait."""
-
-_log = logging.getLogger(__name__)
 
 
 class AuthFailedError(Exception):
@@ -161,6 +164,9 @@ def _server(address: str) -> _Server:
         return _Server(url, public_url(url))
     except HttpQueryError as wrong:
         raise AuthOptionsError(f"--auth-http-address: {wrong}") from wrong
+
+
+# What one connection may do.
 
 
 class ConnectionAuth:
