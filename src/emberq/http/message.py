@@ -43,10 +43,8 @@ from emberq.http.body import StreamBody
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
 
-
 V1_HEADERS = (("X-NSQ-Content-Type", "nsq; version=1.0"),)
 """What marks an answer of NSQ's API, version 1."""
-
 
 Headers = tuple[tuple[str, str], ...]
 NO_PARAMS: Mapping[str, str] = MappingProxyType({})

@@ -48,7 +48,6 @@ UNKNOWN_NS = -1
 _NO_PARSER = HttpRequestParser(None)
 """Takes the place of the parser in readers that are closed."""
 
-
 _log = logging.getLogger(__name__)
 
 

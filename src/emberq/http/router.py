@@ -33,9 +33,7 @@ from emberq.http.message import JSON, NO_PARAMS, V1_HEADERS, HttpError, Request,
 
 _log = logging.getLogger(__name__)
 
-
 Handler = Callable[[Request], Response | Awaitable[Response]]
-
 
 Guard = Callable[[Request], Response | None]
 """Checks a request before it is routed and before its body is read. A response it returns is final."""

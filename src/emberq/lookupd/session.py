@@ -20,7 +20,6 @@ from emberq.wire.lookup import OK, Command, LookupDecoder, LookupIdentify, Ping,
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last answer may take to leave before the connection is cut off."""
 
-
 _log = logging.getLogger(__name__)
 
 

@@ -61,12 +61,9 @@ MAX_RETRY_NS = 5 * NS_PER_SECOND
 MAX_QUERY_COUNT = 16
 """HTTP queries to one nsqlookupd at a time: a burst of new topics must not take all our file descriptors."""
 
-
 _log = logging.getLogger(__name__)
 
-
 Snapshot = Callable[[], Iterable[TopicAndChannels]]
-
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 

@@ -44,7 +44,6 @@ MAX_SMALL_BYTES = 8 * 1024
 """Publishes up to this size are gathered; a larger one is worth a batch of its own."""
 _CODES = {b"PUB": error.PUB_FAILED, b"MPUB": error.MPUB_FAILED, b"DPUB": error.DPUB_FAILED}
 
-
 Permission = Callable[[Command, bytes, str], bool]
 """Whether a command with this verb may be executed on this topic now. If False, its owner executes it later."""
 

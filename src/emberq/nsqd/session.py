@@ -70,7 +70,6 @@ MAX_WAITING_REPLIES = 1024
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last frame may take to leave before the connection is cut off."""
 
-
 _log = logging.getLogger(__name__)
 
 

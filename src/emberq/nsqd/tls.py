@@ -41,7 +41,6 @@ CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESC
 LEGACY_CIPHERS = "@SECLEVEL=0:ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:RSA+AES:!aNULL:!eNULL:!aDSS:!AESCCM"
 """For versions below 1.2, whose suites all have SHA-1 in them."""
 
-
 _log = logging.getLogger(__name__)
 
 

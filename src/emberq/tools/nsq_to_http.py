@@ -49,7 +49,6 @@ DEFAULT_CONTENT_TYPE = "application/octet-stream"
 MODES_OF_ONE = ("round-robin", "hostpool", "epsilon-greedy")
 """Modes in which a message goes to one address. Any other word sends it to all."""
 
-
 logger = logging.getLogger(__name__)
 
 

@@ -61,7 +61,6 @@ PEEK_READ_BYTES = 256 * 1024
 TIME_READ_BYTES = 4096
 """The same where only the time of a message is asked."""
 
-
 JsonObject = dict[str, Any]
 
 

@@ -47,11 +47,9 @@ MAX_PLAIN_TARGETS = 1024
 MAX_PLAIN_TARGET_CHARS = 256
 """How many request targets are remembered, and up to which length."""
 
-
 _INT32 = struct.Struct(">i")
 _OK = text("OK")
 _REFUSALS = (BrokerError, StorageError)
-
 
 _log = logging.getLogger(__name__)
 
