@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emberq.base.file import replace_file, sync_directory, write_fully
+from emberq.base.file import replace_file, sync_file, sync_folder, write_fully
 
 
 def test_the_temporary_file_is_named_after_the_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,9 +40,27 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
 
 
 def test_syncing_a_folder_that_is_gone_is_an_error(tmp_path: Path) -> None:
-    sync_directory(tmp_path)
+    sync_folder(tmp_path)
     with pytest.raises(FileNotFoundError):
-        sync_directory(tmp_path / "missing")
+        sync_folder(tmp_path / "missing")
+
+
+def test_syncing_a_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    sync_file(path)
+    with pytest.raises(FileNotFoundError):
+        sync_file(tmp_path / "missing")
+
+
+def test_a_file_that_need_not_be_durable_is_replaced_without_a_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    replace_file(tmp_path / "file", b"new", durable=False)
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert not synced
 
 
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,7 @@
-"""TCP, Unix and CIDR addresses, a peer as text, listening on one.
+"""Addresses: TCP, Unix sockets and CIDR ranges; and listening on one.
 
-Where a daemon listens or connects: a TCP address or the path of a Unix socket.
-
-Both are written in the same flag. Whatever has the form `host:port` is TCP, anything else is a path:
+A daemon listens on or connects to a TCP address or the path of a Unix socket. Both are written in the same flag: text
+of the form `host:port` is TCP, anything else is a path:
 
     127.0.0.1:4150      TCP
     :4150               TCP, all interfaces (empty host)
@@ -11,12 +10,9 @@ Both are written in the same flag. Whatever has the form `host:port` is TCP, any
 
 A port may be the name of a service (`localhost:http`).
 
-A socket that accepts connections: TCP, or Unix when the address is a path.
-
-Ranges of addresses in CIDR notation, and whether an address lies in one.
-
-As in the reference `127.0.0.1/8` is the range 127.0.0.0/8: what stands behind the prefix does not matter. An IPv4
-address that comes through an IPv6 socket (`::ffff:127.0.0.1`) is what it says.
+A range is written in CIDR notation. As in the reference `127.0.0.1/8` is the range 127.0.0.0/8: the bits behind the
+prefix do not matter. An IPv4 address that comes through an IPv6 socket (`::ffff:127.0.0.1`) counts as that IPv4
+address.
 """
 
 from __future__ import annotations
@@ -34,6 +30,8 @@ from typing import TypeAlias
 from emberq.base.text import quoted
 
 MAX_PORT = 65_535
+
+_log = logging.getLogger(__name__)
 
 
 class AddressError(ValueError):
@@ -62,7 +60,7 @@ class UnixAddress:
 
 
 def parse_address(text: str) -> TcpAddress | UnixAddress:
-    """What `text` names, by its form alone: nothing is looked up except the name of a service."""
+    """The address that `text` spells; AddressError. Nothing is looked up except the name of a service."""
     if not text:
         raise AddressError("the address is empty")
     parts = _split_host_port(text)
@@ -73,7 +71,7 @@ def parse_address(text: str) -> TcpAddress | UnixAddress:
 
 
 def parse_tcp_address(text: str) -> TcpAddress:
-    """The same where a Unix socket will not do."""
+    """As `parse_address`, but a Unix socket is an AddressError."""
     address = parse_address(text)
     if isinstance(address, UnixAddress):
         raise AddressError(f"{quoted(text)} is not of the form host:port")
@@ -108,12 +106,12 @@ def _parse_port(text: str) -> int:
         raise AddressError(f"unknown port {quoted(text)}") from error
 
 
+# Listening.
+
 BACKLOG = 4096
 """Connections that may wait to be accepted; the system cuts it to its own limit."""
 KEEP_ALIVE_SECONDS = 15
-"""As in the reference: a peer that vanished without a word is noticed."""
-
-_log = logging.getLogger(__name__)
+"""As in the reference: so a peer that vanished is noticed."""
 
 
 class ListenError(Exception):
@@ -121,7 +119,7 @@ class ListenError(Exception):
 
 
 class Listener:
-    """Bound first, so that a taken port stops the start early; served when everything else is ready."""
+    """A socket that accepts connections. Bound first, so that a taken port stops the start early; served later."""
 
     def __init__(
         self,
@@ -212,6 +210,8 @@ class Listener:
             self._unix_path.unlink(missing_ok=True)
         self._socket = None
 
+
+# Ranges.
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -1,6 +1,6 @@
-"""The processes that this one has started, and those that they have started: found, and ended to the last.
+"""Finding and ending the processes that this one has started, and those that they have started.
 
-Linux tells of processes in /proc; elsewhere `ps` does.
+Linux lists processes in /proc; elsewhere `ps` does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ZOMBIE = "Z"
 
 
 class Process(NamedTuple):
-    """One process for good: a pid is given to another process later, but not with the same time of start."""
+    """One process. Its pid may be given to another process later, but not with the same time of start."""
 
     pid: int
     started: str
@@ -79,7 +79,7 @@ def _signal(processes: Collection[Process], number: signal.Signals) -> None:
 
 
 def _all_processes() -> Iterator[tuple[Process, int]]:
-    """Every process that runs, with its parent's pid. What has ended but is not yet waited for does not count."""
+    """Every process that runs, with its parent's pid. One that has ended but is not yet waited for does not count."""
     if not _PROC.joinpath("self/stat").exists():
         yield from _processes_by_ps()
         return

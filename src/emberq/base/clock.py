@@ -1,8 +1,8 @@
 """Time as a parameter.
 
-Two kinds of time, never mixed: `wall_ns` is what goes into messages and files (nanoseconds since the Unix
-epoch; it may jump), `monotonic_ns` is what deadlines are measured with (it never goes back). Whatever needs
-time takes a `Clock`; tests pass a `ManualClock` and move it.
+Two kinds of time are never mixed: `wall_ns` goes into messages and files (nanoseconds since the Unix epoch; it may
+jump), `monotonic_ns` measures deadlines (it never goes back). Code that needs time takes a `Clock`; tests pass a
+`ManualClock` and move it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NS_PER_SECOND = 1_000_000_000
 
 
 class Clock(Protocol):
-    """Where the time comes from."""
+    """The two kinds of time."""
 
     def wall_ns(self) -> int:
         """Nanoseconds since the Unix epoch."""

@@ -1,22 +1,17 @@
-"""What a daemon's loop carries: alarms, lag, garbage sweeps.
+"""What a daemon's event loop carries: alarms, its lag, and garbage sweeps.
 
-Rings the daemon's alarms from the event loop: one timer of the loop, set for the earliest of them.
+`LoopTimers` rings the daemon's alarms: one timer of the loop, set for the earliest of them.
 
-How late the event loop is.
+`LoopLag` measures how late the loop is. A daemon does everything in one thread, so anything that takes long there (a
+huge batch, a slow file system, a handler that blocks) holds up every client, and alarms ring late. One is set four
+times a second; the time by which it is late is the lag. A stall of a quarter of a second or more is always seen, a
+shorter one in proportion to its length. The loop counts in milliseconds and wakes up to two of them late; only more
+than that means anything.
 
-A daemon does everything in one thread, so whatever takes long there (a huge batch, a slow file system, a handler that
-blocks) holds up every client. It shows in an alarm that rings late: one is set four times a second, and what it comes
-too late is the lag. A stall of a quarter of a second or more is always seen, a shorter one in proportion to its
-length, and between two looks nothing is done.
-
-The loop counts in milliseconds and is woken up to two of them late; only more than that means anything.
-
-Cyclic garbage, swept when it is cheap.
-
-A broker with a million queued messages holds millions of objects, none of them in a cycle. Python's collector would
-look through them again and again, in pauses that grow with the backlog. So daemons turn it off, take care not to make
-cycles that outlive their use, and sweep the youngest objects now and then as a safety net, unless there are so many of
-them that they can only be messages.
+`Sweeper` collects cyclic garbage when it is cheap. A broker with a million queued messages holds millions of objects,
+none of them in a cycle. Python's collector would look through them again and again, in pauses that grow with the
+backlog. So daemons turn it off, avoid cycles that outlive their use, and sweep the youngest objects once a minute as a
+safety net, unless there are so many of them that they can only be messages.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class LoopTimers:
-    """Owned by the daemon; `start` and `stop` in the loop's thread."""
+    """Rings alarms from the event loop. Owned by the daemon; `start` and `stop` are called in the loop's thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timers: Timers, clock: Clock) -> None:
         self._loop = loop
@@ -41,7 +36,7 @@ class LoopTimers:
         self._clock = clock
         self._handle: asyncio.TimerHandle | None = None
         self._armed_ns = NEVER
-        """What `_handle` is set for."""
+        """The time for which `_handle` is set."""
 
     def start(self) -> None:
         self._timers.on_earlier = self._arm
@@ -57,7 +52,7 @@ class LoopTimers:
         self._disarm()
         self._armed_ns = due_ns
         remaining_ns = due_ns - self._clock.monotonic_ns()
-        # Up to the next millisecond, which is as fine as the loop counts: waking early would mean to spin.
+        # Up to the next millisecond, which is as fine as the loop counts: a loop that wakes early would spin.
         delay_ms = -(-remaining_ns // NS_PER_MS) if remaining_ns > 0 else 0
         self._handle = self._loop.call_later(delay_ms / 1000, self._ring)
 
@@ -76,17 +71,19 @@ class LoopTimers:
             self._arm(self._timers.next_due_ns)
 
 
+# Lag.
+
 INTERVAL_NS = 250 * NS_PER_MS
 RECENT_NS = 30 * NS_PER_SECOND
-"""`recent_max_ns` covers the last one to two of these: whoever asks once a minute or more often misses little."""
+"""`recent_max_ns` covers the last one to two of these, so a scrape once a minute or more often misses little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Lags, in nanoseconds."""
+    """How late the loop was."""
 
     last_ns: int = 0
-    """At the latest look."""
+    """At the latest measurement."""
     recent_max_ns: int = 0
     """The largest of the last minute or so."""
     max_ns: int = 0
@@ -94,7 +91,7 @@ class Lag:
 
 
 class LoopLag:
-    """Measures from `start` to `stop`. Owned by the daemon."""
+    """Measures the lag from `start` to `stop`. Owned by the daemon."""
 
     def __init__(self, *, timers: Timers, clock: Clock) -> None:
         self._clock = clock
@@ -115,7 +112,7 @@ class LoopLag:
         self._alarm.cancel()
 
     def read(self) -> Lag:
-        """The lags as of the latest look."""
+        """The lags as of the latest measurement."""
         recent_max_ns = max(self._half_max_ns, self._previous_half_max_ns)
         return Lag(last_ns=self._last_ns, recent_max_ns=recent_max_ns, max_ns=self._max_ns)
 
@@ -136,13 +133,15 @@ class LoopLag:
         self._wait()
 
 
+# Garbage.
+
 SWEEP_INTERVAL_NS = 60 * NS_PER_SECOND
 MAX_SWEPT_OBJECTS = 50_000
 """More would hold up the loop for more than a few milliseconds."""
 
 
 class Sweeper:
-    """Sweeps once a minute. Owned by a daemon."""
+    """Collects the youngest objects once a minute. Owned by the daemon."""
 
     def __init__(self, *, timers: Timers, clock: Clock) -> None:
         self._clock = clock

@@ -1,12 +1,15 @@
-"""Durable files: replace, write fully, fsync a folder, move without replacing.
+"""Durable files: what a program has written is whole, and still there after a power failure.
 
-Replacing a small file as a whole.
+    replace_file            a small file gets new content as a whole
+    write_fully             all bytes of a buffer, or how far it came
+    sync_file               the content of a file is on the disk
+    sync_folder             the names of files in a folder are on the disk
+    make_folder             a folder that is there after a power failure
+    move_without_replacing  another name for a file, unless it is taken
 
-The new content goes to `<name>.<random number>.tmp` beside it, is fsynced and then renamed over the old file, so
-whoever opens the file finds either all of the old content or all of the new. The rename itself is durable once the
-folder is fsynced too; callers that act on that (by deleting what only the old content named) ask for it.
-
-Making the names of files durable: a file that is synced can still vanish in a power failure if its folder is not.
+Content and name of a file become durable separately. A file that is synced can still vanish in a power failure if its
+folder is not; a rename can come undone. So a caller that acts on a new name, or on a name that is gone, syncs the
+folder first.
 """
 
 from __future__ import annotations
@@ -18,24 +21,33 @@ from pathlib import Path
 
 FILE_MODE = 0o600
 """Messages may be confidential: only the daemon's user reads them."""
+FOLDER_MODE = 0o770
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Make `content` the content of `path`, fsynced, or leave the old file as it was and raise OSError."""
+def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Make `content` the content of `path`, or leave the old file as it was and raise OSError.
+
+    The content goes to `<name>.<random number>.tmp` beside it, is fsynced if it is to be durable, and is renamed over
+    the old file. So a reader finds either all of the old content or all of the new. Without `durable` a power failure
+    may leave a file with part of the content.
+    """
     temporary = path.with_name(f"{path.name}.{secrets.randbits(63)}.tmp")
     try:
-        _write_new(temporary, content)
+        _write_new(temporary, content, durable=durable)
         temporary.rename(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
 
 
-def sync_directory(path: Path) -> None:
-    """Make renames, creations and deletions in the folder `path` durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def _write_new(path: Path, content: bytes, *, durable: bool) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     try:
-        os.fsync(fd)
+        _, error = write_fully(fd, content, position=0)
+        if error is not None:
+            raise error
+        if durable:
+            os.fsync(fd)
     finally:
         os.close(fd)
 
@@ -53,23 +65,18 @@ def write_fully(fd: int, content: bytes | memoryview, *, position: int) -> tuple
     return written, None
 
 
-def _write_new(path: Path, content: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-    try:
-        _, error = write_fully(fd, content, position=0)
-        if error is not None:
-            raise error
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-FOLDER_MODE = 0o770
+def sync_file(path: Path) -> None:
+    """Make the content of a file durable; OSError if that fails, FileNotFoundError if there is no such file."""
+    _sync(path, os.O_RDONLY)
 
 
 def sync_folder(path: Path) -> None:
-    """Make creations and deletions in the folder durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    """Make renames, creations and deletions in the folder durable; OSError if that fails."""
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags)
     try:
         os.fsync(fd)
     finally:

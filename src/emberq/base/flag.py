@@ -1,23 +1,16 @@
-"""Go's flag grammar, and the kinds of values a flag can have.
-
-Command lines by the rules of Go's flag package, which NSQ's users and scripts rely on.
+"""Go's flag grammar, which NSQ's users and scripts rely on, and the kinds of values a flag can have.
 
     -flag  --flag  -flag=value  --flag value
 
-One dash or two make no difference. A flag that stands alone (a boolean) takes a value only after `=`; any other
-takes the rest of its word after `=`, or the next word, whatever that looks like. Flags end at the first word that
-is none, or after `--`. The last of several values wins, or they add up: that is the caller's business, who gets
-them all in order. The first mistake ends the reading.
+One dash or two make no difference. A flag that stands alone (a boolean) takes a value only after `=`. Any other takes
+the rest of its word after `=`, or else the next word, also if that looks like a flag. Flags end at the first word that
+is none, or after `--`. The caller gets all values of a flag in order, and decides whether the last one wins or they add
+up. The first mistake ends the reading.
 
-The kinds of value a setting can have: how each is read from a flag, from TOML, and shown.
-
-A kind knows nothing of any particular setting. In a config file a quoted value is read by the same rules as the
-flag's text, so `msg_timeout = "60s"` and `--msg-timeout=60s` cannot differ.
-
-`from_text` raises ValueError with the words that follow `invalid value "…" for flag -x: `; `from_toml` raises
-ValueError too, and there the text is made from `noun`.
-
-A setting that is one number with a fraction, such as `--sample=0.25`.
+A kind of value says how it is read from a flag and from TOML, and how it is shown. In a config file a quoted value is
+read by the same rules as the flag's text, so `msg_timeout = "60s"` and `--msg-timeout=60s` cannot differ. `from_text`
+raises ValueError with the words that follow `invalid value "…" for flag -x: `; `from_toml` raises ValueError too, and
+there the text is made from `noun`.
 """
 
 from __future__ import annotations
@@ -34,11 +27,11 @@ from emberq.base.text import MAX_NS, format_duration, one_line, parse_duration, 
 
 
 class FlagError(Exception):
-    """A mistake on the command line: say it, show the usage, exit with status 2."""
+    """A mistake on the command line: it is printed with the usage, and the exit status is 2."""
 
 
 class HelpRequested(Exception):
-    """`-h` or `--help`: show the usage, exit with status 0."""
+    """`-h` or `--help`: the usage is printed, and the exit status is 0."""
 
 
 class FlagKind(Protocol):
@@ -119,6 +112,8 @@ def _value(kind: FlagKind, name: str, text: str) -> Any:
         raise FlagError(f"invalid value {quoted(text)} for flag -{name}: {error}") from error
 
 
+# Kinds of values.
+
 T = TypeVar("T")
 
 PARSE_ERROR = "parse error"
@@ -131,7 +126,7 @@ class SettingError(Exception):
 
 
 class ValueKind(ABC, Generic[T]):
-    """One kind of value."""
+    """How a value is read from a flag and from TOML, and shown. It knows nothing of any particular setting."""
 
     placeholder: str
     """What stands for the value in help: `--msg-timeout <duration>`."""
@@ -179,7 +174,7 @@ class Text(ValueKind[str]):
 
 
 class Boolean(ValueKind[bool]):
-    """True or false. A number in TOML is refused: NSQ reads 0 as true, so nobody can mean one."""
+    """True or false. A number in TOML is refused: NSQ reads 0 as true, so a number is a mistake."""
 
     placeholder = "bool"
     noun = "true or false"
@@ -252,6 +247,25 @@ class Duration(ValueKind[int]):
 
     def to_text(self, value: int) -> str:
         return format_duration(value)
+
+
+class Float(ValueKind[float]):
+    """A decimal number such as `--sample=0.25`, perhaps with an exponent; neither infinite nor "not a number"."""
+
+    placeholder = "float"
+    noun = "a number"
+    _shape = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")  # float() alone would take much more
+
+    def from_text(self, text: str) -> float:
+        if not self._shape.fullmatch(text):
+            raise ValueError(PARSE_ERROR)
+        value = float(text)
+        if math.isinf(value):
+            raise ValueError(OUT_OF_RANGE)
+        return value
+
+    def to_text(self, value: float) -> str:
+        return f"{value:g}"
 
 
 class Strings(ValueKind[tuple[str, ...]]):
@@ -343,28 +357,7 @@ class Words(ValueKind[T]):
 BOOLEAN = Boolean()
 INTEGER = Integer()
 DURATION = Duration()
+FLOAT = Float()
 FLOATS = Floats()
 LOG_LEVEL = Words("level", {level.word: level for level in LogLevel})
 LOG_FORMAT = Words("format", {log_format.value: log_format for log_format in LogFormat})
-
-
-class Float(ValueKind[float]):
-    """A decimal number, perhaps with an exponent; neither infinite nor "not a number"."""
-
-    placeholder = "float"
-    noun = "a number"
-    _shape = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")  # float() alone would take much more
-
-    def from_text(self, text: str) -> float:
-        if not self._shape.fullmatch(text):
-            raise ValueError(PARSE_ERROR)
-        value = float(text)
-        if math.isinf(value):
-            raise ValueError(OUT_OF_RANGE)
-        return value
-
-    def to_text(self, value: float) -> str:
-        return f"{value:g}"
-
-
-FLOAT = Float()

@@ -7,8 +7,8 @@
      "message": "TCP: listening on 127.0.0.1:4150"}                            (all on one line)
 
 Every module logs to its own `logging.getLogger("emberq.…")`; a daemon calls `configure` once. One record is one
-line: what comes from clients is escaped, so nobody can forge a line of ours. Only a traceback takes more lines,
-and those are indented; in JSON it is the member `traceback` of the object.
+line: text from clients is escaped, so that no client can forge a line. Only a traceback takes more lines, and those are
+indented; in JSON it is the member `traceback` of the object.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _WORD_IN_LINE = {
 
 
 class LineFormatter(logging.Formatter):
-    """Makes the line. The text of the current second is kept, for a busy daemon logs many lines in one."""
+    """Makes the line. The text of the current second is kept, because a busy daemon logs many lines in one."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
@@ -138,5 +138,5 @@ def configure(
 
 
 def set_level(level: LogLevel) -> None:
-    """Show this level and what is graver, from now on."""
+    """Show this level and graver ones from now on."""
     logging.getLogger(ROOT).setLevel(level.threshold)

@@ -1,26 +1,22 @@
 """Prometheus text, and the metrics that every daemon has.
 
-Statistics in the text format of Prometheus.
-
     # HELP nsqd_channel_depth Messages waiting in the channel, in memory and on disk.
     # TYPE nsqd_channel_depth gauge
     nsqd_channel_depth{topic="orders",channel="billing"} 17
 
 A daemon lists its metrics as a table of `Family`: name, type, meaning, and a function that takes the samples from a
-source. What the source is, the daemon decides; all families are rendered from one, and speak of the same moment.
+source. The daemon decides what the source is. All families are rendered from one source, and so from one moment. Names
+follow Prometheus: base units (seconds, bytes), `_total` at the end of counters.
 
-Names follow Prometheus: base units (seconds, bytes), `_total` at the end of what only grows.
+Every daemon tells its version, its connections, its event loop and its process. Metrics of the daemon bear its name,
+`nsqd_loop_lag_seconds`; those of the process have the names that all Prometheus clients give them. A `DaemonScrape` is
+taken on the loop's thread; the process can be read on any.
 
-The metrics that every daemon has: which version it is, its connections, its event loop, its process.
+Memory in RAM is read from /proc/self/status on Linux:
 
-What is about the daemon bears its name, `nsqd_loop_lag_seconds`; what is about the process has the names that all
-Prometheus clients give it. A `DaemonScrape` is taken on the loop's thread; the process can be read on any.
-
-How much memory the process has in RAM, as Linux tells it in /proc/self/status:
-
-VmHWM:     20480 kB     the most that ever was
-VmRSS:     16384 kB     now
-RssAnon:    8192 kB     of that, without files and libraries mapped into memory
+    VmHWM:     20480 kB     the peak
+    VmRSS:     16384 kB     now
+    RssAnon:    8192 kB     of that, without files and libraries mapped into memory
 """
 
 from __future__ import annotations
@@ -44,7 +40,7 @@ Sample = tuple[str, int | float]
 """Labels as they are written, `{topic="t"}` or nothing, and the value."""
 
 Source_contra = TypeVar("Source_contra", contravariant=True)
-"""What samples are taken from: whoever tells more can stand in for one who tells less."""
+"""What samples are taken from. A source with more attributes can stand in for one with fewer."""
 
 Sampler = Callable[[Source_contra], Iterable[Sample]]
 """Where a family gets its samples from."""
@@ -98,6 +94,8 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
+# Memory.
+
 _STATUS = Path("/proc/self/status")
 _KIB = 1024
 
@@ -110,7 +108,7 @@ class Resident:
     own_bytes: int
     """Without files and libraries mapped into memory, which may be shared."""
     peak_bytes: int
-    """The most that ever was."""
+    """The largest since the process started."""
 
 
 def read_resident() -> Resident:
@@ -138,12 +136,14 @@ def _peak_by_rusage() -> int:
     return peak if sys.platform == "darwin" else peak * _KIB
 
 
+# The metrics that every daemon has.
+
 _OPEN_FILES = Path("/proc/self/fd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonScrape:
-    """A daemon at one moment, as far as only the loop's thread can tell."""
+    """A daemon at one moment: what only the loop's thread can read."""
 
     start_time_s: int
     tcp_connection_count: int
@@ -153,7 +153,7 @@ class DaemonScrape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStats:
-    """What the system says about the process. Without /proc there is no count of open files, and it is None."""
+    """The process as the system sees it. Without /proc the count of open files is not known: None."""
 
     cpu_seconds: float
     resident_bytes: int
@@ -162,7 +162,7 @@ class ProcessStats:
 
 
 class DaemonSource(Protocol):
-    """Where the samples of these families come from; a daemon's own source tells more."""
+    """What the samples of these families are taken from; a daemon's own source has more."""
 
     @property
     def scrape(self) -> DaemonScrape: ...
@@ -186,12 +186,10 @@ def read_process() -> ProcessStats:
 
 
 def info_family(daemon: str) -> Family[DaemonSource]:
-    """Versions."""
     return gauge(f"{daemon}_info", f"Versions of this {daemon}, as labels.", _versions)
 
 
 def start_time_family(daemon: str) -> Family[DaemonSource]:
-    """When it started."""
     return gauge(
         f"{daemon}_start_time_seconds",
         f"When {daemon} started, Unix time.",
@@ -200,12 +198,10 @@ def start_time_family(daemon: str) -> Family[DaemonSource]:
 
 
 def connections_family(daemon: str) -> Family[DaemonSource]:
-    """Connections."""
     return gauge(f"{daemon}_connections", "Open connections, by protocol.", _connections)
 
 
 def lag_families(daemon: str) -> tuple[Family[DaemonSource], ...]:
-    """How late its event loop is."""
     return (
         gauge(
             f"{daemon}_loop_lag_seconds",
@@ -250,4 +246,3 @@ PROCESS_FAMILIES = (
     gauge("process_open_fds", "Open file descriptors.", _process(lambda p: p.open_file_count)),
     gauge("process_max_fds", "Limit of open file descriptors.", _process(lambda p: p.max_open_file_count)),
 )
-"""The process."""

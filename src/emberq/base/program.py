@@ -1,34 +1,27 @@
-"""From a command line to an exit status, for daemons and tools: options, signals, event loop, StartError.
+"""From a command line to an exit status, for daemons and tools.
 
-What a daemon does as a process: limits, garbage collector, event loop, signals.
+The exit status of a daemon:
 
-The cyclic garbage collector is off in a daemon; see `garbage`.
+    0  --help, --version, or stopped by a signal
+    1  a config file or a setting that cannot be used, or a failure: one FATAL log line
+    2  a mistake on the command line: the mistake and the usage on standard error
 
-SIGHUP has the daemon reload. SIGINT and SIGTERM ask for an orderly stop. More of them change nothing: the stop under
-way goes on, for cutting it short is what would lose messages. (SIGKILL remains for whoever insists.)
+and of a tool:
 
-What every program says of itself: its version, and how it is used.
+    0  --help, --version, the work is done, or a signal asked for the end
+    1  options that cannot work, or a failure while running: one log line says what
+    2  a mistake on the command line: the mistake and the usage on standard error
 
-From a daemon's command line to its options, or to the exit that the command line called for.
+SIGINT and SIGTERM ask for an orderly stop: a daemon brings everything to the disk, a tool still answers the messages
+that are being handled. More of these signals change nothing: the stop under way goes on, because cutting it short would
+lose messages. (SIGKILL remains.) SIGHUP has a daemon reload. The cyclic garbage collector is off in a daemon; see
+`daemon`.
 
-0  --help, --version
-1  a config file or a setting that cannot be used: one FATAL log line
-2  a mistake on the command line: the mistake and the usage on standard error
-
-Runs a tool: from its command line to its exit status.
-
-0  --help, --version, the work is done, or a signal asked for the end
-1  options that cannot work, or a failure while running: one log line says what
-2  a mistake on the command line: the mistake and the usage on standard error
-
-The log goes to standard error in the form that NSQ's tools give it: lines of the tool itself are bare, those of the
-client library say how grave they are.
+A tool logs to standard error in the form that NSQ's tools have: its own lines are bare, those of the client library
+begin with their level.
 
     2024/05/17 09:30:00 Adding consumer for topic: clicks
     2024/05/17 09:30:00 WRN cannot consume from nsqd 127.0.0.1:4150: connection refused
-
-SIGINT and SIGTERM ask for an orderly end, in which messages that are being handled are still answered. More of them
-change nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +47,12 @@ from emberq.base.log import ROOT
 from emberq.base.settings import OptionsError, SettingTable, render_help
 from emberq.base.text import one_line
 
+logger = logging.getLogger(__name__)
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+# A daemon as a process.
 
 
 class StartError(Exception):
@@ -83,11 +81,11 @@ class Daemon(Protocol):
 
 
 def prepare() -> None:
-    """Fit the process to a daemon's needs; to be called when everything is imported."""
+    """Raise the limit of open files and turn off the garbage collector; called when everything is imported."""
     _raise_open_files_limit()
     gc.collect()
-    gc.freeze()  # modules and classes stay for good: never look through them again
-    gc.disable()  # see `garbage`
+    gc.freeze()  # modules and classes stay for good: the collector need not look through them again
+    gc.disable()  # see `daemon.Sweeper`
 
 
 def _raise_open_files_limit() -> None:
@@ -118,10 +116,10 @@ async def _serve(make_daemon: Callable[[], Daemon]) -> bool:
 
 
 def ignore_to_the_end(numbers: Sequence[signal.Signals]) -> None:
-    """From here to the end of the process a late signal would find Python's own handlers, and a traceback.
+    """Ignore these signals to the end of the process. A late one would find Python's handlers, and print a traceback.
 
-    To block them would not do: a thread that still runs would get them. They are blocked only while the loop, which
-    would put Python's handlers back when it is closed, gives its own up.
+    Blocking them is not enough: a thread that still runs would get them. They are blocked only while the loop gives up
+    its own handlers, because a loop that is closed with them would put Python's back.
     """
     loop = asyncio.get_running_loop()
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
@@ -139,6 +137,9 @@ async def _first_of(*events: asyncio.Event) -> None:
         waiter.cancel()
 
 
+# From a command line to options.
+
+
 def version_line(program: str) -> str:
     """What `--version` prints and a daemon logs first."""
     return f"{program} v{NSQ_VERSION} (built w/python{platform.python_version()})"
@@ -150,11 +151,8 @@ def print_usage(table: SettingTable) -> None:
     sys.stderr.write(render_help(table, width=min(max(columns, 72), 110)))
 
 
-logger = logging.getLogger(__name__)
-
-
 class DaemonOptions(Protocol):
-    """What the options of every daemon have."""
+    """The options that every daemon has."""
 
     @property
     def log_prefix(self) -> str: ...
@@ -179,7 +177,7 @@ ValidatedT = TypeVar("ValidatedT", bound=ValidatedOptions)
 
 
 class Finished(Exception):
-    """There is nothing to run: the process ends with `status`."""
+    """Nothing is left to run: the process ends with `status`."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -224,8 +222,8 @@ def run_daemon(
 ) -> int:
     """Run a daemon until it is told to stop; the exit status.
 
-    `load` imports it and gives its class. It is called late, because --version, --help and mistakes should be answered
-    without it.
+    `load` imports the daemon and returns its class. It is called late, so that --version, --help and mistakes are
+    answered quickly.
     """
     try:
         options = read_options(table, options_class, sys.argv[1:] if argv is None else argv).validated()
@@ -248,12 +246,15 @@ def _refuse(program: str, error: Exception) -> int:
     return 1
 
 
+# Tools.
+
+
 class ToolError(Exception):
     """The tool cannot go on: the text is logged, and the exit status is 1."""
 
 
 class ToolOptions(Protocol):
-    """What the options of every tool can do."""
+    """The options of a tool."""
 
     def validated(self) -> Self:
         """The options to run with; OptionsError for what cannot work."""
@@ -276,8 +277,8 @@ def run_tool(
     """Run a tool to its end; the exit status.
 
     `run` gets the options and an event that is set when a signal asks for the end; it returns when its work is done,
-    and raises `ToolError`, or one of `failures`, if it cannot be.
-    Words behind the flags are ignored, unless `takes_arguments` is False.
+    and raises `ToolError`, or one of `failures`, if it cannot be done. Words behind the flags are ignored, unless
+    `takes_arguments` is False.
     """
     log_to(sys.stderr)
     ends: tuple[type[Exception], ...] = (OptionsError, SettingError, ToolError, *failures)
@@ -336,7 +337,7 @@ async def _until_done(
             ignore_to_the_end(stop_signals)
 
 
-# Log lines
+# Log lines of tools.
 
 
 class ToolLineFormatter(logging.Formatter):

@@ -1,9 +1,7 @@
-"""One declaration per setting: flags, TOML, help, reference page.
+"""One declaration per setting: flags, config keys, help and reference pages all come from it.
 
-One declaration per setting; flags, config keys, help and reference pages all come from it.
-
-The options of a program are a frozen dataclass. Each field is declared through a `Group`, which stands for a
-heading in help and docs:
+The options of a program are a frozen dataclass. Each field is declared through a `Group`, which stands for a heading in
+help and docs:
 
     STORAGE = Group("Storage")
 
@@ -11,11 +9,9 @@ heading in help and docs:
     class Options:
         sync_timeout_ns: int = STORAGE.duration("2s", "time between syncs to disk")
 
-That field is the flag `--sync-timeout`, the config key `sync_timeout`, the default 2s and the line in help; there
-is no second list that could say otherwise. `SettingTable` reads the flags and the file for such a class. What a flag
-says wins over the file, the file over the default.
-
-Help on the terminal and the reference page, both rendered from a program's settings.
+That field is the flag `--sync-timeout`, the config key `sync_timeout`, the default 2s and the line in help; there is no
+second list that could say otherwise. `SettingTable` reads the flags and the config file for such a class. A flag wins
+over the file, the file over the default.
 """
 
 from __future__ import annotations
@@ -108,7 +104,7 @@ class Group:
     heading: str
 
     def declare(self, kind: ValueKind[T], default: T | Callable[[], T], meaning: str, **details: Any) -> T:
-        """A field of any kind. A callable default is asked at the time the options are made."""
+        """A field of any kind. A callable default is called when the options are made."""
         make = partial(Setting, kind=kind, meaning=meaning, heading=self.heading, **details)
         metadata = {_METADATA_KEY: make}
         if callable(default):
@@ -176,16 +172,18 @@ def settings_of(options_class: type) -> tuple[Setting, ...]:
     return tuple(found)
 
 
+# Reading flags and the config file.
+
 GENERAL = "General"
 
 
 def command_flag(attribute: str, meaning: str) -> Setting:
-    """A flag that no config file can set: it says what the command is to do instead of running the program."""
+    """A flag that no config file can set: it has the command do something instead of running the program."""
     return Setting(attribute=attribute, kind=BOOLEAN, default=False, meaning=meaning, heading=GENERAL, renamed_key="")
 
 
 def deprecated_flag(attribute: str) -> Setting:
-    """A flag of old that scripts may still give."""
+    """A flag of earlier versions that scripts may still give."""
     return command_flag(attribute, "deprecated, has no effect")
 
 
@@ -209,7 +207,7 @@ class Given:
     """Fields of the options class."""
     version_asked: bool
     unknown_keys: tuple[str, ...]
-    """Keys of the config file that mean nothing to us."""
+    """Keys of the config file that are no settings."""
 
 
 class SettingTable:
@@ -286,10 +284,10 @@ def _from_toml(setting: Setting, value: Any, path: str) -> Any:
         raise SettingError(text) from error
 
 
+# Help and the reference page.
+
 _MEANING_COLUMN = 36
 """Where meanings start in help; a flag too long for it has its meaning on the next line."""
-
-
 _NO_BREAK = "\u00a0"
 """Keeps a note together while lines are wrapped."""
 
@@ -329,7 +327,7 @@ def _help_entry(setting: Setting, *, width: int) -> str:
 
 
 def _notes(setting: Setting) -> Iterator[str]:
-    """What help adds to the meaning; that a switch is off by default goes without saying."""
+    """What help adds to the meaning; the default of a switch that is off is left out."""
     if setting.kind.repeatable:
         yield "(may be given again)"
     if setting.shown_default and setting.default is not False:

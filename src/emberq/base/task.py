@@ -1,23 +1,17 @@
-"""A loop in a thread, a line of tasks, a rate limit.
+"""Tasks and threads: a line of waiting tasks, an event loop in a thread, a rate limit, reminders.
 
-Tasks that wait to be called, first come first served.
+`WaitingLine`: tasks that wait to be called, first come first served. No call is lost. A task that is cancelled before
+its call is passed over; one that is cancelled after it, before it could act on it, calls the next instead.
 
-No call is lost: who is cancelled before the call is passed over, and who is cancelled after it, before it could do
-anything about it, calls the next instead.
+`LoopThread`: an event loop in a thread of its own, for code that blocks; `emberq.sync` stands on it. Any thread may
+have work done there and waits for it. All work is submitted before the end is, and the loop works in that order; so
+every caller gets an answer, and none waits for a loop that has gone.
 
-An event loop in a thread of its own, for code that blocks: what `emberq.sync` stands on.
+`RateLimiter`: holds a flow of messages down to a rate, with a bucket of tokens. A message takes a token. Tokens come at
+the rate, evenly, and at most a second's worth is kept: so long a slow sender may catch up, no more.
 
-Any thread may have work done there and waits for it. Everything that is submitted is submitted before the end is, and
-the loop works in that order; so every caller gets an answer, and none waits for a loop that has gone.
-
-Holds a flow of messages down to a rate, with a bucket of tokens.
-
-A message takes a token. Tokens come at the rate, evenly, and at most a second's worth is kept: whoever was slow may
-catch up for that long, no more.
-
-How often a trouble that lasts is worth a line in the log: at once, and then once in a while.
-
-Retries come several times a second at first, and go on for days if need be.
+`Reminder`: how often a trouble that lasts is logged: at once, and then once in a while. Retries come several times a
+second at first, and may go on for days.
 """
 
 from __future__ import annotations
@@ -35,10 +29,10 @@ from emberq.base.clock import NS_PER_SECOND, Clock
 
 
 class WaitingLine(deque[asyncio.Future[None]]):
-    """Owned by whoever has something to wait for. As a deque it is true while somebody waits, at no cost."""
+    """Waiting tasks. Owned by the object they wait for. As a deque it is true while a task waits, at no cost."""
 
     async def wait(self) -> None:
-        """Until called."""
+        """Return when called."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.append(waiter)
         try:
@@ -48,14 +42,14 @@ class WaitingLine(deque[asyncio.Future[None]]):
                 with contextlib.suppress(ValueError):  # it may have been passed over already
                     self.remove(waiter)
             else:
-                self.call_one()  # the call was for us, but we cannot answer it
+                self.call_one()  # the call was for this task, which cannot act on it
             raise
 
     def call_one(self) -> None:
         """Call the one that has waited longest, if there is any."""
         while self:
             waiter = self.popleft()
-            if not waiter.done():  # else it is cancelled, and its task only does not know yet
+            if not waiter.done():  # else it is cancelled, and its task does not know yet
                 waiter.set_result(None)
                 return
 
@@ -64,7 +58,7 @@ _T = TypeVar("_T")
 
 
 class LoopThread:
-    """Begins with the first `run`, and ends once, with `end` or `end_soon`."""
+    """An event loop in a thread. It begins with the first `run` and ends once, with `end` or `end_soon`."""
 
     def __init__(
         self,
@@ -73,22 +67,22 @@ class LoopThread:
         closed_error: type[Exception] = RuntimeError,
         timeout_error: type[Exception] = TimeoutError,
     ) -> None:
-        """The errors are raised, with a text, where a caller cannot be served any more, or has waited long enough."""
+        """`closed_error` is raised when the loop has ended, `timeout_error` when work takes longer than allowed."""
         self._name = name
         self._closed_error = closed_error
         self._timeout_error = timeout_error
         self._guard = threading.RLock()
         """For the attributes below. Reentrant, because a signal handler may call `end` in the midst of anything."""
         self._process_id = 0
-        """Where the thread is; 0 as long as there is none."""
+        """The process that has the thread; 0 as long as there is none."""
         self._thread: threading.Thread | None = None
         self._asyncio_loop: asyncio.AbstractEventLoop
-        """There as soon as the thread is."""
+        """Set together with the thread."""
         self._ending: concurrent.futures.Future[None] | None = None
         """The last thing that the loop does."""
         self._may_end = asyncio.Event()
         self.is_ended = False
-        """Nothing more is taken on."""
+        """Whether no more work is taken."""
 
     def run(self, make_work: Callable[[], Coroutine[Any, Any, _T]], *, timeout_s: float | None = None) -> _T:
         """What the work returns or raises; the `closed_error` if the loop has ended, or ends meanwhile."""
@@ -105,7 +99,7 @@ class LoopThread:
             future.cancel()  # does nothing unless we were interrupted
 
     def end(self, make_last_work: Callable[[], Coroutine[Any, Any, None]], *, wait: bool = True) -> None:
-        """Do this and stop. Later calls wait for the first; an interrupt cuts its work short."""
+        """Do the last work and stop. Later calls wait for the first; an interrupt cuts its work short."""
         if self._process_id not in (0, os.getpid()):
             return  # it is the parent's
         with self._guard:
@@ -120,19 +114,19 @@ class LoopThread:
             try:
                 self._ending.result()
             except concurrent.futures.CancelledError:
-                pass  # by an interrupt, where somebody else waited
+                pass  # by an interrupt, in another thread that waited
             finally:
                 self._ending.cancel()
                 self._thread.join()
 
     def end_soon(self) -> None:
-        """Drop everything, without waiting for it: for clients that were forgotten."""
+        """Drop everything, without waiting for it: for clients that were never closed."""
         if self._process_id == os.getpid() and not self.is_ended:
             self.is_ended = True
             self._asyncio_loop.call_soon_threadsafe(self._may_end.set)
 
     def _check_process(self) -> None:
-        """Before the guard is touched: after a fork it may be held for ever."""
+        """Called before the guard is taken: after a fork it may be held for ever."""
         if self._process_id not in (0, os.getpid()):
             raise RuntimeError(
                 f"this client belongs to process {self._process_id} and does not survive fork: "
@@ -192,21 +186,21 @@ class RateLimiter:
 
 
 RECONNECT_INTERVAL_S = 60.0
-"""Between two lines about an nsqd or nsqlookupd that cannot be reached: a trouble that an operator should look at."""
+"""Between two log lines about an nsqd or nsqlookupd that cannot be reached, which an operator should look at."""
 WAITING_INTERVAL_S = 600.0
-"""Between two lines about a topic that no nsqd has yet: it may simply be early."""
+"""Between two log lines about a topic that no nsqd has yet, which may be no trouble at all."""
 
 
 class Reminder:
-    """Used within an event loop, whose time it takes."""
+    """Tells whether a trouble is to be logged again. Used within an event loop, by whose clock it goes."""
 
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
         self._told_s: dict[str, float] = {}
-        """When each trouble was told last."""
+        """When each trouble was logged last."""
 
     def is_due(self, trouble: str) -> bool:
-        """Whether to tell of it now; if so, it is taken as told."""
+        """Whether to log the trouble now; if so, it counts as logged."""
         now_s = asyncio.get_running_loop().time()
         told_s = self._told_s.get(trouble)
         if told_s is not None and now_s - told_s < self._interval_s:
@@ -215,9 +209,9 @@ class Reminder:
         return True
 
     def forget(self, trouble: str) -> bool:
-        """It is over; whether it had been told."""
+        """The trouble is over; whether it had been logged."""
         return self._told_s.pop(trouble, None) is not None
 
     def keep(self, troubles: Collection[str]) -> None:
-        """Forget all others."""
+        """Forget all troubles but these."""
         self._told_s = {trouble: told_s for trouble, told_s in self._told_s.items() if trouble in troubles}

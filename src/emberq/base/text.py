@@ -1,24 +1,19 @@
-"""Durations, moments, quoting, masked secrets.
+"""Text: durations, moments, quoting, masked secrets.
 
-Durations as NSQ's flags and files write them: `250ms`, `1h15m30.5s`.
+A duration is written as NSQ's flags and files write it: `250ms`, `1h15m30.5s`. It is a sum of decimal numbers, each
+with a unit, behind an optional sign. A number without a unit is an error (was it seconds or milliseconds?), except a
+bare `0`. In the program a duration is an `int` of nanoseconds within 64 bits, so that no sum or comparison is ever
+rounded.
 
-A duration is a sum of decimal numbers, each with a unit, behind an optional sign. A number without a unit is an
-error (was it seconds or milliseconds?), except a bare `0`. In the program a duration is an `int` of nanoseconds
-within 64 bits, so that no sum or comparison is ever rounded.
+A moment is written as in RFC 3339, to the nanosecond, which datetime cannot hold: `2026-11-15T09:30:00Z`,
+`2026-11-15 10:30:00.25+01:00`.
 
-Moments as RFC 3339 writes them, to the nanosecond, which datetime cannot hold.
+Text from outside is made fit for one line of a terminal or a log (`one_line`, `quoted`). Names, addresses and bodies of
+errors come from clients and files; one of them may hold a line feed or a terminal escape. All text from outside goes
+through here before it is shown, so that a line always is one line.
 
-2026-11-15T09:30:00Z    2026-11-15 10:30:00.25+01:00
-
-Text from outside, made fit for one line of a terminal or a log.
-
-Names, addresses and bodies of errors come from clients and files; one of them may hold a line feed or a terminal
-escape. Whatever is shown goes through here, so that a line always is one line and shows what it says.
-
-Addresses with a password in them, made fit to be shown.
-
-An authorization server may be given as `http://user:password@host/path?token=abc`. Whoever may read the API need not
-be one who may know those: what stands before the `@` and the values of the query are replaced.
+An address may hold a secret: `http://user:password@host/path?token=abc`. Not every user of the API may know it. So the
+part before the `@` and the values of the query are replaced (`masked`).
 """
 
 from __future__ import annotations
@@ -29,6 +24,8 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 from emberq.base.clock import NS_PER_SECOND
+
+# Durations.
 
 NS_PER_UNIT = {
     "ns": 1,
@@ -100,13 +97,15 @@ def _decimal(value_ns: int, ns_per_unit: int) -> str:
     return f"{whole}.{fraction:0{digits}}".rstrip("0").rstrip(".") if fraction else str(whole)
 
 
+# Moments.
+
 _MOMENT = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d)[Tt ](?P<time>\d\d:\d\d:\d\d)"
     r"(\.(?P<fraction>\d{1,9})\d*)?"
     r"(?P<zone>[Zz]|[+\- ]\d\d:\d\d)",
     re.ASCII,
 )
-"""The blank before a zone is the plus of a query string that somebody did not escape."""
+"""The blank before a zone is the plus of a query string that was not escaped."""
 _FRACTION_DIGITS = 9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -126,9 +125,12 @@ def parse_moment(text: str) -> int | None:
 
 
 def format_moment(time_ns: int) -> str:
-    """The same backwards, in UTC: `2026-11-15T09:30:00.250000000Z`."""
+    """The moment in UTC: `2026-11-15T09:30:00.250000000Z`."""
     seconds, fraction_ns = divmod(time_ns, NS_PER_SECOND)
     return f"{(_EPOCH + timedelta(seconds=seconds)).strftime('%Y-%m-%dT%H:%M:%S')}.{fraction_ns:09d}Z"
+
+
+# Text from outside.
 
 
 def one_line(text: str) -> str:
@@ -148,9 +150,11 @@ def _escaped(char: str) -> str:
 
 
 def forget_output() -> None:
-    """Let what is still buffered for a closed standard output go nowhere, or Python would complain of it at exit."""
+    """Drop what is still buffered for a closed standard output, or Python would complain of it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
+
+# Secrets.
 
 _USER_INFO = re.compile(r"(^|//|[=,])[^/=,\s]*@")
 _QUERY_VALUE = re.compile(r"([?&][^=&#\s]*=)[^&#,\s]*")

@@ -1,11 +1,11 @@
 """One heap of due times for everything that waits.
 
-Heartbeats, deadlines, message timeouts, deferred messages and disk syncs all wait here, so the daemon needs a
-single timer of the event loop and idle connections cost nothing between their due times. The heap is plain
-data: whoever owns it asks `next_due_ns`, sleeps, and calls `run_due`.
+Heartbeats, deadlines, message timeouts, deferred messages and disk syncs all wait here, so the daemon needs a single
+timer of the event loop, and idle connections cost nothing between their due times. The heap is plain data: its owner
+asks `next_due_ns`, sleeps, and calls `run_due`.
 
-A deadline that moves with every message must not touch the heap for every message. So an `Alarm` is lazy: moving
-it later only changes a number; the stale heap entry comes up, sees that it came too early and goes back in.
+A deadline that moves with every message must not touch the heap for every message. So an `Alarm` is lazy: moving it
+later only changes a number; when its old heap entry comes up too early, it goes back in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MIN_STALE = 64
 
 
 class Alarm:
-    """A callback with a due time that may be moved as often as one likes.
+    """A callback with a due time that may be moved at little cost.
 
     Owner: the object whose callback it is. `due_ns` is when it should ring. The heap holds at most one valid entry for
     it, the one numbered `_entry`, which never comes up later than `due_ns`.
@@ -38,7 +38,7 @@ class Alarm:
         self.due_ns = NEVER
 
     def set(self, due_ns: int) -> None:
-        """Ring at `due_ns` instead of whenever it was due before."""
+        """Ring at `due_ns`, and not when it was due before."""
         self.due_ns = due_ns
         if due_ns < self._entry_ns:
             had_entry = self._entry != _NO_ENTRY
@@ -55,7 +55,7 @@ class Alarm:
         self.due_ns = NEVER
 
     def discard(self) -> None:
-        """Never ring again, and let go of the callback, so that whoever owns it is freed at once."""
+        """Never ring again, and let go of the callback, so that its owner is freed at once."""
         self.due_ns = NEVER
         self._ring = _do_nothing
 
@@ -79,7 +79,7 @@ def _do_nothing() -> None:
 
 
 class Timers:
-    """The heap. Owned by the daemon's loop; not thread-safe, and it need not be."""
+    """The heap of alarms. Owned by the daemon's loop; used from its thread alone."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Alarm]] = []

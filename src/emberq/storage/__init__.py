@@ -1,18 +1,13 @@
-"""What the daemon keeps on disk, in the layouts of NSQ.
+"""What nsqd keeps on disk, in the layouts of NSQ where it has one.
 
-    lock        one process per data folder
-    metadata    nsqd.dat: which topics and channels exist
-    backend     what a topic or channel expects of a queue behind its memory; the queue that drops everything
-    diskqueue   the queue on disk; it stands on
-        limits      what it is configured with
-        naming      the names of its files
-        segment     a data file
-        position    the meta file
-        recovery    where it goes on after a restart
-        sync        fsync, in a thread
-    due         the due times of deferred messages across a restart
-    atomic      replacing a small file so that a crash leaves the old one or the new one
-    errors      the exceptions of all of these
+    error             everything that can go wrong with the data folder, the journal included
+    data_folder       the lock, nsqd.dat, channel-policies.json
+    backend           what a topic or channel expects of the queue behind its memory; the one that keeps nothing
+    disk_queue        NSQ's disk queue: append, take, roll, delete
+    disk_queue_files  its names, records, meta file and due times, and where it goes on after a crash
+    disk_queue_sync   one thread that brings all disk queues to the disk
+    journal           a topic's messages as a log that is kept
 
-Nothing here knows asyncio or the broker. Only `sync` has a thread, and no other module shares state with it.
+Nothing here knows asyncio or the broker. Positions, offsets, sizes and counts that must hold are asserted before a
+write and after a read; what may be wrong in a file is not asserted but reported.
 """

@@ -1,9 +1,4 @@
-"""What a topic expects of the queue behind its memory; the one that keeps nothing.
-
-The queue behind a topic's or channel's memory: what it takes and gives, and the one that keeps nothing.
-
-What a disk queue is configured with.
-"""
+"""The queue behind the memory of a topic or channel: its interface, its limits, and the one that keeps nothing."""
 
 from __future__ import annotations
 
@@ -20,8 +15,8 @@ class Records(NamedTuple):
         | length: int32 BE | payload | length | payload | ...
                                      ^ends[0]           ^ends[1]
 
-    `ends[i]` is where record i ends in `blob`, so `ends[-1] == len(blob)`. It is a `range` whenever all records
-    have one size; then nobody has to look at a record by itself.
+    `ends[i]` is where record i ends in `blob`, so `ends[-1] == len(blob)`. It is a `range` whenever all records have
+    one size; then all of them can be handled at once.
     """
 
     blob: bytes
@@ -37,11 +32,11 @@ class Backend(Protocol):
         ...
 
     def open(self) -> None:
-        """Find what an earlier run left."""
+        """Go on with what an earlier run left."""
         ...
 
     def put(self, records: Records) -> None:
-        """Append the records, or raise DiskWriteError, which knows how many of them were stored."""
+        """Append the records, or raise DiskWriteError, which tells how many of them were stored."""
         ...
 
     def take(self, *, max_count: int, max_bytes: int) -> Records | None:
@@ -75,30 +70,28 @@ class NullQueue:
     depth = 0
 
     def open(self) -> None:
-        """There is nothing to find."""
+        pass
 
     def put(self, records: Records) -> None:
-        """Drop the records."""
+        pass
 
     def take(self, *, max_count: int, max_bytes: int) -> Records | None:  # noqa: ARG002 - the Backend interface
-        """There is never anything to take."""
         return None
 
     def peek(self, *, max_count: int) -> Records | None:  # noqa: ARG002 - the Backend interface
-        """There is never anything to see."""
         return None
 
     def sync(self) -> None:
-        """There is nothing to sync."""
+        pass
 
     def empty(self) -> None:
-        """It is empty already."""
+        pass
 
     def close(self) -> None:
-        """There is nothing to keep."""
+        pass
 
     def delete(self) -> None:
-        """There is nothing to delete."""
+        pass
 
 
 LENGTH_BYTES = 4

@@ -1,29 +1,24 @@
-"""The lock, nsqd.dat, channel-policies.json.
+"""The data folder as a whole: its lock, nsqd.dat and channel-policies.json.
 
-One process per data folder.
+The lock is an exclusive `flock` on the folder itself, so it leaves no lock file behind and goes with the process. The
+Go nsqd locks the same way: the two exclude each other. The folder must exist; it is never created, because a mistyped
+path must not start an empty broker.
 
-The lock is an exclusive `flock` on the folder itself, so it leaves no lock file behind and dies with the process.
-The Go nsqd locks the same way: the two exclude each other. The folder must exist; it is never created, because a
-mistyped path must not start an empty broker.
-
-nsqd.dat: which topics and channels exist, and which of them are paused.
-
-Compact JSON without a newline at the end, where an empty list is `null`:
+nsqd.dat tells which topics and channels exist, and which of them are paused. It is compact JSON without a newline at
+the end, in which an empty list is `null`:
 
     {"topics":[{"name":"t","paused":false,"channels":[{"name":"c","paused":true}]}],"version":"1.3.0"}
     {"topics":null,"version":"1.3.0"}
 
-A reader takes `null` or nothing for any value, and ignores keys it does not know. Whether the names are valid, and
-what to do about those that are not, is the broker's business.
+Any value may be `null` or missing when it is read, and unknown keys are ignored. Whether the names are valid is for the
+broker to check.
 
-channel-policies.json: what becomes of messages that a channel cannot get rid of.
+channel-policies.json tells after how many attempts a channel gives up a message, and where it goes then:
 
     {"version":1,"policies":[{"topic":"orders","channel":"billing","max_attempts":5,"dead_letter_topic":"orders.dead"}]}
 
-nsqd.dat has no room for this: the Go nsqd writes it anew without what it does not know. It does not look at this file,
-so policies are still here when a data folder comes back from it.
-
-nsqd.dat as the daemon keeps it: read once, written whenever topics or channels come and go.
+It is a file of its own because the Go nsqd drops keys of nsqd.dat that it does not know. It ignores this file, so
+policies survive when a data folder is used by it in between.
 """
 
 from __future__ import annotations
@@ -38,8 +33,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from emberq.base.file import replace_file, sync_directory
+from emberq.base.file import replace_file, sync_folder
 from emberq.storage.error import DataPathError, MetadataError, StorageError, os_error_text
+
+_log = logging.getLogger(__name__)
+
+
+# The lock.
 
 
 class DataPathLock:
@@ -70,7 +70,7 @@ class DataPathLock:
         self._fd = fd
 
     def release(self) -> None:
-        """Let others have the folder; does nothing when the lock is not held."""
+        """Let other processes have the folder; does nothing when the lock is not held."""
         if self._fd is None:
             return
         fd, self._fd = self._fd, None
@@ -78,12 +78,58 @@ class DataPathLock:
         os.close(fd)
 
 
+# nsqd.dat.
+
 METADATA_FILE = "nsqd.dat"
+
+
+class MetadataFile:
+    """nsqd.dat as the daemon keeps it: read once, written whenever topics or channels come and go.
+
+    Snapshots are written in the order in which they were taken, by any thread; an older one that comes late is not.
+    """
+
+    def __init__(self, path: Path, *, run: Callable[[Callable[[], None]], None]) -> None:
+        self.path = path
+        self._run = run
+        """Runs a function soon, off the loop's thread."""
+        self._lock = threading.Lock()
+        self._taken = 0
+        """Snapshots taken; counted by the loop's thread alone."""
+        self._written = 0
+        """The newest snapshot in the file; guarded by `_lock`."""
+
+    def load(self) -> Metadata:
+        """The topics and channels of the last run."""
+        return load_metadata(self.path)
+
+    def save(self, snapshot: Metadata) -> None:
+        """Write the snapshot and return when it is on disk; StorageError if it cannot be."""
+        self._taken += 1
+        self._write(snapshot, self._taken)
+
+    def save_soon(self, snapshot: Metadata) -> None:
+        """Write the snapshot without waiting for the disk."""
+        self._taken += 1
+        number = self._taken
+        self._run(lambda: self._write_or_log(snapshot, number))
+
+    def _write_or_log(self, snapshot: Metadata, number: int) -> None:
+        try:
+            self._write(snapshot, number)
+        except StorageError as failure:
+            _log.error("failed to persist metadata - %s", failure)
+
+    def _write(self, snapshot: Metadata, number: int) -> None:
+        with self._lock:
+            if number > self._written:
+                save_metadata(self.path, snapshot)
+                self._written = number
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelMeta:
-    """A channel as the file remembers it."""
+    """A channel in the file."""
 
     name: str
     paused: bool = False
@@ -91,7 +137,7 @@ class ChannelMeta:
 
 @dataclass(frozen=True, slots=True)
 class TopicMeta:
-    """A topic as the file remembers it."""
+    """A topic in the file."""
 
     name: str
     paused: bool = False
@@ -126,7 +172,7 @@ def save_metadata(path: Path, metadata: Metadata) -> None:
     """Replace the file at `path`; it is on the disk when this returns."""
     try:
         replace_file(path, encode(metadata))
-        sync_directory(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise MetadataError(os_error_text("write", path, error)) from error
 
@@ -181,22 +227,23 @@ def _typed(value: object, wanted: type, what: str) -> Any:
     return value
 
 
+# channel-policies.json.
+
 POLICY_FILE = "channel-policies.json"
 _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelPolicy:
-    """When a message is given up, and where it goes then."""
+    """After how many attempts a message is given up, and where it goes then."""
 
     max_attempts: int
-    """So often it is delivered."""
     dead_letter_topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """A line of the file."""
+    """The policy of one channel."""
 
     topic: str
     channel: str
@@ -205,17 +252,19 @@ class PolicyEntry:
 
 def save_policies(path: Path, entries: Iterable[PolicyEntry]) -> None:
     """Replace the file at `path`; it is on the disk when this returns. MetadataError if that fails."""
+    entries = list(entries)
+    assert all(entry.policy.max_attempts >= 1 for entry in entries)
     policies = [{"topic": entry.topic, "channel": entry.channel, **asdict(entry.policy)} for entry in entries]
     document = {"version": _VERSION, "policies": policies}
     try:
         replace_file(path, json.dumps(document, separators=(",", ":")).encode())
-        sync_directory(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise MetadataError(os_error_text("write", path, error)) from error
 
 
 def load_policies(path: Path) -> list[PolicyEntry]:
-    """What the file says; no file says nothing. MetadataError if it cannot be read or makes no sense."""
+    """The policies in the file; none if there is no file. MetadataError if it cannot be read or makes no sense."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -243,47 +292,3 @@ def _entry(fields: dict[str, Any]) -> PolicyEntry:
     if type(max_attempts) is not int or max_attempts < 1:
         raise ValueError(f"max_attempts is {max_attempts!r}")
     return PolicyEntry(topic, channel, ChannelPolicy(max_attempts=max_attempts, dead_letter_topic=dead_letter_topic))
-
-
-_log = logging.getLogger(__name__)
-
-
-class MetadataFile:
-    """Writes snapshots in the order they were taken, from whichever thread; a late older one is not written."""
-
-    def __init__(self, path: Path, *, run: Callable[[Callable[[], None]], None]) -> None:
-        self.path = path
-        self._run = run
-        """Runs a function soon, off the loop's thread."""
-        self._lock = threading.Lock()
-        self._taken = 0
-        """Snapshots taken; counted by the loop's thread alone."""
-        self._written = 0
-        """The newest snapshot in the file; guarded by `_lock`."""
-
-    def load(self) -> Metadata:
-        """What the last run left."""
-        return load_metadata(self.path)
-
-    def save(self, snapshot: Metadata) -> None:
-        """Write the snapshot and return when it is on disk; StorageError if it cannot be."""
-        self._taken += 1
-        self._write(snapshot, self._taken)
-
-    def save_soon(self, snapshot: Metadata) -> None:
-        """Write the snapshot without waiting for the disk."""
-        self._taken += 1
-        number = self._taken
-        self._run(lambda: self._write_or_log(snapshot, number))
-
-    def _write_or_log(self, snapshot: Metadata, number: int) -> None:
-        try:
-            self._write(snapshot, number)
-        except StorageError as failure:
-            _log.error("failed to persist metadata - %s", failure)
-
-    def _write(self, snapshot: Metadata, number: int) -> None:
-        with self._lock:
-            if number > self._written:
-                save_metadata(self.path, snapshot)
-                self._written = number

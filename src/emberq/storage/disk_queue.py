@@ -1,7 +1,7 @@
-"""A queue of records on disk, file for file and byte for byte the one of NSQ.
+"""NSQ's disk queue, file for file and byte for byte: append, take, roll, delete.
 
 Records are appended to numbered data files and read from the oldest on; a file that has been read to its end is
-deleted. The meta file says where reading and writing stand. Two places move forward through the files:
+deleted. The meta file says where reading and writing go on. Both places move forward through the files:
 
         000003.dat        000004.dat        000005.dat
     ........RRRRRRRR  RRRRRRRRRRRRRRRR  RRRRRRR|
@@ -10,16 +10,17 @@ deleted. The meta file says where reading and writing stand. Two places move for
 Writing. A batch is one write to each file it touches. The queue rolls to the next file before a record that would
 make a non-empty file longer than the limit, so a file holds whole records only.
 
-Reading. Taken is gone: what a consumer does not finish, its channel puts back. Never is a record returned of which
-a part is missing. A file that makes no sense is set aside as `.bad`, and reading goes on with the next.
+Reading. A record that was taken is gone: if a consumer does not finish it, its channel puts it back. A record of which
+a part is missing is never returned. A file that makes no sense is set aside as `.bad`, and reading goes on with the
+next.
 
-Syncing. Data and meta file reach the disk together (see `sync`): when so many records have been written and read,
-when the sync timeout passed, when writing rolls, when a file was read to its end or set aside. A queue whose timeout
-passed also closes its files, so thousands of quiet channels need no descriptors.
+Syncing. Data and meta file reach the disk together (see `disk_queue_sync`): after `sync_every` records written and
+read, after the sync timeout, when writing rolls, and when a file was read to its end or set aside. After the timeout a
+queue also closes its files, so thousands of quiet channels need no descriptors.
 
 Recovering. The meta file may be older than the data files, because the process died. Then writing goes on in a new
-file, and what lies beyond the recorded write position is counted and read like everything before it. Records that
-were taken since then come again; none is lost that had reached the disk.
+file, and the records beyond the recorded write position are counted and read like everything before them. Records that
+were taken since then come again; none that had reached the disk is lost.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from emberq.storage.error import DamagedSegmentError, DiskWriteError, StorageErr
 LOG = logging.getLogger("emberq.storage")
 
 _NOT_THE_FILES_FAULT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM}
-"""Errors that say nothing about what is in a file: it is read another time, not set aside."""
+"""Errors that say nothing about the content of a file: it is not set aside, but read another time."""
 
 
 class DiskQueue:
@@ -79,7 +80,7 @@ class DiskQueue:
         self._slot = SyncSlot(self._files, syncer=syncer, log=self._log)
         self._next_job = QueueSyncJob()  # what the next job will have to do
         self._operations = 0  # records written and read since the last job was submitted
-        self._sync_is_due = False  # whatever the number of operations
+        self._sync_is_due = False  # at the next opportunity, with any number of operations
         self._has_meta = False  # whether a meta file exists or has been submitted
         self._watched = False  # whether the syncer will call `tick`
         self._closed = False
@@ -91,7 +92,7 @@ class DiskQueue:
     # -- opening ---------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Go on where an earlier run stopped (see `recovery`). StorageError if the files cannot be looked at."""
+        """Go on where an earlier run stopped (see `recover`). StorageError if the files cannot be read."""
         try:
             position = recover(self._files, limits=self._limits, log=self._log)
             if position is None:
@@ -102,6 +103,7 @@ class DiskQueue:
         self.depth, self._read_file, self._read_pos, self._write_file, self._write_pos = position
         self._has_meta = True
         self._reconcile()
+        self._check_places()
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -141,8 +143,11 @@ class DiskQueue:
         room = self._limits.max_bytes_per_file - self._write_pos
         stop = max(first + 1, bisect_right(ends, start + room, first))
         chunk = blob if stop - first == len(ends) else memoryview(blob)[start : ends[stop - 1]]
+        assert len(chunk) == ends[stop - 1] - start
         written, failure = write_fully(fd, chunk, position=self._write_pos)
-        if failure is not None:
+        if failure is None:
+            assert written == len(chunk)
+        else:
             stop = bisect_right(ends, start + written, first)
         if stop > first:
             self._wrote(ends[stop - 1] - start, count=stop - first)
@@ -184,7 +189,7 @@ class DiskQueue:
         self.depth += count
         self._operations += count
         if not self._has_meta:
-            # Without a meta file a crash would lose even what the kernel has; so the first one is made at once.
+            # Without a meta file a crash would lose even what the kernel has. So the first one is made at once.
             self._sync_is_due = True
 
     def _cut_torn_record(self, fd: int) -> None:
@@ -221,6 +226,7 @@ class DiskQueue:
             return None
         records = self._next_records(max_count=max_count, max_bytes=max_bytes)
         if records is not None:
+            assert records.ends[-1] == len(records.blob)
             self._read_pos += len(records.blob)
             self.depth -= len(records.ends)
             self._operations += len(records.ends)
@@ -273,12 +279,12 @@ class DiskQueue:
             self._reader = None
 
     def _finish_read_file(self) -> None:
-        """The read file has nothing more to give: have it deleted, and read the next."""
+        """Everything in the read file was taken: have it deleted, and read the next."""
         self._next_job.finished.add(self._read_file)
         self._read_next_file()
 
     def _set_read_file_aside(self, error: Exception) -> None:
-        """The read file is damaged: keep it as `.bad` for a person to look at, and read the next."""
+        """The read file is damaged: keep it as `.bad` for the operator, and read the next."""
         path, bad_path = self._files.data(self._read_file), self._files.bad(self._read_file)
         self._log.error("reading at %d of %s - %s", self._read_pos, path, error)
         if self._read_file == self._write_file:
@@ -310,7 +316,7 @@ class DiskQueue:
         return self._read_pos == self._write_pos and self._read_file == self._write_file
 
     def _reconcile(self) -> None:
-        """Correct places and depth that contradict each other; both come from a file that may be wrong."""
+        """Correct places and depth that contradict each other, because they come from a file that may be wrong."""
         if self._is_at_tail():
             if self.depth != 0:
                 kind = "negative" if self.depth < 0 else "positive"
@@ -326,6 +332,12 @@ class DiskQueue:
             self.depth = count_waiting(self._files, self._position(), limits=self._limits)
             if self.depth == 0:
                 self._next_records(max_count=1, max_bytes=0)  # finds nothing either, but tidies up on its way
+
+    def _check_places(self) -> None:
+        """The invariants of the class, before they are written to the disk and after they were read from it."""
+        assert min(self._read_file, self._read_pos, self._write_file, self._write_pos, self.depth) >= 0, self
+        assert (self._read_file, self._read_pos) <= (self._write_file, self._write_pos), self
+        assert self.depth == 0 or not self._is_at_tail(), self
 
     # -- syncing ---------------------------------------------------------------------------------------------
 
@@ -364,6 +376,7 @@ class DiskQueue:
 
     def _submit_sync(self) -> None:
         """Give the sync thread a snapshot of this moment, along with the files it concerns."""
+        self._check_places()
         self._retire_write_file()
         job, self._next_job = self._next_job, QueueSyncJob()
         job.position = self._position()

@@ -1,59 +1,47 @@
-r"""Its names, records, meta file and due times, and where it goes on after a crash.
+r"""The files of a disk queue: names, records, meta file and due times, and where the queue goes on after a crash.
 
-How the files and the log lines of one disk queue are named.
-
-    <name>.diskqueue.000000.dat        data (see segment), numbered from 0 with six digits or more
+    <name>.diskqueue.000000.dat        data, numbered from 0 with six digits or more
     <name>.diskqueue.000000.dat.bad    a data file that was found damaged and set aside
-    <name>.diskqueue.meta.dat          where reading and writing stand (see position)
-    <name>.diskqueue.due.dat           due times of deferred messages (see due)
+    <name>.diskqueue.meta.dat          where reading and writing go on
+    <name>.diskqueue.due.dat           due times of deferred messages
 
 `<name>` is the topic, or `topic:channel`.
 
-One data file of a disk queue: records back to back.
+A data file is records back to back:
 
-    record:  | length: int32 BE, without itself | payload: length bytes |
+    | length: int32 BE, without itself | payload: length bytes |
 
-A data file is read in blocks. Most queues hold runs of records of one size, and for those no record is looked at
-by itself: if the length fields at 0, s, 2s, ... all say s - 4, then those are the record boundaries, and four
-strided slices compare a block's worth of length fields at the speed of memcmp.
+It is read in blocks. Most queues hold runs of records of one size, which are recognised without work per record: if the
+length fields at 0, s, 2s, ... all say s - 4, then those are the record boundaries, and four strided slices compare a
+block's worth of length fields at the speed of memcmp.
 
-A disk queue's meta file: how many records wait, where reading goes on and where writing goes on.
-
-Exactly three lines of decimal numbers:
+The meta file is exactly three lines of decimal numbers:
 
     <depth>\n
     <number of the read file>,<position in it>\n
     <number of the write file>,<position in it>\n
 
-The side file of due times.
+After a clean stop it tells where the queue goes on. After a crash it may be older than the data files, because records
+were written, and perhaps new files begun, after the last sync. The recorded places are then still record boundaries, so
 
-A record on disk has no field for when it is due, so a deferred message that goes through a disk queue at shutdown
-would be delivered at once afterwards. Its due time is kept beside the queue, in a file of its own, which the Go nsqd
-does not look at (for it such a message is simply due):
+- writing starts a new file behind all others, and leaves what may be a torn record alone;
+- the records beyond the recorded write place are counted, added to the depth, and read like the rest.
 
-    <name>.diskqueue.due.dat
+A meta file that makes no sense is no reason to lose data: everything there waits again, from the oldest file on. But
+without a meta file the queue is empty, even if there are data files: deleting the meta file empties a queue.
+
+The file of due times exists because a record has no field for when it is due: a deferred message that goes through a
+disk queue at shutdown would be delivered at once afterwards. The Go nsqd ignores this file (for it such a message is
+simply due):
 
     emberq-due 1 <kind>\n
     <id, 32 hex digits> <nanoseconds, decimal> <crc32 of what stands before it on the line, 8 hex digits>\n
     ...
 
 The kind says what the numbers are: `due` is a moment (wall clock, since the Unix epoch), for messages of a channel;
-`delay` is a duration that has not begun to run, for messages that still wait in a topic.
-
-Each line vouches for itself, so damage costs the due times on the damaged lines only. Those messages are delivered
-too early, which is better than not starting.
-
-Where a disk queue goes on after a restart.
-
-The meta file is the answer after a clean stop. After a crash it may be older than the data files, because records
-were written, and perhaps new files begun, after the last sync. The recorded places are then still record
-boundaries, so
-
-- writing starts a new file behind all others, and leaves what may be a torn record alone;
-- what lies beyond the recorded write place is counted, added to the depth, and will be read like the rest.
-
-A meta file that makes no sense is no reason to lose data: everything there waits again, from the oldest file on.
-Without a meta file, however, the queue is empty, whatever data files lie there: somebody wanted it so.
+`delay` is a duration that has not begun to run, for messages that still wait in a topic. Each line has its own
+checksum, so damage costs the due times on the damaged lines only. Those messages are delivered too early, which is
+better than not starting.
 """
 
 from __future__ import annotations
@@ -67,9 +55,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
-from emberq.base.file import FILE_MODE, replace_file, sync_directory
+from emberq.base.file import FILE_MODE, replace_file, sync_folder
 from emberq.storage.backend import LENGTH_BYTES, DiskLimits, Records
 from emberq.storage.error import DamagedPositionError, DamagedSegmentError, StorageError, os_error_text
+
+log = logging.getLogger("emberq.storage")
+
+
+# Names.
 
 _PROBE_SPAN = 64
 """Up to this many file names are asked for one by one; beyond it the folder is listed once instead."""
@@ -95,7 +88,7 @@ class QueueFiles:
         return self.folder / f"{self._name}.diskqueue.{number:06d}.dat"
 
     def bad(self, number: int) -> Path:
-        """Where that data file goes when it turns out to be damaged."""
+        """The name of that data file when it has been set aside."""
         return self.folder / f"{self._name}.diskqueue.{number:06d}.dat.bad"
 
     def existing(self, *, first: int, last: int) -> list[int]:
@@ -122,6 +115,8 @@ class QueueLog(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         return self._prefix + msg, kwargs
 
+
+# Records.
 
 BLOCK_BYTES = 256 * 1024
 """How much is read ahead: large enough that the system call is cheap per message, small enough per channel."""
@@ -171,6 +166,7 @@ class SegmentReader:
         if not ends:
             raise DamagedSegmentError("unexpected EOF" if self._block else "EOF")
         start = position - self._block_start
+        assert 0 <= start < start + ends[-1] <= len(self._block)
         return Records(self._block[start : start + ends[-1]], ends)
 
     def _fill(self, position: int, *, end: int) -> None:
@@ -263,6 +259,8 @@ def count_records(path: Path, *, start: int, end: int | None, limits: DiskLimits
     return count
 
 
+# The meta file.
+
 _LAYOUT = re.compile(rb"(-?\d{1,19})\n(\d{1,19}),(\d{1,19})\n(\d{1,19}),(\d{1,19})\n")
 
 _MAX_NUMBER = (1 << 62) - 1
@@ -270,7 +268,7 @@ _MAX_NUMBER = (1 << 62) - 1
 
 
 class QueuePosition(NamedTuple):
-    """Where a queue stands. The depth is the number of records between the two places."""
+    """Where reading and writing go on. The depth is the number of records between the two places."""
 
     depth: int = 0
     read_file: int = 0
@@ -305,9 +303,9 @@ def encode(position: QueuePosition) -> bytes:
     return b"%d\n%d,%d\n%d,%d\n" % (depth, read_file, read_pos, write_file, write_pos)
 
 
-Kind = Literal["due", "delay"]
+# Due times.
 
-log = logging.getLogger("emberq.storage")
+Kind = Literal["due", "delay"]
 
 _LINE = re.compile(rb"(([0-9a-f]{32}) (\d{1,19})) ([0-9a-f]{8})")
 
@@ -320,13 +318,13 @@ def save_due_times(path: Path, due_ns_by_id: Mapping[bytes, int], *, kind: Kind 
             replace_file(path, b"".join(lines))
         else:
             path.unlink(missing_ok=True)
-        sync_directory(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise StorageError(os_error_text("write", path, error)) from error
 
 
 def load_due_times(path: Path, *, kind: Kind = "due") -> dict[bytes, int]:
-    """What the file says, as far as it can be read; nothing if there is no file."""
+    """The due times in the file, as far as they can be read; none if there is no file."""
     try:
         header, *lines = path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
@@ -357,8 +355,11 @@ def _line(message_id: bytes, ns: int) -> bytes:
     return b"%s %08x\n" % (content, crc32(content))
 
 
+# Where a queue goes on.
+
+
 def recover(files: QueueFiles, *, limits: DiskLimits, log: QueueLog) -> QueuePosition | None:
-    """Where the queue stands; None if it is new. OSError if its files cannot even be looked at."""
+    """Where the queue goes on; None if it is new. OSError if its files cannot be read."""
     try:
         position = load_position(files.meta)
     except DamagedPositionError as error:
@@ -369,10 +370,9 @@ def recover(files: QueueFiles, *, limits: DiskLimits, log: QueueLog) -> QueuePos
 
 
 def clear_the_way(files: QueueFiles, *, first: int, log: QueueLog) -> None:
-    """Set aside the data files of an earlier life from number `first` on, before the writer comes to them.
+    """Set aside data files that no meta file counts, from number `first` on, before the writer comes to them.
 
-    So the file after the one that is written to never exists; if it does after a crash, it is newer than the meta
-    file.
+    So the file after the one that is written to never exists; if it does after a crash, it is newer than the meta file.
     """
     number = first
     while files.data(number).exists():
@@ -395,7 +395,7 @@ def count_waiting(files: QueueFiles, position: QueuePosition, *, limits: DiskLim
 
 
 def _from_data_files(files: QueueFiles, *, reason: str, limits: DiskLimits, log: QueueLog) -> QueuePosition:
-    """The position at which everything waits that is there."""
+    """The position at which all records in all data files wait."""
     log.error("%s, reading all data files again", reason)
     numbers = files.all_existing()
     if not numbers:
@@ -407,7 +407,7 @@ def _from_data_files(files: QueueFiles, *, reason: str, limits: DiskLimits, log:
 def _with_unrecorded_data(
     files: QueueFiles, position: QueuePosition, *, limits: DiskLimits, log: QueueLog
 ) -> QueuePosition:
-    """The position, moved behind what was written since it was recorded."""
+    """The position, with its write place moved behind what was written since it was recorded."""
     path = files.data(position.write_file)
     try:
         size = path.stat().st_size

@@ -1,15 +1,15 @@
-"""Getting disk queues onto the disk without making their owner wait.
+"""One thread that brings all disk queues to the disk, so that their owner need not wait.
 
-A queue's owner thread decides when to sync; one worker thread, shared by all queues, does it. What passes between
-them is a `SyncJob`: numbers and file descriptors, a snapshot that the owner took. A descriptor has one owner at any
-time, first the queue and then the job, so a file cannot be closed while somebody still has to fsync it.
+A queue's owner thread decides when to sync; one worker thread, shared by all queues, does it. What passes between them
+is a `QueueSyncJob`: numbers and file descriptors, a snapshot that the owner took. A descriptor has one owner at any
+time, first the queue and then the job, so a file cannot be closed before it is fsynced.
 
 A job does its steps in this order, and stops at the first that fails:
 
     fsync the data files  ->  replace the meta file  ->  fsync the folder  ->  delete finished data files
 
-So the meta file never speaks of data that is not on the disk, and never names a file that is gone. A crash in
-between leaves an older meta file, with which the queue finds at least everything the newer one would have found.
+So the meta file never counts data that is not on the disk, and never names a file that is gone. A crash in between
+leaves an older meta file, with which the queue finds at least everything that it would find with the newer one.
 
 The jobs of a queue coalesce: while one runs, later ones merge into a single waiting job.
 """
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from emberq.base.clock import Clock
-from emberq.base.file import sync_directory
+from emberq.base.file import sync_folder
 from emberq.base.timers import Timers
 from emberq.storage import disk_queue_files as meta_file
 from emberq.storage.disk_queue_files import QueueFiles, QueueLog, QueuePosition
@@ -34,12 +34,12 @@ log = logging.getLogger("emberq.storage")
 
 MAX_WAITING_FILES = 8
 """A writer that rolls faster than the disk syncs waits when its next job holds this many open files. Descriptors
-are scarce, and memory full of unsynced pages helps nobody."""
+are scarce, and unsynced pages fill the memory."""
 
 
 @dataclass(slots=True)
 class QueueSyncJob:
-    """What is to reach the disk. Owns the descriptors in `open_files`."""
+    """What of one queue is to reach the disk. Owns the descriptors in `open_files`."""
 
     position: QueuePosition = field(default_factory=QueuePosition)
     open_files: dict[int, int] = field(default_factory=dict)
@@ -50,14 +50,14 @@ class QueueSyncJob:
     """Whether a data file was created, whose directory entry must become durable too."""
 
     def add_file(self, *, number: int, fd: int) -> None:
-        """Take over a descriptor. One per file is enough: fsync concerns the file, whoever wrote to it."""
+        """Take over a descriptor. One per file is enough: fsync concerns the file, not the descriptor."""
         if number in self.open_files:
             os.close(fd)
         else:
             self.open_files[number] = fd
 
     def absorb(self, newer: QueueSyncJob) -> None:
-        """Do the work of both, ending at the newer position; the newer job gives up its descriptors."""
+        """Take over the work of a newer job, its position and its descriptors."""
         self.position = newer.position
         for number, fd in newer.open_files.items():
             self.add_file(number=number, fd=fd)
@@ -73,7 +73,7 @@ class QueueSyncJob:
 
 
 class Ticking(Protocol):
-    """What a Syncer watches."""
+    """A queue as a Syncer sees it."""
 
     def tick(self) -> bool:
         """The sync timeout passed: sync if need be. False if nothing happened and nothing went wrong."""
@@ -130,7 +130,7 @@ class Syncer:
 
 
 class SyncSlot:
-    """The place of one queue's jobs: at most one running and one waiting."""
+    """The jobs of one queue: at most one running and one waiting. Shared by the queue and the worker thread."""
 
     def __init__(self, files: QueueFiles, *, syncer: Syncer, log: QueueLog) -> None:
         self.error: str | None = None
@@ -193,13 +193,14 @@ class SyncSlot:
 
     def _perform(self, job: QueueSyncJob) -> None:
         work = self._unfinished
+        assert not work.open_files
         work.absorb(job)
         try:
             self._bring_to_disk(work)
         except OSError as error:
             self._remember(error)
         except Exception as defect:
-            self.error = repr(defect)  # whoever waits for this job must not take it for done
+            self.error = repr(defect)  # a thread that waits for this job must not take it for done
             raise
         else:
             self.error = None
@@ -213,18 +214,19 @@ class SyncSlot:
         self._log.error("failed to sync - %s", error)
 
     def _bring_to_disk(self, job: QueueSyncJob) -> None:
+        assert all(number < job.position.read_file for number in job.finished)  # they are deleted below
         for number, fd in job.open_files.items():
             if number not in job.finished:
                 os.fsync(fd)
         meta_file.save_position(self._files.meta, job.position)
         if job.folder_changed or job.finished:
-            sync_directory(self._files.folder)
+            sync_folder(self._files.folder)
         for number in job.finished:
             self._files.data(number).unlink(missing_ok=True)
 
 
 def _report_defect(future: Future[None]) -> None:
-    """A job expects only OSError; whatever else it raises is our mistake, and must not be lost with the future."""
+    """Log what a job raised: it expects only OSError, so anything else is a mistake that must not be lost."""
     defect = future.exception()
     if defect is not None:
         log.error("the sync thread failed: %r", defect, exc_info=defect)

@@ -1,30 +1,29 @@
 """Everything that can go wrong with the data folder, the journal included.
 
-The exceptions of the storage layer.
-
 StorageError
-+-- DataPathError          the data folder cannot be opened or is in use
-+-- MetadataError          nsqd.dat cannot be read, understood or written
-+-- DiskWriteError         a queue did not store (all of) a batch
-+-- SyncError              an explicit sync or close did not reach the disk
-+-- DamagedPositionError   a queue's meta file makes no sense
-+-- DamagedSegmentError    a data file holds no whole record where one should start
-
-The exceptions of the journal.
-
-StorageError
-+-- JournalError              something about a journal's folder
-|   +-- JournalOpenError      it cannot be opened: files that cannot be read, or that make no sense together
-|   +-- JournalWriteError     an append was not stored, not even in part; a later one may be
-|   +-- DamagedSummaryError   an .idx file makes no sense; it is made anew
-|   +-- DamagedCursorError    a cursor file makes no sense, or belongs to another journal
-+-- SyncError
-    +-- JournalSyncError      a sync failed; the journal takes nothing more until it is opened again
+├── DataPathError              the data folder cannot be opened or is in use
+├── MetadataError              nsqd.dat cannot be read, understood or written
+├── DiskWriteError             a disk queue did not store (all of) a batch
+├── DamagedPositionError       a disk queue's meta file makes no sense
+├── DamagedSegmentError        a data file holds no whole record where one should start
+├── SyncError                  an explicit sync or close did not reach the disk
+│   └── JournalSyncError       a sync failed; the journal takes nothing more until it is opened again
+└── JournalError               something about a journal's folder
+    ├── JournalOpenError       it cannot be opened: files that cannot be read, or that make no sense together
+    ├── JournalWriteError      an append was not stored, not even in part; a later one may be
+    ├── DamagedSummaryError    an .idx file makes no sense; it is made anew
+    └── DamagedCursorError     a cursor file makes no sense, or belongs to another journal
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+
+
+def os_error_text(operation: str, path: Path, error: OSError) -> str:
+    """An operating system error as NSQ words it: `open /data/t.dat: permission denied`."""
+    reason = error.strerror or str(error)
+    return f"{operation} {path}: {reason[:1].lower()}{reason[1:]}"
 
 
 class StorageError(Exception):
@@ -59,10 +58,7 @@ class DamagedSegmentError(StorageError):
     """A data file holds no whole record where one should start."""
 
 
-def os_error_text(operation: str, path: Path, error: OSError) -> str:
-    """An operating system error as NSQ words it: `open /data/t.dat: permission denied`."""
-    reason = error.strerror or str(error)
-    return f"{operation} {path}: {reason[:1].lower()}{reason[1:]}"
+# The journal.
 
 
 class JournalError(StorageError):
@@ -86,4 +82,4 @@ class DamagedCursorError(JournalError):
 
 
 class JournalSyncError(SyncError):
-    """What was appended may not survive a power failure, and nobody can tell any more how much of it."""
+    """What was appended may not survive a power failure, and how much of it is not known any more."""

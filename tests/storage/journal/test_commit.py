@@ -209,7 +209,7 @@ def test_a_sync_covers_segments_that_were_sealed_meanwhile_and_the_folder(
 
     monkeypatch.setattr(os, "fdatasync", watched)
     folders: list[object] = []
-    monkeypatch.setattr("emberq.storage.journal.commit.sync_directory", folders.append)
+    monkeypatch.setattr("emberq.storage.journal.commit.sync_folder", folders.append)
     bench.publish("a")
     for name in "bcd":
         bench.publish(name * 100)

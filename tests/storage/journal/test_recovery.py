@@ -209,7 +209,7 @@ def test_a_missing_segment_is_a_gap(journals: JournalRig) -> None:
 def test_the_folder_is_synced_after_a_crash(journals: JournalRig, monkeypatch: pytest.MonkeyPatch) -> None:
     journals.fill(journals.open(segment_bytes=500), batches=8)
     synced: list[Path] = []
-    monkeypatch.setattr("emberq.storage.journal.recovery.sync_directory", synced.append)
+    monkeypatch.setattr("emberq.storage.journal.recovery.sync_folder", synced.append)
     journals.open(segment_bytes=500)
     assert synced == [journals.folder]
 

@@ -54,4 +54,4 @@ def test_a_missing_file_has_no_header(tmp_path: Path) -> None:
 def test_a_segment_whose_file_is_gone_refuses_batches(tmp_path: Path) -> None:
     segment = Segment(tmp_path / "gone.log", base_offset=0, size_bytes=64)
     with pytest.raises(JournalWriteError, match="no such file"):
-        segment.append(EncodedBatch([b"x"], 1))
+        segment.append(EncodedBatch([bytes(8)], 8))

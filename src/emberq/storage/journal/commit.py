@@ -1,23 +1,21 @@
-"""Group commit: what is on the disk and what is on its way.
-
-Group commit: whoever appended waits for one fdatasync together with everybody else.
+"""Group commit: many appends wait for one fdatasync.
 
     append A    append B    append C                 append D
        |           |           |                        |
        v           v           v                        v
     [ sync of A          ]  [ sync of B and C        ]  [ sync of D  ...
 
-One sync of a journal runs at a time, in a thread that is not ours. It covers what had been appended when it began; what
-comes meanwhile waits for the next, which starts at once. The busier the journal, the more messages share a sync.
+`GroupCommit`: one sync of a journal runs at a time, in another thread. It covers what had been appended when it began;
+later appends wait for the next, which starts at once. The busier the journal, the more messages share a sync.
+
+`Durability`: what of a journal is on the disk, and what is on its way there. Sealed segments that are not synced yet
+wait here as descriptors, together with the news that the folder changed, until a `CommitJob` takes all of it along. The
+active segment's descriptor is duplicated for the job, so that the journal may close its own at any time: a descriptor
+has one owner.
 
 A sync that fails is final. The kernel reports a page that it could not write once and may then consider it clean, so
-asking again could only hide the loss (see `JournalSyncError`). All who wait are told, and the journal takes no more.
-
-What of a journal is on the disk, and what is on its way there.
-
-Sealed segments that are not synced yet wait here as descriptors, together with the news that the folder changed, until
-a `SyncJob` takes all of it along. The active segment's descriptor is duplicated for the job, so that the journal may
-close its own at any time: a descriptor has one owner.
+asking again could only hide the loss (see `JournalSyncError`). All waiting publishers are told, and the journal takes
+no more.
 """
 
 from __future__ import annotations
@@ -29,9 +27,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from emberq.base.file import sync_directory
+from emberq.base.file import sync_folder
 from emberq.storage.error import JournalSyncError, os_error_text
 from emberq.storage.journal.segment import MAX_UNSYNCED_SEGMENTS, Segment
+
+log = logging.getLogger("emberq.storage")
 
 Work = Callable[[], None]
 Told = Callable[[JournalSyncError | None], None]
@@ -42,7 +42,7 @@ class CommitJob:
     """What is to reach the disk. Owns its descriptors.
 
     Any thread may run it, and more than one may try: the first does the work, and the others wait until it is done. So
-    whoever cannot wait for a thread to come to it does the work himself.
+    a caller that cannot wait until a thread is free runs the job itself.
     """
 
     def __init__(self, descriptors: list[int], *, directory: Path, folder_changed: bool, target_offset: int) -> None:
@@ -66,7 +66,7 @@ class CommitJob:
             except OSError as error:
                 self.error = JournalSyncError(os_error_text("sync", self._directory, error))
             except BaseException as defect:
-                self.error = JournalSyncError(f"sync {self._directory}: {defect!r}")  # nobody may take it for done
+                self.error = JournalSyncError(f"sync {self._directory}: {defect!r}")  # it must not be taken for done
                 raise
             finally:
                 for fd in self._descriptors:
@@ -76,7 +76,7 @@ class CommitJob:
         for fd in self._descriptors:
             os.fdatasync(fd)
         if self._folder_changed:
-            sync_directory(self._directory)
+            sync_folder(self._directory)
 
 
 class Syncable(Protocol):
@@ -102,7 +102,7 @@ class Syncable(Protocol):
 
 
 class GroupCommit:
-    """The syncs of one journal, and those who wait for them. Owned by the journal's thread.
+    """The syncs of one journal, and the callbacks that wait for them. Owned by the journal's thread.
 
     `start` runs work in another thread; `hand_back`, called from there, runs work in the journal's own thread.
     """
@@ -115,15 +115,15 @@ class GroupCommit:
         self._hand_back = hand_back
         self._waiting: list[tuple[int, Told]] = []
         self._running = False
-        self._asked_again = False  # whether somebody asked for a sync while one was running
+        self._asked_again = False  # whether a sync was requested while one was running
 
     @property
     def is_idle(self) -> bool:
-        """Whether no sync runs and nobody waits for one."""
+        """Whether no sync runs and none is waited for."""
         return not self._running and not self._waiting
 
     def when_synced(self, offset: int, told: Told) -> None:
-        """Call `told` as soon as everything before `offset` is on the disk, perhaps at once, or cannot be."""
+        """Call `told` when everything before `offset` is on the disk, or cannot be: at once, if it is so already."""
         if offset <= self._journal.synced_offset:
             told(None)
         elif self._journal.failure is not None:
@@ -142,7 +142,7 @@ class GroupCommit:
             _tell(self._take_ended())
 
     def _begin(self) -> None:
-        """Begin a sync, unless the journal says that there is nothing to be done (any more)."""
+        """Begin a sync, unless everything is on the disk or the journal takes no more."""
         job = self._journal.begin_sync()
         if job is not None:
             self._running = True
@@ -161,13 +161,13 @@ class GroupCommit:
         ended = self._take_ended()
         if self._waiting or self._asked_again:
             self._asked_again = False
-            self._begin()  # before anybody is told: the disk need not wait for what they do then
+            self._begin()  # before the callbacks, so that the disk does not wait for them
             if not self._running:
                 ended += self._take_ended()
         _tell(ended)
 
     def _take_ended(self) -> list[tuple[Told, JournalSyncError | None]]:
-        """Those whose wait is over, who then no longer wait, with what they are to be told."""
+        """Remove the callbacks whose wait is over; each with what it is called with."""
         synced_offset, failure = self._journal.synced_offset, self._journal.failure
         waiting, self._waiting = self._waiting, []
         ended: list[tuple[Told, JournalSyncError | None]] = []
@@ -186,9 +186,6 @@ def _tell(ended: list[tuple[Told, JournalSyncError | None]]) -> None:
         told(failure)
 
 
-log = logging.getLogger("emberq.storage")
-
-
 class Durability:
     """The state of syncing one journal. Owned by the journal."""
 
@@ -196,7 +193,7 @@ class Durability:
         self.synced_offset = synced_offset
         """Everything before it is on the disk."""
         self.failure: JournalSyncError | None = None
-        """Why nobody can tell any more what is on the disk."""
+        """The failed sync after which it is not known what is on the disk."""
         self._directory = directory
         self._sealed: list[int] = []  # descriptors of sealed segments that are not synced yet
         self._folder_changed = False  # whether a segment was created whose directory entry is not synced yet
@@ -208,7 +205,7 @@ class Durability:
         self._folder_changed = True
 
     def make_room(self) -> None:
-        """If the disk is far behind, wait for it here, so that what is not synced stays bounded."""
+        """If the disk is far behind, wait for it here, so that the unsynced segments stay few."""
         if len(self._sealed) < MAX_UNSYNCED_SEGMENTS:
             return
         job = CommitJob(self._sealed, directory=self._directory, folder_changed=False, target_offset=0)
@@ -217,9 +214,10 @@ class Durability:
         self.finish(job)
 
     def begin(self, active: Segment, *, next_offset: int) -> CommitJob | None:
-        """A job for everything up to `next_offset`; None if nothing is to be done (any more)."""
+        """A job for everything up to `next_offset`; None if all of it is on the disk, or a sync has failed."""
         if self._job is not None:
             raise RuntimeError("a sync of this journal is running")
+        assert self.synced_offset <= next_offset
         if self.failure is not None or self.synced_offset == next_offset:
             return None
         try:
@@ -231,7 +229,7 @@ class Durability:
         return self._job
 
     def finish(self, job: CommitJob) -> None:
-        """Take note of how a job ended. To say so twice does no harm."""
+        """Take note of how a job ended. A second call for the same job changes nothing."""
         if self._job is job:
             self._job = None
         if job.error is None:
@@ -242,7 +240,7 @@ class Durability:
             self.failure = job.error
 
     def end_running_job(self) -> None:
-        """Have the job that runs in another thread, or waits for one, done when this returns."""
+        """Wait for the job in another thread, or run it here if it has not begun."""
         if self._job is not None:
             self._job.run()
             self.finish(self._job)

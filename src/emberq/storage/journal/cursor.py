@@ -1,32 +1,30 @@
-"""What one channel has acknowledged, and its file.
-
-What one channel has done with a journal: a cursor.
+"""What one channel has acknowledged of a journal, and its file.
 
               low_water
     AAAAAAAAAAAA|....AAAA..AA......          A: acknowledged    .: not (yet)
                      ^^^^  ^^ acknowledged ranges above the low-water mark
 
 Everything below the low-water mark is acknowledged; the offset at it is not. Of a message above it that has been tried
-but not acknowledged, the cursor remembers how often, and until when it was put off.
+but not acknowledged, the cursor notes how often, and until when it is deferred. A cursor belongs to one journal: the
+offsets of another one mean other messages.
 
-It knows nothing of files and of time, and belongs to one journal: the offsets of another one mean other messages.
+Notes are bounded; the oldest are dropped first. If attempts are forgotten, they count from the start again; if a due
+time is forgotten, the message is delivered too early. Neither loses anything.
 
-Both memories are bounded. An attempt that is forgotten counts again from the start, a due time that is forgotten means
-that the message is delivered too early: neither loses anything. The oldest notes are dropped first.
+Offsets are kept as a set of ranges (`OffsetSet`): what is acknowledged nearly in order is a few numbers, however much
+it is.
 
-The bytes of a cursor, and its file.
+The file:
 
     0   magic "EMBERQCU"       8   crc32 of all that follows     12  version: uint32
     16  uuid of the journal    32  low-water mark: int64
     40  count of ranges        44  count of attempts    48  count of due times    52  zeros: uint32 each
     56  starts of the acknowledged ranges, then their stops: int64 each
     ..  offsets of tried messages: int64 each, then how often: uint16 each     padded to 8 with zeros
-    ..  offsets of messages that were put off, then when they are due: int64 each
+    ..  offsets of deferred messages, then when they are due: int64 each
 
-The file is replaced as a whole, so a crash leaves the old one or the new one. An older one than the channel had is
-harmless: messages come again. None is lost, as long as what is acknowledged in it is never more than was.
-
-A set of offsets, kept as ranges: what is acknowledged nearly in order is a few numbers, however much it is.
+It is replaced as a whole, so a crash leaves the old one or the new one. An older one than the channel had is harmless:
+messages come again. None is lost, because a file never acknowledges more than the channel had.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from pathlib import Path
 from uuid import UUID
 from zlib import crc32
 
-from emberq.base.file import replace_file, sync_directory
+from emberq.base.file import replace_file, sync_folder
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
 from emberq.wire.journal_batch import padded
 
@@ -110,9 +108,11 @@ class OffsetSet:
             entry += 1
 
 
+# The cursor.
+
 MAX_NOTES = 1_000_000
-"""So many attempts and so many due times are remembered, 16 bytes each in the file: what a channel with a very large
-number of requeued messages needs, and still saved within tens of milliseconds."""
+"""How many attempts and how many due times are remembered, 16 bytes each in the file: enough for a channel with very
+many requeued messages, and still saved within tens of milliseconds."""
 MAX_ATTEMPTS = 0xFFFF
 """As many as the wire format can tell."""
 
@@ -148,7 +148,7 @@ class Cursor:
         due_ns: dict[int, int],
         max_notes: int = MAX_NOTES,
     ) -> Cursor:
-        """A cursor as it was; for `cursor_file`, which has checked the values."""
+        """A cursor as it was; for `from_bytes`, which has checked the values."""
         cursor = cls(journal, low_water=low_water, max_notes=max_notes)
         cursor._above = above
         cursor._attempts = attempts
@@ -164,13 +164,13 @@ class Cursor:
 
     @property
     def high_water(self) -> int:
-        """Nothing is known of this offset and those behind it."""
+        """Neither this offset nor one behind it is acknowledged or noted."""
         above = self._above.stops[-1] if self._above.stops else 0
         noted = max((max(notes) + 1 for notes in (self._attempts, self._due_ns) if notes), default=0)
         return max(self.low_water, above, noted)
 
     def acknowledge(self, start: int, stop: int) -> int:
-        """The messages from `start` up to `stop` are done with; return how many of them were not before."""
+        """Acknowledge the messages from `start` up to `stop`; return how many of them were not before."""
         if start < self.low_water:
             start = self.low_water
         if start >= stop:
@@ -184,18 +184,18 @@ class Cursor:
         fresh = self._above.add(start, stop)
         self.low_water = self._above.stops[0]
         self._above.remove_before(self.low_water)
+        assert not self._above.starts or self.low_water < self._above.starts[0]
         return fresh
 
     def is_acknowledged(self, offset: int) -> bool:
-        """Whether this message is done with."""
         return offset < self.low_water or offset in self._above
 
     def unacknowledged(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The runs of messages from `start` up to `stop` that are not done with, as (start, stop)."""
+        """The runs of messages from `start` up to `stop` that are not acknowledged, as (start, stop)."""
         return self._above.missing(max(start, self.low_water), stop)
 
     def count_unacknowledged(self, next_offset: int) -> int:
-        """How many messages are not done with, in a journal that ends at `next_offset`."""
+        """How many messages are not acknowledged, in a journal that ends at `next_offset`."""
         return max(0, next_offset - self.low_water - self._above.count)
 
     # -- moving ------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class Cursor:
         self._due_ns = {}
 
     def end_at(self, next_offset: int) -> None:
-        """Forget what is said of `next_offset` and behind it: the journal ends there, and gives those offsets anew."""
+        """Forget `next_offset` and everything behind it: the journal ends there, and gives those offsets anew."""
         self.low_water = min(self.low_water, next_offset)
         self._above.remove_from(next_offset)
         for notes in (self._attempts, self._due_ns):
@@ -219,20 +219,20 @@ class Cursor:
 
     @property
     def attempts(self) -> Mapping[int, int]:
-        """How often messages were tried that are not done with, by offset."""
+        """How often messages that are not acknowledged were tried, by offset."""
         return self._attempts
 
     @property
     def due_ns(self) -> Mapping[int, int]:
-        """When messages are due that were put off, by offset."""
+        """When deferred messages are due, by offset."""
         return self._due_ns
 
     def note_attempts(self, offset: int, attempts: int) -> None:
-        """The message was tried so often; 0 forgets it."""
+        """Note how often the message was tried; 0 removes the note."""
         self._note(self._attempts, offset, min(attempts, MAX_ATTEMPTS))
 
     def note_due(self, offset: int, due_ns: int) -> None:
-        """The message is put off until then; 0 forgets it."""
+        """Note until when the message is deferred; 0 removes the note."""
         self._note(self._due_ns, offset, due_ns)
 
     def _note(self, notes: dict[int, int], offset: int, value: int) -> None:
@@ -253,6 +253,8 @@ class Cursor:
                     notes.pop(offset, None)
 
 
+# The file.
+
 MAGIC = b"EMBERQCU"
 VERSION = 1
 
@@ -263,6 +265,9 @@ _HEADER = struct.Struct("<I16sqIIII")
 def to_bytes(cursor: Cursor) -> bytes:
     """The content of the cursor's file."""
     above, attempts, due_ns = cursor.acknowledged_above, cursor.attempts, cursor.due_ns
+    assert cursor.low_water >= 0
+    assert len(above.starts) == len(above.stops)
+    assert not above.starts or cursor.low_water < above.starts[0]
     tried = array("H", attempts.values()).tobytes()
     content = b"".join(
         (
@@ -312,7 +317,7 @@ def save_cursor(path: Path, content: bytes) -> None:
         is_new = not path.exists()
         replace_file(path, content)
         if is_new:
-            sync_directory(path.parent)
+            sync_folder(path.parent)
     except OSError as error:
         raise StorageError(os_error_text("write", path, error)) from error
 

@@ -2,8 +2,8 @@
 
     <topic>.journal/
         journal.json, *.log, *.idx      the journal
-        topic.mark                      where the messages begin that no channel may have yet; no file: there are none
-        cursors/<channel>.cursor        what each channel has done
+        topic.mark                      the first message that no channel may have yet; no file: there is none
+        cursors/<channel>.cursor        what each channel has acknowledged
 
 A topic may be called `..`, so names never stand alone in a path.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from uuid import UUID
 
 from emberq.base.clock import Clock
-from emberq.base.file import sync_directory
+from emberq.base.file import sync_folder
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
 from emberq.storage.journal.commit import GroupCommit, Work
 from emberq.storage.journal.cursor import Cursor, load_cursor, save_cursor, to_bytes
@@ -45,8 +45,8 @@ def cursor_paths(directory: Path) -> dict[str, Path]:
 class CursorFile:
     """The file of one channel's cursor. Owned by the channel.
 
-    A save may still run, or wait, in another thread when the next one or the removal is asked for. What was asked for
-    last is what the file will be: a save that comes too late does nothing.
+    A save may still run, or wait, in another thread when the next one or the removal is asked for. The last request
+    decides: a save that comes too late does nothing.
     """
 
     def __init__(self, path: Path, *, start: Callable[[Work], object], hand_back: Callable[[Work], object]) -> None:
@@ -61,12 +61,12 @@ class CursorFile:
         return load_cursor(self._path, journal=journal)
 
     def save(self, cursor: Cursor) -> None:
-        """Write it now. StorageError if that fails."""
+        """Write the cursor now. StorageError if that fails."""
         self._asked += 1
         self._write(to_bytes(cursor), self._asked)
 
     def save_soon(self, cursor: Cursor, told: Told) -> None:
-        """Write it as it is now, in another thread; `told` is called in this one."""
+        """Write the cursor as it is now, in another thread; `told` is called in this one."""
         self._asked += 1
         content, number = to_bytes(cursor), self._asked
 
@@ -82,7 +82,7 @@ class CursorFile:
         self._start(work)
 
     def remove(self) -> None:
-        """The channel is no more. OSError if that fails."""
+        """Remove the file of a deleted channel. OSError if that fails."""
         self._asked += 1
         with self._lock:
             self._path.unlink(missing_ok=True)
@@ -94,7 +94,7 @@ class CursorFile:
 
 
 class JournalFolder:
-    """Opened by its topic, which owns it. `start` and `hand_back` are those of `GroupCommit`."""
+    """The journal and the cursors of one topic, which owns it. `start` and `hand_back` are those of `GroupCommit`."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class JournalFolder:
         try:
             if not self._cursors.is_dir():
                 self._cursors.mkdir()
-                sync_directory(path)
+                sync_folder(path)
             for leftover in self._cursors.glob("*.tmp"):  # of saves that a crash has ended
                 leftover.unlink(missing_ok=True)
         except OSError as error:
@@ -127,13 +127,13 @@ class JournalFolder:
         return sorted(cursor_paths(self._cursors.parent))
 
     def cursor_file(self, channel: str) -> CursorFile:
-        """Where the channel's cursor is kept. One of them at a time for each channel."""
+        """The file of the channel's cursor. A channel uses one such object at a time."""
         return CursorFile(self._cursors / f"{channel}{_CURSOR_SUFFIX}", start=self._start, hand_back=self._hand_back)
 
     def cursor(self, channel: str, *, start_offset: int) -> Cursor:
         """The channel's cursor; a new one, at `start_offset`, is saved at once, so that a crash does not move it.
 
-        In place of a damaged one there is one at the oldest message: some come again, none is lost.
+        If its file is damaged, the cursor starts at the oldest message: some come again, none is lost.
         """
         file = self.cursor_file(channel)
         try:
@@ -152,7 +152,7 @@ class JournalFolder:
         return cursor
 
     def seen_offset(self) -> int:
-        """No channel knows of this offset or of one behind it. Beyond the journal's end, if a power failure cut it."""
+        """The lowest offset above all that channels have seen; beyond the journal's end, if a power failure cut it."""
         seen = 0
         for name in self.channel_names():
             with contextlib.suppress(DamagedCursorError):
@@ -173,9 +173,10 @@ class JournalFolder:
         return None if mark is None else max(mark.low_water, self.journal.first_offset)
 
     def save_mark(self, offset: int) -> None:
-        """Write it now. StorageError if that fails."""
+        """Write the mark now. StorageError if that fails."""
+        assert offset >= self.journal.first_offset
         save_cursor(self._mark, to_bytes(Cursor(self.journal.uuid, low_water=offset)))
 
     def remove_mark(self) -> None:
-        """Channels may have everything. OSError if that fails."""
+        """Remove the mark: channels may have everything. OSError if that fails."""
         self._mark.unlink(missing_ok=True)

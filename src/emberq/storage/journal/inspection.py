@@ -1,14 +1,13 @@
-"""Looking from outside: list, verify, dump.
+"""Looking at journals from outside: which there are, whether they are sound, and what is in them.
 
-Looking at a journal's folder from outside: is it sound, and what is in it.
+    find_journals    the journals in a data folder
+    survey           what one holds, and how far its channels have come
+    verify           every byte, checked
+    dump             its messages
 
-Both only read, and neither needs the journal to be closed. In a folder that is being written to, the end of the last
-segment may be a batch of which only a part is there yet; `verify` calls that what it is, a torn tail.
-
-The journals in a data folder, seen from outside: which there are, what they hold, how far their channels have come.
-
-Only reads, and does not need nsqd to be stopped; of a journal that is being written to it shows a moment that has
-passed. For a look at every byte see `inspection`.
+All of them only read, and nsqd need not be stopped. Of a journal that is being written to they show a moment that has
+passed: the end of the last segment may be a batch of which only a part is there yet, which `verify` reports as a torn
+tail.
 """
 
 from __future__ import annotations
@@ -33,6 +32,9 @@ from emberq.wire.journal_batch import JournalBatch, seed_of
 
 _ANY_INTERVAL = 1
 """Index entries are only compared here, never added."""
+
+
+# Verify and dump.
 
 
 class Severity(Enum):
@@ -90,7 +92,7 @@ def verify(directory: Path) -> Iterator[Finding | VerifyProgress]:
 
 
 def dump(directory: Path, *, offset: int = 0) -> Iterator[JournalRow | Damage]:
-    """All messages from `offset` on, and what stands in the place of those that cannot be read.
+    """All messages from `offset` on, and a `Damage` in the place of those that cannot be read.
 
     JournalOpenError if the folder is no journal, or cannot be read.
     """
@@ -138,7 +140,7 @@ def _verify_segment(
 def _verify_batches(
     segment: Segment, entries: dict[int, int], *, journal: UUID, end_offset: int, count: _Count
 ) -> Iterator[Finding | None]:
-    """The same for its batches alone; takes the index entries out that are right, or that damage hides."""
+    """The findings in its batches; removes the index entries that are right, or that damage hides."""
     scan = _scan(segment, journal=journal, end_offset=end_offset)
     done_before, shown = count.done_bytes, count.done_bytes
     is_last = end_offset == END_OF_OFFSETS
@@ -235,6 +237,8 @@ def _scan(segment: Segment, *, journal: UUID, end_offset: int) -> Scan:
     )
 
 
+# Find and survey.
+
 MAX_DEPTH = 3
 """How deep below a folder journals are looked for: `emberq up` keeps them in <folder>/nsqd-<number>/<topic>.journal."""
 
@@ -243,17 +247,17 @@ _HEADERS_BYTES = 4096
 
 
 class ChannelPlace(NamedTuple):
-    """How far a channel has come."""
+    """How far a channel has come in a journal."""
 
     channel: str
     low_water: int
-    """Everything before it is done with."""
+    """Everything before it is acknowledged."""
     lag: int
-    """How many messages are not."""
+    """How many messages are not acknowledged."""
 
 
 class JournalOverview(NamedTuple):
-    """One journal."""
+    """What a journal holds, and how far its channels have come."""
 
     path: Path
     identity: JournalIdentity
@@ -266,12 +270,11 @@ class JournalOverview(NamedTuple):
 
     @property
     def topic(self) -> str:
-        """The topic whose journal it is."""
         return (self.path.name or self.path.resolve().name).removesuffix(FOLDER_SUFFIX)
 
 
 def is_journal(directory: Path) -> bool:
-    """Whether this folder is a journal."""
+    """Whether this folder is a journal: it has a journal.json or segments."""
     return (directory / identity_file.FILE_NAME).is_file() or (directory.is_dir() and bool(base_offsets(directory)))
 
 

@@ -1,6 +1,4 @@
-"""Append, read, locate, trim.
-
-The journal of one topic: a log of messages, each with an offset that stays its own for ever.
+"""The journal of one topic: a log of messages, each with an offset that is its own for ever.
 
     00000000000000000000.log   00000000000000183250.log   00000000000000366500.log
     BBBBBBBBBBBBBBBBBBBBBBBB   BBBBBBBBBBBBBBBBBBBBBBBB   BBBBBBBBBBB             B: a batch
@@ -10,32 +8,28 @@ The journal of one topic: a log of messages, each with an offset that stays its 
 Appending. Messages that arrive together are one batch, one system call, all or nothing: an append that fails leaves no
 trace, and the next one may succeed. Offsets are consecutive and never given twice.
 
-Syncing. `begin_sync` makes a job for a thread, `finish_sync` takes note of its end (see `commit`, which does both). A
+Syncing. `begin_sync` makes a job for a thread, `finish_sync` takes note of its end (see `commit`, which calls both). A
 failed sync ends all appending until the journal is opened again; reading goes on.
 
 Reading. Whole batches, checked, in blocks; what cannot be read is reported and passed over (see `reader`).
 
-Retention. Segments go as a whole, the oldest first, and never one that somebody has still to read.
-
-Which segments may go: whole ones, the oldest first, once everybody has read them.
-
-A segment goes when its newest message is older than the retention time, or when all segments together are larger than
-the retention size. The active segment never goes; one in which everything is too old is sealed first (see `Journal`).
+Retention. A segment goes when its newest message is older than the retention time, or when all segments together are
+larger than the retention size. Segments go as a whole, the oldest first, and never one that a channel has still to
+read. The active segment never goes; one in which everything is too old is sealed first.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
 from emberq.base.clock import Clock
-from emberq.base.file import sync_directory
+from emberq.base.file import sync_file, sync_folder
 from emberq.storage.error import JournalError, JournalSyncError, JournalWriteError, os_error_text
 from emberq.storage.journal.commit import CommitJob, Durability
 from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, Segments
@@ -48,66 +42,11 @@ from emberq.wire.parameter import ProducerSequence
 log = logging.getLogger("emberq.storage")
 
 
-def is_too_old(segment: Segment, segments: Segments, *, config: JournalConfig, now_ns: int) -> bool:
-    """Whether even the newest message of a segment is older than the retention time; not if there is none."""
-    if config.retention_ns is None or segment.is_empty:
-        return False
-    return segments.latest_ns(segment) < now_ns - config.retention_ns
-
-
-def removable(segments: Segments, *, config: JournalConfig, before_offset: int, now_ns: int) -> list[Segment]:
-    """The segments that should go and hold nothing that is not before `before_offset`."""
-    kept_bytes = segments.total_bytes
-    found: list[Segment] = []
-    for segment in list(segments)[:-1]:
-        are_too_many = config.retention_bytes is not None and kept_bytes > config.retention_bytes
-        if segments.end_offset(segment) > before_offset:
-            break
-        if not are_too_many and not is_too_old(segment, segments, config=config, now_ns=now_ns):
-            break
-        kept_bytes -= segment.size_bytes
-        found.append(segment)
-    return found
-
-
-def remove(oldest: list[Segment], segments: Segments, *, directory: Path) -> int:
-    """Remove these segments, which are the oldest ones; return how many bytes that freed. A failure is only logged."""
-    if not oldest:
-        return 0
-    freed_bytes = 0
-    try:
-        # Were these gone and the rest lost, nothing would tell which offsets had been given, and who the producers are.
-        _sync_if_there(list(segments)[len(oldest)].summary_path)
-        sync_directory(directory)
-        for segment in oldest:
-            segment.summary_path.unlink(missing_ok=True)
-            segment.path.unlink(missing_ok=True)
-            segments.remove_first()
-            freed_bytes += segment.size_bytes
-    except OSError as error:
-        log.warning("journal %s: old segments were not removed - %s", directory, error)
-    return freed_bytes
-
-
-def _sync_if_there(path: Path) -> None:
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-log = logging.getLogger("emberq.storage")
-
-
 class Stored(NamedTuple):
-    """Where a batch is.
+    """The offsets that a batch got.
 
-    Of a batch that its producer sent again, this is the last one stored of that producer: the same batch, or one behind
-    it. When that is synced, so is the batch in question.
+    If its producer sent the batch again, these are the offsets of the producer's last stored batch: the same, or a
+    later one. When that is synced, so is the batch in question.
     """
 
     base_offset: int
@@ -116,7 +55,7 @@ class Stored(NamedTuple):
 
 
 class SegmentInfo(NamedTuple):
-    """One segment, for people."""
+    """One segment, as /journal shows it."""
 
     path: Path
     base_offset: int
@@ -125,7 +64,7 @@ class SegmentInfo(NamedTuple):
 
 
 class Journal:
-    """One topic's folder. Owned by one thread; only sync jobs run in others, and they share nothing with it.
+    """The log of one topic. Owned by one thread; only sync jobs run in others, and they share nothing with it.
 
     Invariants between calls: first_offset <= synced_offset <= next_offset; the active segment ends with a whole batch.
     """
@@ -182,7 +121,7 @@ class Journal:
 
     @property
     def synced_offset(self) -> int:
-        """Everything before this offset survives a power failure, as far as anybody can tell."""
+        """Everything before this offset survives a power failure; without `fsync`, everything counts as synced."""
         return self._durability.synced_offset if self._config.fsync else self._segments.next_offset
 
     @property
@@ -246,6 +185,7 @@ class Journal:
             active = segments.active
         position = active.append(batch)
         segments.next_offset = next_offset = base_offset + bodies.message_count
+        assert self._durability.synced_offset <= base_offset < next_offset
         latest_ns = timestamp_ns if times_ns is None else max(times_ns)
         segments.index(active).add(offset=base_offset, position=position, timestamp_ns=latest_ns)
         if producer is not None:
@@ -257,8 +197,8 @@ class Journal:
     def skip_to(self, offset: int) -> None:
         """Give no message an offset before this one.
 
-        For a journal that lost its end to a power failure, when somebody is known to have seen more of it: offsets that
-        meant one message must not come to mean another.
+        For a journal that lost its end to a power failure after a channel had seen more of it: offsets that meant one
+        message must not come to mean another.
         """
         if offset <= self.next_offset:
             return
@@ -292,7 +232,7 @@ class Journal:
         self._save_summary()
         self._segments.add(created)
         self._segments.next_offset = base_offset
-        self._save_summary()  # who the producers are must be known without the sealed segments, which may go
+        self._save_summary()  # the producers must be known without the sealed segments, which may go
 
     def _save_summary(self) -> None:
         """Write the .idx file of the active segment."""
@@ -309,16 +249,16 @@ class Journal:
     # -- syncing -----------------------------------------------------------------------------------------------
 
     def begin_sync(self) -> CommitJob | None:
-        """A job that brings everything appended so far to the disk; None if nothing is to be done (any more).
+        """A job that brings everything appended so far to the disk; None if all of it is there, or a sync has failed.
 
-        One job at a time: the next begins when this one's end has been told to `finish_sync`.
+        One job at a time: the next begins after `finish_sync` of this one.
         """
         if not self._config.fsync:
             return None
         return self._durability.begin(self._segments.active, next_offset=self.next_offset)
 
     def finish_sync(self, job: CommitJob) -> None:
-        """A job has run: what it covered is on the disk, or `failure` is set for good. To say so twice does no harm."""
+        """A job has run: its part is on the disk, or `failure` is set for good. A second call changes nothing."""
         self._durability.finish(job)
 
     def sync(self) -> None:
@@ -336,16 +276,16 @@ class Journal:
     def read(self, offset: int, *, max_bytes: int) -> Chunk:
         """The batches from the one that holds `offset` on: at least one, then as many as fit into `max_bytes`.
 
-        Also what is not synced yet. JournalError if a file cannot be read at all.
+        This includes batches that are not synced yet. JournalError if a file cannot be read at all.
         """
         with _as_journal_error("read", self._directory):
             return self._reader.read(offset, max_bytes=max_bytes)
 
     def locate(self, offset: int, *, max_bytes: int) -> Extent | None:
-        """Where the batches from the one that holds `offset` on lie in a file, for those who send it as it is.
+        """Where the batches from the one that holds `offset` on lie in a file, so that they can be sent as they are.
 
-        Only what is synced, and from one segment; at least one batch, then as many as fit into `max_bytes`. None if
-        there is none yet. JournalError if a file cannot be read at all.
+        Only synced batches, and of one segment: at least one, then as many as fit into `max_bytes`. None if there is
+        none yet. JournalError if a file cannot be read at all.
         """
         with _as_journal_error("read", self._directory):
             return self._reader.locate(offset, max_bytes=max_bytes, end_offset=self.synced_offset)
@@ -360,8 +300,8 @@ class Journal:
     def trim(self, *, before_offset: int, now_ns: int) -> int:
         """Remove segments that are too old or too many; return how many bytes that freed.
 
-        Never one that holds `before_offset` or anything behind it, which is the lowest offset somebody has still to
-        read. An active segment in which everything is too old is sealed first, so that it can go too.
+        Never one that holds `before_offset`, the lowest offset that a channel has still to read, or anything behind it.
+        An active segment in which everything is too old is sealed first, so that it can go too.
         """
         segments, config = self._segments, self._config
         before_offset = min(before_offset, self.synced_offset)
@@ -397,7 +337,7 @@ class Journal:
         self._durability.end_running_job()
         self._let_go()
         shutil.rmtree(self._directory)
-        sync_directory(self._directory.parent)
+        sync_folder(self._directory.parent)
 
     def _let_go(self) -> None:
         self._segments.close_sealed()
@@ -420,3 +360,50 @@ def _log_report(directory: Path, report: RecoveryReport) -> None:
         log.warning("journal %s: cut off a torn tail of %d bytes", directory, report.cut_bytes)
     for damage in report.damage:
         log.error("journal %s: %s", directory, damage)
+
+
+# Retention.
+
+
+def is_too_old(segment: Segment, segments: Segments, *, config: JournalConfig, now_ns: int) -> bool:
+    """Whether even the newest message of a segment is older than the retention time; not if there is none."""
+    if config.retention_ns is None or segment.is_empty:
+        return False
+    return segments.latest_ns(segment) < now_ns - config.retention_ns
+
+
+def removable(segments: Segments, *, config: JournalConfig, before_offset: int, now_ns: int) -> list[Segment]:
+    """The segments that should go and hold nothing that is not before `before_offset`."""
+    kept_bytes = segments.total_bytes
+    found: list[Segment] = []
+    for segment in list(segments)[:-1]:
+        are_too_many = config.retention_bytes is not None and kept_bytes > config.retention_bytes
+        if segments.end_offset(segment) > before_offset:
+            break
+        if not are_too_many and not is_too_old(segment, segments, config=config, now_ns=now_ns):
+            break
+        kept_bytes -= segment.size_bytes
+        found.append(segment)
+    return found
+
+
+def remove(oldest: list[Segment], segments: Segments, *, directory: Path) -> int:
+    """Remove these segments, which are the oldest ones; return how many bytes that freed. A failure is only logged."""
+    if not oldest:
+        return 0
+    freed_bytes = 0
+    try:
+        # The next segment's .idx file must be on the disk: without it and these segments, nothing would tell which
+        # offsets have been given, and which producers there are.
+        with suppress(FileNotFoundError):
+            sync_file(list(segments)[len(oldest)].summary_path)
+        sync_folder(directory)
+        for segment in oldest:
+            segment.summary_path.unlink(missing_ok=True)
+            segment.path.unlink(missing_ok=True)
+            removed = segments.remove_first()
+            assert removed is segment
+            freed_bytes += segment.size_bytes
+    except OSError as error:
+        log.warning("journal %s: old segments were not removed - %s", directory, error)
+    return freed_bytes

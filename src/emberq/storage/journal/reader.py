@@ -1,17 +1,15 @@
-"""All segments in order, and reading from them.
+"""All segments of a journal in order, and reading from them.
 
-All segments of a journal, in order.
+A channel reads batches, /journal/read sends stretches of a file as they are, and both can find the offset of a moment.
 
 Each segment ends where the next one begins, and the last one where the journal ends. So offsets that no batch holds
-(damaged, or never given to a message) belong to the segment before them, and whoever reads it notices.
+(damaged, or never given to a message) belong to the segment before them, and its readers notice.
 
-Reading a journal: batches for channels, stretches of file for those who want the bytes as they lie, moments.
+A channel reads on from where its last read ended. So the places where reads ended are remembered for a while, and a
+sequential reader needs no search. Other reads go by the index of the segment, and from there by batch headers.
 
-Readers come back for what follows the batch they had last, so the places where reads ended are remembered for a while
-and a sequential reader costs no search. Anybody else goes by the index of the segment and from there by batch headers.
-
-What is damaged is never passed over silently: it is logged once, counted, and handed to the caller as a `Gap`. A file
-that cannot be read at all is something else, and an OSError.
+Damage is never passed over silently: it is logged once, counted, and handed to the caller as a `Gap`. A file that
+cannot be read at all is something else, and an OSError.
 """
 
 from __future__ import annotations
@@ -30,9 +28,12 @@ from emberq.wire.journal_batch import JournalBatch, seed_of
 
 log = logging.getLogger("emberq.storage")
 
+
+# Segments.
+
 MAX_OPEN_SEGMENTS = 8
 """Sealed segments that keep their descriptor and their index: enough for channels that read in different places, few
-enough that a thousand topics stay within what a process may open."""
+enough for a thousand topics in one process."""
 
 
 class Segments:
@@ -81,6 +82,8 @@ class Segments:
     def add(self, segment: Segment) -> None:
         """Seal the active segment and let this one follow it."""
         sealed = self.active
+        assert segment.base_offset >= self.next_offset
+        assert segment.base_offset > sealed.base_offset
         if sealed.index is not None:
             sealed.latest_ns = sealed.index.latest_ns
         self._all.append(segment)
@@ -89,6 +92,7 @@ class Segments:
 
     def remove_first(self) -> Segment:
         """Take the oldest one out; never the active one."""
+        assert len(self._all) > 1
         segment = self._all.pop(0)
         del self._bases[0]
         self._open.pop(segment.base_offset, None)
@@ -96,7 +100,7 @@ class Segments:
         return segment
 
     def opened(self, segment: Segment) -> Segment:
-        """The segment, with the promise that it stays open for this call; others may be closed for it."""
+        """The segment, which stays open until the next call; others may be closed for it."""
         if segment is not self.active:
             self._open.pop(segment.base_offset, None)
             self._open[segment.base_offset] = segment
@@ -142,12 +146,12 @@ class Segments:
         segment.index = None
 
 
-log = logging.getLogger("emberq.storage")
+# Reading.
 
 MAX_REMEMBERED_PLACES = 256
-"""More channels than that on one topic, each far behind the others, search for their place at each read."""
+"""If more channels than this of one topic lag, each in another place, they search for their place at each read."""
 MAX_REMEMBERED_GAPS = 1024
-"""A disk that is damaged in more places than that says so again in the log."""
+"""Beyond this many, damage is logged again at each read."""
 
 
 class Gap(NamedTuple):
@@ -159,7 +163,7 @@ class Gap(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What one read gave. Ask for `next_offset` next."""
+    """The result of one read. The next one begins at `next_offset`."""
 
     batches: list[JournalBatch]
     """In order. The first one holds the offset asked for and may begin before it."""
@@ -176,12 +180,12 @@ class Extent(NamedTuple):
     position: int
     length: int
     base_offset: int
-    """The first batch begins with this offset; if it is behind the one asked for, what lies between is lost."""
+    """The first batch begins with this offset; if it is behind the one asked for, the offsets between are lost."""
     next_offset: int
 
 
 class JournalReader:
-    """Reads from the segments of one journal, which stay the journal's."""
+    """Reads from the segments of one journal. Owned by the journal, as are the segments."""
 
     def __init__(self, segments: Segments) -> None:
         self.gaps: dict[int, Gap] = {}
@@ -211,13 +215,15 @@ class JournalReader:
             elif found.next_offset > offset:
                 batches.append(found)
         next_offset = self._end_of_read(scan, segment, gaps, offset=offset)
+        assert offset < next_offset <= segments.next_offset
         return Chunk(batches, next_offset, gaps)
 
     def locate(self, offset: int, *, max_bytes: int, end_offset: int) -> Extent | None:
-        """Where in which file the batches from the one that holds `offset` on lie: whole batches of one segment that
-        end at or before `end_offset`; at least one, then as many as fit into `max_bytes`. None: there are none.
+        """Where the batches from the one that holds `offset` on lie in a file; None if there are none.
 
-        Only the first batch is checked. Whoever finds damage behind it asks again for the offset where it began.
+        Whole batches of one segment that end at or before `end_offset`: at least one, then as many as fit into
+        `max_bytes`. Only the first batch is checked. A reader that finds damage behind it asks again for the offset
+        where the damage began.
         """
         offset = max(offset, self._segments.first.base_offset)
         while offset < end_offset:
@@ -230,6 +236,8 @@ class JournalReader:
                     return None
                 self._pass_within(scan, segment, end_position=start + max_bytes, end_offset=end_offset)
                 self._remember(segment, BatchPlace(scan.offset, scan.position))
+                assert start < scan.position <= segment.size_bytes
+                assert first.next_offset <= scan.offset <= end_offset
                 return Extent(segment.path, start, scan.position - start, first.base_offset, scan.offset)
             offset = self._segments.end_offset(segment)
         return None
@@ -247,7 +255,7 @@ class JournalReader:
     # -- scanning ----------------------------------------------------------------------------------------------
 
     def _scan_from(self, segment: Segment, offset: int, *, block_bytes: int) -> Scan:
-        """A scan that stands at the batch that holds `offset`, or before damage that hides it."""
+        """A scan at the batch that holds `offset`, or before damage that hides it."""
         remembered = self._places.get(offset)
         if remembered is not None and remembered[0] is segment:
             return self._scan(segment, remembered[1], block_bytes=block_bytes)
@@ -298,7 +306,7 @@ class JournalReader:
     # -- bookkeeping -------------------------------------------------------------------------------------------
 
     def _end_of_read(self, scan: Scan, segment: Segment, gaps: list[Gap], *, offset: int) -> int:
-        """Where the caller goes on: behind the last batch, or with the next segment if this one is at its end."""
+        """Where the next read begins: behind the last batch, or with the next segment if this one is at its end."""
         if scan.position < segment.size_bytes:
             self._remember(segment, BatchPlace(scan.offset, scan.position))
             return scan.offset
@@ -311,7 +319,7 @@ class JournalReader:
         return end_offset
 
     def _note(self, damage: Damage, gaps: list[Gap], *, offset: int) -> None:
-        """Make the damage known: to the caller as far as it concerns what was asked for, and once to everybody."""
+        """Add the damage to the caller's gaps, as far as it lies behind `offset`; log and count it once."""
         if damage.first_offset == damage.next_offset:
             return
         if damage.next_offset > offset:

@@ -1,21 +1,19 @@
-"""Which journal this is, and what a crash left undone.
+"""Opening a journal: which one it is, what is in it, and what a crash left undone.
 
-Opening a journal: which one it is, what is in it, and what a crash left undone.
-
-Only the last segment can have been written to when the process or the machine died, so only that one is read, and of it
-only what its .idx file does not cover. What lies behind its last good batch is a batch that was being written: nobody
-was told that it is stored, and it is cut off. Damage with a good batch behind it is no torn write; it stays where it is
-and is reported, and readers find the gap.
-
-A last file that is no segment of this journal is set aside as `.bad`, never deleted. Leftovers of files that were being
-replaced are removed.
-
-journal.json: which journal this is.
+journal.json says which journal this is:
 
     {"format":1,"uuid":"0b5f...","created":"2025-01-31T12:00:00Z"}
 
 A journal that is deleted and made again is another journal with another uuid: offsets that readers and channels
 remember mean nothing in it. Every segment repeats the uuid, so a lost file can be replaced.
+
+Only the last segment can have been written to when the process or the machine died, so only that one is read, and of it
+only what its .idx file does not cover. Bytes behind its last good batch are a batch that was being written: no
+publisher was told that it is stored, and it is cut off. Damage with a good batch behind it is no torn write; it stays
+where it is and is reported, and readers find the gap.
+
+A last file that is no segment of this journal is set aside as `.bad`, never deleted. Leftovers of files that were being
+replaced are removed.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from emberq.base.clock import NS_PER_SECOND, Clock
-from emberq.base.file import replace_file, sync_directory
+from emberq.base.file import replace_file, sync_folder
 from emberq.storage.error import JournalError, JournalOpenError, os_error_text
 from emberq.storage.journal.scan import Damage, Scan
 from emberq.storage.journal.segment import (
@@ -49,25 +47,27 @@ from emberq.storage.journal.segment import (
 from emberq.storage.journal.summary import ProducerTable, Summary, load_summary, note_batch, save_summary, summarize
 from emberq.wire.journal_batch import seed_of
 
+# journal.json.
+
 FILE_NAME = "journal.json"
 FORMAT = 1
 
 
 class JournalIdentity(NamedTuple):
-    """What the file says."""
+    """Which journal this is."""
 
     uuid: UUID
     created: str
 
 
 def identity_now(uuid: UUID, *, now_ns: int) -> JournalIdentity:
-    """The identity of a journal that is made at this moment."""
+    """The identity of a journal that is created now."""
     moment = datetime.fromtimestamp(now_ns // NS_PER_SECOND, UTC)
     return JournalIdentity(uuid, moment.strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
 def save(directory: Path, identity: JournalIdentity) -> None:
-    """Replace the file, fsynced; the folder is the caller's to sync. OSError if that fails."""
+    """Replace the file, fsynced; the caller syncs the folder. OSError if that fails."""
     document = {"format": FORMAT, "uuid": str(identity.uuid), "created": identity.created}
     replace_file(directory / FILE_NAME, json.dumps(document, separators=(",", ":")).encode() + b"\n")
 
@@ -89,9 +89,12 @@ def load(directory: Path) -> JournalIdentity | None:
     return None
 
 
+# Opening.
+
+
 @dataclass(slots=True)
 class RecoveryReport:
-    """What opening a journal found and did. All is well when it is empty."""
+    """What opening a journal found and did. A sound journal has an empty report."""
 
     cut_bytes: int = 0
     """The size of the torn tail that was cut off the last segment."""
@@ -144,19 +147,21 @@ class _Recovery:
             segments.append(self._new_segment(identity.uuid, base_offset=0))
         producers = ProducerTable(max_producers=self._config.max_producers)
         active, next_offset = self._open_last(segments[:-1], segments[-1], producers, journal=identity.uuid)
+        assert active.size_bytes >= SEGMENT_HEADER_BYTES
+        assert active.base_offset <= next_offset
         return Recovered(identity, [*segments[:-1], active], next_offset, producers, self._report)
 
     # -- the folder --------------------------------------------------------------------------------------------
 
     def _make_directory(self) -> None:
         if not self._directory.is_dir():
-            self._directory.mkdir()
-            sync_directory(self._directory.parent)
+            self._directory.mkdir()  # not those above it: the data folder must exist
+            sync_folder(self._directory.parent)
         for leftover in self._directory.glob("*.tmp"):
             leftover.unlink()
 
     def _identity(self, bases: list[int]) -> JournalIdentity:
-        """What journal.json says; a new file if there is none, with the uuid of the segments if there are any."""
+        """The identity in journal.json; if there is none, a new one, with the uuid of the segments if there are any."""
         found = load(self._directory)
         if found is not None:
             return found
@@ -168,7 +173,7 @@ class _Recovery:
             self._report.repairs.append(f"{FILE_NAME} was missing or damaged and is made anew")
         made = identity_now(known.journal if known else uuid4(), now_ns=self._clock.wall_ns())
         save(self._directory, made)
-        sync_directory(self._directory)
+        sync_folder(self._directory)
         return made
 
     def _segment(self, base_offset: int) -> Segment:
@@ -179,7 +184,7 @@ class _Recovery:
         header = SegmentHeader(journal, base_offset, self._clock.wall_ns())
         segment = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes)
         os.fsync(segment.descriptor())
-        sync_directory(self._directory)
+        sync_folder(self._directory)
         return segment
 
     # -- the last segment --------------------------------------------------------------------------------------
@@ -195,7 +200,7 @@ class _Recovery:
             last.index = known.sparse_index
             _load(producers, known)
         else:
-            last.summary_path.unlink(missing_ok=True)  # else it might seem right again when the segment has grown
+            last.summary_path.unlink(missing_ok=True)  # or it might seem right again when the segment has grown
             start = last.start
             last.index = SparseIndex(interval_bytes=self._config.index_interval_bytes)
             self._producers_behind(sealed, producers, journal=journal)
@@ -211,11 +216,11 @@ class _Recovery:
         return last, next_offset
 
     def _sync(self, segments: list[Segment]) -> None:
-        """After a crash of the process alone, the operating system may still hold what was not synced."""
+        """Bring to the disk what the operating system may still hold after a crash of the process alone."""
         for segment in segments:
             os.fdatasync(segment.descriptor())
             segment.close()
-        sync_directory(self._directory)
+        sync_folder(self._directory)
 
     def _walk(
         self, last: Segment, index: SparseIndex, producers: ProducerTable, *, start: BatchPlace, seed: int
@@ -241,7 +246,7 @@ class _Recovery:
         os.ftruncate(last.descriptor(), last.size_bytes)
 
     def _rewrite_header(self, last: Segment, *, journal: UUID) -> None:
-        """The name and the batches say whose segment it is; so its header can be mended."""
+        """Mend the header of a segment that belongs to this journal by its name and its batches."""
         content = SegmentHeader(journal, last.base_offset, self._clock.wall_ns()).to_bytes()
         os.pwrite(last.descriptor(), content, 0)
         os.fdatasync(last.descriptor())

@@ -5,7 +5,7 @@ yields a `Damage` in its place: first where the damaged batch would end if its h
 of 8 at which the magic number stands. A batch found this way must be whole, fit its crc (which the journal seeds)
 and continue the offsets, so that bytes inside a message do not pass for a batch.
 
-A scan can also pass over batches by their headers alone, which is how one gets from an index entry to an offset.
+A scan can also pass over batches by their headers alone: so a reader gets from an index entry to an offset.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from emberq.wire.journal_batch import (
 )
 
 BLOCK_BYTES = 1024 * 1024
-"""How much is read at once when a whole segment is walked through."""
+"""How much is read at a time when a whole segment is walked."""
 END_OF_OFFSETS = (1 << 63) - 1
 
 
@@ -37,10 +37,10 @@ class Damage(NamedTuple):
 
     position: int
     end: int
-    """Where the next batch begins, or the part of the file that was looked at ends."""
+    """Where the next batch begins, or the scan ends."""
     first_offset: int
     next_offset: int
-    """The offsets from the first up to this one are lost; the first again if nothing tells how many are."""
+    """The offsets from the first up to this one are lost; equal to the first if it is not known how many are."""
     reason: str
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Damage(NamedTuple):
 
 
 class Scan:
-    """A walk through one file from `start` to `end_position`. The descriptor stays its owner's."""
+    """A walk through one file from `start` to `end_position`. The descriptor still belongs to the segment."""
 
     def __init__(
         self,
@@ -88,8 +88,10 @@ class Scan:
             return self._pass_damage(str(error))
         if batch.base_offset > self.offset:
             return self._pass_hole(batch.base_offset)
+        assert batch.base_offset == self.offset
         self.position += batch.length
         self.offset = batch.next_offset
+        assert self.position <= self._end_position
         return batch
 
     def next_is_loaded(self) -> bool:
@@ -111,7 +113,7 @@ class Scan:
         return header if header.base_offset == self.offset else None
 
     def pass_header(self, header: BatchHeader) -> None:
-        """Go behind the batch that `next_header` found, without looking at it."""
+        """Go behind the batch that `next_header` found, without checking it."""
         self.position += header.length
         self.offset = header.next_offset
 

@@ -1,9 +1,7 @@
-"""One file of batches, its sparse index, JournalConfig.
-
-One file of a journal: a header, then batches back to back.
+"""One file of a journal: a header, then batches back to back; its sparse index; and the settings of a journal.
 
     <base offset, 20 digits>.log    the batches from that offset on
-    <base offset, 20 digits>.idx    what is worth knowing about them (see summary)
+    <base offset, 20 digits>.idx    what is worth knowing about them (see `summary`)
     <base offset, 20 digits>.bad    a file with that name which was not a segment of this journal, set aside
 
     0   magic "EMBERQJL"       8   crc32 of all that follows in the header, not seeded      12  version: uint32
@@ -14,10 +12,8 @@ The last segment of a journal is the active one, to which batches are appended; 
 A batch is written by one system call at a known position. When that fails half-way the file is cut back, and as long as
 it cannot be cut back nothing more is written to it: there is never a torn batch with a good one behind it.
 
-Finding an offset or a moment in a segment without reading all of it.
-
-An entry stands for every so many bytes of the segment. It names a batch and says how late the batches before it were
-published at the latest:
+The sparse index finds an offset or a moment in a segment without reading all of it. There is an entry for every so many
+bytes of the segment. It names a batch and the latest time at which a batch before it was published:
 
     offset    the first offset of the batch
     position  where the batch begins in the file
@@ -25,9 +21,7 @@ published at the latest:
 
 The clock may go back, so publish times need not ascend, but the latest so far always does. And the first batch at which
 "the latest so far" reaches a moment is the first batch that was published at or after it. So both columns can be
-searched by halving.
-
-What a journal is configured with.
+searched by bisection.
 """
 
 from __future__ import annotations
@@ -46,7 +40,9 @@ from zlib import crc32
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.file import FILE_MODE, write_fully
 from emberq.storage.error import JournalOpenError, JournalWriteError, os_error_text
-from emberq.wire.journal_batch import EncodedBatch
+from emberq.wire.journal_batch import ALIGNMENT, EncodedBatch
+
+# The index.
 
 BEFORE_ALL_TIME = -(1 << 63)
 
@@ -74,6 +70,7 @@ class SparseIndex:
     def add(self, *, offset: int, position: int, timestamp_ns: int) -> None:
         """A batch was appended to the segment, or found in it."""
         if not self.positions or position - self.positions[-1] >= self._interval_bytes:
+            assert not self.offsets or offset > self.offsets[-1]
             self.offsets.append(offset)
             self.positions.append(position)
             self.times.append(self.latest_ns)
@@ -96,11 +93,13 @@ class SparseIndex:
         return BatchPlace(self.offsets[entry], self.positions[entry]) if entry >= 0 else None
 
 
+# The file.
+
 MAGIC = b"EMBERQJL"
 VERSION = 1
 SEGMENT_HEADER_BYTES = 64
 MAX_UNSYNCED_SEGMENTS = 4
-"""A writer that seals segments faster than the disk syncs them waits for the disk when so many are not synced yet."""
+"""A writer that seals segments faster than the disk syncs them waits for the disk when this many are not synced yet."""
 MAX_AT_RISK_SEGMENTS = 2 * MAX_UNSYNCED_SEGMENTS + 1
 """Sealed segments that a crash may leave unsynced: those that wait, and those of the sync that runs."""
 
@@ -110,7 +109,7 @@ _NAME = re.compile(r"(\d{20})\.log")
 
 
 class SegmentHeader(NamedTuple):
-    """Whose segment a file is."""
+    """Which journal a segment belongs to, and where it begins."""
 
     journal: UUID
     base_offset: int
@@ -199,7 +198,7 @@ class Segment:
         return self.size_bytes <= SEGMENT_HEADER_BYTES
 
     def descriptor(self) -> int:
-        """The file, opened when needed; for reading by anyone, for writing by `append` alone."""
+        """The file, opened when needed. Others may read from it; only `append` writes."""
         if self._fd is None:
             self._fd = os.open(self.path, self._open_flags)
         return self._fd
@@ -213,6 +212,9 @@ class Segment:
     def append(self, batch: EncodedBatch) -> int:
         """Write the batch at the end; return where it begins. JournalWriteError: nothing of it is there."""
         position = self.size_bytes
+        assert position >= SEGMENT_HEADER_BYTES
+        assert position % ALIGNMENT == batch.length % ALIGNMENT == 0
+        assert sum(map(len, batch.parts)) == batch.length
         try:
             fd = self.descriptor()
             if self._needs_cut:
@@ -228,7 +230,7 @@ class Segment:
         return position
 
     def cut_back(self) -> None:
-        """Remove whatever a failed write left; if even that fails, the next append tries again first."""
+        """Remove what a failed write left; if that fails too, the next append tries it again first."""
         self._needs_cut = True
         try:
             os.ftruncate(self.descriptor(), self.size_bytes)
@@ -237,7 +239,7 @@ class Segment:
         self._needs_cut = False
 
     def _write_rest(self, fd: int, batch: EncodedBatch, *, written: int) -> None:
-        """The system took only a part; usually the disk is full, and this attempt says so."""
+        """Write what the system did not take; usually the disk is full, and this attempt raises the error."""
         rest = memoryview(b"".join(batch.parts))[written:]
         _, error = write_fully(fd, rest, position=self.size_bytes + written)
         if error is not None:
@@ -245,7 +247,7 @@ class Segment:
 
 
 def create_segment(directory: Path, header: SegmentHeader, *, interval_bytes: int) -> Segment:
-    """A new, empty segment; the folder is the caller's to sync. JournalWriteError: there is no such file."""
+    """A new, empty segment; the caller syncs the folder. JournalWriteError: there is no such file."""
     path = log_path(directory, header.base_offset)
     segment = Segment(path, base_offset=header.base_offset, size_bytes=SEGMENT_HEADER_BYTES)
     segment.index = SparseIndex(interval_bytes=interval_bytes)
@@ -265,6 +267,9 @@ def create_segment(directory: Path, header: SegmentHeader, *, interval_bytes: in
     return segment
 
 
+# Settings.
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalConfig:
     """The settings of one journal."""
@@ -280,4 +285,4 @@ class JournalConfig:
     index_interval_bytes: int = 64 * 1024
     """One index entry for so many bytes. What lies between two entries is walked, batch header by batch header."""
     max_producers: int = 10_000
-    """So many producers are remembered; of more, those that were silent longest may store a repeated batch twice."""
+    """How many producers are remembered. Beyond it, those that were silent longest may store a repeated batch twice."""

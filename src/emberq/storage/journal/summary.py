@@ -1,31 +1,29 @@
-"""The .idx file: index entries, latest time, last batch of each producer.
+"""The .idx file of a segment: its index, its latest publish time, and the last batch of each producer.
 
-The .idx file of a segment: what one would otherwise have to read the whole segment for.
+It holds what would otherwise take a reading of the whole segment:
 
     0   magic "EMBERQIX"       8   crc32 of all that follows, seeded as those of batches    12  version: uint32
     16  uuid of the journal    32  base offset: int64   40  next offset: int64
-    48  bytes of the segment that this file speaks of: int64
+    48  bytes of the segment that this file covers: int64
     56  latest publish time in them: int64
     64  count of index entries: uint32                  68  count of producers: int32, -1 = not known
-    72  offsets, then positions, then times of the entries: int64 each (see index)
+    72  offsets, then positions, then times of the entries: int64 each (see `segment`)
     ..  ids of the producers: 16 bytes each, the one that was silent longest first
     ..  sequences, then base offsets, then counts of their last batches: int64 each
 
 It is written when the segment begins, when it is sealed, and when the journal is closed. A segment only grows, so what
 the file says of its beginning stays true: after a clean stop nothing is left to read. It is not fsynced, because it can
-be made anew: when it is missing, or damaged, or says more than the segment holds.
+be made anew: when it is missing, or damaged, or covers more than the segment holds. A file that was made anew just to
+find an offset does not know the producers, because those follow from earlier segments too.
 
-A file that was made anew just to find an offset does not know the producers, for whom earlier segments matter too.
+The last batch of each producer is kept so that a batch sent again is not stored again. A producer that wants this takes
+a random id of 16 bytes and numbers its batches in ascending order; gaps are allowed. It sends them in that order, over
+one connection at a time. When it does not know whether a batch arrived, it sends the same batch with the same number
+again: a number that is not larger than the last one stored means "stored already".
 
-Which producer has sent which batch last, so that a batch sent again is not stored again.
-
-A producer that wants this takes a random id of 16 bytes and numbers its batches in ascending order; gaps are allowed.
-It sends them in that order, over one connection at a time. When it does not know whether a batch arrived, it sends the
-same batch with the same number again: a number that is not larger than the last one stored means "stored already".
-
-The table is a part of the journal: batches carry id and number, so it is rebuilt from them (see `summary` for the
-snapshots that make this short). It is bounded; the producers that were silent longest are forgotten first. The order in
-which they are forgotten follows from the log alone, so a rebuilt table is the same table.
+The table of producers is a part of the journal: batches carry id and number, so it is rebuilt from them, and the .idx
+files make this short. It is bounded; the producers that were silent longest are forgotten first. The order in which
+they are forgotten follows from the log alone, so a rebuilt table is the same table.
 """
 
 from __future__ import annotations
@@ -34,17 +32,21 @@ import logging
 import struct
 from array import array
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 from zlib import crc32
 
-from emberq.base.file import FILE_MODE
+from emberq.base.file import replace_file
 from emberq.storage.error import DamagedSummaryError
 from emberq.storage.journal.scan import END_OF_OFFSETS, Damage, Scan
 from emberq.storage.journal.segment import Segment, SparseIndex
 from emberq.wire.journal_batch import JournalBatch, seed_of
 from emberq.wire.parameter import PRODUCER_ID_BYTES, ProducerSequence
+
+log = logging.getLogger("emberq.storage")
+
+
+# Producers.
 
 
 class LastBatch(NamedTuple):
@@ -71,7 +73,7 @@ class ProducerTable:
         return len(self._last)
 
     def items(self) -> Iterator[tuple[bytes, LastBatch]]:
-        """All of them, the one that was silent longest first."""
+        """Ids and last batches, the producer that was silent longest first."""
         return iter(self._last.items())
 
     def last(self, producer_id: bytes) -> LastBatch | None:
@@ -91,7 +93,7 @@ class ProducerTable:
             del self._last[next(iter(self._last))]
 
 
-log = logging.getLogger("emberq.storage")
+# The file.
 
 MAGIC = b"EMBERQIX"
 VERSION = 1
@@ -106,7 +108,7 @@ Producers = list[tuple[bytes, LastBatch]]
 
 
 class Summary(NamedTuple):
-    """What the file says."""
+    """The content of the file."""
 
     base_offset: int
     next_offset: int
@@ -118,6 +120,8 @@ class Summary(NamedTuple):
 def encode(summary: Summary, *, journal: UUID) -> bytes:
     """The bytes of the file."""
     index, producers = summary.sparse_index, summary.producers
+    assert summary.base_offset <= summary.next_offset
+    assert len(index.offsets) == len(index.positions) == len(index.times)
     rows = producers or []
     content = b"".join(
         (
@@ -173,7 +177,7 @@ def summarize(
     end_offset: int = END_OF_OFFSETS,
     producers: ProducerTable | None = None,
 ) -> Summary:
-    """Read a whole segment for its summary; `producers` as they were before it come out as they are behind it."""
+    """Read a whole segment for its summary; `producers` as they were before it are brought up to its end."""
     index = SparseIndex(interval_bytes=interval_bytes)
     scan = Scan(
         segment.descriptor(), seed=seed, start=segment.start, end_position=segment.size_bytes, end_offset=end_offset
@@ -188,7 +192,7 @@ def summarize(
 def note_batch(
     batch: JournalBatch, *, position: int, index: SparseIndex, producers: ProducerTable | None = None
 ) -> None:
-    """Remember of a batch that was found in a segment what its summary will say."""
+    """Add a batch that was found in a segment to its index and to the producers."""
     index.add(offset=batch.base_offset, position=position, timestamp_ns=batch.timestamp_ns)
     if producers is not None and batch.producer is not None:
         producer_id, sequence = batch.producer
@@ -197,16 +201,10 @@ def note_batch(
 
 def save_summary(segment: Segment, summary: Summary, *, journal: UUID) -> None:
     """Replace the file; a crash leaves the old one, the new one or a damaged one. A failure is no more than logged."""
-    path = segment.summary_path
-    temporary = path.with_name(f"{path.name}.tmp")
     try:
-        temporary.touch(FILE_MODE)
-        temporary.write_bytes(encode(summary, journal=journal))
-        temporary.rename(path)
+        replace_file(segment.summary_path, encode(summary, journal=journal), durable=False)
     except OSError as error:
-        log.warning("%s was not written - %s", path, error)
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        log.warning("%s was not written - %s", segment.summary_path, error)
 
 
 def load_summary(segment: Segment, *, journal: UUID, interval_bytes: int) -> Summary | None:
