@@ -29,6 +29,8 @@ from emberq.lookupd.options import LookupdOptions
 from emberq.nsqd.daemon import Nsqd
 from emberq.nsqd.options import NsqdOptions
 
+__all__ = ["Embedded", "EmbeddedThread"]
+
 LOOPBACK = "127.0.0.1"
 ANY_PORT = f"{LOOPBACK}:0"
 

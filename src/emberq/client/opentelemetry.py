@@ -39,6 +39,8 @@ from emberq.base.clock import NS_PER_SECOND
 from emberq.client.message import Message
 from emberq.client.observer import ObservedChannel, Observer, Publication
 
+__all__ = ["OpenTelemetryObserver"]
+
 LIBRARY = "emberq.client"
 
 _Attributes: TypeAlias = dict[str, str | int]
