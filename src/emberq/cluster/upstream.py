@@ -39,7 +39,6 @@ import asyncio
 import enum
 import json
 import re
-import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
@@ -50,6 +49,7 @@ from urllib.parse import quote, urlencode
 
 import uvloop
 
+from emberq.base.task import LoopThread
 from emberq.base.text import quoted
 from emberq.http.client import HttpClient, HttpQueryError, UnexpectedStatusError
 
@@ -161,22 +161,20 @@ def _wrong(key: str) -> MalformedDocumentError:
 
 
 class Background:
-    """The thread begins when it is first needed. It ends with `close`, or when nobody has this any more."""
+    """The thread begins when it is first needed. It ends with `close`, or when Python collects this object."""
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._end = asyncio.Event()
+        self._loop = LoopThread("background", new_loop=uvloop.new_event_loop)
+        weakref.finalize(self, self._loop.end_soon)
 
     async def run(self, compute: Callable[[], T]) -> T:
         """What `compute` returns or raises.
 
-        What the work here has to compute is computed one thing after the other, and works take turns. What others want
-        computed goes ahead of all that waits for its turn: it may be a page, and what waits many large answers.
+        Work that was begun by `ask` computes one piece at a time, and several such works take turns. A call from any
+        other event loop does not wait for a turn: it may be for a page, while the work has many large answers to read.
         """
-        loop = self._started_loop()
-        if asyncio.get_running_loop() is not loop:
-            return await self._handed_over(loop, _computed(compute))
+        if not self._loop.is_current:
+            return await self._loop.ask(lambda: _computed(compute))
         async with _turn.get():
             result = compute()
             await asyncio.sleep(0)
@@ -184,31 +182,15 @@ class Background:
 
     async def ask(self, make_work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """What the work returns or raises, done by the event loop of the thread; that may call this, too."""
-        loop = self._started_loop()
-        if asyncio.get_running_loop() is not loop:
-            return await self._handed_over(loop, _in_turn(make_work))
-        return await make_work()
-
-    async def _handed_over(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+        return await self._loop.ask(make_work if self._loop.is_current else lambda: _in_turn(make_work))
 
     def close(self) -> None:
         """Drop what is not done yet."""
-        if self._thread is not None:
-            self._let_go()
-            self._thread.join()
-
-    def _started_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = uvloop.new_event_loop()
-            self._thread = threading.Thread(target=_serve, args=(self._loop, self._end), name="background", daemon=True)
-            self._thread.start()
-            self._let_go = weakref.finalize(self, self._loop.call_soon_threadsafe, self._end.set)
-        return self._loop
+        self._loop.end()
 
 
 _turn: ContextVar[asyncio.Lock] = ContextVar("_turn")
-"""Of the work that is done: all that it computes shares it."""
+"""Held while a piece of a work is computed; each work has one."""
 
 
 async def _in_turn(make_work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -218,16 +200,6 @@ async def _in_turn(make_work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 async def _computed(compute: Callable[[], T]) -> T:
     return compute()
-
-
-def _serve(loop: asyncio.AbstractEventLoop, end: asyncio.Event) -> None:
-    """Not a method: the thread must not keep its owner alive."""
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(_wait_for(end))
-
-
-async def _wait_for(end: asyncio.Event) -> None:
-    await end.wait()
 
 
 MAX_CONCURRENT_QUERIES = 128
