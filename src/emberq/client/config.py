@@ -1,19 +1,15 @@
-"""Everything that can be set: ClientConfig, ConsumerConfig, RetryPolicy, ReconnectDelay.
+"""Everything that can be set: connections, consumers, retries.
 
-What every connection of a client has in common, be it a producer's or a consumer's.
+    ClientConfig      what every connection has in common, a producer's or a consumer's
+    ConsumerConfig    how a consumer behaves
+    RetryPolicy       how often and for how long to try to publish a message
+    ReconnectDelay    how long a producer leaves an nsqd alone after failures
 
-    config = ClientConfig(heartbeat_interval_ms=5_000, snappy=True, auth_secret=b"...")
+    connections = ClientConfig(heartbeat_interval_ms=5_000, snappy=True, auth_secret=b"...")
+    consuming = ConsumerConfig(max_in_flight=1000, max_attempts=10, dead_letter_topic="orders.dead")
 
 A config is checked when it is made, so a mistake shows where it was made and not at the first connection. It never
 changes; `dataclasses.replace` makes a similar one.
-
-How a consumer behaves; how its connections are made is `ClientConfig`'s matter.
-
-    config = ConsumerConfig(max_in_flight=1000, max_attempts=10, dead_letter_topic="orders.dead")
-
-A config is checked when it is made and never changes.
-
-How often and for how long to try again: publishing, and connecting.
 """
 
 from __future__ import annotations
@@ -62,7 +58,7 @@ class ClientConfig:
     user_agent: str = f"emberq/{__version__}"
     heartbeat_interval_ms: int = 30_000
     """How often nsqd asks whether we are there; after twice as long without a byte we take it for dead. -1: never,
-    which is for producers alone: nsqd lets nobody subscribe without heartbeats."""
+    which is for producers alone: nsqd lets no consumer subscribe without heartbeats."""
     output_buffer_size: int = DEFAULT_OUTPUT_BUFFER_SIZE
     """How much nsqd collects before it sends; 0: as much as it likes, -1: it sends every message at once."""
     output_buffer_timeout_ms: int = 250
@@ -158,7 +154,7 @@ class HandlersIn(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """Times are in seconds."""
+    """How a consumer behaves. Times are in seconds."""
 
     max_in_flight: int = 100
     """How many messages may be with this consumer, unanswered, over all its connections. 0: start paused."""
@@ -166,13 +162,13 @@ class ConsumerConfig:
     """How many handlers run at the same time; 0: as many as max_in_flight, but not more than 1000 coroutines, 32
     threads, or one process for each CPU."""
     handlers_in: HandlersIn = HandlersIn.THREADS
-    """Where handlers that are plain functions run (see `slot`). PROCESSES is for those that keep a CPU busy: such a
+    """Where handlers that are plain functions run (see `worker`). PROCESSES is for those that keep a CPU busy: such a
     handler must be picklable and gets a `MessageSnapshot`."""
     handler_timeout_s: float = 0.0
     """After this time a handler has failed: its coroutine is cancelled, its thread left behind, its process killed, and
     its message requeued. 0: never. Below nsqd's msg_timeout unless messages are touched, or they time out first."""
     max_attempts: int = 5
-    """A message that comes for the next time after this many is given up; 0: never."""
+    """After so many deliveries without success a message is given up when it comes once more; 0: never."""
     dead_letter_topic: str = ""
     """Where messages go that are given up: published to the nsqd they came from, then finished."""
 
@@ -200,8 +196,8 @@ class ConsumerConfig:
 
     lookupd_poll_interval_s: float = 60.0
     lookupd_poll_jitter: float = 0.3
-    """The first poll after the very first is late by a random part of this fraction of the interval, so that consumers
-    that started together do not ask together."""
+    """The second poll is late by a random part of this fraction of the interval, so that consumers that started
+    together do not ask together."""
     lookupd_timeout_s: float = 10.0
     authorize_lookupd: bool = True
     """Send the auth_secret, if there is one, to nsqlookupd too, as a bearer token."""
@@ -250,7 +246,8 @@ class RetryPolicy:
     """When to give up on a message that nsqd did not confirm.
 
     A message is sent again if the connection broke, the answer did not come in time, or nsqd could not store it. nsqd
-    may have stored it all the same, so whoever retries may publish twice; `max_attempts=1` never does.
+    may have stored it all the same, so a message that is sent again may be published twice; with `max_attempts=1` none
+    is sent again.
     """
 
     max_attempts: int = 5

@@ -52,7 +52,7 @@ class Message:
         self.timestamp_ns, self.attempts, self.id, self.body = received
         self._source = source
         self.is_answered = False
-        """An answer was given, or none is possible any more because the connection is gone."""
+        """Also when no answer is possible any more, because the connection is gone."""
         self.deadline_ns = deadline_ns
         """When nsqd will give it to another consumer, in nanoseconds of the monotonic clock."""
 
