@@ -267,7 +267,7 @@ class Consumer:
     def run(self, handler: Handler) -> None:
         """Have every message handled by `handler`, until `stop` or Ctrl-C; returns when all that was begun is done.
 
-        A handler that returns None or True has finished its message; one that returns False, or raises, has it requeued.
+        A handler that returns None or True has finished its message; if it returns False or raises, it is requeued.
         A plain function is called in threads, `ConsumerConfig.concurrency` of them: 1 if it should be called for one
         message at a time. A coroutine function runs in the consumer's own event loop.
 
