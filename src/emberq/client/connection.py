@@ -86,7 +86,7 @@ class Connection:
         self._on_error = on_error
         self._on_close = on_close
         self._questions: deque[tuple[float, asyncio.Future[bytes]]] = deque()
-        """Oldest first: the loop's time at which the question times out, and who waits for the answer."""
+        """Oldest first: the loop's time at which the question times out, and the future of its answer."""
         self._question_alarm: asyncio.TimerHandle | None = None
         self._silence_alarm: asyncio.TimerHandle | None = None
         self._is_closed_by_us = False

@@ -32,7 +32,7 @@ from emberq.client.error import NsqError, cause_of
 from emberq.http.client import NOT_HTTP, HttpClient, HttpQueryError, UnexpectedStatusError, public_url
 
 MAX_QUERIES = 3
-"""Per poll. More would make a poll with everything down take for ever; the next poll goes on where this one ended."""
+"""Per poll. With more, a poll would take very long when all servers are down; the next goes on where this one ended."""
 
 _NOT_FOUND = 404
 _UNKNOWN_TOPIC = b"TOPIC_NOT_FOUND"
@@ -86,9 +86,9 @@ class Discovery:
         self._next = 0
         self._poll_count = 0
         self._waiting = Reminder(WAITING_INTERVAL_S)
-        """For the topic."""
+        """About the topic that no nsqd has."""
         self._failing = Reminder(RECONNECT_INTERVAL_S)
-        """For the servers, by their URLs."""
+        """About servers that fail, by their URLs."""
 
     @property
     def delay_s(self) -> float:
@@ -142,6 +142,9 @@ class Discovery:
 
 
 FIRST_PAUSE_S = 0.1
+
+
+# Staying connected
 
 
 class Connector:

@@ -37,6 +37,8 @@ from emberq.client.observer import Observation, tell
 from emberq.client.verdict import is_end_of, settle
 from emberq.client.worker import HandlerRunner
 
+# The inbox
+
 
 class Inbox:
     """The queue between the connections of a consumer and the tasks that take its messages."""
@@ -56,7 +58,7 @@ class Inbox:
         self._waiting.call_one()
 
     def close(self) -> None:
-        """Nothing more will come: who waits is told, what is here can still be taken."""
+        """Nothing more will come: tasks that wait are told so; what is here can still be taken."""
         self._is_closed = True
         while self._waiting:
             self._waiting.call_one()
@@ -74,7 +76,7 @@ class Inbox:
         return message
 
     def get_nowait(self, now_ns: int) -> Message | None:
-        """The next message if there is one. Who takes many need not look at the clock for each."""
+        """The next message if there is one. A caller that takes many need not read the clock for each."""
         messages = self._messages
         while messages:
             message = messages.popleft()
@@ -135,6 +137,8 @@ class Inbox:
         if self._messages:
             self._waiting.call_one()
 
+
+# The tasks that call the handler
 
 SLICE_NS = 10 * NS_PER_MS
 """Long enough that the turns of the loop cost nothing, short enough that other tasks hardly wait."""

@@ -218,6 +218,8 @@ class Stream(asyncio.Protocol):
             self._on_lost(self._failure)
 
 
+# The handshake
+
 _START_OF_HTTP = int.from_bytes(b"HTTP", "big")
 """The size of the first frame, if the peer answers in HTTP."""
 _UNFRAMED_ERROR = int.from_bytes(b"E_BA", "big")

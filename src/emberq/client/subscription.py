@@ -70,7 +70,7 @@ class Subscription:
             self._schedule_touches()
 
     def receive(self, received: list[MessageFields]) -> list[Message]:
-        """Messages as handlers get them."""
+        """The messages for the fields that arrived; they are in flight from now on."""
         now_ns = self._clock.monotonic_ns()
         due_ns = deadline_ns(now_ns=now_ns, msg_timeout_ms=self.msg_timeout_ms)
         messages = [Message(each, self, due_ns) for each in received]
@@ -173,7 +173,7 @@ class Subscription:
 
 
 class ObservedSubscription(Subscription):
-    """Owned like any other."""
+    """A subscription that tells an observer of its requeues."""
 
     def __init__(self, *args: Any, observation: Observation, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -184,6 +184,8 @@ class ObservedSubscription(Subscription):
         observer, source = self._observation
         tell(observer.requeued, message, source)
 
+
+# Giving up
 
 OnGivingUp: TypeAlias = Callable[[Message], Awaitable[bool | None] | bool | None]
 """Called with a message that came too often, before it is finished. It may answer the message itself."""
@@ -216,7 +218,7 @@ class DeadLetterPublisher:
             task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Leave what is not done yet."""
+        """Cancel what is not done yet; those messages come again."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -168,7 +168,7 @@ async def peek(
 ) -> Findings[list[PeekedMessage]]:
     """The oldest messages, at most `count`, that wait in the channel on the nsqds at these HTTP addresses.
 
-    UpstreamsFailed if none of them answers; PeekFailed.
+    UpstreamsFailedError if none of them answers; PeekFailedError.
     """
 
     async def ask(address: str) -> list[PeekedMessage] | _Refused:
