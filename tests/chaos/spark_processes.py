@@ -44,7 +44,7 @@ class Process(NamedTuple):
 
     @property
     def is_worker(self) -> bool:
-        return "pyspark.daemon" in self.command
+        return "pyspark.daemon" in self.command or "emberq.spark.worker_daemon" in self.command
 
     @property
     def is_java(self) -> bool:
