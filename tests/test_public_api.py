@@ -14,6 +14,7 @@ import emberq.client
 from docs.api import PUBLIC_MODULES, definition, exported, page
 
 ROOT = Path(__file__).parents[1]
+INTERNAL_PACKAGES = ("emberq.admin", "emberq.admin.access", "emberq.admin.api", "emberq.admin.web", "emberq.cluster")
 PUBLIC_NAMES = [(module, name) for module in PUBLIC_MODULES for name in exported(import_module(module))]
 RENAMED = {
     "AuthRefused": "AuthError",
@@ -77,3 +78,8 @@ def test_a_public_exception_ends_in_error(module: str, name: str) -> None:
     assert is_error == name.endswith("Error")
     if is_error and module == "emberq.client":
         assert issubclass(value, emberq.NsqError)
+
+
+@pytest.mark.parametrize("package", INTERNAL_PACKAGES)
+def test_an_internal_package_says_so(package: str) -> None:
+    assert "internal" in (import_module(package).__doc__ or "").lower()
