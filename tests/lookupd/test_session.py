@@ -95,16 +95,16 @@ def test_a_client_that_does_not_take_its_last_answer_is_cut_off(lookupd: Lookupd
 
 def shrink_send_buffers(lookupd: LookupdHarness) -> None:
     """Let the system hold little of what is sent, so that the rest waits in nsqlookupd."""
-    for session in lookupd.daemon._service.sessions:
+    for session in lookupd.daemon._context.sessions:
         session._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
 
 
 def is_anybody_waiting(lookupd: LookupdHarness) -> bool:
-    return any(not session._transport.is_reading() for session in lookupd.daemon._service.sessions)
+    return any(not session._transport.is_reading() for session in lookupd.daemon._context.sessions)
 
 
 def is_anybody_closing(lookupd: LookupdHarness) -> bool:
-    return any(session._closing for session in lookupd.daemon._service.sessions)
+    return any(session._closing for session in lookupd.daemon._context.sessions)
 
 
 def test_unregistering_a_topic_that_still_has_channels_is_worth_a_warning(

@@ -22,6 +22,7 @@ from emberq.base.clock import NS_PER_MS, Clock, SystemClock
 from emberq.base.daemon import LoopTimers, Sweeper
 from emberq.base.program import StartError
 from emberq.base.timers import Timers
+from emberq.base.tls import TlsFileError, client_context
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.pipeline_feed import PipelineFeed
 from emberq.cluster.topology import ClusterAddresses
@@ -197,26 +198,25 @@ def _cluster(options: AdminOptions) -> Cluster:
 
 def client_tls(options: AdminOptions) -> ssl.SSLContext:
     """How to speak TLS with daemons; UpstreamOptionsError."""
-    context = ssl.create_default_context()
-    if options.http_client_tls_insecure_skip_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
     certificate, key = options.http_client_tls_cert, options.http_client_tls_key
-    if certificate:
-        try:
-            context.load_cert_chain(certificate, key)
-        except (OSError, ssl.SSLError) as error:
-            raise UpstreamOptionsError(f"failed to LoadX509KeyPair {certificate}, {key} - {error}") from error
     root = options.http_client_tls_root_ca_file
+    try:
+        context = client_context(
+            ca_file=root,
+            cert_file=certificate,
+            key_file=key,
+            verify=not options.http_client_tls_insecure_skip_verify,
+        )
+    except TlsFileError as error:
+        if not error.is_authority:
+            why = f"failed to LoadX509KeyPair {certificate}, {key} - {error}"
+        elif isinstance(error.reason, ssl.SSLError):
+            why = f"failed to AppendCertsFromPEM {root}"
+        else:
+            why = f"failed to read TLS root CA file {root} - {error.reason.strerror}"
+        raise UpstreamOptionsError(why) from error
     if root:
-        try:
-            authorities = Path(root).read_text(encoding="ascii", errors="replace")
-        except OSError as error:
-            raise UpstreamOptionsError(f"failed to read TLS root CA file {root} - {error.strerror}") from error
-        try:
-            context.load_verify_locations(cadata=authorities)
-        except (ValueError, ssl.SSLError) as error:
-            raise UpstreamOptionsError(f"failed to AppendCertsFromPEM {root}") from error
+        context.load_default_certs()  # besides the file, the authorities of the system stay trusted
     return context
 
 

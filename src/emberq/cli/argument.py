@@ -159,18 +159,17 @@ def _tls_context(arguments: argparse.Namespace) -> ssl.SSLContext | None:
         return None
     if (arguments.tls_cert is None) != (arguments.tls_key is None):
         raise CommandError("--tls-cert and --tls-key belong together; one of them is missing")
-    import ssl
+    from emberq.base.tls import TlsFileError, client_context
 
     try:
-        context = ssl.create_default_context(cafile=arguments.tls_root_ca_file)
-        if arguments.tls_cert is not None:
-            context.load_cert_chain(arguments.tls_cert, arguments.tls_key)
-    except OSError as failure:  # ssl.SSLError is one
+        return client_context(
+            ca_file=arguments.tls_root_ca_file,
+            cert_file=arguments.tls_cert,
+            key_file=arguments.tls_key,
+            verify=not arguments.tls_insecure,
+        )
+    except TlsFileError as failure:
         raise CommandError(f"TLS: {failure}", hint="The files must be PEM, the key without a passphrase.") from failure
-    if arguments.tls_insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def _address(text: str) -> str:

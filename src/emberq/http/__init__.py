@@ -1,1 +1,14 @@
-"""One small HTTP/1.1 server for the daemons: messages, a table of routes, connections."""
+"""HTTP/1.1 for the daemons: a small server, and the client that asks other servers.
+
+The way of a request through the server
+    server        one connection, and all of them
+    reader        bytes in, requests out
+    router        from a request's head to its handler: limits, guard, table of routes
+    message       requests, responses, errors, arguments, gzip
+    body          bodies sent piece by piece: streams and files
+
+The rest
+    client        asking another server
+    live_config   /config/<option> of nsqd and nsqadmin
+    debug         /debug/pprof: stacks, profile, allocations
+"""

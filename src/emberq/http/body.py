@@ -1,19 +1,17 @@
-"""Bodies sent piece by piece: streams and files (interpreted: others subclass it).
+"""Bodies that are sent piece by piece: streams, and stretches of files.
 
-A body that is not at hand as a whole when its answer begins.
-
-It is asked for piece by piece, as fast as the client takes it, so it never has to be in memory all at once. With a
+A body is asked for piece by piece, as fast as the client takes it, so it is never in memory all at once. With a
 `length` the client is told how much is to come. Without, the answer ends when the connection does: that is how a body
 without an end, such as a stream of events, is sent.
 
-A stretch of a file as the body of an answer, sent piece by piece, as fast as the client takes it.
+Files. A piece that the system has in memory is read in the event loop, which costs a copy and no more. One that is not
+there would make all connections wait for the disk, so a thread reads it; `RWF_NOWAIT` tells the two apart. After each
+piece the other connections have their turn. Nothing is read ahead for a client that falls behind.
 
-A piece that the system has in memory is read right here, which costs a copy and no more. One that is not there would
-keep everybody waiting for the disk, so a thread waits for it; `RWF_NOWAIT` tells the two apart. After each piece the
-other connections have their turn, and a client that falls behind is not read for.
+The head of the answer has promised a length. When the file cannot keep that promise the connection is cut, for there is
+no other way to tell the client.
 
-The head of the answer has promised a length. When the file cannot keep that promise, the connection is cut, for there
-is no other way to tell.
+This module is not compiled, because modules outside this package subclass `StreamBody`.
 """
 
 from __future__ import annotations
@@ -26,34 +24,34 @@ from pathlib import Path
 
 
 class StreamBody(ABC):
-    """Made by the handler, closed by whoever sends it; to be sent once."""
+    """A body in pieces. Made by a handler, closed by the connection that sends it; sent once."""
 
     length: int | None
     """In bytes; None if it is not known."""
 
     @abstractmethod
     async def next_piece(self) -> bytes | bytearray:
-        """What follows; empty at the end. OSError if it cannot be had: the answer is cut off."""
+        """The next piece; empty at the end. OSError cuts the answer off."""
 
     @abstractmethod
     def close(self) -> None:
-        """Nothing more will be asked for."""
+        """No more pieces will be asked for."""
 
 
 PIECE_BYTES = 256 * 1024
-"""Large enough that its fixed costs vanish beside the copy, small enough to read within a tenth of a millisecond."""
+"""Large enough to make fixed costs small beside the copy, small enough to read within a tenth of a millisecond."""
 
 _NO_WAIT = getattr(os, "RWF_NOWAIT", None)
-"""None on systems that have no such thing: there, a thread reads everything."""
+"""None on systems without it: there, a thread reads everything."""
 
 _log = logging.getLogger(__name__)
 
 
 class FileBody(StreamBody):
-    """Opened by the handler, closed by whoever sends it; to be sent once."""
+    """A stretch of a file. Opened by a handler, closed by the connection that sends it; sent once."""
 
     def __init__(self, path: Path, *, position: int, length: int) -> None:
-        """OSError if it cannot be opened. From here on it can be read even if the file is removed."""
+        """OSError if it cannot be opened. Once open, it can be read even if the file is removed."""
         self.length = length
         self._path = path
         self._position = position
@@ -64,7 +62,7 @@ class FileBody(StreamBody):
         return f"<FileBody {self._path.name} {self._position}..{self._end}>"
 
     async def next_piece(self) -> bytes | bytearray:
-        """What follows; empty at the end. OSError if it cannot be read, or is not there any more."""
+        """The next piece; empty at the end. OSError if it cannot be read, or the file has become shorter."""
         wanted = min(PIECE_BYTES, self._end - self._position)
         if not wanted:
             return b""
@@ -77,24 +75,24 @@ class FileBody(StreamBody):
         return piece
 
     def _read_from_memory(self, wanted: int) -> bytearray | None:
-        """As much as the system has in memory; None if that is nothing, or not to be known."""
+        """As much as the system has in memory; None if that is nothing or unknown."""
         if _NO_WAIT is None:
             return None
         piece = bytearray(wanted)
         try:
             size = os.preadv(self._fd, (piece,), self._position, _NO_WAIT)
         except OSError:
-            return None  # it would have to wait, or the file system cannot tell; in a thread it may take its time
+            return None  # reading would block, or the file system cannot tell: a thread reads it
         del piece[size:]
         return piece
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._fd)
 
 
 class FileSender:
-    """Sends one body. Owned by its connection, which passes on what the transport tells it."""
+    """Sends one body. Owned by its connection, which passes on the events of the transport."""
 
     def __init__(self, body: StreamBody, transport: asyncio.Transport) -> None:
         self._body = body
@@ -108,16 +106,16 @@ class FileSender:
         self._has_room.clear()
 
     def resume(self) -> None:
-        """It has caught up."""
+        """The client has caught up."""
         self._has_room.set()
 
     def stop(self) -> None:
-        """It is gone."""
+        """The client is gone."""
         self._is_stopped = True
         self._has_room.set()
 
     async def run(self) -> None:
-        """Return when everything has been handed to the transport, or nothing more can be."""
+        """Return when the whole body has been handed to the transport, or sending has failed."""
         try:
             while not self._is_stopped:
                 piece = await self._body.next_piece()

@@ -1,6 +1,4 @@
-"""/debug/pprof: stacks, profile, allocations.
-
-/debug/pprof: looking into a running daemon without stopping it.
+"""/debug/pprof: looking into a running daemon without stopping it.
 
 The paths are those of the reference, where they belong to Go's profiler; behind them is what Python has of the kind.
 
@@ -13,26 +11,21 @@ The paths are those of the reference, where they belong to Go's profiler; behind
     GET  /debug/pprof/profile      where the time goes:  ?seconds=30, stacks as flame graph programs read them
     GET  /debug/pprof/heap         where memory goes:    ?seconds=5, lines of code by what they allocated
 
-Compiled modules (see `emberq.cli.main`) leave no frames: their time shows as their caller's.
+Compiled modules (see `emberq.cli.main`) leave no frames: their time shows as their caller's. Recordings slow down
+everything else, so there is one at a time, and none longer than a minute.
 
-The two that take time take it one at a time, and not for long: they slow down everything else.
-
-Stacks of everything that runs, now or over a while.
-
-`describe_all` shows each thread and each task of the event loop where it stands: the place to look when something
-hangs. `StackSampler` notes a hundred times a second where each thread is: the place to look when something is slow. Its
-report has one line per stack, outermost function first, with how often it was seen,
+Stacks. `describe_all` shows each thread and each task of the event loop where it stands: the place to look when
+something hangs. `StackSampler` notes a hundred times a second where each thread is: the place to look when something is
+slow. Its report has one line per stack, outermost function first, with how often it was seen,
 
     emberq.cli.daemons.nsqd:12;…;emberq.http.server.HttpConnection.data_received:90 41
 
 which is what flame graph programs read. A thread that waits is seen waiting: idle time shows as the loop's own frame.
 
-Which lines of code allocate memory.
-
-Python can note for every block of memory the line that asked for it, but that makes everything slower. So it is turned
-on for a few seconds when somebody asks, and the answer tells what was allocated in that time and is still in use. That
-finds what grows. A daemon under full load allocates a lot in a second; the recording ends early before it becomes large
-itself, because looking through it holds up everybody.
+Allocations. Python can note for every block of memory the line that asked for it, but that makes everything slower. So
+it is on only for the seconds of a request. The answer lists what was allocated in that time and is still in use, which
+finds what grows. A daemon under full load allocates a lot in a second. The recording ends early before it becomes large
+itself, because evaluating it stops the daemon.
 """
 
 from __future__ import annotations
@@ -52,132 +45,9 @@ from emberq.base.text import masked
 from emberq.http.message import Query, Request, Response, plain
 from emberq.http.router import Route
 
-SAMPLES_PER_SECOND = 100
-"""As many as the reference takes; the sampled threads lose less than a percent to it."""
-MAX_FRAMES = 128
-"""Deeper stacks are cut at their outer end."""
-MAX_TASKS = 1000
-"""Tasks shown; a daemon has a handful, unless something is wrong."""
-
-
-def describe_all() -> str:
-    """Every thread and every task of the running loop, with their stacks."""
-    return f"{describe_threads()}\n{describe_tasks()}"
-
-
-def describe_threads() -> str:
-    """Every thread with its stack."""
-    out = io.StringIO()
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    frames = sys._current_frames()
-    out.write(f"{len(frames)} threads\n")
-    for ident, frame in frames.items():
-        out.write(f"\nthread {names.get(ident, ident)}\n")
-        out.writelines(traceback.format_stack(frame, limit=MAX_FRAMES))
-    return out.getvalue()
-
-
-def describe_tasks() -> str:
-    """Every task of the running loop, with what it waits for."""
-    out = io.StringIO()
-    tasks = asyncio.all_tasks()
-    out.write(f"{len(tasks)} tasks\n")
-    for task in list(tasks)[:MAX_TASKS]:
-        out.write("\n")
-        task.print_stack(limit=MAX_FRAMES, file=out)
-    return out.getvalue()
-
-
-class StackSampler:
-    """Samples from `start` to `stop`, in a thread of its own. Used once."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        """How often each stack was seen; the thread's until `stop` has returned."""
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="stack sampler", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Take no more samples; the thread has ended when this returns."""
-        self._stopped.set()
-        self._thread.join()
-
-    def report(self) -> str:
-        """A line per stack, the most frequent first; valid after `stop`."""
-        return "".join(f"{stack} {count}\n" for stack, count in self._counts.most_common())
-
-    def _run(self) -> None:
-        while not self._stopped.wait(1 / SAMPLES_PER_SECOND):
-            self._sample()
-
-    def _sample(self) -> None:
-        own_ident = threading.get_ident()
-        for ident, frame in sys._current_frames().items():
-            if ident != own_ident:
-                self._counts[_in_one_line(frame)] += 1
-
-
-def _in_one_line(innermost: FrameType) -> str:
-    names: list[str] = []
-    frame: FrameType | None = innermost
-    while frame is not None and len(names) < MAX_FRAMES:
-        names.append(f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_qualname}:{frame.f_lineno}")
-        frame = frame.f_back
-    return ";".join(reversed(names))
-
-
-MAX_RECORD_BYTES = 16 * 1024 * 1024
-"""What the notes may take: some hundred thousand blocks, which take some tenths of a second to look through."""
-CHECK_INTERVAL_S = 0.05
-TOP_COUNT = 50
-"""Lines shown."""
-
-
-async def record_allocations(duration_s: float) -> str:
-    """Record for so long, or until there is enough; a report."""
-    was_on = tracemalloc.is_tracing()  # by PYTHONTRACEMALLOC: then it is not for us to turn it off
-    tracemalloc.start()
-    try:
-        recorded_s = await _wait_for_enough(duration_s)
-        snapshot = tracemalloc.take_snapshot()
-    finally:
-        if not was_on:
-            tracemalloc.stop()
-    return await asyncio.to_thread(lambda: "".join(_describe(snapshot, recorded_s)))
-
-
-async def _wait_for_enough(duration_s: float) -> float:
-    """Wait; returns for how long."""
-    loop = asyncio.get_running_loop()
-    began_s = loop.time()
-    ends_s = began_s + duration_s
-    while loop.time() < ends_s and tracemalloc.get_tracemalloc_memory() < MAX_RECORD_BYTES:
-        await asyncio.sleep(min(ends_s - loop.time(), CHECK_INTERVAL_S))
-    return loop.time() - began_s
-
-
-def _describe(snapshot: tracemalloc.Snapshot, recorded_s: float) -> Iterator[str]:
-    own_code = tracemalloc.Filter(inclusive=False, filename_pattern=tracemalloc.__file__)
-    lines = snapshot.filter_traces([own_code]).statistics("lineno")
-    resident = read_resident()
-    yield f"resident memory {resident.all_bytes} bytes, at its peak {resident.peak_bytes}\n"
-    yield f"allocated within {recorded_s:.1f} s and still in use:\n\n"
-    yield f"{'bytes':>12} {'blocks':>10}  line\n"
-    for line in lines[:TOP_COUNT]:
-        frame = line.traceback[0]
-        yield f"{line.size:>12} {line.count:>10}  {frame.filename}:{frame.lineno}\n"
-    others = lines[TOP_COUNT:]
-    other_bytes, other_blocks = sum(line.size for line in others), sum(line.count for line in others)
-    yield f"{other_bytes:>12} {other_blocks:>10}  {len(others)} other lines\n"
-
-
 MAX_RECORDING_S = 60.0
 DEFAULT_PROFILE_S = 30.0
 DEFAULT_HEAP_S = 5.0
-
 _INDEX = """\
 /debug/pprof/
 
@@ -193,7 +63,7 @@ _SYMBOLS = "num_symbols: 0\n"
 
 
 def profiler_routes() -> list[Route]:
-    """The lines of a daemon's table of routes that are the profiler's."""
+    """The profiler's routes, for a daemon's table."""
     profiler = ProfilerApi()
     return [
         Route("GET", "/debug/pprof/", profiler.index),
@@ -209,7 +79,7 @@ def profiler_routes() -> list[Route]:
 
 
 class ProfilerApi:
-    """Owns the right to record: one recording at a time."""
+    """The handlers. Allows one recording at a time."""
 
     def __init__(self) -> None:
         self._is_recording = False
@@ -255,9 +125,135 @@ async def _sample_stacks(duration_s: float) -> str:
 
 
 def _duration_s(query: Query, *, default_s: float) -> float:
-    """What is asked for; 0, which nobody can mean, when it is no number."""
+    """The parameter `seconds`; 0, which is refused, if it is not a number."""
     given = query.get("seconds")
     try:
         return default_s if given is None else float(given)
     except ValueError:
         return 0
+
+
+# Stacks.
+
+SAMPLES_PER_SECOND = 100
+"""As many as the reference takes; the sampled threads lose less than a percent to it."""
+MAX_FRAMES = 128
+"""Deeper stacks are cut at their outer end."""
+MAX_TASKS = 1000
+"""Tasks shown; a daemon has a handful, unless something is wrong."""
+
+
+def describe_all() -> str:
+    """Every thread and every task of the running loop, with their stacks."""
+    return f"{describe_threads()}\n{describe_tasks()}"
+
+
+def describe_threads() -> str:
+    """Every thread with its stack."""
+    out = io.StringIO()
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    frames = sys._current_frames()
+    out.write(f"{len(frames)} threads\n")
+    for ident, frame in frames.items():
+        out.write(f"\nthread {names.get(ident, ident)}\n")
+        out.writelines(traceback.format_stack(frame, limit=MAX_FRAMES))
+    return out.getvalue()
+
+
+def describe_tasks() -> str:
+    """Every task of the running loop, with what it waits for."""
+    out = io.StringIO()
+    tasks = asyncio.all_tasks()
+    out.write(f"{len(tasks)} tasks\n")
+    for task in list(tasks)[:MAX_TASKS]:
+        out.write("\n")
+        task.print_stack(limit=MAX_FRAMES, file=out)
+    return out.getvalue()
+
+
+class StackSampler:
+    """Samples the stacks of all threads from `start` to `stop`, in its own thread. Used once."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        """How often each stack was seen. Owned by the sampling thread until `stop` has returned."""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stack sampler", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no more samples; the thread has ended when this returns."""
+        self._stopped.set()
+        self._thread.join()
+
+    def report(self) -> str:
+        """A line per stack, the most frequent first; valid after `stop`."""
+        return "".join(f"{stack} {count}\n" for stack, count in self._counts.most_common())
+
+    def _run(self) -> None:
+        while not self._stopped.wait(1 / SAMPLES_PER_SECOND):
+            self._sample()
+
+    def _sample(self) -> None:
+        own_ident = threading.get_ident()
+        for ident, frame in sys._current_frames().items():
+            if ident != own_ident:
+                self._counts[_in_one_line(frame)] += 1
+
+
+def _in_one_line(innermost: FrameType) -> str:
+    names: list[str] = []
+    frame: FrameType | None = innermost
+    while frame is not None and len(names) < MAX_FRAMES:
+        names.append(f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_qualname}:{frame.f_lineno}")
+        frame = frame.f_back
+    return ";".join(reversed(names))
+
+
+# Allocations.
+
+MAX_RECORD_BYTES = 16 * 1024 * 1024
+"""The size of a recording: some hundred thousand blocks, which take some tenths of a second to evaluate."""
+CHECK_INTERVAL_S = 0.05
+TOP_COUNT = 50
+"""Lines of code that a report lists."""
+
+
+async def record_allocations(duration_s: float) -> str:
+    """A report on what is allocated in this time, or until the recording is full."""
+    was_on = tracemalloc.is_tracing()  # by PYTHONTRACEMALLOC: then it stays on
+    tracemalloc.start()
+    try:
+        recorded_s = await _wait_for_enough(duration_s)
+        snapshot = tracemalloc.take_snapshot()
+    finally:
+        if not was_on:
+            tracemalloc.stop()
+    return await asyncio.to_thread(lambda: "".join(_describe(snapshot, recorded_s)))
+
+
+async def _wait_for_enough(duration_s: float) -> float:
+    """Wait until the time is up or the recording is full; how long that took."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    ends_s = began_s + duration_s
+    while loop.time() < ends_s and tracemalloc.get_tracemalloc_memory() < MAX_RECORD_BYTES:
+        await asyncio.sleep(min(ends_s - loop.time(), CHECK_INTERVAL_S))
+    return loop.time() - began_s
+
+
+def _describe(snapshot: tracemalloc.Snapshot, recorded_s: float) -> Iterator[str]:
+    own_code = tracemalloc.Filter(inclusive=False, filename_pattern=tracemalloc.__file__)
+    lines = snapshot.filter_traces([own_code]).statistics("lineno")
+    resident = read_resident()
+    yield f"resident memory {resident.all_bytes} bytes, at its peak {resident.peak_bytes}\n"
+    yield f"allocated within {recorded_s:.1f} s and still in use:\n\n"
+    yield f"{'bytes':>12} {'blocks':>10}  line\n"
+    for line in lines[:TOP_COUNT]:
+        frame = line.traceback[0]
+        yield f"{line.size:>12} {line.count:>10}  {frame.filename}:{frame.lineno}\n"
+    others = lines[TOP_COUNT:]
+    other_bytes, other_blocks = sum(line.size for line in others), sum(line.count for line in others)
+    yield f"{other_bytes:>12} {other_blocks:>10}  {len(others)} other lines\n"

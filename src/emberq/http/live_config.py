@@ -1,16 +1,16 @@
-"""What /config/<option> shows and changes, in every daemon that has it.
+"""/config/<option>: what it shows and changes, in nsqd and nsqadmin.
 
-Every setting that a config file can hold can be read by its key there. Two can be changed while the daemon runs, until
-its next start: its log level and its nsqlookupds.
+Every setting that a config file can hold can be read by its key. Two can be changed while the daemon runs, until its
+next start: the log level and the nsqlookupds.
 
     shown            a string as it is, everything else as JSON: durations in nanoseconds, levels and versions as NSQ
                      numbers them
     log level        given as a bare word
     nsqlookupds      given as a JSON list of strings
 
-    400 INVALID_OPTION   no such key, or to be changed one that cannot be
+    400 INVALID_OPTION   no such key, or one that cannot be changed
     400 INVALID_VALUE    a value that does not fit the key
-    413 INVALID_VALUE    no value; one that is too long the server has refused already
+    413 INVALID_VALUE    no value, or one that is too long (which the server refuses before)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOG_LEVEL = "log_level"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookupds:
-    """The nsqlookupds of a daemon, which holds them itself."""
+    """How to read and change the nsqlookupds of a daemon."""
 
     key: str
     read: Callable[[], tuple[str, ...]]
@@ -41,12 +41,12 @@ class Lookupds:
 
 
 class LiveConfig:
-    """The settings of a running daemon. Owns the log level from the start on."""
+    """The settings of a running daemon, its log level included."""
 
     def __init__(
         self, table: SettingTable, options: Any, *, lookupds: Lookupds, shown_as: Mapping[str, Callable[[Any], Any]]
     ) -> None:
-        """`options` are what `table` describes. `shown_as` makes values fit to be shown, by key, where needed."""
+        """`options` are what `table` describes. `shown_as` converts values for display, by key."""
         values = {setting.key: getattr(options, setting.attribute) for setting in table.options if setting.key}
         self._values = values | {key: show(values[key]) for key, show in shown_as.items()}
         self._lookupds = lookupds

@@ -1,43 +1,28 @@
-"""Requests, responses, HttpError, arguments, gzip.
-
-What a handler gets and what it gives: a request, and a response or an `HttpError`.
+r"""What a handler gets and what it gives: a request, and a response or an `HttpError`.
 
 Two styles of answer exist in NSQ. A *V1* answer carries `X-NSQ-Content-Type: nsq; version=1.0` and is text, compact
 JSON or nothing; its errors are `{"message":"TEXT"}`. A *plain* answer is raw text without that header (`/ping`).
 
 A response is immutable and knows the bytes of its own head, so an answer given often can be made once and kept:
 
-    HTTP/1.1 200 OK
-
-    X-NSQ-Content-Type: nsq; version=1.0
-        `Response.head`: made with the response
-    Content-Type: text/plain; charset=utf-8
-
-    Content-Length: 2
-
-    Date: Tue, 17 May 2024 09:30:00 GMT
-         added by the connection: they depend on when
-    Connection: close
-                           and to whom it is sent
-
-
+    HTTP/1.1 200 OK\r\n
+    X-NSQ-Content-Type: nsq; version=1.0\r\n        `Response.head`: made with the response
+    Content-Type: text/plain; charset=utf-8\r\n
+    Content-Length: 2\r\n
+    Date: Tue, 17 May 2024 09:30:00 GMT\r\n         added by the connection: they depend on when
+    Connection: close\r\n                           and to whom it is sent
+    \r\n
     OK
 
-A body that lies in a file is not read into memory but sent from there (see `file_body`); such a response is for one
-client.
+A body that lies in a file is not read into memory but sent from there (see `body`); such a response is for one client.
 
-The query of a request is the only source of parameters; form bodies are not looked at. A bad `%` escape or a `;`
-anywhere makes the whole query malformed. The first value of a name counts, and a name without a value counts as
-present and empty.
+The query of a request is the only source of parameters; form bodies are not read. A bad `%` escape or a `;` anywhere
+makes the whole query malformed. The first value of a name counts, and a name without a value counts as present and
+empty. What a value may be is for the daemon's handlers to check.
 
-Arguments of a request, in the query string, that it cannot do without.
-
-A parameter that is present but empty is present. What it may say is for the daemon to judge.
-
-Answers made smaller for clients that can undo it.
-
-Only text and JSON are worth it, and only when they are long. The fastest level is used: it takes a page of statistics
-to a tenth of its size. What would take milliseconds is done in a thread, so that nobody has to wait for it.
+Answers are compressed for clients that accept gzip: only text and JSON, and only when they are long. The fastest level
+is used; it takes a page of statistics to a tenth of its size. What would take milliseconds is done in a thread, so that
+other connections do not wait.
 """
 
 from __future__ import annotations
@@ -57,50 +42,21 @@ from emberq.http.body import StreamBody
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
+
 V1_HEADERS = (("X-NSQ-Content-Type", "nsq; version=1.0"),)
 """What marks an answer of NSQ's API, version 1."""
 
 Headers = tuple[tuple[str, str], ...]
-
 NO_PARAMS: Mapping[str, str] = MappingProxyType({})
 _NO_HEADERS: Mapping[bytes, bytes] = MappingProxyType({})
-
 _CACHED_QUERY_LENGTH = 200
-"""Longer queries are parsed anew each time, so that the cache of parsed ones stays within a few hundred kilobytes."""
+"""Longer queries are parsed each time, so that the cache of parsed ones stays within a few hundred kilobytes."""
 _BAD_ESCAPE = _pattern("%(?![0-9A-Fa-f]{2})")
 _LINE_BREAK = _pattern("[\r\n\0]")
 _WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
-class HttpError(Exception):
-    """A refusal that a handler raises: the client gets it as a V1 error."""
-
-    def __init__(self, status: int, message: str, **facts: int) -> None:
-        """`facts` are what a program needs to know to do better."""
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.facts = facts
-
-    def response(self) -> Response:
-        """The error as it is sent: `{"message":"TEXT"}`, and the facts."""
-        return json({"message": self.message, **self.facts}, status=self.status)
-
-
-class Query:
-    """The parameters of a request; immutable."""
-
-    __slots__ = ("_values",)
-
-    def __init__(self, values: Mapping[str, str]) -> None:
-        self._values = values
-
-    def __repr__(self) -> str:
-        return f"Query({dict(self._values)!r})"
-
-    def get(self, name: str) -> str | None:
-        """The first value: `""` when present but empty, None when absent."""
-        return self._values.get(name)
+# Requests.
 
 
 class Request:
@@ -122,13 +78,13 @@ class Request:
     ) -> None:
         """`headers` have lower-case names; `parts` are the target's path and query, if they are known already.
 
-        Raises HttpError if they are not and the path is malformed.
+        HttpError if the path has to be parsed and is malformed.
         """
         self.method = method
         self.target = target
-        """What stood between method and version, untouched."""
+        """What stood between method and version, as it was sent."""
         self.path, self.query_text = split_target(target) if parts is None else parts
-        """The path is unescaped; the query is what follows the `?`, as it stands."""
+        """The path is unescaped; the query is what follows the `?`, as it was sent."""
         self.body = body
         self.remote_address = remote_address
         """`127.0.0.1:1234`, or `@` for a Unix socket."""
@@ -159,13 +115,76 @@ class Request:
         return None if value is None else value.decode("latin-1")
 
     def raw_header(self, name: bytes) -> bytes | None:
-        """The same for a name in lower case, as bytes: for where every microsecond counts."""
+        """The same for a name in lower case, as bytes; faster."""
         return self._headers.get(name)
 
     def query(self) -> Query:
         """The parameters; HttpError(400, "INVALID_REQUEST") when they are malformed."""
         text = self.query_text
         return _cached_query(text) if len(text) <= _CACHED_QUERY_LENGTH else parse_query(text)
+
+
+class Query:
+    """The parameters of a request; immutable."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def __repr__(self) -> str:
+        return f"Query({dict(self._values)!r})"
+
+    def get(self, name: str) -> str | None:
+        """The first value: `""` when present but empty, None when absent."""
+        return self._values.get(name)
+
+
+def split_target(target: str) -> tuple[str, str]:
+    """Path (unescaped) and query (as it was sent) of a request-target; HttpError if the path is malformed.
+
+    A target is `/path?query`, or `*`, or the whole URL when the client takes the server for a proxy.
+    """
+    path, _, query_text = target.partition("?")
+    if path[:1] != "/" and "://" in path:
+        path = "/" + path.partition("://")[2].partition("/")[2]
+    if "%" in path or not path.isascii():
+        path = _unescaped(path)
+    return path, query_text
+
+
+def parse_query(query_text: str) -> Query:
+    """The parameters; HttpError(400, "INVALID_REQUEST") when they are malformed."""
+    if ";" in query_text:
+        raise HttpError(400, "INVALID_REQUEST")
+    values: dict[str, str] = {}
+    for pair in query_text.split("&"):
+        if pair:
+            name, _, value = pair.replace("+", " ").partition("=")
+            values.setdefault(_unescaped(name), _unescaped(value))
+    return Query(values)
+
+
+_cached_query = lru_cache(maxsize=1024)(parse_query)
+"""A publisher sends the same query again and again."""
+
+
+def _unescaped(escaped: str) -> str:
+    """Percent escapes resolved; bytes that are no UTF-8 become U+FFFD. HttpError if an escape is malformed."""
+    if _BAD_ESCAPE.search(escaped):
+        raise HttpError(400, "INVALID_REQUEST")
+    return unquote_to_bytes(escaped.encode("latin-1")).decode("utf-8", "replace")
+
+
+def required(query: Query, name: str) -> str:
+    """The parameter's value; 400 MISSING_ARG_<NAME> if it is absent."""
+    value = query.get(name)
+    if value is None:
+        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
+    return value
+
+
+# Responses.
 
 
 class Response:
@@ -186,7 +205,7 @@ class Response:
         self.status = status
         self.body = body
         self.file = file
-        """To be closed by whoever sends it, or does not."""
+        """Closed by the connection, whether or not it is sent."""
         self.content_type = content_type
         """None: no such header."""
         self.headers = headers
@@ -221,6 +240,21 @@ def plain(body: str | bytes, status: int = 200, content_type: str | None = TEXT)
     return Response(status, _encoded(body), content_type=content_type)
 
 
+class HttpError(Exception):
+    """A refusal that a handler raises: the client gets it as a V1 error."""
+
+    def __init__(self, status: int, message: str, **facts: int) -> None:
+        """`facts` are further keys of the JSON, for programs: such as the offset that would do."""
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.facts = facts
+
+    def response(self) -> Response:
+        """The error as it is sent: `{"message":"TEXT"}`, and the facts."""
+        return json({"message": self.message, **self.facts}, status=self.status)
+
+
 def encode_json(value: Any) -> bytes:
     """Compact JSON with `<`, `>`, `&`, U+2028 and U+2029 escaped; they can only stand inside strings."""
     out = _json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -231,7 +265,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def _encoded(body: str | bytes) -> bytes:
-    # Half a surrogate pair, which a client may smuggle in as a JSON escape, has no UTF-8: it must not break the answer.
+    # Half a surrogate pair, which a client may send as a JSON escape, has no UTF-8. It must not break the answer.
     return body if isinstance(body, bytes) else body.encode("utf-8", "replace")
 
 
@@ -247,7 +281,7 @@ def _fixed_head(status: int, content_type: str | None, headers: Headers) -> byte
 
 
 _cached_fixed_head = lru_cache(maxsize=256)(_fixed_head)
-"""For answers without headers of their own: there are only as many as statuses and content types in use."""
+"""For answers without further headers: there are as many as pairs of status and content type in use."""
 
 
 def _reason(status: int) -> str:
@@ -257,66 +291,24 @@ def _reason(status: int) -> str:
         return "Status"
 
 
-def split_target(target: str) -> tuple[str, str]:
-    """Path (unescaped) and query (as it stands) of a request-target; HttpError if the path is malformed.
-
-    A target is `/path?query`, or the whole URL when the client believes it talks to a proxy, or `*`.
-    """
-    path, _, query_text = target.partition("?")
-    if path[:1] != "/" and "://" in path:
-        path = "/" + path.partition("://")[2].partition("/")[2]
-    if "%" in path or not path.isascii():
-        path = _unescaped(path)
-    return path, query_text
-
-
-def parse_query(query_text: str) -> Query:
-    """The parameters; HttpError(400, "INVALID_REQUEST") when they are malformed."""
-    if ";" in query_text:
-        raise HttpError(400, "INVALID_REQUEST")
-    values: dict[str, str] = {}
-    for pair in query_text.split("&"):
-        if pair:
-            name, _, value = pair.replace("+", " ").partition("=")
-            values.setdefault(_unescaped(name), _unescaped(value))
-    return Query(values)
-
-
-_cached_query = lru_cache(maxsize=1024)(parse_query)
-"""A publisher sends the same query again and again."""
-
-
-def _unescaped(escaped: str) -> str:
-    """Percent escapes resolved; bytes that are no UTF-8 become U+FFFD. HttpError if an escape is malformed."""
-    if _BAD_ESCAPE.search(escaped):
-        raise HttpError(400, "INVALID_REQUEST")
-    return unquote_to_bytes(escaped.encode("latin-1")).decode("utf-8", "replace")
-
-
-def required(query: Query, name: str) -> str:
-    """The parameter, whatever it says; 400 MISSING_ARG_<NAME> if it is not there."""
-    value = query.get(name)
-    if value is None:
-        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
-    return value
-
+# Compression.
 
 COMPRESS_BYTES = 1400
 """Shorter answers fit a packet anyway."""
 _THREAD_BYTES = 64 * 1024
-"""Takes about a millisecond, much more than handing it to a thread."""
+"""Longer bodies take more than about a millisecond, much more than handing them to a thread."""
 _LEVEL = 1
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS  # 16 asks zlib for gzip's header and checksum
 _COMPRESSED_HEADERS = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
 
 
 def is_worth_compressing(response: Response, request: Request) -> bool:
-    """Whether it is long, text, and may be compressed for this client."""
+    """Whether the answer is long, is text, and the client accepts gzip."""
     return len(response.body) >= COMPRESS_BYTES and _is_text(response) and _accepts_gzip(request)
 
 
 async def compressed(response: Response) -> Response:
-    """The same with its body in gzip."""
+    """The same answer with its body in gzip."""
     if len(response.body) < _THREAD_BYTES:
         body = _gzip(response.body)
     else:

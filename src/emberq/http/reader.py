@@ -1,6 +1,4 @@
-"""Bytes in, requests out.
-
-Bytes in, requests out: all of reading a request that needs neither a socket nor the time.
+"""Bytes in, requests out: all of reading a request that needs neither a socket nor the time.
 
 The parser is httptools (llhttp), which calls back for each piece of a request:
 
@@ -10,21 +8,17 @@ The parser is httptools (llhttp), which calls back for each piece of a request:
                                   on_headers_complete: is the request admitted, and how much body may follow?
     hello                         on_body, on_message_complete: an `Exchange` is ready
 
-A head that was seen before goes past the parser; see `head_cache`.
+A head that was seen before is not parsed again; see `HeadCache` in `router`.
 
 Whether a request is refused is known when its headers are, and then its body is not collected. A short body is thrown
 away and the connection goes on. When a long one would follow, or the client waits for permission to send it, the
-answer is due at once and is the last of the connection. The same goes for a body that turns out to be too long.
+answer is due at once and is the last of the connection. The same holds for a body that turns out to be too long.
 
 A request that cannot be understood is answered too, and is always the last.
 
-An offer to upgrade the connection is declined by ignoring it. The parser would take the body for the bytes of the new
-protocol, so it is replaced by a fresh one that gets the same head without the offer.
-
-An offer to upgrade the connection is declined by acting as if it had not been made.
-
-Some clients offer HTTP/2 with their first request (`Connection: Upgrade`, `Upgrade: h2c`) and go on in HTTP/1.1 when
-the answer does not take it up.
+Upgrades are declined by ignoring the offer. Some clients offer HTTP/2 with their first request (`Connection: Upgrade`,
+`Upgrade: h2c`) and go on in HTTP/1.1 when the answer does not take it up. The parser would take the body for bytes of
+the new protocol, so a fresh parser reads the same head without the offer.
 """
 
 from __future__ import annotations
@@ -49,28 +43,10 @@ from emberq.http.router import (
     KnownHead,
 )
 
-
-def head_without_upgrade(*, method: bytes, target: bytes, version: str, headers: Mapping[bytes, bytes]) -> bytes:
-    """The head of the same request without the offer. Names of headers are in lower case."""
-    lines = [b"%b %b HTTP/%b" % (method, target, version.encode("ascii"))]
-    for name, value in headers.items():
-        if name == b"connection":
-            lines.append(b"connection: " + _without_upgrade(value))
-        elif name != b"upgrade":
-            lines.append(b"%b: %b" % (name, value))
-    return b"\r\n".join([*lines, b"", b""])
-
-
-def _without_upgrade(options: bytes) -> bytes:
-    kept = (option.strip() for option in options.split(b",") if option.strip().lower() != b"upgrade")
-    return b", ".join(kept)
-
-
 UNKNOWN_NS = -1
-"""The value of `RequestReader.since_ns` that nobody has set yet."""
-
+"""The value of `RequestReader.since_ns` until the connection sets it."""
 _NO_PARSER = HttpRequestParser(None)
-"""For readers that are done."""
+"""Takes the place of the parser in readers that are closed."""
 
 _log = logging.getLogger(__name__)
 
@@ -84,12 +60,8 @@ class Phase(enum.Enum):
     BODY = enum.auto()
 
 
-# Looking a member up in its class takes as long as a call, and these are needed for every request.
+# Looking up a member of an enum takes as long as a call, and these are needed for every request.
 BETWEEN, HEAD, BODY = Phase.BETWEEN, Phase.HEAD, Phase.BODY
-
-
-class _Stop(Exception):
-    """Raised in a callback to leave the parser: nothing more will be read from this connection."""
 
 
 class RequestReader:
@@ -131,32 +103,32 @@ class RequestReader:
 
         self.phase = BETWEEN
         self.since_ns = UNKNOWN_NS
-        """A note of the owner, since when it has seen the current phase; forgotten with every new one."""
+        """When the connection first saw the current phase; the connection sets it, each new phase resets it."""
         self.is_finished = False
         """Whether the last request of the connection has been delivered."""
         self.owes_continue = False
         """Whether the client waits for `100 Continue` before it sends the body."""
 
         self._new_head: bytes | None = None
-        """The head being parsed, if it may be worth remembering."""
+        """The head being parsed, if it may be remembered."""
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
         self._header_count = 0
         self._quiet_bytes = 0
-        """Bytes parsed without the head getting complete or the body growing. The parser gathers the pieces of an
-        unfinished header or trailer, so this bounds what it holds."""
+        """Bytes parsed without the head becoming complete or the body growing. The parser keeps the pieces of an
+        unfinished header or trailer, so this bounds what it keeps."""
         self._declines_upgrade = False
 
         self._exchange: Exchange
-        """What is being read, once its headers are complete."""
+        """The request being read, once its headers are complete."""
         self._body: bytes | bytearray = b""
         self._body_bytes = 0
-        """How much of the body has come, collected or thrown away."""
+        """How much of the body has arrived, collected or thrown away."""
         self._body_room_bytes = 0
-        """How much may come before the connection is given up for it."""
+        """How much of the body may arrive before the connection is given up."""
         self._keeps_body = False
-        """Whether it is collected."""
+        """Whether the body is collected, not thrown away."""
 
     # The connection's side.
 
@@ -168,7 +140,7 @@ class RequestReader:
             self._parse(data)
 
     def feed_eof(self) -> None:
-        """The client sends no more. A request whose body it broke off is answered, for it may still be listening."""
+        """The client sends no more. A request whose body broke off is answered: the client may still be reading."""
         if self.phase is BODY and not self.is_finished:
             self._exchange.refusal = HttpError(500, "INTERNAL_ERROR").response()
             self._deliver_last()
@@ -183,7 +155,7 @@ class RequestReader:
             self._deliver_refusal(408, "REQUEST_TIMEOUT")
 
     def close(self) -> None:
-        """Let go of the parser, which refers back to this object."""
+        """Drop the parser, which refers back to this object."""
         self.is_finished = True
         self._parser = _NO_PARSER
 
@@ -214,9 +186,9 @@ class RequestReader:
         self._deliver(Exchange(request, ending=KEEP, route=route, refusal=refusal))
 
     def _parse_new_head(self, data: bytes, head_end: int) -> bytes:
-        """Let the parser read the head alone, so that what it finds is what just these bytes say; returns the rest."""
+        """Let the parser read the head alone, so that the result belongs to exactly these bytes; returns the rest."""
         if not data[:1].isalpha():
-            return data  # line breaks before a request are allowed, but make it unclear where the head is
+            return data  # line breaks may precede a request; then it is unclear where the head begins
         self._new_head = data[:head_end]
         self._parse(self._new_head)
         self._new_head = None
@@ -252,14 +224,14 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.phase is BODY:
-            return  # a trailer; none means anything to us
+            return  # a trailer; all are ignored
         self._header_count += 1
         self._header_bytes += len(name) + len(value)
         name = name.lower()
         headers = self._headers
         if name in headers:
             if name == b"host":
-                self._refuse(400, "INVALID_REQUEST")  # two readers could take different ones
+                self._refuse(400, "INVALID_REQUEST")  # two servers could go by different ones
             value = headers[name] + b", " + value
         headers[name] = value
 
@@ -307,7 +279,7 @@ class RequestReader:
     # Heads.
 
     def _check_head(self) -> None:
-        """Refuses a head that is beyond the limits or not of HTTP/1."""
+        """Refuse a head that is beyond the limits or not of HTTP/1."""
         limits, headers = self._admission.limits, self._headers
         head_bytes = len(self._target) + self._header_bytes
         if head_bytes > limits.max_header_bytes or self._header_count > limits.max_header_count:
@@ -321,7 +293,7 @@ class RequestReader:
             self._refuse(501, "TRANSFER_ENCODING_NOT_SUPPORTED")
 
     def _open_exchange(self) -> Exchange:
-        """Make the request and ask who answers it."""
+        """Make the request and find its route."""
         try:
             request = Request(
                 self._parser.get_method().decode("ascii"),
@@ -340,7 +312,7 @@ class RequestReader:
 
     def _ending(self) -> Ending:
         parser = self._parser
-        if not parser.should_keep_alive() or parser.should_upgrade():  # only CONNECT still is an upgrade here
+        if not parser.should_keep_alive() or parser.should_upgrade():  # only CONNECT is still an upgrade here
             return CLOSE
         if b"connection" in self._headers and parser.get_http_version() == "1.0":
             return Ending.KEEP_OLD
@@ -357,7 +329,7 @@ class RequestReader:
     # Bodies.
 
     def _prepare_for_body(self) -> None:
-        """Decide what may follow, before any of it does."""
+        """Decide how much body may follow, before any of it arrives."""
         headers, route = self._headers, self._exchange.route
         limit_bytes = route.max_body_bytes if route is not None else 0
         self._keeps_body = limit_bytes > 0
@@ -371,17 +343,17 @@ class RequestReader:
             self._heed(expectation.lower())
 
     def _heed(self, expectation: bytes) -> None:
-        """The client waits, before it sends the body, to hear that it is wanted."""
+        """`Expect: 100-continue`: the client asks before it sends the body."""
         exchange = self._exchange
         if expectation != b"100-continue":
             exchange.refusal = HttpError(417, "EXPECTATION_FAILED").response()
         if exchange.refusal is not None:
-            # Whether it sends the body now is its own choice, so what comes next could not be understood.
+            # The client may send the body or not, so what comes next could not be understood.
             self._stop_at_body()
         self.owes_continue = True
 
     def _refuse_body_of(self, size_bytes: int) -> None:
-        """The body is longer than there is room for: throw it away if it is short, else stop here."""
+        """The body is too long: throw it away if it is short enough for that, else stop here."""
         route = self._exchange.route
         if self._keeps_body and route is not None:
             self._exchange.refusal = HttpError(413, route.too_big).response()
@@ -396,7 +368,7 @@ class RequestReader:
         self._deliver_last()
         raise _Stop
 
-    # The end.
+    # The last request.
 
     def _refuse(self, status: int, message: str) -> NoReturn:
         """Answer a request that cannot be understood, from within a callback."""
@@ -418,16 +390,39 @@ class RequestReader:
 
     def _on_parser_error(self, error: HttpParserError) -> None:
         if self.is_finished:
-            return  # a callback stopped the parser, or something followed the last request
+            return  # a callback stopped the parser, or bytes followed the last request
         if isinstance(error, HttpParserCallbackError):
-            raise error  # not the client's mistake but ours
+            raise error  # a defect of ours, not an error of the client
         _log.debug("malformed HTTP request from (%s) - %s", self._remote_address, error)
         self._deliver_refusal(400, "INVALID_REQUEST")
 
     def _count_quiet(self, size_bytes: int) -> None:
-        """Bound what the parser holds; see `_quiet_bytes`. There are blanks and line ends in it, hence twice the limit,
-        and maybe a slice of which only the start was a body.
+        """Bound what the parser keeps; see `_quiet_bytes`. Blanks and line ends count here too, hence twice the limit,
+        and one slice of which only the start may have been a body.
         """
         self._quiet_bytes += size_bytes
         if self._quiet_bytes > 2 * self._admission.limits.max_header_bytes + SLICE_BYTES:
             self._deliver_refusal(431, "HEADER_TOO_BIG")
+
+
+class _Stop(Exception):
+    """Raised in a callback to leave the parser: nothing more is read from this connection."""
+
+
+# Upgrades.
+
+
+def head_without_upgrade(*, method: bytes, target: bytes, version: str, headers: Mapping[bytes, bytes]) -> bytes:
+    """The head of the same request without the offer to upgrade. Names of headers are in lower case."""
+    lines = [b"%b %b HTTP/%b" % (method, target, version.encode("ascii"))]
+    for name, value in headers.items():
+        if name == b"connection":
+            lines.append(b"connection: " + _without_upgrade(value))
+        elif name != b"upgrade":
+            lines.append(b"%b: %b" % (name, value))
+    return b"\r\n".join([*lines, b"", b""])
+
+
+def _without_upgrade(options: bytes) -> bytes:
+    kept = (option.strip() for option in options.split(b",") if option.strip().lower() != b"upgrade")
+    return b", ".join(kept)

@@ -1,9 +1,10 @@
-"""From a request's head to its handler: limits, guard, table of routes, known heads, Exchange.
+"""From a request's head to its handler: limits, guard, routes, heads seen before.
 
-Which handler answers a request, and what is answered when none does.
+`Admission` decides on a request before its body is read: first the guard, then the table of routes. An `Exchange` is
+what comes of it: the request with its route, or with a refusal.
 
-A route is a method and a path; a segment of the path may be a `{name}`, which stands for any one segment. A path
-without such segments is found by one look-up and goes before those with. For everything else, in this order:
+Routes. A route is a method and a path; a segment of the path may be a `{name}`, which stands for any one segment. A
+path without such segments is found by one look-up and goes before those with. For everything else, in this order:
 
     the path in another spelling is a route of the method   301 (GET) or 307 (others) to the right spelling
     OPTIONS, and the path is a route of other methods       200, empty, `Allow`
@@ -13,20 +14,10 @@ without such segments is found by one look-up and goes before those with. For ev
 Another spelling is: a slash at the end too many or too few, upper for lower case, empty segments, `.` and `..`. HEAD
 is a method like any other: no GET route implies it.
 
-A request on its way to its answer: what the reader hands to the connection.
-
-Heads seen before, by their exact bytes.
-
-A publisher sends the same request line and headers with every message; only the body differs. What a head means depends
-on nothing but its bytes, so the second time it need not be parsed: it is looked up, and the body is cut out behind it.
-That takes less than half the time.
-
-Only plain heads are remembered: those that found a route, say their body's length outright, keep the connection open
-and hold no secret. Whether the request is *allowed* is asked each time.
-
-What a client may ask of the server's memory and patience. Every bound stands here with its reason.
-
-Which requests are let in, and what becomes of handlers that fail.
+Heads seen before. A publisher sends the same request line and headers with every message; only the body differs. What a
+head means depends on nothing but its bytes, so the second time it is not parsed: it is looked up, and the body is cut
+out behind it. That takes less than half the time. Only plain heads are remembered: those that found a route, state
+their body's length, keep the connection open and hold no secret. Whether the request is *allowed* is asked each time.
 """
 
 from __future__ import annotations
@@ -40,7 +31,128 @@ from urllib.parse import quote
 
 from emberq.http.message import JSON, NO_PARAMS, V1_HEADERS, HttpError, Request, Response, encode_json
 
+_log = logging.getLogger(__name__)
+
 Handler = Callable[[Request], Response | Awaitable[Response]]
+
+Guard = Callable[[Request], Response | None]
+"""Checks a request before it is routed and before its body is read. A response it returns is final."""
+
+
+# Bounds.
+
+SLICE_BYTES = 16 * 1024
+"""Bytes handed to the parser at a time. Between two slices a connection can be held back, so this also bounds the
+requests that may wait, already parsed, behind one whose answer is not ready: the shortest request has 18 bytes."""
+TURN_BYTES = 128 * 1024
+"""Answers to one connection in one turn of the event loop; the other connections wait meanwhile."""
+ANSWER_COST_BYTES = 1024
+"""Counted for each answer besides its body, so that a turn also ends after many small ones."""
+DISCARD_BYTES = 256 * 1024
+"""An unwanted body is thrown away up to this size, and the connection kept; a longer one closes it."""
+
+
+@dataclass(frozen=True)
+class HttpLimits:
+    """Bounds on a client's use of memory and time that a daemon may set."""
+
+    max_header_bytes: int = 64 * 1024
+    """Request line and headers: far above what clients and proxies send, far below what would hurt."""
+    max_header_count: int = 100
+    header_timeout_ms: int = 10_000
+    """From a request's first byte to the end of its headers, however steadily they trickle."""
+    body_timeout_ms: int = 60_000
+    """From the end of the headers to the end of the body; 5 MB need less than 1 Mbit/s for that."""
+    idle_timeout_ms: int = 120_000
+    """Between an answer and the next request: longer than the pools of the usual clients keep a connection."""
+    write_timeout_ms: int = 30_000
+    """A client that reads nothing of its answer for so long is cut off."""
+    linger_ms: int = 5_000
+    """After a refusal, what the client still sends is read for so long, so that it sees the refusal."""
+
+
+DEFAULT_LIMITS = HttpLimits()
+
+
+# Admission.
+
+INTERNAL_ERROR = HttpError(500, "INTERNAL_ERROR").response()
+"""The answer when a handler crashed; the log says what happened."""
+
+
+class Admission:
+    """What decides on a request before it is answered: guard, routes, bounds. Owned by the server."""
+
+    __slots__ = ("guard", "known_heads", "limits", "router")
+
+    def __init__(self, router: Router, *, guard: Guard | None, limits: HttpLimits) -> None:
+        self.router = router
+        self.guard = guard
+        self.limits = limits
+        self.known_heads = HeadCache()
+
+    def admit(self, request: Request) -> Match | Response:
+        """The route that answers a request, or the refusal."""
+        refusal = self.guarded(request)
+        if refusal is not None:
+            return refusal
+        return self.router.find(request.method, request.path, query_text=request.query_text)
+
+    def guarded(self, request: Request) -> Response | None:
+        """The guard's answer, if it has one."""
+        if self.guard is None:
+            return None
+        try:
+            return self.guard(request)
+        except Exception as error:  # noqa: BLE001 - the client must get an answer in any case
+            return answer_to(error, request)
+
+
+def answer_to(error: Exception, request: Request) -> Response:
+    """What a client gets for an error that a handler or guard raised."""
+    if isinstance(error, HttpError):
+        return error.response()
+    _log.error("the handler of %s %s crashed", request.method, request.path, exc_info=error)
+    return INTERNAL_ERROR
+
+
+class Ending(enum.IntEnum):
+    """Whether the connection stays open after an answer, and which header says so."""
+
+    KEEP = 0
+    """It stays open; HTTP/1.1 needs no header for that."""
+    CLOSE = 1
+    KEEP_OLD = 2
+    """It stays open, and a client of HTTP/1.0 must be told."""
+
+
+# Looking up a member of an enum takes as long as a call, and these are needed for every request.
+KEEP, CLOSE = Ending.KEEP, Ending.CLOSE
+
+
+class Exchange:
+    """A request that can be answered: by the route's handler, or by `refusal` if that is set."""
+
+    __slots__ = ("ending", "has_unread_body", "refusal", "request", "route")
+
+    def __init__(
+        self,
+        request: Request,
+        *,
+        ending: Ending,
+        route: Route | None = None,
+        refusal: Response | None = None,
+    ) -> None:
+        self.request = request
+        self.route = route
+        """None if none was found; then `refusal` is set."""
+        self.refusal = refusal
+        self.ending = ending
+        self.has_unread_body = False
+        """The client may still be sending. If its bytes met a closed socket, the answer could be lost."""
+
+
+# The table of routes.
 
 _SAFE_IN_PATH = "/!$&'()*+,;=:@-._~"
 
@@ -55,11 +167,11 @@ class Route:
     handler: Handler
     _: KW_ONLY
     max_body_bytes: int = 0
-    """The longest body the handler takes. Zero: it takes none, and one that is sent is thrown away."""
+    """The longest body the handler takes. Zero: none, and a body that is sent is thrown away."""
     too_big: str = "BODY_TOO_BIG"
     """The error for a longer one, sent with status 413."""
     quiet: bool = False
-    """Answers are not worth a line of the access log: there are too many of them."""
+    """No line in the access log: there would be too many."""
 
 
 class Match(NamedTuple):
@@ -91,7 +203,7 @@ class Router:
             self._by_spelling[route.method, _folded(route.path)] = route.path
 
     def find(self, method: str, path: str, *, query_text: str = "") -> Match | Response:
-        """The route, or the answer if there is none. The query is only passed on to a redirect."""
+        """The route, or the answer if there is none. `query_text` is only for a redirect."""
         return self._fixed.get((method, path)) or self._match(method, path) or self._refuse(method, path, query_text)
 
     def _match(self, method: str, path: str) -> Match | None:
@@ -121,7 +233,7 @@ class Router:
                 yield method
 
     def _respelled(self, method: str, path: str) -> str | None:
-        """The path of the route that was meant, with the values that its `{name}` segments have in `path`."""
+        """The path in the spelling of its route, with the values that its `{name}` segments have in `path`."""
         cleaned = _cleaned(path)
         fixed = self._by_spelling.get((method, _folded(cleaned)))
         if fixed is not None:
@@ -143,11 +255,11 @@ class _Pattern:
         self._segments = route.path.strip("/").split("/")
 
     def match(self, path: str) -> dict[str, str] | None:
-        """The values of the named segments if the path is of this form, letter by letter."""
+        """The values of the named segments if the path has exactly this form."""
         return self._values(path[1:].split("/"), self._all_segments())
 
     def respell(self, path: str) -> str | None:
-        """A path of this form but for case and the last slash, put right."""
+        """The right spelling of a path that differs in case or the last slash; None if it differs more."""
         given = path.strip("/").split("/")
         values = self._values([segment.lower() for segment in given], [segment.lower() for segment in self._segments])
         if values is None:
@@ -180,7 +292,7 @@ def _folded(path: str) -> str:
 
 
 def _cleaned(path: str) -> str:
-    """Without empty segments, `.` and `..`; a slash at the end stays."""
+    """The path without empty segments, `.` and `..`; a slash at the end stays."""
     kept: list[str] = []
     for segment in path.split("/"):
         if segment == "..":
@@ -195,61 +307,27 @@ def _redirect(method: str, path: str, query_text: str) -> Response:
     return Response(301 if method == "GET" else 307, headers=(("Location", location),))
 
 
-class Ending(enum.IntEnum):
-    """What becomes of the connection after an answer, and so which header has to say it."""
-
-    KEEP = 0
-    """It stays open, which needs no saying in HTTP/1.1."""
-    CLOSE = 1
-    KEEP_OLD = 2
-    """It stays open, which a client of HTTP/1.0 has to be told."""
-
-
-# Looking a member up in its class takes as long as a call, and these are needed for every request.
-KEEP, CLOSE = Ending.KEEP, Ending.CLOSE
-
-
-class Exchange:
-    """A request that can be answered: by the route's handler, or by `refusal` if that is set."""
-
-    __slots__ = ("ending", "has_unread_body", "refusal", "request", "route")
-
-    def __init__(
-        self,
-        request: Request,
-        *,
-        ending: Ending,
-        route: Route | None = None,
-        refusal: Response | None = None,
-    ) -> None:
-        self.request = request
-        self.route = route
-        """None if none was found; then there is a refusal."""
-        self.refusal = refusal
-        self.ending = ending
-        self.has_unread_body = False
-        """The client may still be sending; if that met a closed socket, the answer could be lost on its way."""
-
+# Heads seen before.
 
 MAX_HEAD_BYTES = 1024
-"""Longer ones are parsed each time."""
+"""Longer heads are parsed each time."""
 _MAX_HEADS = 1024
-"""At most about 3 MB. When it is full it is emptied: those in use are back at once."""
+"""About 3 MB. A full cache is emptied; heads in use are back at once."""
 _NOT_LEARNED = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"authorization", b"cookie"})
-"""With one of these headers, more than the head decides what follows it, or it may hold a secret."""
+"""With one of these headers, the head alone does not decide what follows, or it may hold a secret."""
 
 
 class KnownHead(NamedTuple):
-    """What a head says."""
+    """What a remembered head means."""
 
     request: Request
-    """The request, from nobody and without a body."""
+    """The request without its client and body."""
     route: Route
     body_bytes: int
 
 
 class HeadCache:
-    """Shared by all connections of a server."""
+    """Heads seen before, by their exact bytes. Shared by all connections of a server."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, KnownHead] = {}
@@ -257,7 +335,7 @@ class HeadCache:
         """The known head of exactly these bytes, or None."""
 
     def learn(self, head: bytes, exchange: Exchange, headers: Mapping[bytes, bytes]) -> None:
-        """Remember what the parser has made of a head, if it is a plain one. Names of headers are in lower case."""
+        """Remember what the parser made of a head, if it is a plain one. Names of headers are in lower case."""
         route = exchange.route
         if route is None or exchange.refusal is not None or exchange.ending is not KEEP:
             return
@@ -267,84 +345,3 @@ class HeadCache:
             self._known.clear()
         request = exchange.request.repeated(b"", remote_address="", is_tls=False)
         self._known[head] = KnownHead(request, route, int(headers.get(b"content-length", 0)))
-
-
-SLICE_BYTES = 16 * 1024
-"""Bytes handed to the parser at a time. Between two slices a connection can be held back, so this also bounds the
-requests that may wait, already parsed, behind one whose answer is not ready: the shortest request has 18 bytes."""
-
-TURN_BYTES = 128 * 1024
-"""What one connection may be answered in one turn of the event loop; the others wait meanwhile."""
-
-ANSWER_COST_BYTES = 1024
-"""Counted for an answer besides its body, so that a turn also ends after many small ones."""
-
-DISCARD_BYTES = 256 * 1024
-"""A body that nobody reads is thrown away up to this size, to keep the connection; a longer one costs it."""
-
-
-@dataclass(frozen=True)
-class HttpLimits:
-    """Bounds that a daemon may set."""
-
-    max_header_bytes: int = 64 * 1024
-    """Request line and headers: far above what clients and proxies send, far below what would hurt."""
-    max_header_count: int = 100
-    header_timeout_ms: int = 10_000
-    """From a request's first byte to the end of its headers, however steadily they trickle."""
-    body_timeout_ms: int = 60_000
-    """From the end of the headers to the end of the body; 5 MB need less than 1 Mbit/s for that."""
-    idle_timeout_ms: int = 120_000
-    """Between an answer and the next request: longer than the pools of the usual clients keep a connection."""
-    write_timeout_ms: int = 30_000
-    """For a client that does not read its answer: without any progress for so long it is cut off."""
-    linger_ms: int = 5_000
-    """How long what a client still sends after its request was refused is read, so that it sees the refusal."""
-
-
-DEFAULT_LIMITS = HttpLimits()
-
-
-Guard = Callable[[Request], Response | None]
-"""Looks at a request before it is routed and before its body is read; an answer of its own is final."""
-
-INTERNAL_ERROR = HttpError(500, "INTERNAL_ERROR").response()
-"""For the client of a handler that crashed; what happened stands in the log."""
-
-_log = logging.getLogger(__name__)
-
-
-class Admission:
-    """What decides on a request before it is answered: guard, routes, bounds. Owned by the server."""
-
-    __slots__ = ("guard", "known_heads", "limits", "router")
-
-    def __init__(self, router: Router, *, guard: Guard | None, limits: HttpLimits) -> None:
-        self.router = router
-        self.guard = guard
-        self.limits = limits
-        self.known_heads = HeadCache()
-
-    def admit(self, request: Request) -> Match | Response:
-        """Which route answers a request, or with what it is refused."""
-        refusal = self.guarded(request)
-        if refusal is not None:
-            return refusal
-        return self.router.find(request.method, request.path, query_text=request.query_text)
-
-    def guarded(self, request: Request) -> Response | None:
-        """The guard's answer, if it has one."""
-        if self.guard is None:
-            return None
-        try:
-            return self.guard(request)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client must get an answer
-            return answer_to(error, request)
-
-
-def answer_to(error: Exception, request: Request) -> Response:
-    """What a client gets for an error that a handler or guard raised."""
-    if isinstance(error, HttpError):
-        return error.response()
-    _log.error("the handler of %s %s crashed", request.method, request.path, exc_info=error)
-    return INTERNAL_ERROR

@@ -1,25 +1,26 @@
-"""One connection: requests in, answers out, in the same order.
+"""The HTTP server: one connection (`HttpConnection`), and all of them (`HttpServer`).
 
-Everything that arrives in one packet is read and answered before `data_received` returns, and the answers leave in one
-write. A handler that returns a response is called right there; only one that returns an awaitable costs a task.
+A connection reads requests and answers them in the same order. Everything that arrives in one packet is read and
+answered before `data_received` returns, and the answers leave in one write. A handler that returns a response is called
+right there; only one that returns an awaitable costs a task.
 
-Holding back. A connection goes no further in its requests while one of these holds it, so that neither side can make
-the other keep more than a little for it:
+Holding back. A connection reads no further requests while one of these bits is set, so that neither side can make the
+other keep much for it:
 
     RUNNING   an earlier request is still being worked on: answers must not overtake each other
     BLOCKED   the client does not read its answers
     TURN      it has had its share of this turn of the event loop
     CLOSED    the last answer has been given
 
-What arrives meanwhile is kept, at most one read of the event loop, for nothing more is read from the socket until the
-kept bytes are used up.
+What arrives meanwhile is kept. That is at most one read of the event loop: nothing more is read from the socket until
+the kept bytes are used up.
 
 Closing. After its last answer a connection is closed. If the client may still be sending, only our direction is shut
 first and the rest is read and thrown away for a while: a socket closed over unread bytes makes the system send a reset,
 which can overtake the answer and destroy it.
 
-Time. One alarm serves all deadlines. They are absolute: a client that sends a byte now and then gains nothing by it.
-Only for writing, progress counts, for a long answer may take a slow client long.
+Time. One alarm serves all deadlines. They are absolute: a client that sends a byte now and then gains no time. Only
+writing counts progress, because a long answer to a slow client may take long.
 """
 
 from __future__ import annotations
@@ -95,16 +96,16 @@ class HttpConnection:
         self._reader: RequestReader
         self._remote_address = "@"
         self._waiting: deque[Exchange] = deque()
-        """Requests that have been read but not begun."""
+        """Requests that have been read but not answered yet."""
         self._unparsed = b""
         """What arrived while the connection was held back."""
         self._holds = 0
         self._sender: FileSender | None = None
-        """At work while an answer is sent from a file."""
+        """Set while an answer is sent from a stream or file."""
         self._output: list[bytes] = []
-        """Parts of the answers of this packet."""
+        """The answers to this packet, in parts."""
         self._turn_bytes = 0
-        """What they count against the share of this turn."""
+        """How much of its share of this turn the connection has used."""
         self._reading_paused = False
         self._has_eof = False
         self._lingers = False
@@ -113,13 +114,13 @@ class HttpConnection:
 
         self._alarm = server.timers.alarm(self._on_time)
         self._now_ns = 0
-        """When what is being handled arrived."""
+        """When the packet that is being handled arrived."""
         self._idle_since_ns = 0
-        """When the last answer was given. Blank lines between requests are allowed, but win no time."""
+        """When the last answer was given. Blank lines between requests are allowed, but gain no time."""
         self._blocked_since_ns = NEVER
         self._closing_since_ns = NEVER
         self._unsent_bytes = 0
-        """What had not left yet when that was last looked at."""
+        """The size of the write buffer at the last check for progress."""
 
     def __repr__(self) -> str:
         return f"<Connection {self._remote_address} holds={self._holds} waiting={len(self._waiting)}>"
@@ -151,7 +152,7 @@ class HttpConnection:
         self._flush()
 
     def eof_received(self) -> bool:
-        """True keeps our direction open for the answers that are still to come, which TLS cannot do."""
+        """True keeps our direction open for the answers still to come; TLS cannot do that."""
         self._has_eof = True
         if self._holds & CLOSED:
             return False
@@ -210,12 +211,12 @@ class HttpConnection:
             self._transport.pause_reading()
 
     def _release(self, hold: int) -> None:
-        """Go on with what has waited, if nothing else holds it back."""
+        """Clear a bit, and go on if no other is set."""
         self._holds &= ~hold
         if self._holds:
             return
         self._now_ns = self._idle_since_ns = self._server.clock.monotonic_ns()
-        self._reader.since_ns = UNKNOWN_NS  # the client could not send while we did not read
+        self._reader.since_ns = UNKNOWN_NS  # the time while nothing was read does not count
         self._answer_waiting()
         if self._unparsed and not self._holds:
             data, self._unparsed = self._unparsed, b""
@@ -235,7 +236,7 @@ class HttpConnection:
             self._transport.resume_reading()
 
     def _answer_eof(self) -> None:
-        """All that the client will ever send has been read."""
+        """The client sends no more, and everything has been read."""
         self._reader.feed_eof()
         self._answer_waiting()
         self._flush()
@@ -256,11 +257,11 @@ class HttpConnection:
             self._send(exchange, exchange.refusal, self._now_ns)
             return
         route = exchange.route
-        assert route is not None  # noqa: S101 - or there would be a refusal
+        assert route is not None  # noqa: S101 - without a route there is a refusal
         started_ns = self._now_ns if route.quiet else self._server.clock.monotonic_ns()
         try:
             answer = route.handler(exchange.request)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client must get an answer
+        except Exception as error:  # noqa: BLE001 - the client must get an answer in any case
             answer = answer_to(error, exchange.request)
         if isinstance(answer, Response) and answer.file is None and not is_worth_compressing(answer, exchange.request):
             self._send(exchange, answer, started_ns)
@@ -269,7 +270,7 @@ class HttpConnection:
             self._server.start(self._answer_later(exchange, answer, started_ns))
 
     async def _answer_later(self, exchange: Exchange, work: Response | Awaitable[Response], started_ns: int) -> None:
-        """Wait for a handler. It is not stopped when its client goes away, or its work would stay half done."""
+        """Wait for a handler. It goes on when its client leaves, so that no work is left half done."""
         try:
             answer = work if isinstance(work, Response) else await work
             if is_worth_compressing(answer, exchange.request):
@@ -277,7 +278,7 @@ class HttpConnection:
         except asyncio.CancelledError:
             self._transport.abort()
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client must get an answer
+        except Exception as error:  # noqa: BLE001 - the client must get an answer in any case
             answer = answer_to(error, exchange.request)
         if self._is_lost:
             if answer.file is not None:
@@ -294,7 +295,7 @@ class HttpConnection:
         self._release(RUNNING)
 
     async def _send_file(self, exchange: Exchange, file: StreamBody) -> None:
-        """Send the body that the head in the output has announced."""
+        """Send the body that follows the head in the output."""
         self._sender = FileSender(file, self._transport)
         self._write_output()
         await self._sender.run()
@@ -327,7 +328,7 @@ class HttpConnection:
             )
 
     def _flush(self) -> None:
-        """Write the output, and do what has to wait until it is written."""
+        """Write the output, then close, end the turn or set the deadline."""
         if self._output:
             self._write_output()
         if self._holds & CLOSED:
@@ -352,7 +353,7 @@ class HttpConnection:
             self._close()
 
     def _close(self) -> None:
-        """Close once what was written has left; see the module's text for a client that is still sending."""
+        """Close once what was written has left. See the module docstring for a client that still sends."""
         if self._closing_since_ns != NEVER:
             return
         self._holds |= CLOSED
@@ -370,7 +371,7 @@ class HttpConnection:
     # Time.
 
     def _deadline_ns(self) -> int:
-        """When the client will have taken too long, as things stand; NEVER while it is waiting for us."""
+        """When the client will have taken too long; NEVER while it waits for the server."""
         limits, reader = self._server.admission.limits, self._reader
         if self._closing_since_ns != NEVER:
             return self._closing_since_ns + limits.linger_ms * NS_PER_MS
@@ -398,7 +399,7 @@ class HttpConnection:
             self._flush()
 
     def _abort_without_progress(self, now_ns: int) -> None:
-        """Cut off a client that has read nothing since we last looked."""
+        """Cut off a client that has read nothing since the last check."""
         unsent_bytes = self._transport.get_write_buffer_size()
         if unsent_bytes >= self._unsent_bytes:
             self._transport.abort()
@@ -418,7 +419,7 @@ def _format_peer(peer: Any) -> str:
 
 
 class HttpServer:
-    """A table of routes, and the connections that ask for them. Owned by the daemon; used in the loop's thread.
+    """A table of routes and the connections it serves. Owned by the daemon; used in the loop's thread.
 
     It listens to nothing itself: the owner of a socket gives `make_protocol` to the event loop. Two listeners (plain
     and TLS) may have a server each over the same router, with different guards.
@@ -435,20 +436,20 @@ class HttpServer:
         guard: Guard | None = None,
         limits: HttpLimits = DEFAULT_LIMITS,
     ) -> None:
-        """`guard` sees every request before routing and before its body is read; its answer, if any, is final."""
+        """`guard` checks every request before routing and before its body is read. A response it returns is final."""
         self.admission = Admission(router, guard=guard, limits=limits)
         self.clock = clock
         self.timers = timers
         self.is_closing = False
         self.connections: set[HttpConnection] = set()
-        """Those that are open; each registers itself."""
+        """The open connections; each adds and removes itself."""
         self._tasks: set[asyncio.Task[None]] = set()
-        """Handlers that are waiting for something; kept here because the loop refers to them only weakly."""
+        """Handlers that are waiting. The event loop holds its tasks only weakly, so they are held here."""
         self._endings: tuple[bytes, ...] = ()
         self._endings_second = -1
 
     def make_protocol(self) -> asyncio.Protocol:
-        """For `loop.create_server` and its like."""
+        """For `loop.create_server`."""
         return cast(asyncio.Protocol, HttpConnection(self))
 
     @property
@@ -469,7 +470,7 @@ class HttpServer:
         task.add_done_callback(self._tasks.discard)
 
     def endings(self) -> tuple[bytes, ...]:
-        """The last lines of a head, for each `Ending`. Their date changes every second, so they are made as often."""
+        """The last lines of a head, for each `Ending`. They hold the date, so they are made once a second."""
         second = self.clock.wall_ns() // NS_PER_SECOND
         if second != self._endings_second:
             date = f"Date: {formatdate(second, usegmt=True)}\r\n".encode("ascii")

@@ -1,15 +1,13 @@
-"""The HTTP API, /debug included.
-
-nsqlookupd's HTTP API.
+"""nsqlookupd's HTTP API.
 
 The topic `*` stands for every topic wherever a name is not checked, as in the reference: `/lookup?topic=*` and
 `/channels?topic=*` answer for all topics together, and **`POST /topic/delete?topic=*` deletes everything**. There is
 no confirmation and no undo, except that nsqds register anew when they reconnect.
 
-Answers may be long (a topic of 2,000 nsqds, 100,000 topics), and everybody else waits while one is made. So they are
+Answers may be long (a topic of 2,000 nsqds, 100,000 topics), and other clients wait while one is made. So they are
 joined from what is JSON already: a peer keeps its own, and names consist of characters that need no escaping.
 
-GET /debug: the registry as it is, with nothing filtered out.
+GET /debug shows the registry as it is, with nothing filtered out:
 
     {"channel:orders:billing":[producer…],"client::":[producer…],"topic:orders:":[producer…]}
 
@@ -43,22 +41,180 @@ from emberq.http.router import Route
 from emberq.lookupd.registry import Registry, TopicProducer
 from emberq.wire.parameter import is_valid_name
 
+_log = logging.getLogger(__name__)
+
+
+def routes(registry: Registry, *, clock: Clock) -> list[Route]:
+    """The table of routes."""
+    lookup, change, debug = LookupApi(registry), ChangeApi(registry), DebugApi(registry, clock=clock)
+    return [
+        Route("GET", "/ping", ping),
+        Route("GET", "/info", info),
+        Route("GET", "/debug", debug.dump),
+        Route("GET", "/lookup", lookup.lookup, quiet=True),
+        Route("GET", "/topics", lookup.topics),
+        Route("GET", "/channels", lookup.channels),
+        Route("GET", "/nodes", lookup.nodes),
+        Route("POST", "/topic/create", change.create_topic),
+        Route("POST", "/topic/delete", change.delete_topic),
+        Route("POST", "/topic/tombstone", change.tombstone),
+        Route("POST", "/channel/create", change.create_channel),
+        Route("POST", "/channel/delete", change.delete_channel),
+        *profiler_routes(),
+    ]
+
+
+def ping(_request: Request) -> Response:
+    """For load balancers."""
+    return plain("OK")
+
+
+def info(_request: Request) -> Response:
+    """For nsqadmin."""
+    return json({"version": emberq.NSQ_VERSION, "emberq_version": emberq.__version__})
+
+
+class LookupApi:
+    """What consumers and nsqadmin read."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def lookup(self, request: Request) -> Response:
+        """All channels of a topic, and its producers that are active and not tombstoned."""
+        topic = _required_topic(request.query())
+        if not self._registry.has_topic(topic):
+            raise HttpError(404, "TOPIC_NOT_FOUND")
+        channels = _names(self._registry.channels(topic))
+        producers = _list(producer.peer.encoded for producer in self._registry.producers_of(topic))
+        return _encoded(f'{{"channels":{channels},"producers":{producers}}}')
+
+    def topics(self, _request: Request) -> Response:
+        return _encoded(f'{{"topics":{_names(self._registry.topics())}}}')
+
+    def channels(self, request: Request) -> Response:
+        """A topic's channels; none if there is no such topic."""
+        topic = _required_topic(request.query())
+        return _encoded(f'{{"channels":{_names(self._registry.channels(topic))}}}')
+
+    def nodes(self, _request: Request) -> Response:
+        """Every active nsqd with its topics, and which of them are tombstoned."""
+        return _encoded(f'{{"producers":{_list(map(self._node, self._registry.active_producers()))}}}')
+
+    def _node(self, producer: TopicProducer) -> str:
+        if producer.tombstones:
+            flags = [_bool(self._registry.is_tombstoned(producer, topic)) for topic in producer.topics]
+        else:
+            flags = ["false"] * len(producer.topics)
+        return f'{producer.peer.encoded[:-1]},"tombstones":{_list(flags)},"topics":{_names(producer.topics)}}}'
+
+
+class ChangeApi:
+    """What operators and nsqadmin change."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    def create_topic(self, request: Request) -> Response:
+        topic = _valid_topic(request.query())
+        _log.info("DB: adding topic(%s)", topic)
+        self._registry.create_topic(topic)
+        return empty()
+
+    def delete_topic(self, request: Request) -> Response:
+        """The name is not checked, and `*` means every topic. The topic need not exist."""
+        topic = _required_topic(request.query())
+        _log.info("DB: removing topic(%s) and its channels", topic)
+        self._registry.delete_topic(topic)
+        return empty()
+
+    def tombstone(self, request: Request) -> Response:
+        """Hide one node from look-ups of a topic for a while. Neither has to be known."""
+        query = request.query()
+        topic, node = _required_topic(query), required(query, "node")
+        _log.info("DB: setting tombstone for %s of topic(%s)", node, topic)
+        self._registry.tombstone(topic=topic, node=node)
+        return empty()
+
+    def create_channel(self, request: Request) -> Response:
+        topic, channel = _valid_channel(request.query())
+        _log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
+        self._registry.create_channel(topic=topic, channel=channel)
+        return empty()
+
+    def delete_channel(self, request: Request) -> Response:
+        topic, channel = _valid_channel(request.query())
+        if not self._registry.delete_channel(topic=topic, channel=channel):
+            raise HttpError(404, "CHANNEL_NOT_FOUND")
+        _log.info("DB: removed channel(%s) from topic(%s)", channel, topic)
+        return empty()
+
+
+# Parameters.
+
+
+def _required_topic(query: Query) -> str:
+    return required(query, "topic")
+
+
+def _valid(query: Query, name: str) -> str:
+    """A parameter that must be a valid name of a topic or channel."""
+    value = required(query, name)
+    if not is_valid_name(value):
+        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
+    return value
+
+
+def _valid_topic(query: Query) -> str:
+    return _valid(query, "topic")
+
+
+def _valid_channel(query: Query) -> tuple[str, str]:
+    """Topic and channel. The topic is checked first."""
+    return _valid_topic(query), _valid(query, "channel")
+
+
+# JSON joined from JSON.
+
+
+def _names(names: Iterable[str]) -> str:
+    """A JSON list of names of topics or channels."""
+    joined = '","'.join(names)
+    return f'["{joined}"]' if joined else "[]"
+
+
+def _list(values: Iterable[str]) -> str:
+    """A JSON list of what is JSON already."""
+    return f"[{','.join(values)}]"
+
+
+def _bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _encoded(document: str) -> Response:
+    """A V1 answer of what is JSON already."""
+    return Response(200, document.encode(), content_type=JSON, headers=V1_HEADERS)
+
+
+# /debug.
+
 NEVER_NS = -6_795_364_578_871_345_152
-"""What the reference shows as the time of a tombstone that never was: the year 1, wrapped around."""
+"""What the reference shows as the time of a tombstone that does not exist: the year 1, wrapped around."""
 PRODUCERS_PER_TURN = 500
-"""A dump of everything can be long: others get their turn after so many, which take a few milliseconds."""
+"""A dump can be long. After so many producers, which take a few milliseconds, other clients get a turn."""
 
 
 class _Key(NamedTuple):
     name: str
     """`category:key:subkey`."""
     topic: str | None
-    """Whose tombstones count; None if none do."""
+    """The topic whose tombstones are shown; None for other keys."""
     producers: Iterable[TopicProducer]
 
 
 class DebugApi:
-    """Reads the registry over several turns of the loop: what changes meanwhile shows in part."""
+    """GET /debug. Reads the registry over several turns of the loop: changes in between show in part."""
 
     def __init__(self, registry: Registry, *, clock: Clock) -> None:
         self._registry = registry
@@ -105,155 +261,5 @@ class DebugApi:
         return encode_json(shown).decode()
 
     def _wall_ns(self, monotonic_ns: int) -> int:
-        """What the wall clock showed then, if it did not jump since."""
+        """The wall clock's time at a moment of the monotonic clock, if it did not jump since."""
         return self._clock.wall_ns() - (self._clock.monotonic_ns() - monotonic_ns)
-
-
-_log = logging.getLogger(__name__)
-
-
-def routes(registry: Registry, *, clock: Clock) -> list[Route]:
-    """The table of routes."""
-    lookup, change, debug = LookupApi(registry), ChangeApi(registry), DebugApi(registry, clock=clock)
-    return [
-        Route("GET", "/ping", ping),
-        Route("GET", "/info", info),
-        Route("GET", "/debug", debug.dump),
-        Route("GET", "/lookup", lookup.lookup, quiet=True),
-        Route("GET", "/topics", lookup.topics),
-        Route("GET", "/channels", lookup.channels),
-        Route("GET", "/nodes", lookup.nodes),
-        Route("POST", "/topic/create", change.create_topic),
-        Route("POST", "/topic/delete", change.delete_topic),
-        Route("POST", "/topic/tombstone", change.tombstone),
-        Route("POST", "/channel/create", change.create_channel),
-        Route("POST", "/channel/delete", change.delete_channel),
-        *profiler_routes(),
-    ]
-
-
-def ping(_request: Request) -> Response:
-    """What load balancers ask."""
-    return plain("OK")
-
-
-def info(_request: Request) -> Response:
-    """What nsqadmin asks."""
-    return json({"version": emberq.NSQ_VERSION, "emberq_version": emberq.__version__})
-
-
-class LookupApi:
-    """What consumers and nsqadmin ask."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-
-    def lookup(self, request: Request) -> Response:
-        """A topic's channels, all of them, and those of its producers that are to be found."""
-        topic = _required_topic(request.query())
-        if not self._registry.has_topic(topic):
-            raise HttpError(404, "TOPIC_NOT_FOUND")
-        channels = _names(self._registry.channels(topic))
-        producers = _list(producer.peer.encoded for producer in self._registry.producers_of(topic))
-        return _encoded(f'{{"channels":{channels},"producers":{producers}}}')
-
-    def topics(self, _request: Request) -> Response:
-        return _encoded(f'{{"topics":{_names(self._registry.topics())}}}')
-
-    def channels(self, request: Request) -> Response:
-        """A topic's channels; none if there is no such topic."""
-        topic = _required_topic(request.query())
-        return _encoded(f'{{"channels":{_names(self._registry.channels(topic))}}}')
-
-    def nodes(self, _request: Request) -> Response:
-        """Every active nsqd with its topics, and which of them are tombstoned."""
-        return _encoded(f'{{"producers":{_list(map(self._node, self._registry.active_producers()))}}}')
-
-    def _node(self, producer: TopicProducer) -> str:
-        if producer.tombstones:
-            flags = [_bool(self._registry.is_tombstoned(producer, topic)) for topic in producer.topics]
-        else:
-            flags = ["false"] * len(producer.topics)
-        return f'{producer.peer.encoded[:-1]},"tombstones":{_list(flags)},"topics":{_names(producer.topics)}}}'
-
-
-class ChangeApi:
-    """What operators and nsqadmin do."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-
-    def create_topic(self, request: Request) -> Response:
-        topic = _valid_topic(request.query())
-        _log.info("DB: adding topic(%s)", topic)
-        self._registry.create_topic(topic)
-        return empty()
-
-    def delete_topic(self, request: Request) -> Response:
-        """The name is not checked, and `*` means every topic. There need not be any."""
-        topic = _required_topic(request.query())
-        _log.info("DB: removing topic(%s) and its channels", topic)
-        self._registry.delete_topic(topic)
-        return empty()
-
-    def tombstone(self, request: Request) -> Response:
-        """Hide a topic of one node for a while. Neither has to be known."""
-        query = request.query()
-        topic, node = _required_topic(query), required(query, "node")
-        _log.info("DB: setting tombstone for %s of topic(%s)", node, topic)
-        self._registry.tombstone(topic=topic, node=node)
-        return empty()
-
-    def create_channel(self, request: Request) -> Response:
-        topic, channel = _valid_channel(request.query())
-        _log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
-        self._registry.create_channel(topic=topic, channel=channel)
-        return empty()
-
-    def delete_channel(self, request: Request) -> Response:
-        topic, channel = _valid_channel(request.query())
-        if not self._registry.delete_channel(topic=topic, channel=channel):
-            raise HttpError(404, "CHANNEL_NOT_FOUND")
-        _log.info("DB: removed channel(%s) from topic(%s)", channel, topic)
-        return empty()
-
-
-def _required_topic(query: Query) -> str:
-    return required(query, "topic")
-
-
-def _valid(query: Query, name: str) -> str:
-    """A parameter that must be a name which a topic or channel can have."""
-    value = required(query, name)
-    if not is_valid_name(value):
-        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
-    return value
-
-
-def _valid_topic(query: Query) -> str:
-    return _valid(query, "topic")
-
-
-def _valid_channel(query: Query) -> tuple[str, str]:
-    """Topic and channel; what is wrong with the topic is said first."""
-    return _valid_topic(query), _valid(query, "channel")
-
-
-def _names(names: Iterable[str]) -> str:
-    """A JSON list of names of topics or channels."""
-    joined = '","'.join(names)
-    return f'["{joined}"]' if joined else "[]"
-
-
-def _list(values: Iterable[str]) -> str:
-    """A JSON list of what is JSON already."""
-    return f"[{','.join(values)}]"
-
-
-def _bool(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _encoded(document: str) -> Response:
-    """A V1 answer of what is JSON already."""
-    return Response(200, document.encode(), content_type=JSON, headers=V1_HEADERS)

@@ -1,14 +1,10 @@
-"""Start, stop, /metrics.
-
-The nsqlookupd daemon: what there is, and in which order it starts and stops. Nothing of it is kept on disk.
-
-Statistics for Prometheus: how much the registry holds, and how the process itself is doing.
+"""The nsqlookupd daemon: what there is, in which order it starts and stops, and its /metrics. It keeps nothing on disk.
 
     # HELP nsqlookupd_topics Topics known, with or without producers.
     # TYPE nsqlookupd_topics gauge
     nsqlookupd_topics 17
 
-`FAMILIES` is the whole of it. There is no series for each topic: a look-up tells who produces it, and hundreds of
+`FAMILIES` lists every metric. There is no series for each topic: a look-up tells who produces it, and hundreds of
 thousands of series would drown the rest.
 """
 
@@ -48,6 +44,117 @@ from emberq.lookupd.api import routes
 from emberq.lookupd.options import LookupdOptions, OptionsError
 from emberq.lookupd.registry import Registry
 from emberq.lookupd.session import LookupContext, LookupSession
+
+
+class Nsqlookupd:
+    """One nsqlookupd. `start` opens and starts everything, `stop` closes it in reverse order."""
+
+    def __init__(self, options: LookupdOptions, *, clock: Clock | None = None) -> None:
+        self.options = _validated(options)
+        self.clock = clock or SystemClock()
+        self._timers = Timers()
+        self.failed = asyncio.Event()
+        """Set when the daemon cannot go on."""
+        self.registry = Registry(
+            clock=self.clock,
+            inactive_timeout_ns=options.inactive_producer_timeout_ns,
+            tombstone_lifetime_ns=options.tombstone_lifetime_ns,
+        )
+        self._context = LookupContext(self.registry, clock=self.clock, timers=self._timers)
+        self._start_time_s = self.clock.wall_ns() // NS_PER_SECOND
+        self._loop_timers: LoopTimers | None = None
+        self._sweeper = Sweeper(timers=self._timers, clock=self.clock)
+        self._loop_lag = LoopLag(timers=self._timers, clock=self.clock)
+        table = [*routes(self.registry, clock=self.clock), Route("GET", "/metrics", self._metrics, quiet=True)]
+        self._http = HttpServer(Router(table), clock=self.clock, timers=self._timers)
+        self._tcp_listener = Listener(options.tcp_address, lambda: LookupSession(self._context), label="TCP")
+        self._http_listener = Listener(options.http_address, self._http.make_protocol, label="HTTP")
+
+    async def start(self) -> None:
+        """Serve nsqds and consumers. StartError if that fails; then everything is closed again."""
+        try:
+            await self._tcp_listener.bind()
+            await self._http_listener.bind()
+            self._context.introduction = self._introduction()
+            self._start_watches()
+            await self._tcp_listener.serve()
+            await self._http_listener.serve()
+        except ListenError as failure:
+            await self._http_listener.close()
+            await self._tcp_listener.close()
+            self._stop_watches()
+            raise StartError(str(failure)) from failure
+
+    async def stop(self) -> None:
+        """Accept no more connections, and close those that are open."""
+        await self._tcp_listener.close()
+        for session in list(self._context.sessions):
+            session.abort()
+        while self._context.sessions:
+            await asyncio.sleep(0)
+        await self._http_listener.close()
+        self._http.close()
+        self._stop_watches()
+
+    def reload(self) -> None:
+        """Does nothing: nsqlookupd has no files to read again."""
+
+    def run_timers(self) -> None:
+        """Run the timers that are due by the clock; for tests that move it."""
+        self._timers.run_due(self.clock.monotonic_ns())
+
+    @property
+    def tcp_address(self) -> tuple[str, int]:
+        """Host and port that nsqds connect to."""
+        return cast(tuple[str, int], self._tcp_listener.address)  # the options allow no Unix socket
+
+    @property
+    def http_address(self) -> tuple[str, int]:
+        """Host and port of HTTP."""
+        return cast(tuple[str, int], self._http_listener.address)
+
+    def _introduction(self) -> bytes:
+        """The answer to IDENTIFY: versions, addresses and ports."""
+        return encode_json(
+            {
+                "broadcast_address": self.options.broadcast_address,
+                "hostname": socket.gethostname(),
+                "http_port": self.http_address[1],
+                "tcp_port": self.tcp_address[1],
+                "version": emberq.NSQ_VERSION,
+            }
+        )
+
+    def _start_watches(self) -> None:
+        self._loop_timers = LoopTimers(asyncio.get_running_loop(), self._timers, self.clock)
+        self._loop_timers.start()
+        self._sweeper.start()
+        self._loop_lag.start()
+
+    def _stop_watches(self) -> None:
+        self._loop_lag.stop()
+        self._sweeper.stop()
+        if self._loop_timers is not None:
+            self._loop_timers.stop()
+
+    def _metrics(self, _request: Request) -> Response:
+        scrape = DaemonScrape(
+            start_time_s=self._start_time_s,
+            tcp_connection_count=len(self._context.sessions),
+            http_connection_count=self._http.connection_count,
+            lag=self._loop_lag.read(),
+        )
+        return plain(render(self.registry, scrape), content_type=CONTENT_TYPE)
+
+
+def _validated(options: LookupdOptions) -> LookupdOptions:
+    try:
+        return options.validated()
+    except OptionsError as wrong:
+        raise StartError(str(wrong)) from wrong
+
+
+# /metrics.
 
 _DAEMON = "nsqlookupd"
 
@@ -104,111 +211,3 @@ FAMILIES: tuple[Family[_LookupdSource], ...] = (
     *PROCESS_FAMILIES,
 )
 """Every metric there is, in the order they are written."""
-
-
-class Nsqlookupd:
-    """One nsqlookupd. `start` takes hold of everything, `stop` lets go of it in reverse order."""
-
-    def __init__(self, options: LookupdOptions, *, clock: Clock | None = None) -> None:
-        self.options = _validated(options)
-        self.clock = clock or SystemClock()
-        self._timers = Timers()
-        self.failed = asyncio.Event()
-        """Set when the daemon cannot go on."""
-        self.registry = Registry(
-            clock=self.clock,
-            inactive_timeout_ns=options.inactive_producer_timeout_ns,
-            tombstone_lifetime_ns=options.tombstone_lifetime_ns,
-        )
-        self._service = LookupContext(self.registry, clock=self.clock, timers=self._timers)
-        self._start_time_s = self.clock.wall_ns() // NS_PER_SECOND
-        self._loop_timers: LoopTimers | None = None
-        self._sweeper = Sweeper(timers=self._timers, clock=self.clock)
-        self._loop_lag = LoopLag(timers=self._timers, clock=self.clock)
-        table = [*routes(self.registry, clock=self.clock), Route("GET", "/metrics", self._metrics, quiet=True)]
-        self._http = HttpServer(Router(table), clock=self.clock, timers=self._timers)
-        self._tcp_listener = Listener(options.tcp_address, lambda: LookupSession(self._service), label="TCP")
-        self._http_listener = Listener(options.http_address, self._http.make_protocol, label="HTTP")
-
-    async def start(self) -> None:
-        """Serve nsqds and consumers; StartError, with nothing left behind, if that cannot be."""
-        try:
-            await self._tcp_listener.bind()
-            await self._http_listener.bind()
-            self._service.introduction = self._introduction()
-            self._start_watches()
-            await self._tcp_listener.serve()
-            await self._http_listener.serve()
-        except ListenError as failure:
-            await self._http_listener.close()
-            await self._tcp_listener.close()
-            self._stop_watches()
-            raise StartError(str(failure)) from failure
-
-    async def stop(self) -> None:
-        """Accept no more, and close what is open."""
-        await self._tcp_listener.close()
-        for session in list(self._service.sessions):
-            session.abort()
-        while self._service.sessions:
-            await asyncio.sleep(0)
-        await self._http_listener.close()
-        self._http.close()
-        self._stop_watches()
-
-    def reload(self) -> None:
-        """There is nothing on disk to read again."""
-
-    def run_timers(self) -> None:
-        """Do what is due by the clock now; for tests that move it."""
-        self._timers.run_due(self.clock.monotonic_ns())
-
-    @property
-    def tcp_address(self) -> tuple[str, int]:
-        """Host and port that nsqds connect to."""
-        return cast(tuple[str, int], self._tcp_listener.address)  # the options allow no Unix socket
-
-    @property
-    def http_address(self) -> tuple[str, int]:
-        """Host and port of HTTP."""
-        return cast(tuple[str, int], self._http_listener.address)
-
-    def _introduction(self) -> bytes:
-        """What nsqds are told: among other things where to ask by HTTP."""
-        return encode_json(
-            {
-                "broadcast_address": self.options.broadcast_address,
-                "hostname": socket.gethostname(),
-                "http_port": self.http_address[1],
-                "tcp_port": self.tcp_address[1],
-                "version": emberq.NSQ_VERSION,
-            }
-        )
-
-    def _start_watches(self) -> None:
-        self._loop_timers = LoopTimers(asyncio.get_running_loop(), self._timers, self.clock)
-        self._loop_timers.start()
-        self._sweeper.start()
-        self._loop_lag.start()
-
-    def _stop_watches(self) -> None:
-        self._loop_lag.stop()
-        self._sweeper.stop()
-        if self._loop_timers is not None:
-            self._loop_timers.stop()
-
-    def _metrics(self, _request: Request) -> Response:
-        scrape = DaemonScrape(
-            start_time_s=self._start_time_s,
-            tcp_connection_count=len(self._service.sessions),
-            http_connection_count=self._http.connection_count,
-            lag=self._loop_lag.read(),
-        )
-        return plain(render(self.registry, scrape), content_type=CONTENT_TYPE)
-
-
-def _validated(options: LookupdOptions) -> LookupdOptions:
-    try:
-        return options.validated()
-    except OptionsError as wrong:
-        raise StartError(str(wrong)) from wrong

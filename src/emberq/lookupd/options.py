@@ -1,4 +1,4 @@
-"""Every setting of nsqlookupd, declared once: as a flag, a config key, a line of help and a field of `Options`."""
+"""Every setting of nsqlookupd, declared once: as flag, config key, line of help and field of `LookupdOptions`."""
 
 from __future__ import annotations
 

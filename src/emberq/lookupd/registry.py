@@ -1,6 +1,4 @@
-"""Who publishes which topic.
-
-Who publishes which topic: the database of nsqlookupd, without I/O.
+"""Which nsqd has which topic: the database of nsqlookupd, without I/O.
 
 There are two kinds of *key*, topics and channels of topics, and each key has the *producers* (connected nsqds) that
 registered it. The rules, which are those of the reference:
@@ -10,19 +8,17 @@ registered it. The rules, which are those of the reference:
 - Registering again changes nothing.
 - A tombstone hides one producer from the look-ups of one topic until it has lasted its lifetime, or until the producer
   unregisters the topic; registering again does not clear it.
-- A producer that was not heard of for the inactivity timeout is hidden too, until it is heard of again.
+- A producer that has been silent for the inactivity timeout is hidden too, until it is heard of again.
 - Keys may exist without each other: a channel's topic may have been ephemeral and gone.
 
 The topic `*` in a question, in `tombstone` and in `delete_topic` means every topic. No topic can be called so.
 
-Indexes. Topics are found by name, channels by topic, and each producer knows its topics, so nothing but `*` ever looks
-at all keys. A producer has no list of its channels: registering a channel registers its topic too, and unregistering a
-topic unregisters its channels, so whatever channels a producer has are channels of its topics.
+Indexes. Topics are found by name, channels by topic, and each producer knows its topics, so only `*` visits all keys. A
+producer has no list of its channels: registering a channel registers its topic too, and unregistering a topic
+unregisters its channels, so all channels of a producer are channels of its topics.
 
 A large cluster has hundreds of thousands of keys, most with few producers. A key costs a name and one small dict.
 Names are interned, for the same ones occur again and again: in every producer's list, and in channels of many topics.
-
-An nsqd as nsqlookupd knows it.
 """
 
 from __future__ import annotations
@@ -39,6 +35,8 @@ from emberq.http.message import encode_json
 from emberq.wire.lookup import NsqdIdentity
 from emberq.wire.parameter import is_ephemeral
 
+EVERY_TOPIC = "*"
+
 
 class RegisteredNsqd:
     """An nsqd: where its connection comes from, and what it said of itself. Immutable."""
@@ -52,7 +50,7 @@ class RegisteredNsqd:
         self.node = f"{identity.broadcast_address}:{identity.http_port}"
         """The name by which operators tombstone it."""
         self.encoded = encode_json({"remote_address": remote_address, **asdict(identity)}).decode()
-        """The JSON that look-ups show, in the order of the reference. It is asked for far more often than made."""
+        """The JSON that look-ups show, in the order of the reference. It is read far more often than made."""
 
     def __repr__(self) -> str:
         return f"<Peer {self.remote_address} ({self.node})>"
@@ -63,9 +61,6 @@ def format_remote_address(peername: Any) -> str:
     return str(TcpAddress(*peername[:2]))
 
 
-EVERY_TOPIC = "*"
-
-
 class TopicProducer:
     """A connected nsqd. Owned by the registry; others read it."""
 
@@ -74,11 +69,11 @@ class TopicProducer:
     def __init__(self, peer: RegisteredNsqd, *, heard_ns: int) -> None:
         self.peer = peer
         self.heard_ns = heard_ns
-        """When it last said anything, by the monotonic clock."""
+        """When it last sent anything, by the monotonic clock."""
         self.topics: dict[str, None] = {}
         """The topics it registered, in that order; a dict because it is the smallest ordered set there is."""
         self.tombstones: dict[str, int] = {}
-        """Those of them it was tombstoned for, and when, by the monotonic clock. Old ones stay, without effect."""
+        """The topics it is tombstoned for, and since when, by the monotonic clock. Expired ones stay, unused."""
 
     def __repr__(self) -> str:
         return f"<Producer {self.peer.remote_address} ({self.peer.node}), {len(self.topics)} topics>"
@@ -106,18 +101,18 @@ class Registry:
     def connect(self, peer: RegisteredNsqd) -> TopicProducer:
         """A new producer, without topics."""
         stale = self._producers.get(peer.remote_address)
-        if stale is not None:  # its address can come again only after its connection ended
+        if stale is not None:  # an address comes again only after its connection has ended
             self.disconnect(stale)
         producer = TopicProducer(peer, heard_ns=self._clock.monotonic_ns())
         self._producers[peer.remote_address] = producer
         return producer
 
     def hear(self, producer: TopicProducer) -> None:
-        """The producer is alive."""
+        """The producer has sent something."""
         producer.heard_ns = self._clock.monotonic_ns()
 
     def register(self, producer: TopicProducer, *, topic: str, channel: str | None = None) -> None:
-        """The producer has this topic, and this channel of it if one is named."""
+        """The producer has this topic and, if named, this channel of it."""
         producer_id = producer.peer.remote_address
         if channel is not None:
             self._channel_key(topic, channel)[producer_id] = producer
@@ -149,7 +144,7 @@ class Registry:
         return still_registered
 
     def disconnect(self, producer: TopicProducer) -> None:
-        """The producer is gone; all its keys stay. Harmless if it is gone already."""
+        """The producer is gone; all its keys stay. Does nothing if it is gone already."""
         producer_id = producer.peer.remote_address
         if self._producers.get(producer_id) is not producer:
             return
@@ -162,11 +157,11 @@ class Registry:
     # What operators do.
 
     def create_topic(self, topic: str) -> None:
-        """Have a key for the topic, with or without producers."""
+        """Create the key of a topic, if it does not exist."""
         self._topic_key(topic)
 
     def create_channel(self, *, topic: str, channel: str) -> None:
-        """Have keys for the channel and its topic."""
+        """Create the keys of a channel and its topic, if they do not exist."""
         self._channel_key(topic, channel)
         self._topic_key(topic)
 
@@ -180,7 +175,7 @@ class Registry:
             self._channel_count -= len(self._channels.pop(name))
 
     def delete_channel(self, *, topic: str, channel: str) -> bool:
-        """Forget the channel; False if there is none such."""
+        """Forget the channel; False if it does not exist."""
         channels = self._channels.get(topic, {})
         if channel not in channels:
             return False
@@ -198,10 +193,10 @@ class Registry:
                 if producer.peer.node == node:
                     producer.tombstones[sys.intern(name)] = now_ns
 
-    # What anybody may ask.
+    # Look-ups.
 
     def has_topic(self, topic: str) -> bool:
-        """Whether there is a key for the topic, or any with `*`."""
+        """Whether the topic exists; with `*`, whether any does."""
         return any(True for _ in self._matching(topic, self._topics))
 
     def topics(self) -> Iterable[str]:
@@ -234,7 +229,7 @@ class Registry:
         return tombstoned_ns is not None and self._clock.monotonic_ns() - tombstoned_ns < self._tombstone_lifetime_ns
 
     def registrations(self) -> Iterator[tuple[str, str, Producers]]:
-        """Every key that has producers: its topic, its channel or nothing, and them."""
+        """Every key that has producers: topic, channel (empty for a topic) and producers."""
         for topic, holders in self._topics.items():
             if holders:
                 yield topic, "", holders
@@ -245,7 +240,7 @@ class Registry:
 
     @property
     def producers(self) -> Iterable[TopicProducer]:
-        """Every producer connected."""
+        """Every connected producer."""
         return self._producers.values()
 
     @property
@@ -276,7 +271,7 @@ class Registry:
 
     @staticmethod
     def _matching(topic: str, keys: dict[str, dict[str, Producers]] | dict[str, Producers]) -> Iterable[str]:
-        """The names that `topic` stands for, of those there are."""
+        """The existing names that `topic` stands for."""
         if topic == EVERY_TOPIC:
             return keys
         return (topic,) if topic in keys else ()

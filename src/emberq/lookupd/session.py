@@ -1,12 +1,8 @@
-"""An nsqd's connection.
-
-An nsqd's connection: commands to the registry, answers back.
+"""An nsqd's connection to nsqlookupd: commands to the registry, answers back.
 
 Everything that arrives in one packet is executed and answered before `data_received` returns, with one write. There is
-no deadline for a client: whether it is alive is for the readers of the registry to judge, by when it was last heard of.
-A client that does not read its answers is not read from either.
-
-What all sessions of one nsqlookupd share.
+no deadline for a client: look-ups judge whether it is alive, by when it was last heard of. A client that does not read
+its answers is not read from either.
 """
 
 from __future__ import annotations
@@ -28,12 +24,12 @@ _log = logging.getLogger(__name__)
 
 
 class LookupSession(asyncio.Protocol):
-    """One connection. Owned by the event loop; registered with the service while it is open."""
+    """One connection. Owned by the event loop; registered with the context while it is open."""
 
-    __slots__ = ("_closing", "_cut_off", "_decoder", "_producer", "_remote_address", "_service", "_transport")
+    __slots__ = ("_closing", "_context", "_cut_off", "_decoder", "_producer", "_remote_address", "_transport")
 
-    def __init__(self, service: LookupContext) -> None:
-        self._service = service
+    def __init__(self, context: LookupContext) -> None:
+        self._context = context
         self._decoder = LookupDecoder()
         self._producer: TopicProducer | None = None
         """None until the client has identified itself."""
@@ -50,11 +46,11 @@ class LookupSession(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peername = transport.get_extra_info("peername")
-        if peername is None:  # it left before it was accepted
+        if peername is None:  # the client left before it was accepted
             self.abort()
             return
         self._remote_address = format_remote_address(peername)
-        self._service.sessions.add(self)
+        self._context.sessions.add(self)
         _log.info("TCP: new client(%s)", self._remote_address)
 
     def data_received(self, data: bytes) -> None:
@@ -63,7 +59,7 @@ class LookupSession(asyncio.Protocol):
         answers: list[bytes] = []
         try:
             for command in self._decoder.receive(data):
-                answers.append(self._execute(command))  # noqa: PERF401 - those before an error are sent too
+                answers.append(self._execute(command))  # noqa: PERF401 - answers before an error are sent too
         except FatalError as wrong:
             self._fail(wrong, answers)
         else:
@@ -78,14 +74,14 @@ class LookupSession(asyncio.Protocol):
         return False  # the loop closes the connection, after what was written has left
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
-        if self not in self._service.sessions:
+        if self not in self._context.sessions:
             return
-        self._service.sessions.discard(self)
+        self._context.sessions.discard(self)
         self._closing = True
         if self._cut_off is not None:
             self._cut_off.discard()
         if self._producer is not None:
-            self._service.registry.disconnect(self._producer)
+            self._context.registry.disconnect(self._producer)
         _log.info("PROTOCOL(V1): [%s] exiting", self._remote_address)
 
     def pause_writing(self) -> None:
@@ -104,12 +100,12 @@ class LookupSession(asyncio.Protocol):
         self._transport.abort()
 
     def _fail(self, wrong: FatalError, answers: list[bytes]) -> None:
-        """Send what is owed and what is wrong, and close."""
+        """Send the answers so far and the error, and close."""
         _log.error("[%s] - %s", self._remote_address, wrong)
         self._closing = True
         self._transport.write(b"".join((*answers, response(wrong.data))))
-        self._cut_off = self._service.timers.alarm(self._transport.abort)
-        self._cut_off.set(self._service.clock.monotonic_ns() + CLOSE_GRACE_NS)
+        self._cut_off = self._context.timers.alarm(self._transport.abort)
+        self._cut_off.set(self._context.clock.monotonic_ns() + CLOSE_GRACE_NS)
         self._transport.close()
 
     # Commands.
@@ -118,7 +114,7 @@ class LookupSession(asyncio.Protocol):
         match command:
             case Ping():
                 if self._producer is not None:
-                    self._service.registry.hear(self._producer)
+                    self._context.registry.hear(self._producer)
             case LookupIdentify():
                 return self._identify(command)
             case Register():
@@ -129,16 +125,16 @@ class LookupSession(asyncio.Protocol):
 
     def _identify(self, command: LookupIdentify) -> bytes:
         peer = RegisteredNsqd(self._remote_address, command.identity)
-        self._producer = self._service.registry.connect(peer)
+        self._producer = self._context.registry.connect(peer)
         _log.info("CLIENT(%s): IDENTIFY %s", self._remote_address, peer.encoded)
-        return response(self._service.introduction)
+        return response(self._context.introduction)
 
     def _register(self, command: Register) -> None:
-        self._service.registry.register(self._identified(), topic=command.topic, channel=command.channel)
+        self._context.registry.register(self._identified(), topic=command.topic, channel=command.channel)
         _log.debug("DB: client(%s) REGISTER %s %s", self._remote_address, command.topic, command.channel or "")
 
     def _unregister(self, command: Unregister) -> None:
-        registry, producer = self._service.registry, self._identified()
+        registry, producer = self._context.registry, self._identified()
         if command.channel is not None:
             registry.unregister_channel(producer, topic=command.topic, channel=command.channel)
         else:
@@ -152,19 +148,19 @@ class LookupSession(asyncio.Protocol):
         _log.debug("DB: client(%s) UNREGISTER %s %s", self._remote_address, command.topic, command.channel or "")
 
     def _identified(self) -> TopicProducer:
-        """The decoder lets no command through that needs an identity before there is one."""
+        """The producer. The decoder refuses commands that need it before IDENTIFY."""
         assert self._producer is not None  # noqa: S101
         return self._producer
 
 
 class LookupContext:
-    """The registry and the clock, as a session needs them. Owned by the daemon."""
+    """What all sessions of one nsqlookupd share. Owned by the daemon."""
 
     def __init__(self, registry: Registry, *, clock: Clock, timers: Timers) -> None:
         self.registry = registry
         self.clock = clock
         self.timers = timers
         self.introduction = b""
-        """How nsqlookupd answers an IDENTIFY: with who it is. Set before the first session, when ports are known."""
+        """The answer to IDENTIFY. Set when the ports are known, before the first session."""
         self.sessions: set[LookupSession] = set()
         """The connections that are open; each adds and removes itself."""

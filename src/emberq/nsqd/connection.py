@@ -1,34 +1,28 @@
-"""A connection below its commands: output, deadlines, order of replies, pausing; ClientConnection.
+"""A client's connection below its commands: what leaves, when, in which order, and when nothing more is read.
 
-What leaves on a connection: frames, held back if the client asked for that, compressed if that was agreed.
+Output. Frames leave compressed if that was agreed. A client may ask that message frames be held until its buffer is
+full or a timeout has passed. Held frames leave early with any other frame, and when the client can take no more
+messages anyway. Holding only saves system calls, and a turn of the event loop already gathers what there is to send. So
+a client that accepts the server's default timeout gets its messages at once; one that asks for another timeout gets
+what it asked for.
 
-Output buffering. A client may ask that message frames be held until its buffer is full or a timeout has passed. Held
-frames leave early with any other frame, and when the client can take no more messages anyway. Holding only saves system
-calls, and here a turn of the event loop already gathers what there is to send; so a client that accepts the server's
-default timeout gets its messages at once. One that asks for another timeout gets what it asked for.
-
-A connection's sense of time: when to send a heartbeat, when to flush, when to give the client up.
+Deadlines. One alarm serves three of them:
 
     heartbeat       every interval
     read deadline   two intervals without a whole command
     write deadline  one interval without room in the socket
 
-One alarm serves them all. A command that arrives moves the read deadline without touching the alarm: when it rings, the
-pulse looks at what is really due.
+A command that arrives moves the read deadline without touching the alarm. When the alarm rings, `due` computes what is
+really due.
 
-Answers that must leave in the order of the commands, though some are not known yet.
+ReplyQueue. Replies leave in the order of the commands, though some are not known yet. A publish to a journaled topic is
+answered when its messages are on the disk. Until then a client may publish more, to other topics too; those replies
+wait behind the first. Other commands that have a reply wait until the queue is empty.
 
-A publish to a journaled topic is answered when its messages are on the disk. Until then a client may publish more, to
-other topics too; those answers wait here behind the first. Other commands that have an answer wait for the line to
-empty.
-
-When a session stops for a while: nothing more is read, decoded or executed until it goes on.
-
-Two things make it stop. A client that sends a lot gives way to the others after its turn, and goes on in the loop's
-next one. A command that takes time (TLS, AUTH, an answer that must wait for those before it) holds up all behind it.
-
-While it is stopped, reading is paused and what the client sends stays in its socket. One packet may come all the same,
-because the loop had read it already; it is kept.
+Pause. A session stops for two reasons. A client that sends a lot gives way to the others after its turn, and goes on in
+the loop's next one. A command that takes time (TLS, AUTH, a reply that must wait for those before it) holds up all
+commands behind it. Meanwhile reading is paused and what the client sends stays in its socket. One packet may still
+come, because the loop had read it already; it is kept.
 """
 
 from __future__ import annotations
@@ -46,12 +40,9 @@ from emberq.wire.command import Command
 from emberq.wire.compression import Codec
 from emberq.wire.error import FatalError
 
-MAX_UNREAD_REPLY_BYTES = 1024 * 1024
-"""Answers that a client has not read before we stop reading its commands."""
-
 
 class ClientConnection(Protocol):
-    """An open connection, as those see it that do not speak with its client."""
+    """An open connection, as the daemon and /stats see it."""
 
     @property
     def has_published(self) -> bool: ...
@@ -63,6 +54,12 @@ class ClientConnection(Protocol):
     def stats(self) -> ClientStats:
         """The connection as /stats shows it."""
         ...
+
+
+# Output.
+
+MAX_UNREAD_REPLY_BYTES = 1024 * 1024
+"""Replies that a client may leave unread. Beyond that its commands are not read either."""
 
 
 class Output:
@@ -85,36 +82,36 @@ class Output:
     def __init__(self) -> None:
         self.transport: asyncio.Transport
         self.write: Callable[[bytes], None]
-        """Sends now."""
+        """Sends at once: the transport's `write`, behind the codec if there is one."""
         self.codec: Codec | None = None
         self.holds = False
         """Whether message frames are held back."""
         self.buffer_bytes = 0
-        """How much is held at most."""
+        """Held frames leave when they reach this size."""
         self.is_full = False
         """The socket does not take more for now."""
         self.is_closing = False
-        """The connection is gone or about to go: nothing is worth answering any more."""
+        """The connection is closed or closing: no more replies are sent."""
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._is_unread = False
-        """Too many answers wait for the client to read them; until it does, it is not read from."""
+        """The client leaves too many replies unread. Until it reads them, its commands are not read."""
         self._suspended = False
-        """The session does not want to read for now."""
+        """The session is paused and reads nothing."""
 
     def use_transport(self, transport: asyncio.Transport) -> None:
-        """Send by this transport from here on."""
+        """From here on, send by this transport."""
         self.transport = transport
         self.write = transport.write
 
     def use_codec(self, codec: Codec) -> None:
-        """Compress what is sent from here on."""
+        """From here on, compress what is sent."""
         self.codec = codec
         send = self.transport.write
         self.write = lambda data: send(codec.compress(data))
 
     def reply(self, data: bytes) -> None:
-        """Send what is not a message; what is held goes before it."""
+        """Send a frame that is not a message, behind the messages that are held."""
         if self._held:
             self.flush()
         self.write(data)
@@ -122,13 +119,13 @@ class Output:
             self._stop_reading_beyond_limit()
 
     def hold(self, frames: bytes) -> bool:
-        """Keep frames back; whether that fills the buffer."""
+        """Hold message frames back. True if that fills the buffer."""
         self._held.append(frames)
         self._held_bytes += len(frames)
         return self._held_bytes >= self.buffer_bytes
 
     def flush(self) -> None:
-        """Send what is held."""
+        """Send the messages that are held."""
         if self._held:
             self.write(b"".join(self._held))
             self._held.clear()
@@ -163,8 +160,11 @@ class Output:
             self.transport.resume_reading()
 
 
+# Deadlines.
+
+
 class Due(Flag):
-    """What is to be done now."""
+    """What a session has to do now."""
 
     NOTHING = 0
     HEARTBEAT = auto()
@@ -176,7 +176,7 @@ class Due(Flag):
 
 
 class Deadlines:
-    """Owned by its session, which is told through `ring` to ask what is `due`."""
+    """The deadlines of one connection. Owned by its session: `ring` tells it to ask what is `due`."""
 
     __slots__ = (
         "_alarm",
@@ -202,7 +202,7 @@ class Deadlines:
         self._cut_off_ns = NEVER
 
     def start(self, interval_ms: int) -> None:
-        """Beat from now on, every `interval_ms`; 0 means not at all."""
+        """Send a heartbeat every `interval_ms` from now on; 0: neither heartbeats nor deadlines."""
         self.has_started = True
         now_ns = self._clock.monotonic_ns()
         self._interval_ns = interval_ms * NS_PER_MS
@@ -211,14 +211,14 @@ class Deadlines:
         self._set_alarm()
 
     def change_deadlines(self, interval_ms: int) -> None:
-        """Another interval for the deadlines; the heartbeat keeps its rhythm unless there is none any more."""
+        """Another interval for the deadlines. Heartbeats keep their interval, unless the new one is 0."""
         self._interval_ns = interval_ms * NS_PER_MS
         if not interval_ms:
             self._heartbeat_ns = NEVER
         self._set_alarm()
 
     def flush_within(self, timeout_ms: int) -> None:
-        """See to a flush, unless one is coming earlier."""
+        """Flush within this time; an earlier flush stays."""
         if self._flush_ns == NEVER:
             self._flush_ns = self._clock.monotonic_ns() + timeout_ms * NS_PER_MS
             self._alarm.set_earlier(self._flush_ns)
@@ -235,7 +235,7 @@ class Deadlines:
         self._cut_off_ns = NEVER
 
     def cut_off_within(self, timeout_ns: int) -> None:
-        """Cut the connection off, unless something changes."""
+        """Cut the connection off after this time."""
         self._cut_off_ns = self._clock.monotonic_ns() + timeout_ns
         self._alarm.set_earlier(self._cut_off_ns)
 
@@ -265,18 +265,21 @@ class Deadlines:
         self._alarm.set(min(self._heartbeat_ns, self._flush_ns, self._cut_off_ns, deadline_ns))
 
 
+# The order of replies.
+
+
 class Reply:
-    """A place in the line."""
+    """The place of one reply in the queue."""
 
     __slots__ = ("leave",)
 
     def __init__(self) -> None:
         self.leave: Callable[[], None] | None = None
-        """Sends the answer; None while it is not known."""
+        """Sends the reply; None while it is not known."""
 
 
 class ReplyQueue:
-    """Owned by its session."""
+    """The replies of one connection that have to wait. Owned by its session."""
 
     __slots__ = ("_drained", "_line")
 
@@ -288,13 +291,13 @@ class ReplyQueue:
         return len(self._line)
 
     def reserve(self) -> Reply:
-        """A place behind all others."""
+        """A place behind all others, for a reply that is not known yet."""
         reply = Reply()
         self._line.append(reply)
         return reply
 
     def settle(self, reply: Reply, leave: Callable[[], None]) -> None:
-        """The answer is known: `leave` sends it, once those before it have left."""
+        """The reply is known: `leave` sends it, once those before it have left."""
         reply.leave = leave
         line = self._line
         while line and line[0].leave is not None:
@@ -304,7 +307,7 @@ class ReplyQueue:
         self._tell_if_drained()
 
     def abandon(self) -> None:
-        """No more answers leave: an error was the last word. What is settled from here on is of no account."""
+        """An error was the last reply: nothing that is settled from here on is sent."""
         self._line.clear()
         self._tell_if_drained()
 
@@ -313,19 +316,25 @@ class ReplyQueue:
             self._drained.set_result(None)
 
     async def drained(self) -> None:
-        """Wait until all answers have left."""
+        """Wait until all replies have left."""
         if self._line:
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
             self._drained = None
 
 
+# Pauses.
+
+
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
-"""Runs something in the background, and holds it."""
+"""Runs a coroutine in the background and holds its task."""
 
 
 class Pause:
-    """Owned by its session. `resume` goes on, with a command that waited and the packet that was kept."""
+    """Stops one session and starts it again. Owned by the session.
+
+    `resume` is called with the command that waited, if any, and the packet that was kept.
+    """
 
     __slots__ = ("_fail", "_kept", "_output", "_resume", "_spawn", "awaited")
 
@@ -344,20 +353,20 @@ class Pause:
         self.awaited: asyncio.Task[None] | asyncio.Handle | None = None
         """What the session waits for before it goes on; None while it runs."""
         self._kept = b""
-        """What arrived meanwhile all the same; one packet at most."""
+        """What arrived during the pause; one packet at most."""
 
     def keep(self, data: bytes) -> None:
-        """This came although the session is stopped."""
+        """Keep a packet that came during the pause."""
         self._kept += data
 
     def give_way(self) -> None:
-        """Let others have their turn before going on. The loop would read from a busy socket again and again."""
+        """Let other connections have their turn first: the loop would read from a busy socket again and again."""
         if self.awaited is None and not self._output.is_closing:
             self._output.suspend_reading()
             self.awaited = asyncio.get_running_loop().call_soon(self._go_on, None)
 
     def until(self, work: Coroutine[Any, Any, None], *, waiting: Command | None = None) -> None:
-        """Stop until `work` is done; then go on with the command that is `waiting`."""
+        """Stop until `work` is done, then go on with the command that is `waiting`."""
         self._output.suspend_reading()
         self.awaited = self._spawn(self._wait(work, waiting))
 

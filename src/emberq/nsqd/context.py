@@ -1,11 +1,8 @@
-"""What all sessions share: limits, broker, tasks, TLS upgrades.
+"""What all sessions of one nsqd share, and how a session's stream is upgraded.
 
-What all sessions of one nsqd share.
-
-Turning a plain stream into what IDENTIFY agreed on: TLS first, then compression.
-
-The client hears of each step inside the new stream, by an OK. What it sent behind the IDENTIFY in the old one is
-dropped, because it belongs to neither.
+An upgrade turns a plain stream into what IDENTIFY agreed on: TLS first, then compression. The client hears of each
+step inside the new stream, by an OK. What it sent behind the IDENTIFY in the old stream is dropped, because it belongs
+to neither.
 """
 
 from __future__ import annotations
@@ -42,18 +39,18 @@ class SessionContext:
         options: NsqdOptions,
         *,
         broker: Broker,
-        intake: PublishBatcher,
+        batcher: PublishBatcher,
         clock: Clock,
         timers: Timers,
         authorizer: Authorizer | None,
         tls: ServerTls | None,
     ) -> None:
         self.broker = broker
-        self.intake = intake
+        self.batcher = batcher
         self.authorizer = authorizer
         self._tls = tls
         self._tasks: set[asyncio.Task[None]] = set()
-        """What sessions wait for; held here because the loop does not hold its tasks."""
+        """What sessions wait for. The event loop holds its tasks only weakly, so they are held here."""
         self.clock = clock
         self.timers = timers
         self.sessions: set[ClientConnection] = set()
@@ -92,7 +89,7 @@ class SessionContext:
         self._region = options.topology_region
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something a session waits for."""
+        """Run a coroutine that a session waits for."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -115,7 +112,7 @@ class SessionContext:
         return encrypted
 
     def locality(self, settings: ConnectionSettings) -> Locality:
-        """How near a client with these settings is, if nsqd is to care."""
+        """How near the client is, by the zone and region it named. GLOBAL unless the topology experiment is on."""
         if self._knows_topology and self._zone and settings.topology_zone == self._zone:
             return Locality.ZONE
         if self._knows_topology and self._region and settings.topology_region == self._region:
@@ -126,24 +123,24 @@ class SessionContext:
 class StreamUpgrade:
     """The upgrades of one connection. Owned by its session."""
 
-    __slots__ = ("_decoder", "_output", "_service", "is_shaking_hands", "tls")
+    __slots__ = ("_context", "_decoder", "_output", "is_shaking_hands", "tls")
 
-    def __init__(self, service: SessionContext, decoder: CommandDecoder, output: Output) -> None:
-        self._service = service
+    def __init__(self, context: SessionContext, decoder: CommandDecoder, output: Output) -> None:
+        self._context = context
         self._decoder = decoder
         self._output = output
         self.tls: TlsConnection | None = None
         """What was agreed, once the stream is encrypted."""
         self.is_shaking_hands = False
-        """TLS is being agreed on: nothing of ours may get in between."""
+        """A TLS handshake is under way: no frame may be written into it."""
 
     async def encrypt(self, protocol: asyncio.Protocol) -> None:
         """Shake hands on this connection; OSError (ssl.SSLError is one) or TimeoutError if that fails."""
         self.is_shaking_hands = True
-        transport = await self._service.start_tls(self._output.transport, protocol)
+        transport = await self._context.start_tls(self._output.transport, protocol)
         self.is_shaking_hands = False
         self._output.use_transport(transport)
-        protocol.resume_writing()  # whatever the old transport last said, the new one is empty
+        protocol.resume_writing()  # the old transport may have been full, the new one is empty
         self.tls = TlsConnection.of(transport.get_extra_info("ssl_object"))
         self._decoder.tls_required = False
         self._output.reply(frame.OK)

@@ -1,8 +1,7 @@
-"""What there is, and in which order it starts and stops.
+"""The nsqd daemon: what there is, and in which order it starts and stops.
 
-The nsqd daemon: what there is, and in which order it starts and stops.
-
-The threads in which journals are synced and cursors written, so that the event loop does not wait for the disk.
+Journals are synced and cursors written in threads (`JournalThreads`), so that the event loop does not wait for the
+disk.
 """
 
 from __future__ import annotations
@@ -44,54 +43,11 @@ from emberq.storage.error import StorageError
 from emberq.wire.frame import BODY_OFFSET
 from emberq.wire.parameter import is_ephemeral
 
-MAX_THREADS = 4
-"""A journal has one sync at a time; so many journals are synced at once. More would only wait for the same disk."""
-
 _log = logging.getLogger(__name__)
 
 
-class JournalThreads:
-    """Owned by the daemon. Without a loop, and after `close`, work is done where it is asked for."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pool: ThreadPoolExecutor | None = None
-
-    def use(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From here on, work in threads and hand results back to this loop."""
-        self._loop = loop
-        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="emberq-journal")
-
-    def start(self, work: Callable[[], None]) -> None:
-        """Do it in another thread."""
-        if self._pool is None:
-            work()
-        else:
-            self._pool.submit(work).add_done_callback(_report_defect)
-
-    def hand_back(self, work: Callable[[], None]) -> None:
-        """Do it in the loop's thread; may be called from any."""
-        if self._loop is None:
-            work()
-        else:
-            self._loop.call_soon_threadsafe(work)
-
-    def close(self) -> None:
-        """Return when all work has been done."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=True)
-        self._loop = None
-
-
-def _report_defect(future: Future[None]) -> None:
-    defect = future.exception()
-    if defect is not None:
-        _log.error("a journal thread failed: %r", defect, exc_info=defect)
-
-
 class Nsqd:
-    """One nsqd. `start` takes hold of everything, `stop` lets go of it in reverse order."""
+    """One nsqd. `start` opens and starts everything, `stop` closes it in reverse order."""
 
     def __init__(self, options: NsqdOptions, *, clock: Clock | None = None) -> None:
         self.options = _validated(options)
@@ -128,11 +84,11 @@ class Nsqd:
         self._tls = _loaded_tls(self.options)
         self._client_tls = _client_tls(self.options)
         authorizer = _authorizer(self.options, self.clock)
-        self._intake = PublishBatcher(self.broker, self._call_soon)
-        self._service = SessionContext(
+        self._batcher = PublishBatcher(self.broker, self._call_soon)
+        self._context = SessionContext(
             self.options,
             broker=self.broker,
-            intake=self._intake,
+            batcher=self._batcher,
             clock=self.clock,
             timers=self._timers,
             authorizer=authorizer,
@@ -164,12 +120,12 @@ class Nsqd:
         )
 
     def _new_session(self) -> asyncio.Protocol:
-        return cast(asyncio.Protocol, ClientSession(self._service))
+        return cast(asyncio.Protocol, ClientSession(self._context))
 
     # Starting and stopping.
 
     async def start(self) -> None:
-        """Open the data folder and serve clients; StartError, with nothing left behind, if that cannot be."""
+        """Open the data folder and serve clients. StartError if that fails; then everything is closed again."""
         _log.info("ID: %d", self.options.node_id)
         self._loop = asyncio.get_running_loop()
         self._journal_threads.use(self._loop)
@@ -229,10 +185,10 @@ class Nsqd:
         """Stop serving and bring everything to disk."""
         _log.info("NSQ: stopping subsystems")
         await self._listener.close()
-        self._intake.flush()
-        for session in list(self._service.sessions):
+        self._batcher.flush()
+        for session in list(self._context.sessions):
             session.abort()
-        while self._service.sessions:
+        while self._context.sessions:
             await asyncio.sleep(0)
         await self._web.close()
         _log.info("NSQ: closing topics")
@@ -241,7 +197,7 @@ class Nsqd:
         except StorageError as failure:
             _log.error("failed to persist metadata - %s", failure)
         self._journal_threads.close()
-        await asyncio.sleep(0)  # what the threads handed back is done before the topics close
+        await asyncio.sleep(0)  # results that the threads handed back are taken before the topics close
         self.broker.close()
         await self._stop_watches()
         self._syncer.close()
@@ -249,12 +205,12 @@ class Nsqd:
         _log.info("NSQ: bye")
 
     def reload(self) -> None:
-        """Read the TLS certificate again; connections that are open stay."""
+        """Read the TLS certificate again; open connections stay."""
         if self._tls is not None:
             self._tls.reload()
 
     def run_timers(self) -> None:
-        """Do what is due by the clock now; for tests that move it."""
+        """Run the timers that are due by the clock; for tests that move it."""
         self._timers.run_due(self.clock.monotonic_ns())
 
     def _call_soon(self, callback: Callable[[], None]) -> None:
@@ -268,7 +224,7 @@ class Nsqd:
         self._metadata_file.save(self.broker.metadata(emberq.NSQ_VERSION))
 
     def _on_change(self, change: TopologyChange) -> None:
-        """A topic or channel came or went: write nsqd.dat soon, once for all that happens in this turn of the loop."""
+        """A topic or channel was created or deleted: write nsqd.dat, once for all changes of this turn of the loop."""
         if is_ephemeral(change.topic) or (change.channel is not None and is_ephemeral(change.channel)):
             return
         if not self._persist_pending:
@@ -279,7 +235,7 @@ class Nsqd:
         self._persist_pending = False
         self._metadata_file.save_soon(self.broker.metadata(emberq.NSQ_VERSION))
 
-    # What others may know.
+    # What the API, metrics and statsd show.
 
     @property
     def tcp_address(self) -> tuple[str, int] | str:
@@ -308,11 +264,11 @@ class Nsqd:
 
     @property
     def lookupd_tcp_addresses(self) -> tuple[str, ...]:
-        """The nsqlookupds it registers with."""
+        """The nsqlookupds that nsqd registers with."""
         return self.options.lookupd_tcp_address if self._discovery is None else self._discovery.addresses
 
     def set_lookupd_tcp_addresses(self, addresses: tuple[str, ...]) -> None:
-        """Register with these nsqlookupds from here on."""
+        """From here on, register with these nsqlookupds."""
         if self._discovery is not None:
             self._discovery.set_addresses(addresses)
 
@@ -323,7 +279,7 @@ class Nsqd:
 
     def producers(self) -> tuple[ClientStats, ...]:
         """The connections that have published."""
-        return tuple(session.stats() for session in self._service.sessions if session.has_published)
+        return tuple(session.stats() for session in self._context.sessions if session.has_published)
 
     def _scrape(self) -> Scrape:
         return Scrape(
@@ -332,7 +288,7 @@ class Nsqd:
             refuses_publishing=self._health.refuses_publishing,
             topics=self.broker.snapshot(),
             producers=self.producers(),
-            tcp_connection_count=len(self._service.sessions),
+            tcp_connection_count=len(self._context.sessions),
             http_connection_count=self._web.connection_count,
             memory=self.memory.stats(),
             lag=self._loop_lag.read(),
@@ -369,6 +325,9 @@ class Nsqd:
             snapshot=self.broker.snapshot,
             memory=self.memory.stats,
         )
+
+
+# From options to the parts they set up.
 
 
 def _validated(options: NsqdOptions) -> NsqdOptions:
@@ -428,3 +387,49 @@ def _authorizer(options: NsqdOptions, clock: Clock) -> Authorizer | None:
         return Authorizer(options, clock=clock) if options.auth_http_address else None
     except AuthOptionsError as wrong:
         raise StartError(str(wrong)) from wrong
+
+
+# Threads of the journals.
+
+MAX_THREADS = 4
+"""Journals synced at once; each has one sync at a time. More threads would only wait for the same disk."""
+
+
+class JournalThreads:
+    """The threads of all journals. Owned by the daemon. Before `use` and after `close`, callers do the work."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def use(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From here on, do work in threads and hand results back to this loop."""
+        self._loop = loop
+        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="emberq-journal")
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Do this in another thread."""
+        if self._pool is None:
+            work()
+        else:
+            self._pool.submit(work).add_done_callback(_report_defect)
+
+    def hand_back(self, work: Callable[[], None]) -> None:
+        """Do this in the loop's thread; may be called from any thread."""
+        if self._loop is None:
+            work()
+        else:
+            self._loop.call_soon_threadsafe(work)
+
+    def close(self) -> None:
+        """Return when all work has been done."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True)
+        self._loop = None
+
+
+def _report_defect(future: Future[None]) -> None:
+    defect = future.exception()
+    if defect is not None:
+        _log.error("a journal thread failed: %r", defect, exc_info=defect)

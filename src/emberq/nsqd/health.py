@@ -1,35 +1,26 @@
-"""Is this nsqd well: disk space, failed writes.
+"""Is this nsqd well? What /ping says, and whether messages may be published.
 
-Is this nsqd well? What /ping says, and whether anything may be published.
+Two things can be wrong: too little free space, which refuses publishers before the disk is full, and a last write to a
+disk queue that failed, as in the reference. Both problems end by themselves.
 
-Two things can be wrong: there is too little free space (`disk_space`), which closes the gate for publishers before the
-disk is full; or the last write to a disk queue failed, as in the reference. Both end by themselves, see `disk_space`
-and `write_probe`.
-
-Free space of the data folder: noticing that the disk fills up before it is full.
-
-A full disk hurts more than a refusal: half-written batches, metadata that cannot be saved, a clean stop that cannot
-write what is in memory. So nsqd stops taking messages while `--min-free-bytes` are still there for all of that, says
-so in /ping, and takes messages again by itself when there is room. What it has it goes on delivering, which is what
-makes room. Every publish is refused, also one that would have stayed in memory: whether a message will need the disk is
-decided later, by consumers and by the next stop.
+Free space. A full disk hurts more than a refusal: half-written batches, metadata that cannot be saved, a clean stop
+that cannot write what is in memory. So nsqd refuses messages while `--min-free-bytes` are still there for all of that,
+says so in /ping, and takes messages again when there is room. It goes on delivering, which is what makes room. Every
+publish is refused, also one that would have stayed in memory: whether a message will need the disk is decided later, by
+consumers and by the next stop.
 
     free space    mark + a quarter     ok again: a queue that hovers at the mark must not flap
                   mark                 refuse
                   0                    where we never want to be
 
-How often to look follows from the distance: in the time until the next look even a fast disk, written to at full
-speed, cannot be filled from where it stands now to the mark. Far away that is once a second, and near the mark a
-hundred times, so that no more than 10 ms of writing can get below it.
+The interval between two checks follows from the distance to the mark: until the next check even a fast disk, written to
+at full speed, cannot be filled down to the mark. Far away that is once a second, near the mark a hundred times, so that
+at most 10 ms of writing can get below it.
 
-Finding out that the disk works again after a write failed.
-
-As in the reference, nsqd's health is the outcome of its last write to a disk queue. But a failed write may well be the
-last for a long time: load balancers and publishers turn away from an nsqd that is not healthy, and then nothing
-overflows to its disk any more. So when no queue has written for a while since the failure, a small file is written,
-synced and removed in their place; if that works, the failure is over.
-
-As long as queues go on failing the probe keeps out of it: one queue's file may be broken on a disk that works.
+Failed writes. A failed write may be the last for a long time: load balancers and publishers turn away from an nsqd that
+is not healthy, and then nothing overflows to its disk. So when no queue has written for a while since the failure, a
+probe writes, syncs and removes a small file. If that works, the failure is over. While queues go on failing the probe
+does nothing: one queue's file may be broken on a disk that works.
 
     write_failed ──quiet──> try, in the worker's thread ──works──> on_success
           ^                            │
@@ -50,16 +41,69 @@ from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
 
-FASTEST_DISK_BYTES_PER_SECOND = 1_000_000_000
-"""Nothing of ours writes faster than this."""
-MIN_INTERVAL_NS = 10 * NS_PER_MS
-MAX_INTERVAL_NS = NS_PER_SECOND
-
 _log = logging.getLogger(__name__)
 
 
+class Health:
+    """Checks from `start` to `stop`. Owned by the daemon."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        data_path: Path,
+        *,
+        min_free_bytes: int,
+        clock: Clock,
+        timers: Timers,
+        run: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """`run` runs a function soon, in another thread."""
+        self._broker = broker
+        self._disk_space = DiskSpace(
+            data_path, min_free_bytes=min_free_bytes, clock=clock, timers=timers, on_change=self._on_disk_space
+        )
+        self._probe = WriteProbe(data_path, clock=clock, timers=timers, run=run, on_success=self._on_probe_success)
+        broker.on_health = self._on_write
+
+    def start(self) -> None:
+        self._disk_space.start()
+
+    def stop(self) -> None:
+        self._disk_space.stop()
+        self._probe.stop()
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong, for /ping; None if nothing is."""
+        return self._disk_space.problem or self._broker.health
+
+    @property
+    def refuses_publishing(self) -> bool:
+        return self._broker.gate.reason is not None
+
+    def _on_disk_space(self, problem: str | None) -> None:
+        self._broker.gate.reason = problem
+
+    def _on_write(self, problem: str | None) -> None:
+        if problem is None:
+            self._probe.write_succeeded()
+        else:
+            self._probe.write_failed()
+
+    def _on_probe_success(self) -> None:
+        self._broker.health = None
+
+
+# Free space.
+
+FASTEST_DISK_BYTES_PER_SECOND = 1_000_000_000
+"""nsqd never writes faster than this."""
+MIN_INTERVAL_NS = 10 * NS_PER_MS
+MAX_INTERVAL_NS = NS_PER_SECOND
+
+
 class FileSystemFacts(Protocol):
-    """What we need of the answer of `os.statvfs`."""
+    """What is used of the result of `os.statvfs`."""
 
     @property
     def f_frsize(self) -> int: ...
@@ -75,7 +119,7 @@ StatVfs = Callable[[Path], FileSystemFacts]
 
 
 class DiskSpace:
-    """Watches from `start` to `stop`. Owned by the daemon."""
+    """Checks from `start` to `stop`. Owned by the daemon."""
 
     def __init__(
         self,
@@ -88,17 +132,17 @@ class DiskSpace:
         statvfs: StatVfs = os.statvfs,
     ) -> None:
         self.problem: str | None = None
-        """Why nothing may be published now; None when it may."""
+        """Why publishing is refused now; None if it is allowed."""
         self._path = path
         self._min_free_bytes = min_free_bytes
         self._clock = clock
         self._on_change = on_change
-        """Told `problem` whenever it comes or goes."""
+        """Called with `problem` when it begins and when it ends."""
         self._statvfs = statvfs
         self._alarm = timers.alarm(self._look)
 
     def start(self) -> None:
-        """Look now, and from here on; without a mark there is nothing to look at."""
+        """Check now and from here on; without a mark, never."""
         if self._min_free_bytes > 0:
             self._look()
 
@@ -121,7 +165,7 @@ class DiskSpace:
         enough_bytes = mark_bytes if self.problem is None else mark_bytes + mark_bytes // 4
         if free_bytes >= enough_bytes:
             return None
-        # Without the number of free bytes, which changes while the problem stays the same.
+        # The number of free bytes is left out: it changes while the problem stays the same.
         return f"less than {mark_bytes} bytes free in {self._path} (--min-free-bytes)"
 
     def _interval_ns(self, free_bytes: int) -> int:
@@ -140,6 +184,9 @@ class DiskSpace:
         self._on_change(problem)
 
 
+# What the data folder holds, for /metrics.
+
+
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
     """The data folder and the file system it lies on."""
@@ -147,11 +194,11 @@ class DiskUsage:
     free_bytes: int
     total_bytes: int
     data_bytes: int
-    """What the files in the data folder hold."""
+    """The size of all files in the data folder."""
 
 
 def measure(path: Path, *, statvfs: StatVfs = os.statvfs) -> DiskUsage:
-    """Look at every file of the data folder: not for the loop's thread. OSError if the folder cannot be read."""
+    """Add up every file of the data folder; too slow for the loop's thread. OSError if the folder cannot be read."""
     facts = statvfs(path)
     return DiskUsage(
         free_bytes=_free_bytes(facts),
@@ -173,23 +220,24 @@ def _bytes_of_files(path: Path) -> int:
                 if entry.is_file(follow_symlinks=False):
                     total_bytes += entry.stat(follow_symlinks=False).st_size
             except FileNotFoundError:
-                continue  # read to its end and deleted meanwhile
+                continue  # deleted meanwhile, after the queue had read it
     return total_bytes
 
 
+# Failed writes.
+
 QUIET_NS = 5 * NS_PER_SECOND
-"""How long no write may have failed before the disk is tried, or tried again."""
+"""So long after the last failed write or try, the disk is tried."""
 LOOK_NS = NS_PER_SECOND
-"""How often to see whether a try has ended: a sick disk may keep it for minutes."""
+"""How often to check whether a try has ended: a sick disk may take minutes."""
 PROBE_NAME = "nsqd.write-probe.tmp"
 PROBE_BYTES = 64 * 1024
-"""Some blocks, so that a full disk does not pass for a good one."""
-
+"""Several blocks, so that a try fails on a full disk."""
 _FILE_MODE = 0o600
 
 
 class _Try:
-    """One try. Written to by the worker, and read by the loop's thread once `ended`."""
+    """One try. The worker writes to it; the loop's thread reads it once it has `ended`."""
 
     __slots__ = ("ended", "failure")
 
@@ -220,11 +268,11 @@ class WriteProbe:
         self._path = data_path / PROBE_NAME
         self._clock = clock
         self._run = run
-        """Runs a function soon, off the loop's thread."""
+        """Runs a function soon, in another thread."""
         self._on_success = on_success
         self._alarm = timers.alarm(self._on_time)
         self._try: _Try | None = None
-        """The try under way. A write that fails meanwhile makes it worthless."""
+        """The try under way. A write that fails meanwhile cancels its outcome."""
 
     def write_failed(self) -> None:
         """A queue could not write."""
@@ -232,7 +280,7 @@ class WriteProbe:
         self._ring_in(QUIET_NS)
 
     def write_succeeded(self) -> None:
-        """A queue could write, which says more than any probe."""
+        """A queue could write: no probe is needed."""
         self._try = None
         self._alarm.cancel()
 
@@ -262,7 +310,7 @@ class WriteProbe:
 
 
 def try_to_write(path: Path) -> None:
-    """Write a file, bring it to the disk and remove it; OSError if that cannot be done."""
+    """Write a file, sync it and remove it; OSError if that fails."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _FILE_MODE)
         try:
@@ -275,53 +323,3 @@ def try_to_write(path: Path) -> None:
     finally:
         with suppress(OSError):
             path.unlink(missing_ok=True)
-
-
-class Health:
-    """Watches from `start` to `stop`. Owned by the daemon."""
-
-    def __init__(
-        self,
-        broker: Broker,
-        data_path: Path,
-        *,
-        min_free_bytes: int,
-        clock: Clock,
-        timers: Timers,
-        run: Callable[[Callable[[], None]], None],
-    ) -> None:
-        """`run` runs a function soon, off the loop's thread."""
-        self._broker = broker
-        self._disk_space = DiskSpace(
-            data_path, min_free_bytes=min_free_bytes, clock=clock, timers=timers, on_change=self._on_disk_space
-        )
-        self._probe = WriteProbe(data_path, clock=clock, timers=timers, run=run, on_success=self._on_probe_success)
-        broker.on_health = self._on_write
-
-    def start(self) -> None:
-        self._disk_space.start()
-
-    def stop(self) -> None:
-        self._disk_space.stop()
-        self._probe.stop()
-
-    @property
-    def problem(self) -> str | None:
-        """What is wrong; None if nothing is."""
-        return self._disk_space.problem or self._broker.health
-
-    @property
-    def refuses_publishing(self) -> bool:
-        return self._broker.gate.reason is not None
-
-    def _on_disk_space(self, problem: str | None) -> None:
-        self._broker.gate.reason = problem
-
-    def _on_write(self, problem: str | None) -> None:
-        if problem is None:
-            self._probe.write_succeeded()
-        else:
-            self._probe.write_failed()
-
-    def _on_probe_success(self) -> None:
-        self._broker.health = None

@@ -1,18 +1,13 @@
-"""All nsqlookupds: registering, and the channels of a new topic.
+"""All nsqlookupds of this nsqd: registering what exists here, and asking for the channels of a new topic.
 
-nsqd's link to its nsqlookupds: what exists here is registered with all of them, and each can be asked.
-
-Every nsqlookupd is on its own: one that is down or slow delays neither nsqd nor the others. Which ones there are may
+Each nsqlookupd is independent: one that is down or slow delays neither nsqd nor the others. The list of nsqlookupds may
 change while nsqd runs.
 
-Discovery as the daemon has it: the link and the pre-creation of channels, made from nsqd's options.
-
-A new topic starts with the channels that it has on other nsqds.
-
-A consumer finds out about a new nsqd of its topic only when it next asks nsqlookupd. Were the first messages given to
-whichever channels exist by then, the others would miss them. So a topic that comes into being is *held*: what is
-published is accepted and waits in the topic, as when it is paused. Meanwhile the nsqlookupds are asked for its
-channels; each answer creates those that it names, and with the last answer the topic is released.
+Pre-creation: a new topic starts with the channels that it has on other nsqds. A consumer learns of a new nsqd of its
+topic only when it next asks nsqlookupd. If the first messages went only to the channels that exist by then, the others
+would miss them. So a new topic is *held*: what is published is accepted and waits in the topic, as when it is paused.
+Meanwhile the nsqlookupds are asked for its channels. Each answer creates those that it names, and with the last answer
+the topic is released.
 
 Only the topic waits, never the event loop, a publisher or another topic. And it does not wait long: after MAX_HOLD_NS
 it is released whatever is missing. Channels named by a later answer are created then, and get what is published from
@@ -41,187 +36,14 @@ from emberq.nsqd.options import NsqdOptions
 from emberq.storage.error import StorageError
 from emberq.wire.lookup import AnswerError, NsqdIdentity, parse_channels, registration
 
-MAX_CHANNELS_BYTES = 1024 * 1024
-"""For the `HttpClient`: an answer that lists more than ten thousand channels of one topic is no sound answer."""
-STOP_TIMEOUT_S = 1.0
-"""A task that was cancelled ends within a turn of the loop; this is in case one does not."""
-
 _log = logging.getLogger(__name__)
 
 
-class LookupLink:
-    """Owns the peers. Owned by the daemon; lives in the loop's thread."""
-
-    def __init__(
-        self,
-        addresses: tuple[str, ...],
-        *,
-        identity: NsqdIdentity,
-        snapshot: Snapshot,
-        http_client: HttpClient,
-        max_answer_bytes: int,
-        clock: Clock,
-        timers: Timers,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self.addresses = addresses
-        """As they were given, in order."""
-        self._http = http_client
-        self._tasks: set[asyncio.Task[None]] = set()
-        """Whatever runs on behalf of the link; held here because the loop does not hold its tasks."""
-        self._context = PeerContext(
-            identity=identity,
-            snapshot=snapshot,
-            max_answer_bytes=max_answer_bytes,
-            clock=clock,
-            timers=timers,
-            spawn=self.spawn,
-            chance=chance,
-        )
-        self._peers: dict[str, LookupPeer] = {}
-
-    def __repr__(self) -> str:
-        return f"<LookupLink {list(self._peers.values())}>"
-
-    @property
-    def peers(self) -> tuple[LookupPeer, ...]:
-        """One for each address, in order."""
-        return tuple(self._peers.values())
-
-    def start(self) -> None:
-        """Begin to connect."""
-        self.set_addresses(self.addresses)
-
-    async def stop(self) -> None:
-        """Hang up. Nothing is unregistered: a nsqlookupd forgets an nsqd whose connection is gone."""
-        for peer in self._peers.values():
-            peer.close()
-        self._peers = {}
-        if self._tasks:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(self._tasks, timeout=STOP_TIMEOUT_S)
-
-    def set_addresses(self, addresses: tuple[str, ...]) -> None:
-        """Hang up on those that are not among these, connect to those that are new; the others stay connected."""
-        before = self._peers
-        self.addresses = addresses
-        self._peers = {address: before.get(address) or LookupPeer(address, self._context) for address in addresses}
-        for address, peer in before.items():
-            if address not in self._peers:
-                peer.close()
-        for address, peer in self._peers.items():
-            if address not in before:
-                peer.start()
-
-    def changed(self, change: TopologyChange) -> None:
-        """Tell everyone of a topic or channel that came or went."""
-        command = registration(topic=change.topic, channel=change.channel, exists=change.exists)
-        for peer in self._peers.values():
-            peer.tell(command)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something until it ends or the link is stopped."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    # Asking.
-
-    async def ask_channels(self, topic: str, *, found: Callable[[list[str]], None]) -> None:
-        """Ask all nsqlookupds at once which channels the topic has elsewhere; `found` is called with each answer.
-
-        Returns when the last has answered or will not: `found` gets nothing from those, but the log gets a line. One
-        that was never tried yet, because nsqd has just started, is waited for as long as its first attempt takes.
-        """
-        peers = self.peers
-        if not peers:
-            return
-        await asyncio.gather(*(self._ask_peer(peer, topic, found) for peer in peers))
-        if all(peer.info.http_address is None for peer in peers):
-            _log.error("no available nsqlookupd to query for channels to pre-create for topic %s", topic)
-
-    async def _ask_peer(self, peer: LookupPeer, topic: str, found: Callable[[list[str]], None]) -> None:
-        await peer.tried.wait()
-        http_address = peer.info.http_address
-        if http_address is None:
-            return
-        async with peer.query_slots:
-            try:
-                document = await self._http.get_json(f"http://{http_address}/channels?{urlencode({'topic': topic})}")
-                channels = parse_channels(document)
-            except (HttpQueryError, AnswerError) as failure:
-                _log.warning(
-                    "failed to query nsqlookupd %s for channels of topic %s - %s", http_address, topic, failure
-                )
-                return
-        found(channels)
-
-
-MAX_HOLD_NS = 2 * NS_PER_SECOND
-"""An nsqlookupd answers in milliseconds; one that has just been started within this."""
-
-
-class HeldTopic(Protocol):
-    """What is needed of a topic."""
-
-    @property
-    def name(self) -> str: ...
-
-    def hold(self) -> None: ...
-
-    def release(self) -> None: ...
-
-    def channel(self, name: str) -> object: ...
-
-
-class Precreation:
-    """Listens to the broker. Owned by the daemon; what it runs ends with the link."""
-
-    def __init__(
-        self,
-        link: LookupLink,
-        *,
-        find_topic: Callable[[str], HeldTopic | None],
-        clock: Clock,
-        timers: Timers,
-    ) -> None:
-        self._link = link
-        self._find_topic = find_topic
-        self._clock = clock
-        self._timers = timers
-
-    def changed(self, change: TopologyChange) -> None:
-        """Hold a topic that was created, and ask for its channels. It holds no message yet."""
-        if change.channel is not None or not change.exists or not self._link.addresses:
-            return
-        topic = self._find_topic(change.topic)
-        if topic is not None:
-            topic.hold()
-            self._link.spawn(self._prepare(topic))
-
-    async def _prepare(self, topic: HeldTopic) -> None:
-        release_alarm = self._timers.alarm(topic.release)
-        release_alarm.set(self._clock.monotonic_ns() + MAX_HOLD_NS)
-        try:
-            await self._link.ask_channels(topic.name, found=lambda names: self._create(topic, names))
-        finally:
-            release_alarm.discard()
-            topic.release()
-
-    def _create(self, topic: HeldTopic, names: list[str]) -> None:
-        if self._find_topic(topic.name) is not topic:
-            return  # deleted meanwhile; another of its name asks for itself
-        for name in names:
-            try:
-                topic.channel(name)
-            except (BrokerError, StorageError) as failure:
-                _log.error("TOPIC(%s): failed to create channel %s - %s", topic.name, name, failure)
-
-
 class LookupService:
-    """Owned by the daemon, from the moment its ports are known; `changed` is to be a listener of the broker."""
+    """Registration and pre-creation, made from nsqd's options. Owned by the daemon.
+
+    Created when the ports are known. The broker calls `changed`.
+    """
 
     def __init__(
         self,
@@ -253,28 +75,28 @@ class LookupService:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The nsqlookupds."""
+        """The nsqlookupds that nsqd registers with."""
         return self._link.addresses
 
     def set_addresses(self, addresses: tuple[str, ...]) -> None:
-        """Register with these from here on."""
+        """From here on, register with these."""
         self._link.set_addresses(addresses)
 
     def start(self) -> None:
         self._link.start()
 
     async def stop(self) -> None:
-        """Hang up; topics that are held are released."""
+        """Close the connections and release the topics that are held."""
         await self._link.stop()
 
     def changed(self, change: TopologyChange) -> None:
-        """A topic or channel came or went."""
+        """A topic or channel was created or deleted."""
         self._link.changed(change)
         self._precreation.changed(change)
 
 
 def _identity(options: NsqdOptions, *, tcp_port: int, http_port: int) -> NsqdIdentity:
-    """Who nsqd says that it is. A port that it does not have, because of a Unix socket, is 0."""
+    """What nsqd tells nsqlookupd of itself. Instead of a port, a Unix socket has 0."""
     return NsqdIdentity(
         broadcast_address=options.broadcast_address,
         hostname=socket.gethostname(),
@@ -284,3 +106,184 @@ def _identity(options: NsqdOptions, *, tcp_port: int, http_port: int) -> NsqdIde
         topology_region=options.topology_region,
         topology_zone=options.topology_zone,
     )
+
+
+# Registering and asking.
+
+MAX_CHANNELS_BYTES = 1024 * 1024
+"""The bound on an answer: more than ten thousand channels of one topic would be an error."""
+STOP_TIMEOUT_S = 1.0
+"""A cancelled task ends within a turn of the loop. If one does not, nsqd stops all the same."""
+
+
+class LookupLink:
+    """The connections to all nsqlookupds. Owned by `LookupService`; lives in the loop's thread."""
+
+    def __init__(
+        self,
+        addresses: tuple[str, ...],
+        *,
+        identity: NsqdIdentity,
+        snapshot: Snapshot,
+        http_client: HttpClient,
+        max_answer_bytes: int,
+        clock: Clock,
+        timers: Timers,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.addresses = addresses
+        """The addresses of the nsqlookupds, as they were given, in order."""
+        self._http = http_client
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Connecting and asking. The event loop holds its tasks only weakly, so they are held here."""
+        self._context = PeerContext(
+            identity=identity,
+            snapshot=snapshot,
+            max_answer_bytes=max_answer_bytes,
+            clock=clock,
+            timers=timers,
+            spawn=self.spawn,
+            chance=chance,
+        )
+        self._peers: dict[str, LookupPeer] = {}
+
+    def __repr__(self) -> str:
+        return f"<LookupLink {list(self._peers.values())}>"
+
+    @property
+    def peers(self) -> tuple[LookupPeer, ...]:
+        """One peer for each address, in order."""
+        return tuple(self._peers.values())
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self.set_addresses(self.addresses)
+
+    async def stop(self) -> None:
+        """Close the connections. Nothing is unregistered: an nsqlookupd forgets an nsqd whose connection is gone."""
+        for peer in self._peers.values():
+            peer.close()
+        self._peers = {}
+        if self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks, timeout=STOP_TIMEOUT_S)
+
+    def set_addresses(self, addresses: tuple[str, ...]) -> None:
+        """Disconnect from those that are not listed, connect to those that are new; the others stay connected."""
+        before = self._peers
+        self.addresses = addresses
+        self._peers = {address: before.get(address) or LookupPeer(address, self._context) for address in addresses}
+        for address, peer in before.items():
+            if address not in self._peers:
+                peer.close()
+        for address, peer in self._peers.items():
+            if address not in before:
+                peer.start()
+
+    def changed(self, change: TopologyChange) -> None:
+        """Tell every nsqlookupd of a topic or channel that was created or deleted."""
+        command = registration(topic=change.topic, channel=change.channel, exists=change.exists)
+        for peer in self._peers.values():
+            peer.tell(command)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine until it ends or the link is stopped."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # Asking.
+
+    async def ask_channels(self, topic: str, *, found: Callable[[list[str]], None]) -> None:
+        """Ask all nsqlookupds at once which channels the topic has elsewhere; `found` is called with each answer.
+
+        Returns when each has answered or failed; a failure is logged. An nsqlookupd that was not tried yet, because
+        nsqd has just started, is waited for until its first attempt ends.
+        """
+        peers = self.peers
+        if not peers:
+            return
+        await asyncio.gather(*(self._ask_peer(peer, topic, found) for peer in peers))
+        if all(peer.info.http_address is None for peer in peers):
+            _log.error("no available nsqlookupd to query for channels to pre-create for topic %s", topic)
+
+    async def _ask_peer(self, peer: LookupPeer, topic: str, found: Callable[[list[str]], None]) -> None:
+        await peer.tried.wait()
+        http_address = peer.info.http_address
+        if http_address is None:
+            return
+        async with peer.query_slots:
+            try:
+                document = await self._http.get_json(f"http://{http_address}/channels?{urlencode({'topic': topic})}")
+                channels = parse_channels(document)
+            except (HttpQueryError, AnswerError) as failure:
+                _log.warning(
+                    "failed to query nsqlookupd %s for channels of topic %s - %s", http_address, topic, failure
+                )
+                return
+        found(channels)
+
+
+# Pre-creation of channels.
+
+MAX_HOLD_NS = 2 * NS_PER_SECOND
+"""An nsqlookupd answers in milliseconds; this is enough for one that has just been started."""
+
+
+class HeldTopic(Protocol):
+    """What pre-creation needs of a topic."""
+
+    @property
+    def name(self) -> str: ...
+
+    def hold(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def channel(self, name: str) -> object: ...
+
+
+class Precreation:
+    """Holds new topics until their channels exist. Owned by `LookupService`; what it runs ends with the link."""
+
+    def __init__(
+        self,
+        link: LookupLink,
+        *,
+        find_topic: Callable[[str], HeldTopic | None],
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        self._link = link
+        self._find_topic = find_topic
+        self._clock = clock
+        self._timers = timers
+
+    def changed(self, change: TopologyChange) -> None:
+        """Hold a topic that was created, and ask for its channels. No message is in it yet."""
+        if change.channel is not None or not change.exists or not self._link.addresses:
+            return
+        topic = self._find_topic(change.topic)
+        if topic is not None:
+            topic.hold()
+            self._link.spawn(self._prepare(topic))
+
+    async def _prepare(self, topic: HeldTopic) -> None:
+        release_alarm = self._timers.alarm(topic.release)
+        release_alarm.set(self._clock.monotonic_ns() + MAX_HOLD_NS)
+        try:
+            await self._link.ask_channels(topic.name, found=lambda names: self._create(topic, names))
+        finally:
+            release_alarm.discard()
+            topic.release()
+
+    def _create(self, topic: HeldTopic, names: list[str]) -> None:
+        if self._find_topic(topic.name) is not topic:
+            return  # deleted meanwhile; a new topic of this name asks for itself
+        for name in names:
+            try:
+                topic.channel(name)
+            except (BrokerError, StorageError) as failure:
+                _log.error("TOPIC(%s): failed to create channel %s - %s", topic.name, name, failure)

@@ -1,21 +1,19 @@
-"""One nsqlookupd: connecting, deadlines, what is said.
-
-One nsqlookupd: a connection that is kept open as long as nsqd runs.
+"""One nsqlookupd: a connection that is kept open as long as nsqd runs, and what is said on it.
 
     waiting ──retry──> connecting ──> identifying ──> registering ──> up
        ^                   │               │               │           │
        └───────────────────┴───── any failure ─────────────┴───────────┘
 
-- Nothing waits for nsqlookupd but this object. It has a second to accept the connection and a second for each answer; a
-  PING every 15 s notices a connection that died in silence.
-- Whatever goes wrong (no connection, no answer in time, an answer that is none) ends the connection. Nothing is kept
-  for the next one: it begins with a fresh snapshot of all that exists.
-- Retries come at growing intervals with some chance in them, lest a thousand nsqds that lost the same nsqlookupd come
+- Only `LookupPeer` waits for nsqlookupd. It allows a second for connecting and a second for each answer. A PING every
+  15 s notices a connection that died in silence.
+- Any failure (no connection, no answer in time, a wrong answer) ends the connection. Nothing is kept for the next one:
+  it begins with a fresh snapshot of all that exists.
+- Retries come at growing, partly random intervals, so that a thousand nsqds that lost the same nsqlookupd do not come
   back in one moment. The intervals grow until a connection has lasted: an nsqlookupd that accepts every connection and
   then fails is not asked more often than one that is not there.
-- Log lines tell of the two events that matter, up and down, each once however many retries lie between.
+- The log has one line for up and one for down, however many retries lie between.
 
-What is said on one connection to an nsqlookupd, from the first byte to the last, without I/O.
+`Conversation` is what is said on one connection, from the first byte to the last, without I/O:
 
     begin()                     magic and IDENTIFY leave; nothing else does until the answer is here
     its answer                  a snapshot of all that exists is taken, its registrations are next
@@ -23,8 +21,8 @@ What is said on one connection to an nsqlookupd, from the first byte to the last
     output()                    the commands that may leave now: at most WINDOW of them wait for their answers
 
 So a change is told exactly once: if it happened before the snapshot it is in it, and `add` ignores it; if it happened
-later it is queued. Commands are not sent one by one, each after the answer to the last: with 100,000 channels that
-would take 100,000 round trips.
+later it is queued. Commands do not wait for the answer to the one before: with 100,000 channels that would take 100,000
+round trips.
 """
 
 from __future__ import annotations
@@ -54,95 +52,20 @@ from emberq.wire.lookup import (
     registrations,
 )
 
-WINDOW = 500
-"""Commands that may wait for their answers: many per round trip, and no more than some 70 kB in our buffers."""
-MAX_QUEUED = 100_000
-"""Changes that may wait behind them. Beyond it is quicker to begin anew from a fresh snapshot."""
-
-Snapshot = Callable[[], Iterable[TopicAndChannels]]
-
-
-class FallenBehindError(Exception):
-    """More changes wait than nsqlookupd can be told of; the conversation should be begun anew."""
-
-
-class Conversation:
-    """Owned by the peer whose connection it is; given up with the connection."""
-
-    def __init__(self, identity: NsqdIdentity, *, snapshot: Snapshot, max_answer_bytes: int) -> None:
-        self.info: LookupdInfo | None = None
-        """Who the nsqlookupd is; None until it answered IDENTIFY."""
-        self.awaited_count = 0
-        """Commands whose answers have not come."""
-        self._identity = identity
-        self._snapshot = snapshot
-        self._reader = LookupAnswerReader(max_bytes=max_answer_bytes)
-        self._registrations: Iterator[bytes] = iter(())
-        """What is left of the snapshot."""
-        self._changes: deque[bytes] = deque()
-
-    def begin(self) -> bytes:
-        """The first bytes to send."""
-        self.awaited_count = 1
-        return MAGIC + identify(self._identity)
-
-    def add(self, command: bytes) -> None:
-        """Say this too, after all that waits; FallenBehind if that is too much."""
-        if self.info is None:
-            return  # the snapshot will have it
-        if len(self._changes) >= MAX_QUEUED:
-            raise FallenBehindError(f"more than {MAX_QUEUED} changes wait to be registered")
-        self._changes.append(command)
-
-    def output(self) -> bytes:
-        """What may be sent now; empty if nothing."""
-        if self.info is None:
-            return b""
-        room = WINDOW - self.awaited_count
-        commands = list(islice(self._registrations, room))
-        while self._changes and len(commands) < room:
-            commands.append(self._changes.popleft())
-        self.awaited_count += len(commands)
-        return b"".join(commands)
-
-    def receive(self, data: bytes) -> int:
-        """Take in what came and return how many commands it answered; AnswerError if it answers none as it should."""
-        answered_count = 0
-        for answer in self._reader.feed(data):
-            self._take(answer)
-            answered_count += 1
-        return answered_count
-
-    def _take(self, answer: bytes) -> None:
-        if not self.awaited_count:
-            raise AnswerError("it answered what was not asked")
-        if self.info is None:
-            self.info = parse_info(answer)
-            self._registrations = registrations(tuple(self._snapshot()))
-        else:
-            check_ok(answer)
-        self.awaited_count -= 1
-
-
 CONNECT_TIMEOUT_NS = NS_PER_SECOND
 ANSWER_TIMEOUT_NS = NS_PER_SECOND
 PING_INTERVAL_NS = 15 * NS_PER_SECOND
 FIRST_RETRY_NS = 250 * NS_PER_MS
 MAX_RETRY_NS = 5 * NS_PER_SECOND
-"""How long consumers may have to look elsewhere after nsqlookupd came back."""
+"""So long after nsqlookupd came back, consumers may not find this nsqd there."""
 MAX_QUERY_COUNT = 16
 """HTTP queries to one nsqlookupd at a time: a burst of new topics must not take all our file descriptors."""
 
 _log = logging.getLogger(__name__)
 
+Snapshot = Callable[[], Iterable[TopicAndChannels]]
+
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
-
-
-def retry_delay_ns(failure_count: int, *, chance: float) -> int:
-    """How long to wait after so many failures in a row; `chance`, from 0 to 1, takes up to half of it away."""
-    doublings = min(failure_count - 1, 16)  # far beyond the longest interval, and no huge numbers
-    longest_ns = min(FIRST_RETRY_NS << doublings, MAX_RETRY_NS)
-    return round(longest_ns * (1 - chance / 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +79,7 @@ class PeerContext:
     clock: Clock
     timers: Timers
     spawn: Spawn
-    """Runs a coroutine; whoever gives it holds the task."""
+    """Runs a coroutine and holds its task."""
     chance: Callable[[], float]
     """A number from 0 to 1."""
 
@@ -167,19 +90,19 @@ class LookupPeer:
     def __init__(self, address: str, context: PeerContext) -> None:
         self.address = address
         self.info = LookupdInfo()
-        """Who it is, by its last answer to IDENTIFY. Kept when the connection is lost: its HTTP may still answer."""
+        """What it last told of itself. Kept when the connection is lost: its HTTP API may still answer."""
         self.tried = asyncio.Event()
-        """Set once it is known whether it can be reached: it has identified itself, or the first attempt failed."""
+        """Set once the first attempt has ended: nsqlookupd has answered IDENTIFY, or cannot be reached."""
         self.query_slots = asyncio.Semaphore(MAX_QUERY_COUNT)
         self.is_up = False
-        """Whether all that exists is registered there."""
+        """Whether all topics and channels are registered there."""
         self._context = context
         self._connection: _Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._failure_count = 0
-        """Since a connection last was up for as long as it takes to the first PING."""
+        """Failures since a connection last lasted until its first PING."""
         self._is_loss_told = False
-        """Whether the log knows that it is down."""
+        """Whether the log says already that it is down."""
         self._retry_alarm = context.timers.alarm(self.start)
         self._deadline = context.timers.alarm(self._on_deadline)
         self._ping_alarm = context.timers.alarm(self._ping)
@@ -199,11 +122,11 @@ class LookupPeer:
         self._connecting = context.spawn(self._connect(self._connection))
 
     def close(self) -> None:
-        """Hang up for good."""
+        """Close the connection for good."""
         self._hang_up()
         for alarm in (self._retry_alarm, self._deadline, self._ping_alarm):
             alarm.discard()
-        self.tried.set()  # whoever waits for it learns that nothing will come
+        self.tried.set()  # those who wait for the first attempt go on
 
     def tell(self, command: bytes) -> None:
         """Pass on a change. Does nothing while there is no connection: the next one begins with all that exists."""
@@ -223,7 +146,7 @@ class LookupPeer:
         try:
             target = parse_tcp_address(self.address)
             await loop.create_connection(lambda: connection, target.host or "localhost", target.port)
-        except (OSError, ValueError) as failure:  # ValueError: no address at all, or no name that could be looked up
+        except (OSError, ValueError) as failure:  # ValueError: not an address, or a name that cannot be looked up
             if connection is self._connection:
                 self._connecting = None
                 self._lose(f"cannot connect: {failure}")
@@ -237,7 +160,7 @@ class LookupPeer:
         connection.write(connection.conversation.begin())
 
     def received(self, connection: _Connection, data: bytes) -> None:
-        """Take in answers, and say what they made room for."""
+        """Take in answers, and send what they made room for."""
         if connection is not self._connection:
             return
         conversation = connection.conversation
@@ -248,7 +171,7 @@ class LookupPeer:
             self._lose(str(wrong))
             return
         if not answered_count:
-            return  # of a part of an answer nothing follows, not even more time for the rest
+            return  # a part of an answer gains no time for the rest
         if not was_identified:
             self._identified(conversation.info or LookupdInfo())
         if conversation.awaited_count:
@@ -260,7 +183,7 @@ class LookupPeer:
             self._come_up()
 
     def disconnected(self, connection: _Connection) -> None:
-        """The other side hung up, or the network did."""
+        """The other side closed the connection, or the network failed."""
         if connection is self._connection:
             self._lose("the connection was closed")
 
@@ -323,8 +246,15 @@ class LookupPeer:
         self._ping_alarm.cancel()
 
 
+def retry_delay_ns(failure_count: int, *, chance: float) -> int:
+    """How long to wait after so many failures in a row. `chance`, from 0 to 1, shortens it by up to a half."""
+    doublings = min(failure_count - 1, 16)  # far beyond the longest interval, and no huge numbers
+    longest_ns = min(FIRST_RETRY_NS << doublings, MAX_RETRY_NS)
+    return round(longest_ns * (1 - chance / 2))
+
+
 class _Connection(asyncio.Protocol):
-    """Passes on what the event loop reports. It counts as long as it is the peer's current one."""
+    """Passes events of the loop to the peer, which ignores all but its current connection."""
 
     def __init__(self, peer: LookupPeer, conversation: Conversation) -> None:
         self.conversation = conversation
@@ -352,3 +282,73 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - that it is lost is all that counts
         self._peer.disconnected(self)
+
+
+# What is said on one connection.
+
+WINDOW = 500
+"""Commands that may wait for their answers: many per round trip, and at most some 70 kB in our buffers."""
+MAX_QUEUED = 100_000
+"""Changes that may wait behind them. With more, starting again from a fresh snapshot is quicker."""
+
+
+class FallenBehindError(Exception):
+    """More than MAX_QUEUED changes wait: connect again and start from a snapshot."""
+
+
+class Conversation:
+    """What is said on one connection. Owned by its peer, and dropped with the connection."""
+
+    def __init__(self, identity: NsqdIdentity, *, snapshot: Snapshot, max_answer_bytes: int) -> None:
+        self.info: LookupdInfo | None = None
+        """What nsqlookupd told of itself; None until it answered IDENTIFY."""
+        self.awaited_count = 0
+        """Commands whose answers have not come."""
+        self._identity = identity
+        self._snapshot = snapshot
+        self._reader = LookupAnswerReader(max_bytes=max_answer_bytes)
+        self._registrations: Iterator[bytes] = iter(())
+        """What is left of the snapshot."""
+        self._changes: deque[bytes] = deque()
+
+    def begin(self) -> bytes:
+        """The first bytes to send."""
+        self.awaited_count = 1
+        return MAGIC + identify(self._identity)
+
+    def add(self, command: bytes) -> None:
+        """Send this too, after all that waits; FallenBehindError if too much waits."""
+        if self.info is None:
+            return  # the snapshot will have it
+        if len(self._changes) >= MAX_QUEUED:
+            raise FallenBehindError(f"more than {MAX_QUEUED} changes wait to be registered")
+        self._changes.append(command)
+
+    def output(self) -> bytes:
+        """The bytes that may be sent now."""
+        if self.info is None:
+            return b""
+        room = WINDOW - self.awaited_count
+        commands = list(islice(self._registrations, room))
+        while self._changes and len(commands) < room:
+            commands.append(self._changes.popleft())
+        self.awaited_count += len(commands)
+        return b"".join(commands)
+
+    def receive(self, data: bytes) -> int:
+        """Take in what came; how many commands it answered. AnswerError if it is not a valid answer."""
+        answered_count = 0
+        for answer in self._reader.feed(data):
+            self._take(answer)
+            answered_count += 1
+        return answered_count
+
+    def _take(self, answer: bytes) -> None:
+        if not self.awaited_count:
+            raise AnswerError("it answered what was not asked")
+        if self.info is None:
+            self.info = parse_info(answer)
+            self._registrations = registrations(tuple(self._snapshot()))
+        else:
+            check_ok(answer)
+        self.awaited_count -= 1

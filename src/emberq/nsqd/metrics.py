@@ -1,28 +1,24 @@
-"""/metrics, and memory under the names of /stats.
-
-Statistics for Prometheus: everything in /stats, and how the process itself is doing.
+"""/metrics: everything in /stats for Prometheus, and how the process itself is doing.
 
     # HELP nsqd_channel_depth Messages waiting in the channel, in memory and on disk.
     # TYPE nsqd_channel_depth gauge
     nsqd_channel_depth{topic="orders",channel="billing"} 17
 
-`FAMILIES` is the whole of it: one line for each metric, with its type, its meaning, and where its value comes from.
+`FAMILIES` lists every metric, with its type, its meaning and where its value comes from.
 
-What belongs to one connection is summed up per channel, because a series for every client that ever connected would
+Figures of single connections are summed up per channel, because a series for every client that ever connected would
 drown the rest. Such sums shrink when a client leaves, so they are gauges. Percentiles are gauges too: they cover a
 window, and cannot be added up.
 
-A `Scrape` is taken on the loop's thread. Turning it into text takes a while with thousands of channels, and reading
-the data folder may take long on a slow disk; `expose` does both and is meant for another thread.
+A `Scrape` is taken in the loop's thread. Turning it into text takes a while with thousands of channels, and reading the
+data folder may take long on a slow disk. `expose` does both and belongs in another thread.
 
-What nsqd knows of its memory, under the names that /stats and statsd have for it.
-
-The names speak of Go's heap. Each is given the nearest thing that Python can say:
+Memory. /stats and statsd have names for it that speak of Go's heap. Each shows the nearest thing that Python knows:
 
     heap_objects          blocks of memory that Python objects and their buffers occupy
     heap_in_use_bytes     resident memory that is the process's own (not files mapped or shared libraries)
     heap_released_bytes   how far resident memory is below its peak, that is, given back to the system
-    heap_idle_bytes       the same: what the allocator holds and does not use, Python does not tell
+    heap_idle_bytes       the same: Python does not tell what its allocator holds and does not use
     gc_pause_usec_*       the longest, and the 99th and 95th percentile, of the last 256 runs of the cyclic collector
     next_gc_bytes         0: no run is due at a certain size
     gc_total_runs         runs of the cyclic collector
@@ -62,79 +58,13 @@ from emberq.base.metrics import (
 from emberq.broker.stats import ChannelStats, ClientStats, JournalStats, LatencySummary, TopicStats
 from emberq.nsqd.health import DiskUsage, measure
 
-KEPT_PAUSES = 256
-"""As many as the reference keeps."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryStats:
-    """The fields are the keys of `memory` in /stats, in their order; statsd calls the last one `gc_runs`."""
-
-    heap_objects: int = 0
-    heap_idle_bytes: int = 0
-    heap_in_use_bytes: int = 0
-    heap_released_bytes: int = 0
-    gc_pause_usec_100: int = 0
-    gc_pause_usec_99: int = 0
-    gc_pause_usec_95: int = 0
-    next_gc_bytes: int = 0
-    gc_total_runs: int = 0
-
-
-class Memory:
-    """Watches the collector from `start` to `stop`, and answers at any time. Owned by the daemon."""
-
-    def __init__(self) -> None:
-        self._pauses_ns: deque[int] = deque(maxlen=KEPT_PAUSES)
-        self._run_began_ns = 0
-
-    def start(self) -> None:
-        gc.callbacks.append(self._on_collector)
-
-    def stop(self) -> None:
-        if self._on_collector in gc.callbacks:
-            gc.callbacks.remove(self._on_collector)
-
-    def _on_collector(self, phase: str, _info: dict[str, int]) -> None:
-        now_ns = time.perf_counter_ns()
-        if phase == "start":
-            self._run_began_ns = now_ns
-        else:
-            self._pauses_ns.append(now_ns - self._run_began_ns)
-
-    def stats(self) -> MemoryStats:
-        """The state of the process now."""
-        resident = read_resident()
-        released_bytes = max(0, resident.peak_bytes - resident.all_bytes)
-        pauses_ns = sorted(self._pauses_ns)
-        return MemoryStats(
-            heap_objects=sys.getallocatedblocks(),
-            heap_idle_bytes=released_bytes,
-            heap_in_use_bytes=resident.own_bytes,
-            heap_released_bytes=released_bytes,
-            gc_pause_usec_100=pause_usec(pauses_ns, percentile=100),
-            gc_pause_usec_99=pause_usec(pauses_ns, percentile=99),
-            gc_pause_usec_95=pause_usec(pauses_ns, percentile=95),
-            gc_total_runs=sum(generation["collections"] for generation in gc.get_stats()),
-        )
-
-
-def pause_usec(sorted_pauses_ns: Sequence[int], *, percentile: int) -> int:
-    """That percentile of the pauses, by the reference's rule for which of them it is."""
-    count = len(sorted_pauses_ns)
-    if not count:
-        return 0
-    index = int(percentile / 100 * count + 0.5)
-    return sorted_pauses_ns[min(index, count - 1)] // 1000
-
-
 _DAEMON = "nsqd"
 _USEC_PER_SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrape(DaemonScrape):
-    """nsqd at one moment, as far as only the loop's thread can tell."""
+    """nsqd at one moment: what must be read in the loop's thread."""
 
     is_healthy: bool
     refuses_publishing: bool
@@ -145,17 +75,20 @@ class Scrape(DaemonScrape):
 
 
 def expose(scrape: Scrape, *, data_path: Path) -> bytes:
-    """The answer to GET /metrics: `scrape`, and what there is to read besides. Reads the data folder."""
+    """The answer to GET /metrics. Reads the data folder, so it may take long."""
     try:
         disk = measure(data_path)
     except OSError:
-        disk = None  # the rest is worth having all the more when the disk is sick
+        disk = None  # when the disk is sick, the other metrics matter all the more
     return render(scrape, disk=disk, process=read_process())
 
 
 def render(scrape: Scrape, *, disk: DiskUsage | None, process: ProcessStats) -> bytes:
     """All families in the text format of Prometheus."""
     return metrics.render(FAMILIES, _NsqdSource(scrape, disk, process))
+
+
+# Where values come from.
 
 
 class _NsqdSource:
@@ -185,7 +118,7 @@ def _topic(value: Callable[[TopicStats], int]) -> Sampler[_NsqdSource]:
 
 
 def _journal(value: Callable[[JournalStats], int]) -> Sampler[_NsqdSource]:
-    """Of the topics that have a journal."""
+    """One sample for each topic that has a journal."""
     return lambda source: [
         (written, value(topic.journal)) for written, topic in source.topics if topic.journal is not None
     ]
@@ -256,9 +189,10 @@ def _gc_pauses(source: _NsqdSource) -> Iterator[Sample]:
     yield labels(quantile="0.95"), memory.gc_pause_usec_95 / _USEC_PER_SECOND
 
 
+# The metrics.
+
 _LATENCY = "Time from publish to finish, percentiles over the configured window."
 _LATENCY_MESSAGES = "Messages in the window that the latency percentiles cover."
-
 FAMILIES: tuple[Family[_NsqdSource], ...] = (
     # The node.
     info_family(_DAEMON),
@@ -346,3 +280,71 @@ FAMILIES: tuple[Family[_NsqdSource], ...] = (
     *PROCESS_FAMILIES,
 )
 """Every metric there is, in the order they are written."""
+
+
+# Memory, under the names of /stats.
+
+KEPT_PAUSES = 256
+"""As many as the reference keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """The fields are the keys of `memory` in /stats, in their order; statsd calls the last one `gc_runs`."""
+
+    heap_objects: int = 0
+    heap_idle_bytes: int = 0
+    heap_in_use_bytes: int = 0
+    heap_released_bytes: int = 0
+    gc_pause_usec_100: int = 0
+    gc_pause_usec_99: int = 0
+    gc_pause_usec_95: int = 0
+    next_gc_bytes: int = 0
+    gc_total_runs: int = 0
+
+
+class Memory:
+    """Times the runs of the collector from `start` to `stop`; `stats` works at any time. Owned by the daemon."""
+
+    def __init__(self) -> None:
+        self._pauses_ns: deque[int] = deque(maxlen=KEPT_PAUSES)
+        self._run_began_ns = 0
+
+    def start(self) -> None:
+        gc.callbacks.append(self._on_collector)
+
+    def stop(self) -> None:
+        if self._on_collector in gc.callbacks:
+            gc.callbacks.remove(self._on_collector)
+
+    def _on_collector(self, phase: str, _info: dict[str, int]) -> None:
+        now_ns = time.perf_counter_ns()
+        if phase == "start":
+            self._run_began_ns = now_ns
+        else:
+            self._pauses_ns.append(now_ns - self._run_began_ns)
+
+    def stats(self) -> MemoryStats:
+        """The memory of the process now."""
+        resident = read_resident()
+        released_bytes = max(0, resident.peak_bytes - resident.all_bytes)
+        pauses_ns = sorted(self._pauses_ns)
+        return MemoryStats(
+            heap_objects=sys.getallocatedblocks(),
+            heap_idle_bytes=released_bytes,
+            heap_in_use_bytes=resident.own_bytes,
+            heap_released_bytes=released_bytes,
+            gc_pause_usec_100=pause_usec(pauses_ns, percentile=100),
+            gc_pause_usec_99=pause_usec(pauses_ns, percentile=99),
+            gc_pause_usec_95=pause_usec(pauses_ns, percentile=95),
+            gc_total_runs=sum(generation["collections"] for generation in gc.get_stats()),
+        )
+
+
+def pause_usec(sorted_pauses_ns: Sequence[int], *, percentile: int) -> int:
+    """A percentile of the pauses, chosen by the reference's rule."""
+    count = len(sorted_pauses_ns)
+    if not count:
+        return 0
+    index = int(percentile / 100 * count + 0.5)
+    return sorted_pauses_ns[min(index, count - 1)] // 1000

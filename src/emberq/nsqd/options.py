@@ -1,13 +1,8 @@
-"""Every setting of nsqd.
+"""Every setting of nsqd, declared once: as a flag, a config key, a line of help and a field of `NsqdOptions`.
 
-Every setting of nsqd, declared once: as a flag, a config key, a line of help and a field of `Options`.
-
-`Options()` is a valid nsqd with all defaults. `validated` is for the moment of starting: it applies the rules that
-tie settings together and refuses what cannot work, in NSQ's own words where NSQ has them.
-
-From nsqd's options to the settings of journaled topics.
-
-The two TLS settings that are neither plain strings nor plain booleans.
+`NsqdOptions()` is a valid nsqd with all defaults. `validated` is for the moment of starting: it applies the rules that
+tie settings together and refuses what cannot work, in NSQ's own words where NSQ has them. `journal_settings` makes
+of the options what the broker wants to know about journaled topics.
 """
 
 from __future__ import annotations
@@ -28,34 +23,12 @@ from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, 
 from emberq.broker.store import JournalSettings, SyncMode
 from emberq.storage.journal.segment import JournalConfig
 
+__all__ = ["SETTINGS", "NsqdOptions", "OptionsError", "node_id_of"]
+
+
+# Kinds of values.
+
 SYNC_MODE = Words("mode", {mode.value: mode for mode in SyncMode})
-
-
-def journal_settings(options: NsqdOptions) -> JournalSettings:
-    """OptionsError for a pattern that is none."""
-    patterns = [_compiled(pattern) for pattern in options.journal_topic]
-
-    def is_wanted(topic: str) -> bool:
-        return options.journal or any(pattern.search(topic) for pattern in patterns)
-
-    return JournalSettings(
-        is_wanted=is_wanted,
-        sync=options.journal_sync,
-        sync_interval_ns=options.sync_timeout_ns,
-        config=JournalConfig(
-            segment_bytes=options.journal_segment_bytes,
-            retention_bytes=options.journal_retention_bytes or None,
-            retention_ns=options.journal_retention_time_ns or None,
-            fsync=options.journal_sync is not SyncMode.NEVER,
-        ),
-    )
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise OptionsError(f"--journal-topic {pattern!r} is not a regular expression: {error}") from error
 
 
 class TlsRequired(enum.IntEnum):
@@ -82,7 +55,6 @@ TLS_REQUIRED = Words(
     aliases={"1": TlsRequired.YES, "t": TlsRequired.YES, "0": TlsRequired.NO, "f": TlsRequired.NO},
     stands_alone=True,
 )
-
 TLS_MIN_VERSION = Words(
     "version",
     {
@@ -96,7 +68,7 @@ TLS_MIN_VERSION = Words(
 )
 
 
-__all__ = ["SETTINGS", "NsqdOptions", "OptionsError", "node_id_of"]
+# The id of this nsqd.
 
 NODE_ID_LIMIT = 1024
 """A message id has ten bits for the node that made it."""
@@ -111,6 +83,8 @@ def node_id_of(hostname: str) -> int:
 def _own_node_id() -> int:
     return node_id_of(socket.gethostname())
 
+
+# The settings.
 
 _GENERAL = Group(GENERAL)
 _NETWORK = Group("Network")
@@ -365,3 +339,33 @@ SETTINGS = SettingTable(
     options_class=NsqdOptions,
     command=(VERSION, CONFIG, deprecated_flag("verbose"), deprecated_flag("worker_id")),
 )
+
+
+# What the broker needs to know of journals.
+
+
+def journal_settings(options: NsqdOptions) -> JournalSettings:
+    """Which topics have a journal, and how it is kept. OptionsError if a pattern is not a regex."""
+    patterns = [_compiled(pattern) for pattern in options.journal_topic]
+
+    def is_wanted(topic: str) -> bool:
+        return options.journal or any(pattern.search(topic) for pattern in patterns)
+
+    return JournalSettings(
+        is_wanted=is_wanted,
+        sync=options.journal_sync,
+        sync_interval_ns=options.sync_timeout_ns,
+        config=JournalConfig(
+            segment_bytes=options.journal_segment_bytes,
+            retention_bytes=options.journal_retention_bytes or None,
+            retention_ns=options.journal_retention_time_ns or None,
+            fsync=options.journal_sync is not SyncMode.NEVER,
+        ),
+    )
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise OptionsError(f"--journal-topic {pattern!r} is not a regular expression: {error}") from error

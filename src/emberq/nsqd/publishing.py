@@ -1,26 +1,24 @@
-"""PUB, MPUB, DPUB: PublishBatcher, and the answers.
+"""The publisher's side of a connection: PUB, MPUB and DPUB, how small publishes are gathered, and the replies.
 
-The publisher's side of a connection: PUB, MPUB and DPUB, and their answers.
-
-Small publishes are gathered with those of other clients (see `intake`); what is a batch already goes on alone. Answers
-leave in the order of the commands. One that has to wait for the disk keeps its place in the line, and those behind it
-wait too.
-
-A client that has negotiated a producer id may number its publishes. A number that a journaled topic has seen from this
-producer before means that the batch is stored already: it is answered OK and not stored again. So it must stay what it
-was, and is not gathered with others. Classic topics have no memory of numbers and store whatever comes.
-
-Small publishes of one turn of the event loop, gathered into one batch per topic.
-
-Many clients publish one message and wait for its OK. Each turn of the loop reads from all of them that have sent
-something; what they sent is put together here and published at the end of the turn, before any of them is answered. So
-the broker's work is done once per turn and topic instead of once per message, and messages that came alone lie in
-memory, on disk and on the wire as batches like all others. A publish is answered only when its batch is accepted.
+Gathering. Many clients publish one message and wait for its OK. Each turn of the event loop reads from all of them that
+have sent something. `PublishBatcher` puts what they sent together, one batch per topic, and publishes it at the end of
+the turn, before any of them is answered. So the broker's work is done once per turn and topic instead of once per
+message, and messages that came alone lie in memory, on disk and on the wire as batches like all others. A publish is
+answered only when its batch is accepted. What is a large batch already is not gathered.
 
 Gathering costs a turn of the loop. While turns bring one publish each, as with a single client that waits for each OK,
-there is nothing to gather: then publishes are passed on at once, and now and then it is tried whether this still holds.
+there is nothing to gather. Then publishes are passed on at once, and every ALONE_COUNT publishes gathering is tried
+again.
 
 A single message is gathered as its bytes alone (int32 size and body), anything else as the command it came in.
+
+Replies leave in the order of the commands. A reply that has to wait for the disk keeps its place in the queue, and
+those behind it wait too.
+
+Numbered publishes. A client that has negotiated a producer id may number its publishes. A number that a journaled topic
+has seen from this producer before means that the batch is stored already: it is answered OK and not stored again. So
+the batch must stay as it was sent, and is not gathered with others. Classic topics do not remember numbers and store
+every publish.
 """
 
 from __future__ import annotations
@@ -40,14 +38,165 @@ from emberq.wire.command import Command, DeferredPublish, NumberedPublish, Publi
 from emberq.wire.error import FatalError
 from emberq.wire.parameter import ProducerSequence
 
+# One publisher.
+
+MAX_SMALL_BYTES = 8 * 1024
+"""Publishes up to this size are gathered; a larger one is worth a batch of its own."""
+_CODES = {b"PUB": error.PUB_FAILED, b"MPUB": error.MPUB_FAILED, b"DPUB": error.DPUB_FAILED}
+
+Permission = Callable[[Command, bytes, str], bool]
+"""Whether a command with this verb may be executed on this topic now. If False, its owner executes it later."""
+
+
+class _Promised:
+    """The place of a publish in the queue of replies."""
+
+    __slots__ = ("_publishing", "_reply")
+
+    def __init__(self, publishing: Publishing, reply: Reply) -> None:
+        self._publishing = publishing
+        self._reply = reply
+
+    def accepted(self, topic: str, count: int, reply_count: int) -> None:
+        publishing = self._publishing
+        publishing.replies.settle(self._reply, lambda: publishing.accepted_now(topic, count, reply_count))
+
+    def refused(self, verb: bytes, refusal: Exception) -> None:
+        publishing = self._publishing
+        publishing.replies.settle(self._reply, lambda: publishing.refused_now(verb, refusal))
+
+
+class Publishing:
+    """What one client publishes, and the replies to it. A `BatchedPublisher`, owned by its session."""
+
+    __slots__ = ("_batcher", "_broker", "_fail", "_may", "_output", "counts", "is_unanswered", "producer_id", "replies")
+
+    def __init__(
+        self,
+        output: Output,
+        *,
+        broker: Broker,
+        batcher: PublishBatcher,
+        may: Permission | None,
+        fail: Callable[[FatalError], None],
+    ) -> None:
+        self._broker = broker
+        self._batcher = batcher
+        self._output = output
+        self._may = may
+        """None: every client may publish."""
+        self._fail = fail
+        self.producer_id = b""
+        """The negotiated id that its sequence numbers belong to."""
+        self.is_unanswered = False
+        """Something it published waits in the batcher."""
+        self.replies = ReplyQueue()
+        """Replies that wait for the disk, and those behind them."""
+        self.counts: dict[str, int] = {}
+        """How many messages the client has published, by topic."""
+
+    # Commands.
+
+    def publish(self, command: Publish) -> None:
+        """PUB and MPUB."""
+        if self._may is not None and not self._may(command, command.verb, command.topic):
+            return
+        if len(command.blob) <= MAX_SMALL_BYTES:
+            self.is_unanswered = True
+            self._batcher.add(self, command)
+        else:
+            if self.is_unanswered:
+                self._batcher.flush()
+            self._batcher.publish(self, command)
+
+    def publish_numbered(self, command: NumberedPublish) -> None:
+        """PUB and MPUB with a sequence number."""
+        if self._may is not None and not self._may(command, command.verb, command.topic):
+            return
+        producer = ProducerSequence(self.producer_id, command.sequence)
+        try:
+            pending = self._broker.topic(command.topic).publish(command.blob, command.ends, producer=producer)
+        except (BrokerError, StorageError) as refusal:
+            raise publish_failed(command.verb, refusal) from refusal
+        self._answer(command.verb, command.topic, len(command.ends), pending)
+
+    def publish_deferred(self, command: DeferredPublish) -> None:
+        """DPUB."""
+        if self._may is not None and not self._may(command, b"DPUB", command.topic):
+            return
+        try:
+            topic = self._broker.topic(command.topic)
+            if command.defer_ms:
+                pending = topic.publish_deferred(command.blob, delay_ns=command.defer_ms * NS_PER_MS)
+            else:
+                pending = topic.publish(command.blob, [len(command.blob)])
+        except (BrokerError, StorageError) as refusal:
+            raise publish_failed(b"DPUB", refusal) from refusal
+        self._answer(b"DPUB", command.topic, 1, pending)
+
+    # Replies.
+
+    def _answer(self, verb: bytes, topic: str, count: int, pending: Pending | None) -> None:
+        """Answer one command, now or when its messages are on the disk."""
+        if pending is None:
+            self.accepted(topic, count, 1)
+            return
+        promise = self.promised()
+
+        def settled(failure: Exception | None) -> None:
+            if failure is None:
+                promise.accepted(topic, count, 1)
+            else:
+                promise.refused(verb, failure)
+
+        pending.when_settled(settled)
+
+    def accepted(self, topic: str, count: int, reply_count: int) -> None:
+        """The messages are stored: answer, behind the replies that wait."""
+        self.is_unanswered = False
+        if len(self.replies):
+            self.promised().accepted(topic, count, reply_count)
+        else:
+            self.accepted_now(topic, count, reply_count)
+
+    def promised(self) -> _Promised:
+        """Keep a place for a reply that is not known yet."""
+        self.is_unanswered = False
+        return _Promised(self, self.replies.reserve())
+
+    def accepted_now(self, topic: str, count: int, reply_count: int) -> None:
+        """Answer: all replies before this one have left."""
+        counts = self.counts
+        counts[topic] = counts.get(topic, 0) + count
+        if not self._output.is_closing:
+            self._output.reply(frame.OK if reply_count == 1 else frame.OK * reply_count)
+
+    def refused(self, verb: bytes, refusal: Exception) -> None:
+        """The messages are not stored: refuse, behind the replies that wait."""
+        self.is_unanswered = False
+        if not self._output.is_closing:
+            self._fail(publish_failed(verb, refusal))
+
+    def refused_now(self, verb: bytes, refusal: Exception) -> None:
+        """Refuse: all replies before this one have left. None follows, or the client could take it for this one's."""
+        self.replies.abandon()
+        self.refused(verb, refusal)
+
+
+def publish_failed(verb: bytes, refusal: Exception) -> FatalError:
+    return FatalError(_CODES[verb], b"%b failed %b" % (verb, str(refusal).encode()))
+
+
+# Gathering the publishes of all clients.
+
 MAX_GATHERED_BYTES = MAX_BATCH_BYTES
-"""A turn that brings more is flushed in between: a larger batch would be cut again."""
+"""A turn that brings more is flushed in between, because the broker would cut a larger batch again."""
 ALONE_COUNT = 63
-"""How many publishes are passed on at once, after a turn that brought only one, before it is tried to gather again."""
+"""After a turn that brought one publish, so many are passed on at once before gathering is tried again."""
 
 
 class Promise(Protocol):
-    """The place of an answer that is still to come; told one of these, once."""
+    """The place of a reply that is not known yet. One of its methods is called, once."""
 
     def accepted(self, topic: str, count: int, reply_count: int) -> None:
         """As `BatchedPublisher.accepted`."""
@@ -59,23 +208,23 @@ class Promise(Protocol):
 
 
 class BatchedPublisher(Protocol):
-    """Who published, and waits to hear what became of it."""
+    """A publisher that waits to hear whether its messages are stored."""
 
     def accepted(self, topic: str, count: int, reply_count: int) -> None:
-        """`count` messages are stored, which call for so many replies."""
+        """`count` messages are stored; they came by `reply_count` commands, and each gets its OK."""
         ...
 
     def refused(self, verb: bytes, refusal: Exception) -> None:
-        """What came by this command could not be stored."""
+        """What came by this command is not stored."""
         ...
 
     def promised(self) -> Promise:
-        """What becomes of it will be known later, and is to be told to the promise."""
+        """Keep a place for the reply: whether it is stored will be known later."""
         ...
 
 
 class PublishBatcher:
-    """Owned by the daemon. The loop ends a turn that brought something by having it published."""
+    """Gathers the small publishes of all clients. Owned by the daemon; `call_soon` ends a turn."""
 
     def __init__(self, broker: Broker, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._broker = broker
@@ -83,10 +232,10 @@ class PublishBatcher:
         self._gathered: dict[str, list[tuple[BatchedPublisher, bytes | Publish]]] = {}
         self._gathered_bytes = 0
         self._alone_left = 0
-        """How many publishes will still be passed on at once."""
+        """How many more publishes are passed on at once."""
 
     def add_single(self, publisher: BatchedPublisher, topic: str, message: bytes) -> None:
-        """Publish one message, which came by a PUB, with the others of this turn."""
+        """Publish one message, which came by PUB, with the others of this turn."""
         if self._alone_left and not self._gathered:
             self._alone_left -= 1
             self._publish_one(publisher, topic, message)
@@ -120,7 +269,7 @@ class PublishBatcher:
         return waiting
 
     def _end_turn(self) -> None:
-        """All sockets that had something to say have been heard."""
+        """All sockets that were readable in this turn have been read."""
         if len(self._gathered) == 1:
             (waiting,) = self._gathered.values()
             if len(waiting) == 1:
@@ -128,7 +277,7 @@ class PublishBatcher:
         self.flush()
 
     def flush(self) -> None:
-        """Publish what was gathered and let everyone know."""
+        """Publish what was gathered and tell every publisher."""
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
         for topic, waiting in gathered.items():
             self._publish(topic, waiting)
@@ -171,7 +320,7 @@ def _verb(item: bytes | Publish) -> bytes:
 
 
 def _tell_later(pending: Pending, topic: str, waiting: Sequence[tuple[BatchedPublisher, bytes | Publish]]) -> None:
-    """Let everyone know as soon as it is known what became of the batch."""
+    """Tell every publisher once the batch is on the disk, or has failed."""
     promises = [(publisher.promised(), item) for publisher, item in waiting]
 
     def settled(failure: Exception | None) -> None:
@@ -206,151 +355,3 @@ def _join(items: Sequence[bytes | Publish]) -> tuple[bytes, Sequence[int]]:
             ends += [offset + end for end in item.ends]
             offset += len(item.blob)
     return blob, ends
-
-
-MAX_SMALL_BYTES = 8 * 1024
-"""Publishes up to this size are gathered with others; a larger one is worth a batch of its own."""
-
-_CODES = {b"PUB": error.PUB_FAILED, b"MPUB": error.MPUB_FAILED, b"DPUB": error.DPUB_FAILED}
-
-Permission = Callable[[Command, bytes, str], bool]
-"""Whether a command with this verb may be executed on this topic. If not now, it will be executed later."""
-
-
-class _Promised:
-    """The place of a publish in the line of answers."""
-
-    __slots__ = ("_publishing", "_reply")
-
-    def __init__(self, publishing: Publishing, reply: Reply) -> None:
-        self._publishing = publishing
-        self._reply = reply
-
-    def accepted(self, topic: str, count: int, reply_count: int) -> None:
-        publishing = self._publishing
-        publishing.replies.settle(self._reply, lambda: publishing.accepted_now(topic, count, reply_count))
-
-    def refused(self, verb: bytes, refusal: Exception) -> None:
-        publishing = self._publishing
-        publishing.replies.settle(self._reply, lambda: publishing.refused_now(verb, refusal))
-
-
-class Publishing:
-    """A `Publisher` of the intake. Owned by its session."""
-
-    __slots__ = ("_broker", "_fail", "_intake", "_may", "_output", "counts", "is_unanswered", "producer_id", "replies")
-
-    def __init__(
-        self,
-        output: Output,
-        *,
-        broker: Broker,
-        intake: PublishBatcher,
-        may: Permission | None,
-        fail: Callable[[FatalError], None],
-    ) -> None:
-        self._broker = broker
-        self._intake = intake
-        self._output = output
-        self._may = may
-        """None: everybody may publish."""
-        self._fail = fail
-        self.producer_id = b""
-        """Whose numbers stand in numbered publishes; as negotiated."""
-        self.is_unanswered = False
-        """Something it published waits in the intake."""
-        self.replies = ReplyQueue()
-        """Answers that wait for the disk, and those behind them."""
-        self.counts: dict[str, int] = {}
-        """How many messages it has published, by topic."""
-
-    # Commands.
-
-    def publish(self, command: Publish) -> None:
-        """PUB and MPUB."""
-        if self._may is not None and not self._may(command, command.verb, command.topic):
-            return
-        if len(command.blob) <= MAX_SMALL_BYTES:
-            self.is_unanswered = True
-            self._intake.add(self, command)
-        else:
-            if self.is_unanswered:
-                self._intake.flush()
-            self._intake.publish(self, command)
-
-    def publish_numbered(self, command: NumberedPublish) -> None:
-        """PUB and MPUB with a sequence number."""
-        if self._may is not None and not self._may(command, command.verb, command.topic):
-            return
-        producer = ProducerSequence(self.producer_id, command.sequence)
-        try:
-            pending = self._broker.topic(command.topic).publish(command.blob, command.ends, producer=producer)
-        except (BrokerError, StorageError) as refusal:
-            raise publish_failed(command.verb, refusal) from refusal
-        self._answer(command.verb, command.topic, len(command.ends), pending)
-
-    def publish_deferred(self, command: DeferredPublish) -> None:
-        """DPUB."""
-        if self._may is not None and not self._may(command, b"DPUB", command.topic):
-            return
-        try:
-            topic = self._broker.topic(command.topic)
-            if command.defer_ms:
-                pending = topic.publish_deferred(command.blob, delay_ns=command.defer_ms * NS_PER_MS)
-            else:
-                pending = topic.publish(command.blob, [len(command.blob)])
-        except (BrokerError, StorageError) as refusal:
-            raise publish_failed(b"DPUB", refusal) from refusal
-        self._answer(b"DPUB", command.topic, 1, pending)
-
-    # Answers.
-
-    def _answer(self, verb: bytes, topic: str, count: int, pending: Pending | None) -> None:
-        """Answer one command, now or when it is known what became of it."""
-        if pending is None:
-            self.accepted(topic, count, 1)
-            return
-        promise = self.promised()
-
-        def settled(failure: Exception | None) -> None:
-            if failure is None:
-                promise.accepted(topic, count, 1)
-            else:
-                promise.refused(verb, failure)
-
-        pending.when_settled(settled)
-
-    def accepted(self, topic: str, count: int, reply_count: int) -> None:
-        """What was published is stored."""
-        self.is_unanswered = False
-        if len(self.replies):
-            self.promised().accepted(topic, count, reply_count)
-        else:
-            self.accepted_now(topic, count, reply_count)
-
-    def promised(self) -> _Promised:
-        """What becomes of what was published will be known later."""
-        self.is_unanswered = False
-        return _Promised(self, self.replies.reserve())
-
-    def accepted_now(self, topic: str, count: int, reply_count: int) -> None:
-        """Answer, for it is its turn."""
-        counts = self.counts
-        counts[topic] = counts.get(topic, 0) + count
-        if not self._output.is_closing:
-            self._output.reply(frame.OK if reply_count == 1 else frame.OK * reply_count)
-
-    def refused(self, verb: bytes, refusal: Exception) -> None:
-        """What was published could not be stored."""
-        self.is_unanswered = False
-        if not self._output.is_closing:
-            self._fail(publish_failed(verb, refusal))
-
-    def refused_now(self, verb: bytes, refusal: Exception) -> None:
-        """Refuse, for it is its turn. Nothing follows: an OK would be taken for that of what was not stored."""
-        self.replies.abandon()
-        self.refused(verb, refusal)
-
-
-def publish_failed(verb: bytes, refusal: Exception) -> FatalError:
-    return FatalError(_CODES[verb], b"%b failed %b" % (verb, str(refusal).encode()))

@@ -1,23 +1,19 @@
-"""Bytes to commands, commands to the broker; a connection in /stats.
-
-A client's connection: bytes to commands, commands to the broker, frames back.
+"""A client's connection: bytes to commands, commands to the broker, frames back.
 
 Everything that arrives in one packet is decoded, executed and answered before `data_received` returns, except for
-small publishes, which are gathered over one turn of the loop (see `intake`). The event loop sends what was written for
-a connection in one go at the end of its turn.
+small publishes, which are gathered over one turn of the loop (see `publishing`). The event loop sends what was written
+for a connection in one go at the end of its turn.
 
-The session itself is the way through: what arrives, whose turn it is, when to close. Its rooms are
+The session decides what is executed, whose turn it is and when to close. The rest is done by its parts:
 
-    publishing       what the client publishes, and the answers to that
-    subscription     what it consumes
-    output, pulse    what leaves, and when
-    stream_upgrade   TLS and compression
-    suspension       stopping for a while: to let others have their turn, and for commands that take time
+    Publishing            what the client publishes, and the replies to that
+    ClientSubscription    what it consumes
+    Output, Deadlines     what leaves, and when
+    StreamUpgrade         TLS and compression
+    Pause                 stopping for a while: to let others have their turn, and for commands that take time
 
-Back-pressure. A full socket blocks its own subscriber and nobody else. A client that goes on sending commands but does
-not read the answers is not read from either. One that makes no room for a whole heartbeat interval is cut off.
-
-A connection as /stats shows it.
+Back-pressure. A full socket blocks its own subscriber and no other. A client that goes on sending commands but does not
+read the replies is not read from either. One that makes no room for a whole heartbeat interval is cut off.
 """
 
 from __future__ import annotations
@@ -63,57 +59,14 @@ from emberq.wire.negotiation import Agreement, ConnectionSettings, negotiate, pa
 
 if TYPE_CHECKING:
     from emberq.nsqd.context import SessionContext
-
-
-def client_stats(
-    settings: ConnectionSettings,
-    *,
-    remote_address: str,
-    connected_ns: int,
-    state: int,
-    subscriber: Subscriber | None,
-    pub_counts: Mapping[str, int],
-    codec: Codec | None,
-    auth: ConnectionAuth | None,
-    tls: TlsConnection | None,
-) -> ClientStats:
-    """What there is to tell of a connection with these parts, at this moment."""
-    return ClientStats(
-        client_id=settings.client_id,
-        hostname=settings.hostname,
-        user_agent=settings.user_agent,
-        remote_address=remote_address,
-        state=state,
-        ready_count=subscriber.ready_count if subscriber else 0,
-        in_flight_count=subscriber.in_flight.count if subscriber else 0,
-        message_count=subscriber.message_count if subscriber else 0,
-        finish_count=subscriber.finish_count if subscriber else 0,
-        requeue_count=subscriber.requeue_count if subscriber else 0,
-        connect_ts=connected_ns // NS_PER_SECOND,
-        sample_rate=settings.sample_rate,
-        deflate=isinstance(codec, DeflateCodec),
-        snappy=isinstance(codec, SnappyCodec),
-        authed=auth is not None and auth.is_authorized,
-        auth_identity=auth.identity if auth else "",
-        auth_identity_url=auth.identity_url if auth else "",
-        tls=tls is not None,
-        tls_version=tls.version if tls else "",
-        tls_cipher_suite=tls.cipher_suite if tls else "",
-        tls_negotiated_protocol=tls.negotiated_protocol if tls else "",
-        topology_zone=settings.topology_zone,
-        topology_region=settings.topology_region,
-        pub_counts=tuple(pub_counts.items()),
-    )
-
-
 MAX_TURN_COMMANDS = 512
 MAX_TURN_BYTES = 128 * 1024
 MAX_TURN_NS = 2 * NS_PER_MS
-"""What one client may have executed before others have their turn, and how long that may take."""
+"""One client's share of a turn of the event loop, in commands, in bytes once decompressed, and in time."""
 LARGE_PACKET_BYTES = 64 * 1024
-"""The loop reads on at once from a socket that gave as much as this, so that its turn would not end."""
+"""After a packet of this size the loop reads on from the same socket, so the client's turn would not end."""
 MAX_WAITING_REPLIES = 1024
-"""Answers that wait for the disk before a client is not read from any more."""
+"""Replies that may wait for the disk. With more, the client is not read from."""
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last frame may take to leave before the connection is cut off."""
 
@@ -121,59 +74,59 @@ _log = logging.getLogger(__name__)
 
 
 class ClientSession:
-    """One connection. Owned by the event loop; registered with the service while it is open.
+    """One connection. Owned by the event loop; registered with the context while it is open.
 
     An `asyncio.Protocol` in all but name: a compiled class cannot have an interpreted base.
     """
 
     __slots__ = (
         "_auth",
+        "_batcher",
         "_connected_ns",
+        "_context",
+        "_deadlines",
         "_decoder",
         "_delivery_settings",
-        "_intake",
         "_now_ns",
         "_output",
+        "_pause",
         "_publishing",
-        "_pulse",
         "_remote_address",
         "_remote_host",
-        "_service",
         "_settings",
         "_subscription",
-        "_suspension",
         "_upgrade",
     )
 
-    def __init__(self, service: SessionContext) -> None:
-        self._service = service
-        self._now_ns = service.clock.monotonic_ns
-        self._intake = service.intake
-        self._decoder = CommandDecoder(service.command_limits)
-        self._decoder.tls_required = service.tls_required
-        self._settings = service.default_settings
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
+        self._now_ns = context.clock.monotonic_ns
+        self._batcher = context.batcher
+        self._decoder = CommandDecoder(context.command_limits)
+        self._decoder.tls_required = context.tls_required
+        self._settings = context.default_settings
         """What the client has negotiated, or the defaults."""
         self._delivery_settings: ConnectionSettings | None = None
         """The settings of the first IDENTIFY: later ones do not change how messages are delivered."""
-        self._auth = ConnectionAuth(service.authorizer, clock=service.clock) if service.authorizer else None
-        """None: everybody may do everything."""
+        self._auth = ConnectionAuth(context.authorizer, clock=context.clock) if context.authorizer else None
+        """None: every client may do everything."""
         self._remote_address = ""
         self._remote_host = ""
         """Without the port; empty for a Unix socket."""
         self._connected_ns = 0
         self._output = output = Output()
-        self._pulse = Deadlines(clock=service.clock, timers=service.timers, ring=self._on_time)
-        self._suspension = Pause(output, spawn=service.spawn, resume=self._resume, fail=self._fail)
-        self._upgrade = StreamUpgrade(service, self._decoder, output)
+        self._deadlines = Deadlines(clock=context.clock, timers=context.timers, ring=self._on_time)
+        self._pause = Pause(output, spawn=context.spawn, resume=self._resume, fail=self._fail)
+        self._upgrade = StreamUpgrade(context, self._decoder, output)
         self._publishing = Publishing(
             output,
-            broker=service.broker,
-            intake=service.intake,
+            broker=context.broker,
+            batcher=context.batcher,
             may=None if self._auth is None else self._may,
             fail=self._fail,
         )
         self._subscription = ClientSubscription(
-            self, service, output=output, pulse=self._pulse, give_way=self._suspension.give_way
+            self, context, output=output, deadlines=self._deadlines, give_way=self._pause.give_way
         )
 
     def __repr__(self) -> str:
@@ -187,80 +140,80 @@ class ClientSession:
         self._remote_host = peer[0] if isinstance(peer, tuple) else ""
         self._remote_address = self._subscription.remote_address = _format_peer(peer)
         self._settings = replace(self._settings, client_id=self._remote_host, hostname=self._remote_host)
-        self._connected_ns = self._service.clock.wall_ns()
-        self._service.sessions.add(self)
+        self._connected_ns = self._context.clock.wall_ns()
+        self._context.sessions.add(self)
         _log.info("TCP: new client(%s)", self._remote_address)
 
     def data_received(self, data: bytes) -> None:
         output = self._output
         if output.is_closing:
             return
-        if self._suspension.awaited is not None:
-            self._suspension.keep(data)
+        if self._pause.awaited is not None:
+            self._pause.keep(data)
             return
         try:
             if output.codec is None:
                 if self._auth is None and len(data) <= MAX_SMALL_BYTES:
                     message = self._decoder.repeated_pub(data)
                     if message is not None:
-                        self._pulse.last_heard_ns = self._now_ns()
+                        self._deadlines.last_heard_ns = self._now_ns()
                         publishing = self._publishing
                         publishing.is_unanswered = True
-                        self._intake.add_single(publishing, self._decoder.pub_topic, message)
+                        self._batcher.add_single(publishing, self._decoder.pub_topic, message)
                         return
                 self._execute(self._decoder.receive(data))
-                if len(data) >= LARGE_PACKET_BYTES and self._now_ns() - self._pulse.last_heard_ns > MAX_TURN_NS:
-                    self._suspension.give_way()
+                if len(data) >= LARGE_PACKET_BYTES and self._now_ns() - self._deadlines.last_heard_ns > MAX_TURN_NS:
+                    self._pause.give_way()
             else:
                 self._decompress(output.codec, data)
         except FatalError as wrong:
             self._fail(wrong)
-        if not self._pulse.has_started and self._decoder.greeted:
-            self._pulse.start(self._settings.heartbeat_interval_ms)
+        if not self._deadlines.has_started and self._decoder.greeted:
+            self._deadlines.start(self._settings.heartbeat_interval_ms)
 
     def _decompress(self, codec: Codec, data: bytes) -> None:
-        """Execute what arrived compressed. A little may stand for much: others have their turn before it goes on."""
+        """Execute what arrived compressed. A few bytes may hold many commands, so others get turns in between."""
         executed_bytes = 0
         try:
             for piece in codec.decompress(data):
                 self._execute(self._decoder.receive(piece))
                 executed_bytes += len(piece)
                 if executed_bytes >= MAX_TURN_BYTES:
-                    self._suspension.give_way()
-                if self._output.is_closing or self._suspension.awaited is not None:
+                    self._pause.give_way()
+                if self._output.is_closing or self._pause.awaited is not None:
                     return  # the codec keeps what was not taken
         except CompressionError as wrong:
             raise SilentClose(str(wrong)) from wrong
 
     def _execute(self, command: Command | None) -> None:
-        """Execute this command and all that have arrived behind it."""
+        """Execute this command, and all that have arrived behind it."""
         if command is not None:
-            self._pulse.last_heard_ns = self._now_ns()
-        output, suspension, publishing = self._output, self._suspension, self._publishing
+            self._deadlines.last_heard_ns = self._now_ns()
+        output, pause, publishing = self._output, self._pause, self._publishing
         turns_left = MAX_TURN_COMMANDS
         while command is not None:
             if isinstance(command, Publish):
                 publishing.publish(command)
             else:
                 if publishing.is_unanswered:
-                    self._intake.flush()  # answers leave in the order of the commands
+                    self._batcher.flush()  # answers leave in the order of the commands
                 kind = type(command)
                 if len(publishing.replies) and kind in _ANSWERED:
-                    suspension.until(publishing.replies.drained(), waiting=command)
+                    pause.until(publishing.replies.drained(), waiting=command)
                     return
                 _HANDLERS[kind](self, command)
-            if len(publishing.replies) > MAX_WAITING_REPLIES and suspension.awaited is None and not output.is_closing:
-                suspension.until(publishing.replies.drained())
+            if len(publishing.replies) > MAX_WAITING_REPLIES and pause.awaited is None and not output.is_closing:
+                pause.until(publishing.replies.drained())
             turns_left -= 1
             if not turns_left:
-                suspension.give_way()
-            if output.is_closing or suspension.awaited is not None:
+                pause.give_way()
+            if output.is_closing or pause.awaited is not None:
                 return
             command = self._decoder.next_command()
 
     def _resume(self, waiting: Command | None, kept: bytes) -> None:
-        """Go on after a suspension, with the command that waited and the packet that came meanwhile."""
-        self._pulse.last_heard_ns = self._now_ns()  # what the client said meanwhile could not be heard
+        """Go on after a pause, with the command that waited and the packet that came meanwhile."""
+        self._deadlines.last_heard_ns = self._now_ns()  # nothing was read during the pause
         try:
             self._execute(waiting or self._decoder.next_command())
         except FatalError as wrong:
@@ -270,9 +223,9 @@ class ClientSession:
     def eof_received(self) -> bool:
         publishing = self._publishing
         if publishing.is_unanswered:
-            self._intake.flush()
-        if len(publishing.replies) and self._suspension.awaited is None:
-            self._suspension.until(self._close_when_answered())
+            self._batcher.flush()
+        if len(publishing.replies) and self._pause.awaited is None:
+            self._pause.until(self._close_when_answered())
             return True
         try:
             self._decoder.eof()
@@ -285,31 +238,31 @@ class ClientSession:
         self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
-        if self not in self._service.sessions:
+        if self not in self._context.sessions:
             return
-        self._service.sessions.discard(self)
+        self._context.sessions.discard(self)
         self._output.is_closing = True
-        self._pulse.stop()
-        self._suspension.cancel()
+        self._deadlines.stop()
+        self._pause.cancel()
         self._subscription.end()
         _log.info("PROTOCOL(V2): [%s] exiting", self._remote_address)
 
     def pause_writing(self) -> None:
         self._output.is_full = True
-        self._pulse.socket_is_full()
+        self._deadlines.socket_is_full()
         self._subscription.block()
 
     def resume_writing(self) -> None:
         self._output.has_room()
         if not self._output.is_closing:
-            self._pulse.socket_has_room()
+            self._deadlines.socket_has_room()
         self._subscription.unblock()
 
     def _on_time(self) -> None:
-        due = self._pulse.due()
+        due = self._deadlines.due()
         if Due.CUT_OFF in due:
             self.abort()
-        elif Due.GIVE_UP in due and self._suspension.awaited is None:
+        elif Due.GIVE_UP in due and self._pause.awaited is None:
             _log.info("[%s] - no command within two heartbeat intervals, closing", self._remote_address)
             self.close()
         else:
@@ -318,13 +271,13 @@ class ClientSession:
             if Due.HEARTBEAT in due and not self._output.is_full and not self._upgrade.is_shaking_hands:
                 self._output.reply(frame.HEARTBEAT)
 
-    # The end.
+    # Closing.
 
     def close(self) -> None:
-        """Close once what was written has left, which may not take long."""
+        """Close once what was written has left, or after CLOSE_GRACE_NS."""
         if not self._output.is_closing:
             self._output.is_closing = True
-            self._pulse.cut_off_within(CLOSE_GRACE_NS)
+            self._deadlines.cut_off_within(CLOSE_GRACE_NS)
             self._output.transport.close()
 
     def abort(self) -> None:
@@ -336,15 +289,15 @@ class ClientSession:
         """Tell the client what is wrong, and close."""
         publishing = self._publishing
         if publishing.is_unanswered:
-            self._intake.flush()
-        if len(publishing.replies) and self._suspension.awaited is None:
-            self._suspension.until(self._fail_when_answered(wrong))
+            self._batcher.flush()
+        if len(publishing.replies) and self._pause.awaited is None:
+            self._pause.until(self._fail_when_answered(wrong))
             return
         if self._auth is not None:
             wrong = self._auth.judge(wrong)
         if wrong.topic is not None:
-            with suppress(BrokerError, StorageError):  # it would have come into being; the client is told what is wrong
-                self._service.broker.topic(wrong.topic)
+            with suppress(BrokerError, StorageError):  # as in the reference, a bad MPUB creates its topic
+                self._context.broker.topic(wrong.topic)
         _log.error("[%s] - %s", self._remote_address, wrong)
         if not isinstance(wrong, SilentClose) and not self._output.is_closing:
             self._output.reply(frame.error(wrong.data))
@@ -358,23 +311,23 @@ class ClientSession:
 
     def identify(self, command: Identify) -> None:
         """IDENTIFY: agree on settings, then on a stream of another kind if the client wants one."""
-        outcome = negotiate(parse_request(command.body), self._settings, self._service.server_limits)
+        outcome = negotiate(parse_request(command.body), self._settings, self._context.server_limits)
         settings = self._settings = self._subscription.settings = outcome.settings
         self._decoder.heartbeats_enabled = settings.heartbeat_interval_ms > 0
         self._decoder.take_sequences(bool(settings.producer_id))
         self._publishing.producer_id = settings.producer_id
-        default_timeout_ms = self._service.default_settings.output_buffer_timeout_ms
+        default_timeout_ms = self._context.default_settings.output_buffer_timeout_ms
         self._output.buffer_bytes = settings.output_buffer_size
         self._output.holds = settings.output_buffer_size > 1 and settings.output_buffer_timeout_ms != default_timeout_ms
         self._output.reply(frame.response(outcome.answer))
         if self._delivery_settings is None:
             self._delivery_settings = settings
-            self._pulse.start(settings.heartbeat_interval_ms)
+            self._deadlines.start(settings.heartbeat_interval_ms)
         else:
-            self._pulse.change_deadlines(settings.heartbeat_interval_ms)
+            self._deadlines.change_deadlines(settings.heartbeat_interval_ms)
         if outcome.tls:
             self._decoder.discard()
-            self._suspension.until(self._encrypt(outcome))
+            self._pause.until(self._encrypt(outcome))
         else:
             self._upgrade.compress(outcome)
 
@@ -383,7 +336,7 @@ class ClientSession:
             await self._upgrade.encrypt(cast(asyncio.Protocol, self))
         except (OSError, TimeoutError) as failure:
             _log.error("[%s] - TLS handshake failed - %s", self._remote_address, failure)
-            self.connection_lost(failure)  # the loop does not always say so of a connection that TLS never became
+            self.connection_lost(failure)  # the loop does not always call this after a failed handshake
             return
         self._upgrade.compress(outcome)
 
@@ -392,7 +345,7 @@ class ClientSession:
         if self._auth is None:
             raise FatalError(error.AUTH_DISABLED, b"AUTH disabled")
         self._auth.refuse_if_set()
-        self._suspension.until(self._ask_for_authorization(self._auth, command))
+        self._pause.until(self._ask_for_authorization(self._auth, command))
 
     async def _ask_for_authorization(self, auth: ConnectionAuth, command: Auth) -> None:
         tls = self._upgrade.tls
@@ -405,10 +358,10 @@ class ClientSession:
         self._output.reply(frame.response(auth.answer()))
 
     def _may(self, command: Command, verb: bytes, topic: str, channel: str = "") -> bool:
-        """Whether the command is allowed. If that has to be asked anew, False: it will be executed after the answer."""
+        """Whether the command is allowed now. If the servers must be asked first: False, and it is executed later."""
         if self._auth is None or self._auth.check(verb, topic, channel):
             return True
-        self._suspension.until(self._auth.refresh(), waiting=command)
+        self._pause.until(self._auth.refresh(), waiting=command)
         return False
 
     def subscribe(self, command: Sub) -> None:
@@ -416,7 +369,7 @@ class ClientSession:
         if self._may(command, b"SUB", command.topic, command.channel):
             self._subscription.subscribe(command, self._delivery_settings or self._settings)
 
-    # What others may know.
+    # For the daemon and /stats.
 
     @property
     def has_published(self) -> bool:
@@ -445,14 +398,13 @@ def _format_peer(peer: Any) -> str:
 
 
 _ANSWERED: frozenset[type[Command]] = frozenset({Sub, Cls, Identify, Auth})
-"""Commands that are answered at once, and so have to wait for the answers before."""
-
+"""Commands that are answered at once. They wait until the replies before theirs have left."""
 _HANDLERS: dict[type[Command], Callable[[ClientSession, Any], None]] = {
     Fin: lambda session, command: session._subscription.finish(command),
     Rdy: lambda session, command: session._subscription.ready(command),
     Req: lambda session, command: session._subscription.requeue(command),
     Touch: lambda session, command: session._subscription.touch(command),
-    Nop: lambda _session, _command: None,  # that it came is all it says
+    Nop: lambda _session, _command: None,  # it only shows that the client is alive
     NumberedPublish: lambda session, command: session._publishing.publish_numbered(command),
     DeferredPublish: lambda session, command: session._publishing.publish_deferred(command),
     Sub: ClientSession.subscribe,
@@ -460,4 +412,48 @@ _HANDLERS: dict[type[Command], Callable[[ClientSession, Any], None]] = {
     Identify: ClientSession.identify,
     Auth: ClientSession.authorize,
 }
-"""What executes each command but `Publish`, which is met so often that it has its own way."""
+"""What executes each command. `Publish` is so frequent that `_execute` tests for it first."""
+
+
+# A connection in /stats.
+
+
+def client_stats(
+    settings: ConnectionSettings,
+    *,
+    remote_address: str,
+    connected_ns: int,
+    state: int,
+    subscriber: Subscriber | None,
+    pub_counts: Mapping[str, int],
+    codec: Codec | None,
+    auth: ConnectionAuth | None,
+    tls: TlsConnection | None,
+) -> ClientStats:
+    """A connection with these parts, as /stats shows it."""
+    return ClientStats(
+        client_id=settings.client_id,
+        hostname=settings.hostname,
+        user_agent=settings.user_agent,
+        remote_address=remote_address,
+        state=state,
+        ready_count=subscriber.ready_count if subscriber else 0,
+        in_flight_count=subscriber.in_flight.count if subscriber else 0,
+        message_count=subscriber.message_count if subscriber else 0,
+        finish_count=subscriber.finish_count if subscriber else 0,
+        requeue_count=subscriber.requeue_count if subscriber else 0,
+        connect_ts=connected_ns // NS_PER_SECOND,
+        sample_rate=settings.sample_rate,
+        deflate=isinstance(codec, DeflateCodec),
+        snappy=isinstance(codec, SnappyCodec),
+        authed=auth is not None and auth.is_authorized,
+        auth_identity=auth.identity if auth else "",
+        auth_identity_url=auth.identity_url if auth else "",
+        tls=tls is not None,
+        tls_version=tls.version if tls else "",
+        tls_cipher_suite=tls.cipher_suite if tls else "",
+        tls_negotiated_protocol=tls.negotiated_protocol if tls else "",
+        topology_zone=settings.topology_zone,
+        topology_region=settings.topology_region,
+        pub_counts=tuple(pub_counts.items()),
+    )

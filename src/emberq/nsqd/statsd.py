@@ -7,11 +7,11 @@ A push is a set of lines, each a metric, packed into as few UDP datagrams as the
     ^prefix          ^metric                ^value
 
 The datagrams of a push are spread evenly over the interval less a second, so that thousands of topics do not come as
-one burst that the receiver drops. An interval of a second or less leaves no room for that; then they go at once.
+one burst that the receiver drops. An interval of a second or less leaves no room for that; then they leave at once.
 
-What is to be said (`Report`), how it is packed (`pack`) and when each datagram leaves (`gap_ns`) is decided without
-I/O; `StatsdPusher` is what talks to the network. The address is looked up anew for each push, because statsd daemons
-move; a push whose address cannot be found within a second is left out, and its counts go into the next.
+The lines (`Report`), their packing (`pack`) and the time between datagrams (`gap_ns`) are decided without I/O;
+`StatsdPusher` does the I/O. The address is looked up for each push, because statsd daemons move. If that takes longer
+than a second the push is left out, and its counts go into the next.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ from emberq.wire.parameter import is_ephemeral
 
 CONNECT_TIMEOUT_S = 1.0
 SLACK_NS = NS_PER_SECOND
-"""How long before the next push the last datagram has left."""
+"""The last datagram of a push leaves so long before the next push."""
 
 _log = logging.getLogger(__name__)
 
 
-# What to say.
+# The lines of a push.
 
 
 def expand_prefix(prefix: str, *, host: str, http_port: int) -> str:
-    """`--statsd-prefix` with `%s` replaced by who we are; it ends in a dot unless it is empty."""
+    """`--statsd-prefix` with `%s` replaced by this nsqd's host and port; it ends in a dot unless it is empty."""
     identity = str(TcpAddress(host, http_port)).replace(".", "_").replace(":", "_")
     expanded = prefix.replace("%s", identity)
     return expanded if not expanded or expanded.endswith(".") else f"{expanded}."
 
 
 class Report:
-    """Writes the lines of one push after the other. Owned by the pusher; it remembers what the last push said."""
+    """Writes the lines of each push. Owned by the pusher; remembers the counters of the last push."""
 
     def __init__(self, *, prefix: str, with_ephemeral: bool = True) -> None:
         self._prefix = prefix
         self._with_ephemeral = with_ephemeral
         self._counted: dict[str, int] = {}
-        """The value of each counter at the last push, by metric. A counter that is gone leaves with the next one."""
+        """The value of each counter at the last push, by metric. A counter that no longer exists drops out."""
         self._counting: dict[str, int] = {}
         """The same, of the push being written."""
 
     def lines(self, topics: Iterable[TopicStats], memory: MemoryStats | None) -> list[bytes]:
-        """Everything there is to say now; without memory if that is None."""
+        """All lines of a push; none about memory if `memory` is None."""
         self._counting = {}
         lines = [line for topic in topics if self._includes(topic.name) for line in self._topic(topic)]
         if memory is not None:
@@ -113,12 +113,12 @@ class Report:
     def _counter(self, metric: str, total: int) -> bytes:
         counted = self._counted.get(metric, 0)
         self._counting[metric] = total
-        # Below what was said before: a topic or channel that was deleted and made again in between.
+        # A total below the last one: the topic or channel was deleted and created again.
         increase = total - counted if total >= counted else total
         return f"{self._prefix}{metric}:{increase}|c\n".encode()
 
 
-# How to pack and pace it.
+# Packing and pacing.
 
 
 def pack(lines: Iterable[bytes], *, max_bytes: int) -> list[bytes]:
@@ -142,7 +142,7 @@ def gap_ns(*, interval_ns: int, datagram_count: int) -> int:
     return max(0, interval_ns - SLACK_NS) // max(1, datagram_count)
 
 
-# Sending it.
+# Sending.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,14 +152,14 @@ class StatsdConfig:
     address: str
     interval_ns: int = 60 * NS_PER_SECOND
     prefix: str = ""
-    """Expanded, see `expand_prefix`."""
+    """As `expand_prefix` returns it."""
     max_datagram_bytes: int = 508
     with_memory: bool = True
     with_ephemeral: bool = True
 
 
 class _Receiver(asyncio.DatagramProtocol):
-    """Statsd does not answer; but the network may, when nobody listens there."""
+    """Statsd does not answer, but the network reports a port on which no process listens."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -172,7 +172,7 @@ Connect = Callable[[str], Awaitable[asyncio.DatagramTransport]]
 
 
 async def connect_udp(address: str) -> asyncio.DatagramTransport:
-    """A socket to `host:port`; AddressError or OSError if there is no such place."""
+    """A socket to `host:port`; AddressError or OSError if the address is wrong or cannot be looked up."""
     target = parse_tcp_address(address)
     transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
         lambda: _Receiver(address), remote_addr=(target.host or "localhost", target.port)
@@ -207,13 +207,13 @@ class StatsdPusher:
         """What is left of the push under way."""
         self._gap_ns = 0
         self._next_due_ns = 0
-        """When the first of `_datagrams` is to leave."""
+        """When the first of `_datagrams` leaves."""
 
     def start(self) -> None:
         self._push_alarm.set(self._clock.monotonic_ns() + self._config.interval_ns)
 
     async def stop(self) -> None:
-        """Leave a push under way where it is."""
+        """Stop; the rest of a push under way is dropped."""
         self._push_alarm.cancel()
         if self._connecting is not None:
             connecting = self._connecting
@@ -224,7 +224,7 @@ class StatsdPusher:
     def _push(self) -> None:
         self._push_alarm.set(self._clock.monotonic_ns() + self._config.interval_ns)
         if self._connecting is not None:
-            return  # of an interval shorter than it takes to find the address
+            return  # the interval is shorter than the look-up of the address takes
         self._end_push()
         self._connecting = asyncio.get_running_loop().create_task(self._connect_and_push())
 
@@ -251,7 +251,7 @@ class StatsdPusher:
         self._send()
 
     def _send(self) -> None:
-        """Send every datagram whose time has come: usually one, more if the gap is short or the loop was late."""
+        """Send every datagram that is due: usually one, more if the gap is short or the loop was late."""
         now_ns = self._clock.monotonic_ns()
         while self._datagrams and self._transport is not None:
             if self._next_due_ns > now_ns:

@@ -1,7 +1,7 @@
-"""The consumer's side of a connection: SUB and all that follows from it.
+"""The consumer's side of a connection: SUB, RDY, FIN, REQ, TOUCH and CLS.
 
-Messages go out as the channel hands them over, or are held back if the client asked for that (see `output`). FIN, REQ
-and TOUCH of a message that this client does not hold are refused, which does no harm to the connection.
+Messages leave as the channel hands them over, or are held back if the client asked for that (see `connection`). FIN,
+REQ and TOUCH of a message that this client does not hold are refused; the connection stays open.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class SubscribedConnection(Protocol):
-    """What a channel may want of the whole connection."""
+    """What a channel needs of the whole connection."""
 
     def close(self) -> None: ...
 
@@ -35,15 +35,15 @@ class SubscribedConnection(Protocol):
 
 
 class ClientSubscription:
-    """A `Sink` of the broker. Owned by its session; does nothing before there is a SUB, and there is at most one."""
+    """A `Sink` of the broker. Owned by its session. Idle until the SUB, of which there is at most one."""
 
     __slots__ = (
         "_channel",
         "_connection",
+        "_context",
+        "_deadlines",
         "_give_way",
         "_output",
-        "_pulse",
-        "_service",
         "remote_address",
         "settings",
         "subscriber",
@@ -52,24 +52,24 @@ class ClientSubscription:
     def __init__(
         self,
         connection: SubscribedConnection,
-        service: SessionContext,
+        context: SessionContext,
         *,
         output: Output,
-        pulse: Deadlines,
+        deadlines: Deadlines,
         give_way: Callable[[], None],
     ) -> None:
         self._connection = connection
-        self._service = service
+        self._context = context
         self._output = output
-        self._pulse = pulse
+        self._deadlines = deadlines
         self._give_way = give_way
         self._channel: Channel | None = None
         self.remote_address = ""
         """For the log."""
-        self.settings = service.default_settings
+        self.settings = context.default_settings
         """What the client has negotiated, or the defaults."""
         self.subscriber: Subscriber | None = None
-        """Ourselves, as the channel knows us."""
+        """This client, as the channel knows it."""
 
     # The broker's side.
 
@@ -81,7 +81,7 @@ class ClientSubscription:
         elif output.hold(frames) or not self._is_ready():
             self._flush()
         elif self.settings.output_buffer_timeout_ms:
-            self._pulse.flush_within(self.settings.output_buffer_timeout_ms)
+            self._deadlines.flush_within(self.settings.output_buffer_timeout_ms)
 
     def close(self) -> None:
         self._connection.close()
@@ -95,7 +95,7 @@ class ClientSubscription:
 
     def _flush(self) -> None:
         self._output.flush()
-        self._pulse.flushed()
+        self._deadlines.flushed()
 
     # The connection's side.
 
@@ -113,20 +113,20 @@ class ClientSubscription:
         """The connection is gone."""
         if self.subscriber is not None and self._channel is not None:
             self._channel.unsubscribe(self.subscriber)
-            self._service.broker.leave(self._channel)
+            self._context.broker.leave(self._channel)
 
     # Commands.
 
     def subscribe(self, command: Sub, delivery: ConnectionSettings) -> None:
-        """SUB; messages are delivered by these settings."""
+        """SUB. `delivery` is the timeout, sample rate and zone that messages are delivered by."""
         subscriber = Subscriber(
             self,
             msg_timeout_ns=delivery.msg_timeout_ms * NS_PER_MS,
             sample_rate=delivery.sample_rate,
-            locality=self._service.locality(delivery),
+            locality=self._context.locality(delivery),
         )
         try:
-            channel = self._service.broker.topic(command.topic).channel(command.channel)
+            channel = self._context.broker.topic(command.topic).channel(command.channel)
             channel.subscribe(subscriber)
         except (BrokerError, StorageError) as refusal:
             raise FatalError(error.SUB_FAILED, b"SUB failed %b" % str(refusal).encode()) from refusal
@@ -150,12 +150,12 @@ class ClientSubscription:
         for message_id in unknown:
             self._refuse(error.FIN_FAILED, b"FIN", message_id, channel.why_not(message_id))
         if unknown:
-            self._give_way()  # refusing takes its time, and a client that goes wrong may go on so
+            self._give_way()  # each refusal takes time, and a client in error may send many
 
     def requeue(self, command: Req) -> None:
         """REQ."""
         channel, subscriber = self._subscribed()
-        limit_ms = self._service.command_limits.max_req_timeout_ms
+        limit_ms = self._context.command_limits.max_req_timeout_ms
         timeout_ms = max(0, min(command.timeout_ms, limit_ms))
         if timeout_ms != command.timeout_ms:
             _log.info("[%s] REQ timeout %d out of range 0-%d", self.remote_address, command.timeout_ms, limit_ms)
@@ -179,13 +179,13 @@ class ClientSubscription:
         self._output.reply(frame.CLOSE_WAIT)
 
     def _refuse(self, code: bytes, verb: bytes, message_id: bytes, refusal: BrokerError) -> None:
-        """Answer a command that failed without harm to the connection."""
+        """Answer a command that failed; the connection stays open."""
         wrong = ClientError(code, b"%b %b failed %b" % (verb, message_id, str(refusal).encode()))
         _log.error("[%s] - %s", self.remote_address, wrong)
         self._output.reply(frame.error(wrong.data))
 
     def _subscribed(self) -> tuple[Channel, Subscriber]:
-        """The decoder lets no command through that needs a subscription before there is one."""
+        """The channel and subscriber. The decoder refuses commands that need them before there is a SUB."""
         assert self._channel is not None  # noqa: S101
         assert self.subscriber is not None  # noqa: S101
         return self._channel, self.subscriber

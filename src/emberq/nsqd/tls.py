@@ -1,6 +1,4 @@
-"""TLS as nsqd offers it, and what was agreed.
-
-TLS as nsqd offers it, on its TCP connections after IDENTIFY and on HTTPS.
+"""TLS as nsqd offers it, on its TCP connections after IDENTIFY and on HTTPS, and what a handshake agreed on.
 
 Two flags decide what a client has to show, `--tls-client-auth-policy` and `--tls-root-ca-file`:
 
@@ -12,18 +10,17 @@ Two flags decide what a client has to show, `--tls-client-auth-policy` and `--tl
 Python's ssl module has no `require`: it asks for certificates only to verify them. That policy is served by pyOpenSSL,
 see `unverified_certificate`.
 
-Reloading. The event loop is given one context for good. It makes no connection itself: each handshake is done by the
-context built last. So a reload is one assignment, open connections stay, and a reload that fails changes nothing.
+Reloading. The event loop gets one context for good, `ReloadableContext`, which passes each handshake to the context
+built last. So a reload is one assignment, open connections stay, and a reload that fails changes nothing.
 
 Old versions. TLS 1.0 and 1.1 are the reference's default and thus ours, but OpenSSL 3 speaks them only at its lowest
 security level, which also admits weak keys and signatures. So that level is set only if `--tls-min-version` is below
-1.2; nothing more than 1.2 needs is allowed from there on. A client that can do better gets better in any case. The
-order of cipher suites is the client's, for all that are left are sound, and it knows which are fast on its machine.
+1.2. A client that can do better gets better in any case. The order of cipher suites is the client's: all that are left
+are sound, and the client knows which are fast on its machine.
 
-What /stats and the authorization servers are told about a TLS connection, in the reference's words.
-
-OpenSSL's names of cipher suites are its own; the numbers below them are those that IANA gave to all. Thirteen numbers
-have a name in the reference's answers, all others show as `Unknown 4865`.
+`TlsConnection` is what /stats and the authorization servers are told about a connection, in the reference's words.
+OpenSSL has its own names of cipher suites; the numbers behind them are IANA's. Thirteen numbers have a name in the
+reference's answers, all others show as `Unknown 4865`.
 """
 
 from __future__ import annotations
@@ -40,7 +37,6 @@ from emberq.nsqd.options import NsqdOptions, TlsVersion
 
 REQUIRE = "require"
 REQUIRE_VERIFY = "require-verify"
-
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"
 LEGACY_CIPHERS = "@SECLEVEL=0:ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:RSA+AES:!aNULL:!eNULL:!aDSS:!AESCCM"
 """For versions below 1.2, whose suites all have SHA-1 in them."""
@@ -54,7 +50,7 @@ class TlsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """What a context is built from, checked to be there: OpenSSL's own words would not name the file."""
+    """The files that a context is built from. `check` names one that is missing, which OpenSSL's errors do not."""
 
     certificate: str
     key: str
@@ -71,7 +67,7 @@ class TlsFiles:
 
 
 class HandshakeContext(Protocol):
-    """The one thing that an event loop does with a TLS context."""
+    """What an event loop uses of a TLS context."""
 
     def wrap_bio(
         self,
@@ -84,7 +80,7 @@ class HandshakeContext(Protocol):
 
 
 class ReloadableContext(ssl.SSLContext):
-    """A context whose every handshake is done by another, the one that is `current` by then."""
+    """A context that leaves each handshake to the one that is `current` then."""
 
     current: HandshakeContext
 
@@ -107,18 +103,18 @@ class ServerTls:
 
     @staticmethod
     def is_configured(options: NsqdOptions) -> bool:
-        """Do the options ask for TLS? One file of the two is enough to ask, though not to get it."""
+        """Whether the options ask for TLS. One of the two files is enough to ask; `load` refuses it."""
         return bool(options.tls_cert or options.tls_key)
 
     def load(self) -> None:
-        """Read the files, or raise the TlsError that keeps nsqd from starting."""
+        """Read the files; TlsError if they cannot be used."""
         try:
             self.context.current = self._build()
         except TlsError as failure:
             raise TlsError(f"failed to build TLS config - {failure}") from failure
 
     def reload(self) -> None:
-        """Read the files again, for all handshakes from now on. If they are no good, what was read before stays."""
+        """Read the files again, for all handshakes from now on. If they cannot be used, the old ones stay in use."""
         try:
             self.load()
         except TlsError as failure:
@@ -139,7 +135,7 @@ class ServerTls:
         context.options |= ssl.OP_NO_RENEGOTIATION
         context.set_ciphers(ciphers_for(self._min_version))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of TLS 1.0 and 1.1, which were asked for
+            warnings.simplefilter("ignore", DeprecationWarning)  # the operator asked for TLS 1.0 or 1.1
             context.minimum_version = ssl.TLSVersion(self._min_version)
         context.load_cert_chain(self._files.certificate, self._files.key, password=_refuse_encrypted_key)
         if self._policy == REQUIRE_VERIFY:
@@ -171,7 +167,7 @@ class ServerTls:
 
 
 def ciphers_for(min_version: TlsVersion) -> str:
-    """The cipher suites up to TLS 1.2, in OpenSSL's words; those of 1.3 are all sound and always on."""
+    """The cipher suites up to TLS 1.2, as OpenSSL names them; those of 1.3 are all sound and always on."""
     return LEGACY_CIPHERS if min_version < TlsVersion.TLS_1_2 else CIPHERS
 
 
@@ -181,12 +177,37 @@ def _refuse_encrypted_key() -> str:
 
 
 def _reason(failure: ssl.SSLError) -> str:
-    """OpenSSL's words, without the line of C at which Python met the error."""
+    """OpenSSL's text, without the line of C that Python adds."""
     return str(failure).split(" (_ssl.c:", maxsplit=1)[0]
 
 
-_VERSION_NAMES = {"TLSv1": "TLS1.0", "TLSv1.1": "TLS1.1", "TLSv1.2": "TLS1.2", "TLSv1.3": "TLS1.3"}
+# What a handshake agreed on.
 
+
+@dataclass(frozen=True, slots=True)
+class TlsConnection:
+    """What was agreed in a handshake."""
+
+    version: str
+    cipher_suite: str
+    negotiated_protocol: str
+    """By ALPN; empty if none was offered."""
+    peer_common_name: str
+    """The subject's common name in the client's certificate; empty without one."""
+
+    @classmethod
+    def of(cls, agreed: ssl.SSLObject) -> TlsConnection:
+        """Read it from `transport.get_extra_info("ssl_object")`, after the handshake."""
+        cipher = agreed.cipher()
+        return cls(
+            version=version_name(agreed.version() or ""),
+            cipher_suite=suite_name(cipher[0] if cipher else ""),
+            negotiated_protocol=agreed.selected_alpn_protocol() or "",
+            peer_common_name=common_name(agreed.getpeercert()),
+        )
+
+
+_VERSION_NAMES = {"TLSv1": "TLS1.0", "TLSv1.1": "TLS1.1", "TLSv1.2": "TLS1.2", "TLSv1.3": "TLS1.3"}
 _SUITE_NAMES = {
     0x0005: "TLS_RSA_WITH_RC4_128_SHA",
     0x000A: "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
@@ -204,29 +225,6 @@ _SUITE_NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TlsConnection:
-    """What was agreed in a handshake."""
-
-    version: str
-    cipher_suite: str
-    negotiated_protocol: str
-    """By ALPN; empty if none was offered."""
-    peer_common_name: str
-    """The subject's common name in the client's certificate; empty without one."""
-
-    @classmethod
-    def of(cls, agreed: ssl.SSLObject) -> TlsConnection:
-        """What there is to tell: `transport.get_extra_info("ssl_object")`, once the handshake is done."""
-        cipher = agreed.cipher()
-        return cls(
-            version=version_name(agreed.version() or ""),
-            cipher_suite=suite_name(cipher[0] if cipher else ""),
-            negotiated_protocol=agreed.selected_alpn_protocol() or "",
-            peer_common_name=common_name(agreed.getpeercert()),
-        )
-
-
 def version_name(openssl_name: str) -> str:
     return _VERSION_NAMES.get(openssl_name, f"Unknown {openssl_name}")
 
@@ -238,14 +236,14 @@ def suite_name(openssl_name: str) -> str:
 
 @cache
 def _suite_numbers() -> dict[str, int]:
-    """The number of every suite that this OpenSSL knows; it puts two bytes of its own in front."""
+    """IANA's number of every suite that this OpenSSL knows. OpenSSL puts two bytes of its own in front."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("ALL:COMPLEMENTOFALL:@SECLEVEL=0")
     return {suite["name"]: suite["id"] & 0xFFFF for suite in context.get_ciphers()}
 
 
 def common_name(certificate: dict[str, Any] | None) -> str:
-    """The common name in a certificate as `getpeercert` shows it; the last, should there be several."""
+    """The common name in a certificate as `getpeercert` returns it; of several, the last."""
     name = ""
     for relative_name in (certificate or {}).get("subject", ()):
         for attribute, value in relative_name:

@@ -1,16 +1,16 @@
-"""TLS that demands a certificate of the client but lets it be signed by anybody.
+"""TLS that demands a certificate of the client but does not check who signed it: the policy `require`.
 
-Python's ssl module cannot do that: OpenSSL would need a callback that overrules its verdict, and ssl offers none. The
-callback can be set through pyOpenSSL, which has connections of its own kind. `UnverifiedContext` and
-`UnverifiedConnection` give them the shape of `ssl.SSLContext` and `ssl.SSLObject`, as far as event loops use it:
+Python's ssl module cannot do that: OpenSSL needs a callback that overrules its verdict, and ssl offers none. pyOpenSSL
+has such a callback, but connections of its own kind. `UnverifiedContext` and `UnverifiedConnection` give them the
+interface of `ssl.SSLContext` and `ssl.SSLObject`, as far as event loops use it:
 
     socket -> incoming BIO -> pyOpenSSL's connection -> plain bytes
     socket <- outgoing BIO <- pyOpenSSL's connection <- plain bytes
 
-The BIOs are the event loop's. What is in the incoming one is moved into the connection when a step needs it, and what
-a step makes is moved to the outgoing one at once; `pending` tells the event loop of what it cannot see in its BIOs.
+The BIOs are the event loop's. Each step first takes what is in the incoming one, and moves what it makes to the
+outgoing one at once. `pending` tells the event loop of bytes that are in neither.
 
-What a handshake still proves is that the client has the key of the certificate it showed.
+A handshake still proves that the client has the key of the certificate it showed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from OpenSSL import SSL
 T = TypeVar("T")
 
 SESSION_ID = b"emberq"
-"""Where sessions are valid: without a name for that, OpenSSL resumes none of clients with certificates."""
+"""The name of the session cache. Without one, OpenSSL resumes no session of a client with a certificate."""
 RECORD_BYTES = 16 * 1024
 """The most plain bytes in one TLS record, and so the most that one read from OpenSSL gives."""
 OUTGOING_PIECE_BYTES = 64 * 1024
@@ -55,7 +55,7 @@ class UnverifiedContext:
         self,
         incoming: ssl.MemoryBIO,
         outgoing: ssl.MemoryBIO,
-        server_side: bool = False,  # noqa: ARG002 - that and all below come with ssl's signature; we only serve
+        server_side: bool = False,  # noqa: ARG002 - the signature is ssl's; this is always a server
         server_hostname: str | bytes | None = None,  # noqa: ARG002
         session: ssl.SSLSession | None = None,  # noqa: ARG002
     ) -> ssl.SSLObject:
@@ -66,7 +66,7 @@ class UnverifiedContext:
 
 
 def _private_key(path: str) -> Any:
-    """The key in a file; read by us, for OpenSSL would ask for the password of an encrypted one on the terminal."""
+    """The key in a file. OpenSSL would ask for the password of an encrypted key on the terminal, so it is read here."""
     try:
         return load_pem_private_key(Path(path).read_bytes(), password=None)
     except TypeError as failure:
@@ -76,26 +76,26 @@ def _private_key(path: str) -> Any:
 
 
 def _accept(*_verdict: Any) -> bool:
-    """OpenSSL's word on a certificate does not count."""
+    """Accept every certificate, whatever OpenSSL thinks of it."""
     return True
 
 
 class UnverifiedConnection:
-    """What an event loop, and `TlsConnection`, use of ssl.SSLObject. Owned by the loop's TLS transport."""
+    """The part of ssl.SSLObject that event loops and `TlsConnection` use. Owned by the loop's TLS transport."""
 
     def __init__(self, connection: SSL.Connection, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
         self._connection = connection
         self._incoming = incoming
         self._outgoing = outgoing
         self._may_hold_more = False
-        """The connection was given bytes and no read has come to their end."""
+        """The connection was given bytes, and reads have not yet taken them all."""
 
     def do_handshake(self) -> None:
         self._take_arrived()
         self._step(self._connection.do_handshake)
 
     def read(self, size: int) -> bytes:
-        """At most `size` plain bytes; none if the peer has closed its side in order."""
+        """At most `size` plain bytes; none if the peer has closed its side properly."""
         self._take_arrived()
         return self._step(lambda: self._read(size))
 
@@ -106,7 +106,7 @@ class UnverifiedConnection:
             try:
                 record = self._connection.recv(min(size - total_bytes, RECORD_BYTES))
             except SSL.ZeroReturnError:
-                self._may_hold_more = bool(records)  # that the stream has ended is said by a read of its own
+                self._may_hold_more = bool(records)  # the next read reports the end of the stream
                 break
             except SSL.WantReadError:
                 self._may_hold_more = False
@@ -122,11 +122,11 @@ class UnverifiedConnection:
         return self._step(lambda: self._connection.send(data))
 
     def pending(self) -> int:
-        """More than 0 if a read may find something without more from the socket."""
+        """Above 0 if a read may find bytes without more from the socket."""
         return self._connection.pending() or int(self._may_hold_more)
 
     def unwrap(self) -> None:
-        """Say goodbye; not done before the peer has said it too."""
+        """Close the TLS stream. SSLWantReadError until the peer has closed it too."""
         self._take_arrived()
         if not self._step(self._connection.shutdown):
             raise ssl.SSLWantReadError
@@ -152,12 +152,12 @@ class UnverifiedConnection:
             pass  # that was all
 
     def getpeercert(self) -> dict[str, Any]:
-        """The common names in the peer's certificate, in ssl's way to show them."""
+        """The common names in the peer's certificate, in the form that ssl returns."""
         certificate = self._connection.get_peer_certificate(as_cryptography=True)
         try:
             names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME) if certificate else []
         except ValueError:
-            names = []  # a certificate that nobody verified may be nonsense
+            names = []  # an unverified certificate may be malformed
         return {"subject": tuple((("commonName", str(name.value)),) for name in names)}
 
     def version(self) -> str:
@@ -178,7 +178,7 @@ class UnverifiedConnection:
 
 @contextmanager
 def _standard_errors() -> Iterator[None]:
-    """Let pyOpenSSL's errors appear as those of ssl."""
+    """Turn pyOpenSSL's errors into those of ssl."""
     try:
         yield
     except SSL.WantReadError as failure:
@@ -188,7 +188,7 @@ def _standard_errors() -> Iterator[None]:
 
 
 def _reason(failure: SSL.Error) -> str:
-    """OpenSSL's words for it, which pyOpenSSL keeps as (library, function, reason) triples."""
+    """OpenSSL's text, which pyOpenSSL keeps as (library, function, reason) triples."""
     queue = failure.args[0] if failure.args else ()
     reasons = [entry[2] for entry in queue if isinstance(entry, tuple)] if isinstance(queue, (list, tuple)) else []
     return ", ".join(reasons) or str(failure) or type(failure).__name__

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.text import parse_duration, quoted
+from emberq.base.tls import TlsFileError, client_context
 from emberq.spark.error import OptionError
 from emberq.spark.journal_offset import Start, parse_start
 from emberq.wire.parameter import is_valid_name
@@ -396,15 +397,14 @@ class Access:
     def tls_context(self) -> ssl.SSLContext:
         """A context that judges servers as the options say. OptionError if a file cannot be used."""
         try:
-            context = ssl.create_default_context(cafile=self.tls_ca_file)
-            if self.tls_cert_file is not None:
-                context.load_cert_chain(self.tls_cert_file, self.tls_key_file)
-        except OSError as error:  # an SSLError is one
+            return client_context(
+                ca_file=self.tls_ca_file,
+                cert_file=self.tls_cert_file,
+                key_file=self.tls_key_file,
+                verify=self.tls_verify,
+            )
+        except TlsFileError as error:
             raise OptionError(f'options "tlsCaFile", "tlsCertFile", "tlsKeyFile": {error}') from error
-        if not self.tls_verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +40,7 @@ from emberq.base.flag import BOOLEAN, DURATION, FLOAT, INTEGER, Text, ValueKind,
 from emberq.base.program import ToolError
 from emberq.base.settings import Group, OptionsError
 from emberq.base.text import format_duration, parse_duration
+from emberq.base.tls import TlsFileError, client_context
 from emberq.client.address import nsqd_address
 from emberq.client.backoff import BackoffStrategy
 from emberq.client.config import OFF, ClientConfig, ConsumerConfig
@@ -293,23 +293,21 @@ def _check_heartbeat(values: Mapping[str, Any]) -> None:
 
 
 def _tls_context(values: Mapping[str, Any]) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=values.get("tls_root_ca_file"))
-    if values.get("tls_insecure_skip_verify"):
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if "tls_min_version" in values:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # who asks for an old version knows it is weak
-            context.minimum_version = values["tls_min_version"]
     certificate, key = values.get("tls_cert"), values.get("tls_key")
     if bool(certificate) != bool(key):
         raise OptionsError("tls_cert and tls_key are given together or not at all")
-    if certificate:
-        try:
-            context.load_cert_chain(certificate, key)
-        except (OSError, ssl.SSLError) as error:
-            raise OptionsError(f"failed to load {certificate}, {key} - {error}") from error
-    return context
+    root = values.get("tls_root_ca_file")
+    try:
+        return client_context(
+            ca_file=root,
+            cert_file=certificate,
+            key_file=key,
+            verify=not values.get("tls_insecure_skip_verify"),
+            minimum=values.get("tls_min_version"),
+        )
+    except TlsFileError as error:
+        files = root if error.is_authority else f"{certificate}, {key}"
+        raise OptionsError(f"failed to load {files} - {error}") from error
 
 
 FAILED_DRAIN_S = 0.5

@@ -1,16 +1,12 @@
-"""What a request names: topic, channel, place in a journal; wording of refusals.
-
-Arguments of a request, in the query string: which are missing, which are wrong, and in which words we say so.
+"""What a request names in its query string (topic, channel, place in a journal), and how a wrong argument is refused.
 
 The reference spells one complaint in two ways: endpoints about topics and publishing say INVALID_TOPIC, endpoints
 about channels say INVALID_ARG_TOPIC. A parameter that is present but empty is present.
 
-What the broker or the disk refuses, as an answer.
-
-A place in a topic's journal, as people and programs name it.
+A place in a topic's journal is named in one of these ways:
 
     earliest      the oldest message that is kept
-    latest        behind the newest one: only what comes
+    latest        behind the newest one: only messages to come
     17            the message with this offset
     2026-11-15T09:30:00Z, 2026-11-15T10:30:00.25+01:00
                   the first message published at or after this moment (RFC 3339)
@@ -37,11 +33,10 @@ from emberq.http.message import HttpError, Query, required
 from emberq.storage.error import StorageError
 from emberq.wire.parameter import is_valid_name
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-"""What fits 64 bits has no more digits; int() alone would take spaces, underscores and other scripts' digits."""
+_log = logging.getLogger(__name__)
 
-FALSE_WORDS = frozenset(("false", "0"))
-TRUE_WORDS = frozenset(("true", "1"))
+
+# Topics and channels.
 
 
 class ChannelName(NamedTuple):
@@ -52,7 +47,7 @@ class ChannelName(NamedTuple):
 
 
 def required_topic(query: Query) -> str:
-    """The topic's name, whatever it looks like."""
+    """The topic's name, valid or not."""
     return required(query, "topic")
 
 
@@ -92,34 +87,30 @@ def existing_channel(broker: Broker, query: Query) -> Channel:
     return channel
 
 
+# Numbers and switches.
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+"""64 bits need no more digits. int() alone would take spaces, underscores and digits of other scripts."""
+FALSE_WORDS = frozenset(("false", "0"))
+TRUE_WORDS = frozenset(("true", "1"))
+
+
 def parse_integer(text: str) -> int | None:
     """The decimal number that `text` spells, or None."""
     return int(text) if _INTEGER.fullmatch(text) else None
 
 
 def is_wanted(query: Query, name: str) -> bool:
-    """A switch that is on unless it is turned off by one of the usual words."""
+    """A switch that is on unless the request turns it off with one of FALSE_WORDS."""
     return query.get(name) not in FALSE_WORDS
 
 
-_log = logging.getLogger(__name__)
-
-
-@contextmanager
-def failing_as_internal_error() -> Iterator[None]:
-    """The client learns that it failed, the log why."""
-    try:
-        yield
-    except (BrokerError, StorageError) as failure:
-        _log.error("HTTP: failed to carry out a request - %s", failure)
-        raise HttpError(500, "INTERNAL_ERROR") from failure
-
+# Places in a journal.
 
 EARLIEST = "earliest"
 LATEST = "latest"
-
 _OFFSET = re.compile(r"[0-9]{1,18}")
-"""Below 2^63, however many digits are 9."""
+"""18 digits are always below 2^63."""
 
 
 def journaled_topic(broker: Broker, name: str) -> JournaledTopic:
@@ -131,7 +122,7 @@ def journaled_topic(broker: Broker, name: str) -> JournaledTopic:
 
 
 def asked_topic(broker: Broker, query: Query) -> JournaledTopic:
-    """The topic that a query names, or the reason why there is none."""
+    """The journaled topic that a query names, or HttpError."""
     return journaled_topic(broker, valid_topic(query))
 
 
@@ -164,10 +155,23 @@ def required_offset(query: Query, topic: JournaledTopic) -> int:
 
 
 def kept_offset(offset: int, topic: JournaledTopic) -> int:
-    """The same offset, if it is one from which the journal can be read on, now or when more has come."""
+    """The same offset, if the journal can be read from there on, now or when more has come."""
     first_offset, next_offset = topic.journal.first_offset, topic.stored_offset
     if offset < first_offset:
         raise HttpError(410, "OFFSET_GONE", first_offset=first_offset)
     if offset > next_offset:
         raise HttpError(409, "OFFSET_AHEAD", next_offset=next_offset)
     return offset
+
+
+# Refusals of the broker and the disk.
+
+
+@contextmanager
+def failing_as_internal_error() -> Iterator[None]:
+    """Answer a refusal of the broker or the disk with 500; the log says why."""
+    try:
+        yield
+    except (BrokerError, StorageError) as failure:
+        _log.error("HTTP: failed to carry out a request - %s", failure)
+        raise HttpError(500, "INTERNAL_ERROR") from failure

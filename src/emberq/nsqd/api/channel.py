@@ -1,8 +1,8 @@
 """Topics and channels: create, delete, empty, pause, peek, seek.
 
-POST /channel/create, delete, empty, pause, unpause, seek; GET /channel/peek.
-
-POST /topic/create, delete, empty, pause, unpause.
+POST /topic/create, delete, empty, pause, unpause
+POST /channel/create, delete, empty, pause, unpause, seek
+GET  /channel/peek
 """
 
 from __future__ import annotations
@@ -33,15 +33,61 @@ from emberq.storage.error import StorageError
 from emberq.wire.frame import WireMessage
 from emberq.wire.parameter import is_ephemeral
 
+# Topics.
+
+
+class TopicApi:
+    """Changes topics. A pause is on disk when it is answered, so that it outlives a crash."""
+
+    def __init__(self, broker: Broker, persist_metadata: Callable[[], None]) -> None:
+        self._broker = broker
+        self._persist_metadata = persist_metadata
+
+    def create(self, request: Request) -> Response:
+        name = valid_topic(request.query())
+        with failing_as_internal_error():
+            self._broker.topic(name)
+        return empty()
+
+    def delete(self, request: Request) -> Response:
+        """The name need not be valid: such a topic is not found."""
+        topic = existing_topic(self._broker, required_topic(request.query()))
+        with failing_as_internal_error():
+            self._broker.delete_topic(topic.name)
+        return empty()
+
+    def empty(self, request: Request) -> Response:
+        topic = existing_topic(self._broker, valid_topic(request.query()))
+        with failing_as_internal_error():
+            topic.empty()
+        return empty()
+
+    def pause(self, request: Request) -> Response:
+        topic = existing_topic(self._broker, required_topic(request.query()))
+        with failing_as_internal_error():
+            topic.pause()
+            self._persist_metadata()
+        return empty()
+
+    def unpause(self, request: Request) -> Response:
+        topic = existing_topic(self._broker, required_topic(request.query()))
+        with failing_as_internal_error():
+            topic.unpause()
+            self._persist_metadata()
+        return empty()
+
+
+# Channels.
+
 DEFAULT_PEEK_COUNT = 10
 MAX_PEEK_COUNT = 100
 """Enough for a person to see what a channel is about to deliver."""
 MAX_PEEK_BYTES = 4 * 1024 * 1024
-"""Bodies in one answer; it is built in one go, while everybody else waits. The first message always is shown."""
+"""Bodies in one answer, which is built in one go while other clients wait. The first message is always shown."""
 
 
 class ChannelApi:
-    """Changes channels of topics that exist. A pause, and where a channel was moved, is on disk when it is answered."""
+    """Changes channels of topics that exist. A pause or seek is on disk when it is answered."""
 
     def __init__(self, broker: Broker, persist_metadata: Callable[[], None]) -> None:
         self._broker = broker
@@ -77,14 +123,14 @@ class ChannelApi:
         offset = required_position(query, "from", topic)
         with failing_as_internal_error():
             channel = topic.channel(names.channel)
-            assert isinstance(channel, JournaledChannel)  # noqa: S101 - there are no others that outlive their consumers
+            assert isinstance(channel, JournaledChannel)  # noqa: S101 - only ephemeral channels of a journaled topic are of another class
             channel.seek(offset)
         if policy is not None:
             set_policy(self._broker, channel, policy)
         return _when_saved(channel, empty())
 
     def seek(self, request: Request) -> Awaitable[Response]:
-        """Deliver from another place of the journal on, forwards or backwards."""
+        """Deliver from another place of the journal on, before or behind the present one."""
         query = request.query()
         names = valid_channel(query)
         topic = journaled_topic(self._broker, names.topic)
@@ -123,7 +169,7 @@ class ChannelApi:
         return empty()
 
     def peek(self, request: Request) -> Response:
-        """The next messages, which stay where they are."""
+        """Show the next messages; they stay in the channel."""
         query = request.query()
         channel = self._existing_channel(query)
         count = peek_count(query)
@@ -133,7 +179,7 @@ class ChannelApi:
 
 
 async def _when_saved(channel: JournaledChannel, response: Response) -> Response:
-    """The answer, once a crash would not take back what was done."""
+    """The answer, once the channel's new place is on disk."""
     saved: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
     channel.when_saved(saved.set_result)
     with failing_as_internal_error():
@@ -144,7 +190,7 @@ async def _when_saved(channel: JournaledChannel, response: Response) -> Response
 
 
 def peek_count(query: Query) -> int:
-    """How many messages are to be shown."""
+    """How many messages the request asks for."""
     given = query.get("count")
     count = DEFAULT_PEEK_COUNT if given is None else parse_integer(given)
     if count is None or not 1 <= count <= MAX_PEEK_COUNT:
@@ -172,49 +218,8 @@ def _shown(message: WireMessage) -> dict[str, Any]:
 
 
 def shown_body(body: bytes) -> dict[str, str]:
-    """A body under the name that says how it is shown."""
+    """A body under the key that says how it is encoded."""
     try:
         return {"body": body.decode("utf-8")}
     except UnicodeDecodeError:
         return {"body_base64": base64.b64encode(body).decode("ascii")}
-
-
-class TopicApi:
-    """Changes topics. A pause is on disk when it is answered, so that it outlives a crash."""
-
-    def __init__(self, broker: Broker, persist_metadata: Callable[[], None]) -> None:
-        self._broker = broker
-        self._persist_metadata = persist_metadata
-
-    def create(self, request: Request) -> Response:
-        name = valid_topic(request.query())
-        with failing_as_internal_error():
-            self._broker.topic(name)
-        return empty()
-
-    def delete(self, request: Request) -> Response:
-        """The name need not be valid: what cannot exist is not found."""
-        topic = existing_topic(self._broker, required_topic(request.query()))
-        with failing_as_internal_error():
-            self._broker.delete_topic(topic.name)
-        return empty()
-
-    def empty(self, request: Request) -> Response:
-        topic = existing_topic(self._broker, valid_topic(request.query()))
-        with failing_as_internal_error():
-            topic.empty()
-        return empty()
-
-    def pause(self, request: Request) -> Response:
-        topic = existing_topic(self._broker, required_topic(request.query()))
-        with failing_as_internal_error():
-            topic.pause()
-            self._persist_metadata()
-        return empty()
-
-    def unpause(self, request: Request) -> Response:
-        topic = existing_topic(self._broker, required_topic(request.query()))
-        with failing_as_internal_error():
-            topic.unpause()
-            self._persist_metadata()
-        return empty()

@@ -1,8 +1,6 @@
-"""/journal, /journal/read, /topic/peek.
+"""What a journal holds: /journal and /topic/peek as JSON, /journal/read as bytes for programs.
 
-GET /journal and GET /topic/peek: what a journal holds, as JSON. For its bytes see `journal_read`.
-
-GET /journal/read: batches as they lie on disk, for programs.
+GET /journal/read sends batches as they lie on disk:
 
     GET /journal/read?topic=T&offset=17&max_bytes=1048576&wait_ms=10000
 
@@ -14,15 +12,15 @@ GET /journal/read: batches as they lie on disk, for programs.
     ETag: "8d0e4e62-…:12-4012"
 
 The body is one stretch of one file, whole batches (docs/storage-format.md draws them), and is sent from there without
-being looked at. It ends at the last offset that is on the disk for sure, at the end of a file, or before `max_bytes`
-are exceeded, whichever comes first, but holds at least one batch. If there is nothing behind `offset` yet the answer
-waits for `wait_ms`, and then is empty.
+being parsed. It ends at the last offset that is surely on the disk, at the end of a file, or before `max_bytes` are
+exceeded, whichever comes first, but holds at least one batch. If there is nothing behind `offset` yet the answer waits
+for `wait_ms`, and then is empty.
 
-A base offset behind the one asked for means that what lies between cannot be read any more.
+A base offset behind the one asked for means that the messages between cannot be read any more.
 
 An answer that broke off is fetched to its end with `Range: bytes=N-`. What is stored never changes, but meanwhile there
-may be more of it. Whoever wants the same stretch asks with its length as `max_bytes`; whoever wants to be sure sends
-the ETag as `If-Range`, and gets everything again if it is another one.
+may be more of it. To get the same stretch, a client asks with its length as `max_bytes`. To be sure, it sends the ETag
+as `If-Range`, and gets everything again if the stretch is another one.
 """
 
 from __future__ import annotations
@@ -56,10 +54,12 @@ from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.reader import Extent, Gap
 from emberq.wire.journal_batch import JournalBatch
 
+# /journal and /topic/peek.
+
 PEEK_READ_BYTES = 256 * 1024
-"""Read at a time for a peek; at least one batch."""
+"""Bytes read at a time for a peek; at least one batch."""
 TIME_READ_BYTES = 4096
-"""The same for a message whose time alone matters."""
+"""The same where only the time of a message is asked."""
 
 JsonObject = dict[str, Any]
 
@@ -71,13 +71,13 @@ class JournalApi:
         self._broker = broker
 
     def describe(self, request: Request) -> Response:
-        """GET /journal: where it begins and ends, what is kept, its files, and how far each channel has come."""
+        """GET /journal: where it begins and ends, what is kept, its files, and the place of each channel."""
         topic = asked_topic(self._broker, request.query())
         with failing_as_internal_error():
             return json(_description(topic))
 
     def peek(self, request: Request) -> Response:
-        """GET /topic/peek: some messages from an offset or a moment on, whoever has read them already."""
+        """GET /topic/peek: some messages from an offset or a moment on, whether or not they were delivered."""
         query = request.query()
         topic = asked_topic(self._broker, query)
         given = query.get("offset")
@@ -114,14 +114,14 @@ def _description(topic: JournaledTopic) -> JsonObject:
 
 
 def _times(topic: JournaledTopic) -> JsonObject:
-    """When the oldest and the newest message that is kept were published; null where there is none to be read."""
+    """When the oldest and the newest message that is kept were published; null if none can be read."""
     is_empty = topic.journal.first_offset >= topic.stored_offset
     ends = {"oldest": topic.journal.first_offset, "newest": topic.stored_offset - 1}
     return {name: None if is_empty else _moment_of(topic.journal, offset) for name, offset in ends.items()}
 
 
 def _moment_of(journal: Journal, offset: int) -> str | None:
-    """When the message was published, or, if it is damaged, the first one behind it that can be read."""
+    """When the message was published or, if it is damaged, the first readable one behind it."""
     batches = journal.read(offset, max_bytes=TIME_READ_BYTES).batches
     return format_moment(_published_ns(batches[0], max(offset, batches[0].base_offset))) if batches else None
 
@@ -141,7 +141,7 @@ def _settings(topic: JournaledTopic) -> JsonObject:
 
 
 def _channels(topic: JournaledTopic) -> list[JsonObject]:
-    """Those that are cursors; an ephemeral channel has no place in the journal."""
+    """The channels that are cursors; an ephemeral channel has no place in the journal."""
     cursors = [channel for channel in topic.channels.values() if isinstance(channel, JournaledChannel)]
     return [
         {"channel_name": channel.name, "low_water": channel.low_water, "lag": channel.lag}
@@ -154,7 +154,7 @@ def _gap(gap: Gap) -> JsonObject:
 
 
 def _peeked(topic: JournaledTopic, offset: int, count: int) -> JsonObject:
-    """Up to `count` messages that are on the disk, as far as their bodies stay within the limit."""
+    """Up to `count` messages that are on the disk, while their bodies stay within the limit."""
     journal = topic.journal
     messages: list[JsonObject] = []
     gaps: list[Gap] = []
@@ -198,20 +198,21 @@ def _published_ns(batch: JournalBatch, offset: int) -> int:
     return batch.timestamp_ns if batch.times_ns is None else batch.times_ns[offset - batch.base_offset]
 
 
+# /journal/read.
+
 DEFAULT_MAX_BYTES = 8 * 1024 * 1024
 LARGEST_MAX_BYTES = 1 << 30
-"""More than a file of a journal usually has."""
+"""More than the usual file of a journal."""
 LONGEST_WAIT_MS = 60_000
-"""Shorter than proxies and pools think a connection dead."""
+"""Shorter than the idle timeouts of proxies and connection pools."""
 BINARY = "application/octet-stream"
-
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{0,18})", re.ASCII)
 _MS_PER_SECOND = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """What a request wants to read."""
+    """What a request asks to read."""
 
     topic: JournaledTopic
     offset: int
@@ -229,7 +230,7 @@ class _Stretch(NamedTuple):
 
 
 class JournalReadApi:
-    """Sends stretches of journals."""
+    """GET /journal/read."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -242,7 +243,7 @@ class JournalReadApi:
         return _read_answer(asked, extent)
 
     async def _read_later(self, asked: _Asked) -> Response:
-        """The answer as soon as there is something to read, or the time is up, or the topic goes away."""
+        """The answer as soon as there is something to read, the time is up, or the topic is deleted."""
         extent: Extent | None = None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + asked.wait_ms / _MS_PER_SECOND
@@ -321,7 +322,7 @@ def _headers(journal: str, base_offset: int, next_offset: int) -> Headers:
 
 
 def _wanted(asked: _Asked, tag: str, *, length: int) -> _Stretch | None:
-    """The part that a Range header asks for; None: all of it, also for a header that is of no use to us."""
+    """The part that a Range header asks for. None: all of it, also if the header cannot be honoured."""
     found = _RANGE.fullmatch(asked.range_text)
     if found is None or (asked.if_range is not None and asked.if_range != tag):
         return None

@@ -1,19 +1,13 @@
-"""The node itself: Node, /ping, /info, /config, /debug.
+"""The node itself: what the API needs of the daemon (`Node`), /ping, /info, /config and /debug.
 
-What the API needs of the daemon, and nothing more.
+    GET  /ping                    is it well?
+    GET  /info                    who is it: versions, ports, what may be negotiated
+    GET  /config/<option>         as `emberq.http.live_config` says; passwords in addresses of authorization servers
+    PUT  /config/<option>         are not shown, and any string passes for the address of an nsqlookupd
+    POST /debug/freememory        collect garbage and give free memory back to the system
+    PUT  /debug/setblockrate      accepted for compatibility: there is no such sampling here
 
-GET /ping and GET /info: is it well, and who is it?
-
-GET and PUT /config/<option>, as `live_config` says.
-
-Passwords in the addresses of authorization servers are not shown. Any string passes for the address of an nsqlookupd.
-
-/debug: what nsqd offers besides the profiler, under the paths of the reference.
-
-POST /debug/freememory        collect garbage and give free memory back to the system
-PUT  /debug/setblockrate      accepted for compatibility: there is no such sampling here
-
-Numbers as NSQ's JSON encoder writes them.
+Numbers are written as NSQ's JSON encoder writes them.
 """
 
 from __future__ import annotations
@@ -39,7 +33,7 @@ from emberq.nsqd.options import SETTINGS, NsqdOptions
 
 
 class Node(Protocol):
-    """A running nsqd, as seen by those who answer for it."""
+    """A running nsqd, as the API needs it."""
 
     @property
     def options(self) -> NsqdOptions: ...
@@ -70,11 +64,11 @@ class Node(Protocol):
 
     @property
     def lookupd_tcp_addresses(self) -> tuple[str, ...]:
-        """The nsqlookupds it registers with now."""
+        """The nsqlookupds that nsqd registers with now."""
         ...
 
     def set_lookupd_tcp_addresses(self, addresses: tuple[str, ...]) -> None:
-        """Register with these from here on."""
+        """From here on, register with these."""
         ...
 
     def persist_metadata(self) -> None:
@@ -90,19 +84,22 @@ class Node(Protocol):
         ...
 
 
+# /ping and /info.
+
+
 class InfoApi:
-    """Answers for the node as a whole."""
+    """/ping and /info."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def ping(self, _request: Request) -> Response:
-        """What load balancers ask: 200 while messages can be stored."""
+        """For load balancers: 200 while messages can be stored."""
         health = self._node.health()
         return plain(health, status=200 if health == "OK" else 500)
 
     def info(self, _request: Request) -> Response:
-        """What nsqadmin and clients ask: versions, ports and what may be negotiated."""
+        """For nsqadmin and clients: versions, ports and what may be negotiated."""
         node, options = self._node, self._node.options
         try:
             hostname = socket.gethostname()
@@ -127,48 +124,11 @@ class InfoApi:
         )
 
 
-MAX_SWEPT_BLOCKS = 1_000_000
-"""With more blocks in use a full collection would hold up everybody for longer than a tenth of a second."""
-MAX_FORM_BYTES = 1024
-"""The one parameter of /debug/setblockrate may come as a form."""
-
-
-async def free_memory(_request: Request) -> Response:
-    """Have as little memory as can be had without stopping the world."""
-    if sys.getallocatedblocks() <= MAX_SWEPT_BLOCKS:
-        gc.collect()
-    await asyncio.to_thread(_return_free_memory)
-    return plain("OK")
-
-
-def set_block_rate(request: Request) -> Response:
-    """Check the parameter, as the reference does."""
-    rate = _form_value(request, "rate")
-    if parse_integer(rate) is None:
-        return plain(f'invalid block rate : parsing "{rate}": invalid syntax', status=400)
-    return plain("OK")
-
-
-def _return_free_memory() -> None:
-    """Python frees its memory to the C library, which keeps it; only glibc can be told to let go of it."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
-def _form_value(request: Request, name: str) -> str:
-    """A parameter from the body or the query, empty if it is in neither."""
-    form = parse_qs(request.body.decode("latin-1"))
-    return form[name][0] if name in form else request.query().get(name) or ""
-
-
-def shortest(value: float) -> float:
-    """A whole number without a fraction: 1, where Python would write 1.0."""
-    return int(value) if value.is_integer() else value
+# /config.
 
 
 class ConfigApi:
-    """The settings of the node."""
+    """/config/<option>."""
 
     def __init__(self, node: Node) -> None:
         self._config = LiveConfig(
@@ -199,3 +159,45 @@ def _masked_all(addresses: tuple[str, ...]) -> list[str]:
 
 def _shortest_all(numbers: tuple[float, ...]) -> list[float]:
     return [shortest(number) for number in numbers]
+
+
+def shortest(value: float) -> float:
+    """A whole number without a fraction: 1, where Python would write 1.0."""
+    return int(value) if value.is_integer() else value
+
+
+# /debug.
+
+MAX_SWEPT_BLOCKS = 1_000_000
+"""With more blocks in use a full collection would stop the daemon for longer than a tenth of a second."""
+MAX_FORM_BYTES = 1024
+"""The one parameter of /debug/setblockrate may come as a form."""
+
+
+async def free_memory(_request: Request) -> Response:
+    """Free what can be freed without stopping the daemon for long."""
+    if sys.getallocatedblocks() <= MAX_SWEPT_BLOCKS:
+        gc.collect()
+    await asyncio.to_thread(_return_free_memory)
+    return plain("OK")
+
+
+def set_block_rate(request: Request) -> Response:
+    """Check the parameter, as the reference does."""
+    rate = _form_value(request, "rate")
+    if parse_integer(rate) is None:
+        return plain(f'invalid block rate : parsing "{rate}": invalid syntax', status=400)
+    return plain("OK")
+
+
+def _return_free_memory() -> None:
+    """Give memory that the C library keeps back to the system; only glibc can do that."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _form_value(request: Request, name: str) -> str:
+    """A parameter from the body or the query, empty if it is in neither."""
+    form = parse_qs(request.body.decode("latin-1"))
+    return form[name][0] if name in form else request.query().get(name) or ""

@@ -1,16 +1,15 @@
-"""GET and POST /channel/policy, POST /channel/redrive: what becomes of messages that nobody can finish.
+"""GET and POST /channel/policy, POST /channel/redrive: what happens to messages that no consumer finishes.
 
     POST /channel/policy?topic=orders&channel=billing     {"max_attempts": 5, "dead_letter_topic": "orders.dead"}
 
 From then on a message that was delivered five times and not finished is not delivered again, but published to the topic
 `orders.dead`, in an envelope that tells where it came from. `{}` or no body removes the policy. Both answer the policy
-that holds now. /channel/create takes the same two values as parameters, for channels that are to have one from the
-start.
+in force. /channel/create takes the same two values as parameters, for channels that have a policy from the start.
 
     POST /channel/redrive?topic=orders.dead&channel=c[&to=TOPIC][&count=N]
 
-publishes what waits in a channel of a dead-letter topic to where it came from, or to TOPIC, and answers how many
-messages were moved, and how many were left because they say not where they belong.
+publishes what waits in a channel of a dead-letter topic to where it came from, or to TOPIC. It answers how many
+messages were moved, and how many were left because they do not say where they came from.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _KEYS = frozenset({"max_attempts", "dead_letter_topic"})
 
 
 class PolicyApi:
-    """Tells and changes policies, and undoes what they did. A policy is on disk when it is answered."""
+    """Shows, sets and redrives. A policy is on disk when it is answered."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -55,7 +54,7 @@ class PolicyApi:
         return json({} if policy is None else asdict(policy))
 
     async def redrive(self, request: Request) -> Response:
-        """In portions, each when the last one is stored."""
+        """Move messages in portions, each when the one before is stored."""
         query = request.query()
         channel = existing_channel(self._broker, query)
         redrive = Redrive(self._broker.publish_to, channel, to=_target(query, channel), max_count=_count(query))
@@ -64,14 +63,14 @@ class PolicyApi:
                 failure = await settled(redrive.next_portion())
                 if failure is not None:
                     raise unavailable(failure, moved=redrive.moved_count)
-                await asyncio.sleep(0)  # others have their turn
+                await asyncio.sleep(0)  # other clients get a turn
         finally:
             redrive.end()
         return json({"moved": redrive.moved_count, "left": redrive.left_count})
 
 
 def set_policy(broker: Broker, channel: Channel, policy: ChannelPolicy | None) -> None:
-    """Set it, or HttpError."""
+    """Set a channel's policy, or HttpError."""
     if policy is not None:
         refuse_cycle(broker, topic=channel.topic_name, channel=channel.name, policy=policy)
     with failing_as_internal_error():
@@ -79,7 +78,7 @@ def set_policy(broker: Broker, channel: Channel, policy: ChannelPolicy | None) -
 
 
 def refuse_cycle(broker: Broker, *, topic: str, channel: str, policy: ChannelPolicy) -> None:
-    """HttpError if dead letters would come back to the topic, whether or not the channel exists yet."""
+    """HttpError if dead letters would come back to the topic. The channel need not exist yet."""
     try:
         broker.check_policy(topic=topic, channel=channel, policy=policy)
     except PolicyCycleError as cycle:
@@ -87,7 +86,7 @@ def refuse_cycle(broker: Broker, *, topic: str, channel: str, policy: ChannelPol
 
 
 def policy_in_query(query: Query) -> ChannelPolicy | None:
-    """The policy that the parameters of /channel/create ask for."""
+    """The policy that the parameters of /channel/create ask for; None if they ask for none."""
     max_attempts, topic = query.get("max_attempts"), query.get("dead_letter_topic")
     if max_attempts is None and topic is None:
         return None
@@ -95,7 +94,7 @@ def policy_in_query(query: Query) -> ChannelPolicy | None:
 
 
 def _policy_in_body(body: bytes) -> ChannelPolicy | None:
-    """The policy that is asked for. A key that is not known is a mistake, and must not be taken for no policy."""
+    """The policy that a body asks for. An unknown key is an error: it must not be taken for "no policy"."""
     try:
         fields = parse_json(body) if body.strip() else {}
     except (ValueError, RecursionError) as wrong:
@@ -111,7 +110,7 @@ def _checked(fields: dict[str, Any]) -> ChannelPolicy:
         raise HttpError(400, "INVALID_MAX_ATTEMPTS")
     if (
         not isinstance(topic, str) or not is_valid_name(topic) or is_ephemeral(topic)
-    ):  # an ephemeral one may drop what it gets
+    ):  # an ephemeral topic may drop its messages
         raise HttpError(400, "INVALID_DEAD_LETTER_TOPIC")
     return ChannelPolicy(max_attempts=max_attempts, dead_letter_topic=topic)
 

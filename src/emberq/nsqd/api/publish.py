@@ -1,26 +1,24 @@
-"""/pub, /mpub.
+"""POST /pub and POST /mpub.
 
-POST /pub and POST /mpub.
+/pub is hot: with one message per request, all its cost is per message. So a topic that exists is found by one look-up,
+without checking its name again: a name that the broker knows was checked when the topic was created.
 
-/pub is hot: one message per request means that all its cost is per message. So a topic that exists is found by one
-look-up, without looking at its name again: a name that is in the broker was checked when it came in.
-
-The body of /mpub, as the batch that a topic takes.
+The body of /mpub holds messages in one of two forms:
 
     text      messages between line feeds; the last needs none, empty lines are no messages, a carriage return is part
               of its message
     binary    int32 count, then for each message int32 size and body: an MPUB's body without its leading size
 
-A batch is what `Topic.publish` wants: messages back to back, each an int32 size and a body, and where each of them
-ends, as a `range` when all have one size.
+It becomes the batch that `Topic.publish` takes: messages back to back, each an int32 size and a body, and where each of
+them ends, as a `range` when all have one size.
 
-Who publishes, by the headers of a request: for producers that number what they send.
+Producers may number their requests, in two headers:
 
     X-Emberq-Producer: 5f0c…32 hexadecimal digits      chosen at random by the producer, once
     X-Emberq-Sequence: 17                              ascending with every request of this producer; gaps are allowed
 
 A producer that does not know whether a request was carried out sends it again with the same number, before any later
-one. A journaled topic then answers OK and stores nothing. Classic topics have no memory of numbers: on these they are
+one. A journaled topic then answers OK and stores nothing. Classic topics do not remember numbers: there they are
 checked, and otherwise ignored.
 """
 
@@ -45,71 +43,9 @@ from emberq.wire.error import FatalError
 from emberq.wire.mpub import MpubBody
 from emberq.wire.parameter import ProducerSequence, parse_producer_id, parse_sequence
 
-Batch = tuple[bytes, Sequence[int]]
-
-
-def batch_of_lines(body: bytes, *, max_msg_size: int) -> Batch:
-    """The messages of a text body, of which there may be none."""
-    messages = list(filter(None, body.split(b"\n")))
-    if not messages:
-        return b"", ()
-    sizes = list(map(len, messages))
-    largest = max(sizes)
-    if largest > max_msg_size:
-        raise HttpError(413, "MSG_TOO_BIG")
-    if largest == min(sizes):
-        return _uniform_batch(messages, largest)
-    pieces = [b""] * (2 * len(messages))
-    pieces[0::2] = map(_INT32.pack, sizes)
-    pieces[1::2] = messages
-    return b"".join(pieces), array("I", accumulate([_INT32.size + size for size in sizes]))
-
-
-def _uniform_batch(messages: Sequence[bytes], size: int) -> Batch:
-    head = _INT32.pack(size)
-    blob = head + head.join(messages)
-    stride = len(head) + size
-    return blob, range(stride, len(blob) + 1, stride)
-
-
-def batch_of_records(body: bytes, *, topic: str, max_msg_size: int, max_body_size: int) -> Batch:
-    """The messages of a binary body."""
-    mpub = MpubBody(topic, max_msg_size=max_msg_size, max_body_size=max_body_size)
-    try:
-        command, _ = mpub.begin(_INT32.pack(len(body)) + body, 0)
-    except FatalError as wrong:
-        raise _refusal(wrong) from wrong
-    if command is None:
-        raise _refusal(mpub.eof_error())
-    return command.blob, command.ends
-
-
-def _refusal(wrong: FatalError) -> HttpError:
-    return HttpError(413, "BAD_BODY" if wrong.data.startswith(error.BAD_BODY) else "BAD_MESSAGE")
-
-
-_PRODUCER = b"x-emberq-producer"
-_SEQUENCE = b"x-emberq-sequence"
-
-
-def producer_of(request: Request) -> ProducerSequence | None:
-    """As whom and with which number the request publishes; None if it does not say. HttpError if it is wrong."""
-    producer = request.raw_header(_PRODUCER)
-    sequence = request.raw_header(_SEQUENCE)
-    if producer is None and sequence is None:
-        return None
-    if producer is None or sequence is None:
-        raise HttpError(400, "INVALID_PRODUCER")
-    producer_id = parse_producer_id(producer.decode("latin-1"))
-    number = parse_sequence(sequence)
-    if producer_id is None or number is None:
-        raise HttpError(400, "INVALID_PRODUCER")
-    return ProducerSequence(producer_id, number)
-
-
 MAX_PLAIN_TARGETS = 1024
 MAX_PLAIN_TARGET_CHARS = 256
-"""How many targets of requests are remembered, and up to which length."""
+"""How many request targets are remembered, and up to which length."""
 
 _INT32 = struct.Struct(">i")
 _OK = text("OK")
@@ -119,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 
 class PublishApi:
-    """Puts the bodies of requests into topics, which are made if they are missing."""
+    """Publishes the bodies of requests. A topic that does not exist is created."""
 
     def __init__(self, broker: Broker, *, max_msg_size: int, max_body_size: int, max_req_timeout_ms: int) -> None:
         self._broker = broker
@@ -127,10 +63,10 @@ class PublishApi:
         self._max_body_size = max_body_size
         self._max_req_timeout_ms = max_req_timeout_ms
         self._plain_targets: dict[str, str] = {}
-        """Request targets that ask for nothing but one topic, by which publishers repeat themselves, and that topic."""
+        """The topic of each request target that names nothing else. Publishers repeat the same target."""
 
     def publish_one(self, request: Request) -> Response | Awaitable[Response]:
-        """POST /pub: the body is the message. The server has seen to it that it is not too big."""
+        """POST /pub: the body is the message. The HTTP server has checked its size."""
         body = request.body
         if not body:
             raise HttpError(400, "MSG_EMPTY")
@@ -193,7 +129,7 @@ class PublishApi:
 
 
 async def _when_stored(pending: Pending) -> Response:
-    """The answer to a publish that is on its way to the disk."""
+    """The answer to a publish, once it is on the disk."""
     failure = await settled(pending)
     if failure is not None:
         raise unavailable(failure)
@@ -201,7 +137,7 @@ async def _when_stored(pending: Pending) -> Response:
 
 
 async def settled(pending: Pending) -> Exception | None:
-    """Wait until it is known what became of a publish: None, or why it is not stored."""
+    """Wait until a publish is stored (None) or has failed (why)."""
     told: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
     pending.when_settled(lambda failure: None if told.done() else told.set_result(failure))
     return await told
@@ -218,6 +154,73 @@ def _is_binary(query: Query) -> bool:
 
 def unavailable(refusal: Exception, **facts: int) -> HttpError:
     """The answer to what could not be published."""
-    # A full disk refuses every publish there is: that it is full is for /ping and the log of the node's health to tell.
+    # A full disk refuses every publish. /ping and the log of the node's health report that, so it is not logged here.
     _log.debug("HTTP: failed to publish - %s", refusal)
     return HttpError(503, "DISK_SPACE_LOW" if isinstance(refusal, GateClosedError) else "EXITING", **facts)
+
+
+# The body of /mpub.
+
+
+Batch = tuple[bytes, Sequence[int]]
+
+
+def batch_of_lines(body: bytes, *, max_msg_size: int) -> Batch:
+    """The messages of a text body, maybe none."""
+    messages = list(filter(None, body.split(b"\n")))
+    if not messages:
+        return b"", ()
+    sizes = list(map(len, messages))
+    largest = max(sizes)
+    if largest > max_msg_size:
+        raise HttpError(413, "MSG_TOO_BIG")
+    if largest == min(sizes):
+        return _uniform_batch(messages, largest)
+    pieces = [b""] * (2 * len(messages))
+    pieces[0::2] = map(_INT32.pack, sizes)
+    pieces[1::2] = messages
+    return b"".join(pieces), array("I", accumulate([_INT32.size + size for size in sizes]))
+
+
+def _uniform_batch(messages: Sequence[bytes], size: int) -> Batch:
+    head = _INT32.pack(size)
+    blob = head + head.join(messages)
+    stride = len(head) + size
+    return blob, range(stride, len(blob) + 1, stride)
+
+
+def batch_of_records(body: bytes, *, topic: str, max_msg_size: int, max_body_size: int) -> Batch:
+    """The messages of a binary body."""
+    mpub = MpubBody(topic, max_msg_size=max_msg_size, max_body_size=max_body_size)
+    try:
+        command, _ = mpub.begin(_INT32.pack(len(body)) + body, 0)
+    except FatalError as wrong:
+        raise _refusal(wrong) from wrong
+    if command is None:
+        raise _refusal(mpub.eof_error())
+    return command.blob, command.ends
+
+
+def _refusal(wrong: FatalError) -> HttpError:
+    return HttpError(413, "BAD_BODY" if wrong.data.startswith(error.BAD_BODY) else "BAD_MESSAGE")
+
+
+# Numbered requests.
+
+_PRODUCER = b"x-emberq-producer"
+_SEQUENCE = b"x-emberq-sequence"
+
+
+def producer_of(request: Request) -> ProducerSequence | None:
+    """The producer and number of a request; None without the headers, HttpError if they are wrong."""
+    producer = request.raw_header(_PRODUCER)
+    sequence = request.raw_header(_SEQUENCE)
+    if producer is None and sequence is None:
+        return None
+    if producer is None or sequence is None:
+        raise HttpError(400, "INVALID_PRODUCER")
+    producer_id = parse_producer_id(producer.decode("latin-1"))
+    number = parse_sequence(sequence)
+    if producer_id is None or number is None:
+        raise HttpError(400, "INVALID_PRODUCER")
+    return ProducerSequence(producer_id, number)

@@ -1,9 +1,4 @@
-"""Every path, and the listeners they are answered on.
-
-Every path that nsqd answers.
-
-nsqd's HTTP face: the API on a plain and, with a certificate, on a TLS listener.
-"""
+"""Every path that nsqd answers, and the listeners it answers on: plain HTTP and, with a certificate, HTTPS."""
 
 from __future__ import annotations
 
@@ -34,7 +29,7 @@ from emberq.nsqd.tls import ServerTls
 
 
 def routes(node: Node) -> list[Route]:
-    """The table of routes. What the largest body is, and what is said about a larger one, stands here too."""
+    """The table of routes, with the largest body of each and the error for a larger one."""
     options = node.options
     max_msg_size, max_body_size = options.max_msg_size, options.max_body_size
     info, stats, config = InfoApi(node), StatsApi(node), ConfigApi(node)
@@ -78,6 +73,9 @@ def routes(node: Node) -> list[Route]:
         Route("POST", "/debug/freememory", free_memory),
         Route("PUT", "/debug/setblockrate", set_block_rate, max_body_bytes=MAX_FORM_BYTES),
     ]
+
+
+# The listeners.
 
 
 class Web:
@@ -134,7 +132,7 @@ class Web:
         return self._http.connection_count + self._https.connection_count
 
     async def bind(self) -> None:
-        """Take the addresses; ListenError when one cannot be had."""
+        """Bind the addresses; ListenError if one cannot be bound."""
         for listener in self._listeners:
             await listener.bind()
 

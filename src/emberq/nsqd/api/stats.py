@@ -1,10 +1,6 @@
-"""/stats: report, JSON, text.
+"""GET /stats: JSON for programs with `format=json`, text for people otherwise.
 
-GET /stats: JSON for programs with `format=json`, text for people otherwise.
-
-Both are made from one report, so that they cannot differ in what they show.
-
-What /stats shows, before it is given a shape.
+Both are made from one `StatsReport`, so that they cannot differ in what they show. Parameters choose what is in it:
 
     topic, channel    only those of this name; an empty name is no filter
     include_clients   false or 0 leaves out who is connected
@@ -13,14 +9,12 @@ What /stats shows, before it is given a shape.
 A topic filter that finds nothing answers with no list at all; a channel filter drops the topics that lack it. Producers
 are connections, not parts of a topic: the filter leaves them in place and narrows what each is said to have published.
 
-Statistics as JSON, in the words and the order of the reference.
+JSON uses the reference's keys in the reference's order. Some keys are left out when they are empty: the counts by
+locality, a client's identity, and what it published. A list that was not asked for is null. Some keys are not NSQ's: a
+journaled topic has `is_journaled` and `journal`; a channel with a dead-letter policy has `policy`; a channel that
+messages have left for another topic has `dead_letter_count` or `redriven_count`.
 
-Keys in NSQ's answers come in a fixed order. Some are left out when they have nothing to say: the counts by locality, as
-whom a client was authorized, and what it published. A list that was not asked for is null. A journaled topic has two
-keys more than NSQ knows, `is_journaled` and `journal`; other topics have neither. So has a channel that gives up on
-messages its `policy`, and one that messages have left for another topic their `dead_letter_count` or `redriven_count`.
-
-Statistics as text, for people: what `curl localhost:4151/stats` shows.
+Text is what `curl localhost:4151/stats` shows. Paused topics and channels are marked `*P`:
 
     nsqd v1.3.0 (built w/…)
     start_time 2026-11-15T00:45:26Z
@@ -40,8 +34,6 @@ Statistics as text, for people: what `curl localhost:4151/stats` shows.
 
     Producers:
        [V2 host:43212 agent/1.0  ] msgs: 1        topics: orders=1 connected: 0s
-
-Paused topics and channels are marked `*P`.
 """
 
 from __future__ import annotations
@@ -63,9 +55,26 @@ from emberq.nsqd.api.node import Node, shortest
 from emberq.nsqd.metrics import MemoryStats
 
 
+class StatsApi:
+    """GET /stats."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def stats(self, request: Request) -> Response:
+        query = request.query()
+        report = take_report(self._node, query)
+        if query.get("format") == "json":
+            return json(render_json(report))
+        return text(render_text(report))
+
+
+# What is shown.
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsReport:
-    """The state of a node at one moment. None stands for what was not asked for or not found."""
+    """The state of a node at one moment. None: not asked for, or not found."""
 
     health: str
     start_time_s: int
@@ -128,6 +137,9 @@ def _narrowed(clients: Iterable[ClientStats], topic_name: str) -> tuple[ClientSt
         replace(client, pub_counts=tuple(entry for entry in client.pub_counts if entry[0] == topic_name))
         for client in clients
     )
+
+
+# As JSON.
 
 
 JsonObject = dict[str, Any]
@@ -232,12 +244,12 @@ def _client(client: ClientStats) -> JsonObject:
         "tls_cipher_suite": client.tls_cipher_suite,
         "tls_version": client.tls_version,
         "tls_negotiated_protocol": client.tls_negotiated_protocol,
-        "tls_negotiated_protocol_is_mutual": client.tls,  # with TLS of today there is no other way to agree
+        "tls_negotiated_protocol_is_mutual": client.tls,  # with ALPN it always is
     }
 
 
 def _unless_void(**fields: Any) -> JsonObject:
-    """The fields that have something to say: neither 0 nor false nor empty."""
+    """The fields that are neither 0 nor false nor empty."""
     return {name: value for name, value in fields.items() if value}
 
 
@@ -246,6 +258,9 @@ def _json_latency(summary: LatencySummary) -> JsonObject:
         return {"count": summary.count, "percentiles": None}
     percentiles = [{"quantile": shortest(each.quantile), "value": each.value_ns} for each in summary.percentiles]
     return {"count": summary.count, "percentiles": percentiles}
+
+
+# As text.
 
 
 def render_text(report: StatsReport) -> str:
@@ -332,7 +347,7 @@ def _producer(client: ClientStats, now_s: int) -> str:
 
 
 def _identity(client: ClientStats) -> str:
-    """Host, port and program. Host and program are what the client says they are, so they are made one line."""
+    """Host, port and program. Host and program are chosen by the client, so line breaks are escaped."""
     port = client.remote_address.rpartition(":")[2] if ":" in client.remote_address else ""
     return one_line(f"{client.hostname}:{port} {client.user_agent}")
 
@@ -359,17 +374,3 @@ def _seconds(duration_s: int) -> str:
 def _local_time(time_s: int) -> str:
     """RFC 3339 in the zone of the machine."""
     return datetime.fromtimestamp(time_s).astimezone().isoformat().replace("+00:00", "Z")
-
-
-class StatsApi:
-    """Shows what the node holds."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def stats(self, request: Request) -> Response:
-        query = request.query()
-        report = take_report(self._node, query)
-        if query.get("format") == "json":
-            return json(render_json(report))
-        return text(render_text(report))

@@ -1,20 +1,18 @@
-"""Asking the servers; what one connection may do.
+"""Asking the authorization servers what the holder of a secret may do, and what one TCP connection may do.
 
-Puts the question "what may the holder of this secret do?" to the authorization servers.
+`Authorizer` asks:
 
     GET  URL?common_name=…&remote_ip=…&secret=…&tls=true|false
     POST URL    {"common_name":["…"],"remote_ip":["…"],"secret":["…"],"tls":["true|false"]}
 
-The servers are tried one after another, from a random one on around the ring, until one gives a valid answer. Why a
-server's answer is no good is logged; whoever asked learns only that it failed.
+The servers are tried one after another, from a random one on around the ring, until one gives a valid answer. The log
+says why an answer could not be used; the client learns only that it failed.
 
-What one TCP connection may do.
+`ConnectionAuth` is the authorization of one connection. AUTH brings it; SUB, PUB, MPUB and DPUB are checked against it.
+One that has expired is fetched anew, with the same secret, at the next such check and not before: a subscription that
+goes on needs no permission again. RDY, FIN, REQ, TOUCH, CLS and NOP need none.
 
-AUTH brings the connection an authorization; SUB, PUB, MPUB and DPUB are checked against it. One that has expired is
-fetched anew, with the same secret, at the next such check and not before: a subscription that goes on needs no
-permission again. RDY, FIN, REQ, TOUCH, CLS and NOP need none.
-
-Commands are executed in order and at once, but a query takes time. So whatever needs one is split in two:
+Commands are executed in order and at once, but a query takes time. So what needs one is split in two:
 
     AUTH       auth.refuse_if_set()                      FatalError: already set
                await auth.authorize(secret, peer)        FatalError: failed, or nothing is authorized
@@ -22,14 +20,14 @@ Commands are executed in order and at once, but a query takes time. So whatever 
     PUB t      auth.check(b"PUB", "t")                   True: go on; FatalError: refused
                                                          False: `await auth.refresh()`, then execute the command again
 
-While a coroutine of the second column is awaited the session is *suspended*. It decodes and executes nothing, pauses
-reading (the client's next bytes wait in the socket) and keeps a packet that came nevertheless, undecoded. Heartbeats go
-on; the read deadline does not run, since what the client says cannot be heard. When the coroutine has ended the session
-goes on with the command that waited, then with what the decoder still holds, then with what was kept, and reads again.
-If the connection is lost meanwhile the session cancels the task, which closes the connection to the server.
+While a coroutine of the second column is awaited the session is paused (see `emberq.nsqd.connection.Pause`): it
+decodes and executes nothing, and the client's next bytes wait in the socket. Heartbeats go on; the read deadline does
+not run, since nothing is read. Then the session goes on with the command that waited, then with what the decoder still
+holds, then with what was kept, and reads again. If the connection is lost meanwhile the session cancels the task, which
+closes the connection to the server.
 
-A command can fail before its authorization is looked at: MPUB, whose topic comes into being ahead of its body. Such an
-error goes through `judge`, which puts the refusal in its place.
+An MPUB can fail before its authorization is checked, because its topic is created ahead of its body. Such an error goes
+through `judge`, which puts the refusal in its place.
 """
 
 from __future__ import annotations
@@ -44,6 +42,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 from emberq.base.clock import Clock
+from emberq.base.tls import TlsFileError, client_context
 from emberq.http.client import HttpClient, HttpQueryError, UnexpectedStatusError, public_url
 from emberq.http.message import encode_json
 from emberq.nsqd.auth import permission
@@ -53,12 +52,15 @@ from emberq.wire import error
 from emberq.wire.error import FatalError
 from emberq.wire.parameter import quote
 
-MAX_ANSWER_BYTES = 1024 * 1024
-"""Ten thousand entries."""
-SMALL_ANSWER_BYTES = 16 * 1024
-"""Compiled in a few milliseconds. A larger answer is compiled in a thread, so that other clients do not wait for it."""
-
 _log = logging.getLogger(__name__)
+
+
+# Asking the servers.
+
+MAX_ANSWER_BYTES = 1024 * 1024
+"""Room for ten thousand entries."""
+SMALL_ANSWER_BYTES = 16 * 1024
+"""Parsed in a few milliseconds. A larger answer is parsed in a thread, so that other clients do not wait."""
 
 
 class AuthFailedError(Exception):
@@ -71,7 +73,7 @@ class AuthOptionsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthPeer:
-    """Who sent a secret; the servers may decide by it."""
+    """The client that sent a secret; the servers may decide by it."""
 
     remote_ip: str
     """Empty for a Unix socket."""
@@ -84,7 +86,7 @@ class AuthPeer:
 class _Server:
     url: str = field(repr=False)
     public_url: str
-    """What may be shown of it."""
+    """The URL without its secrets, for the log."""
 
 
 class Authorizer:
@@ -97,7 +99,7 @@ class Authorizer:
             raise AuthOptionsError("--auth-http-address needs google-re2: pip install 'emberq[auth]'")
         self._clock = clock
         self._choose_index = choose_index
-        """Picks one of so many servers to be asked first."""
+        """Picks the server to ask first: an index below its argument."""
         self._servers = [_server(address) for address in options.auth_http_address]
         self._posts = options.auth_http_request_method == "post"
         self._http = HttpClient(
@@ -108,7 +110,7 @@ class Authorizer:
         )
 
     async def authorize(self, secret: bytes, peer: AuthPeer) -> Authorization:
-        """What the holder of the secret may do, which may be nothing; AuthFailed if no server says."""
+        """What the holder of the secret may do, which may be nothing. AuthFailedError if no server answers validly."""
         first = self._choose_index(len(self._servers))
         for server in self._servers[first:] + self._servers[:first]:
             try:
@@ -143,17 +145,16 @@ class Authorizer:
 
 def client_tls(options: NsqdOptions) -> ssl.SSLContext:
     """How to judge the certificates of authorization servers: by `--tls-root-ca-file`, else as the system does."""
+    # OpenSSL refuses versions below 1.2 at its default security level.
+    lowest = max(options.tls_min_version, TlsVersion.TLS_1_2)
     try:
-        context = ssl.create_default_context(cafile=options.tls_root_ca_file or None)
-    except OSError as failure:
-        why = f"{options.tls_root_ca_file}: {failure.strerror or failure}"
+        context = client_context(ca_file=options.tls_root_ca_file, minimum=ssl.TLSVersion(int(lowest)))
+    except TlsFileError as failure:
+        why = f"{options.tls_root_ca_file}: {failure.reason.strerror or failure}"
         raise AuthOptionsError(f"failed to build client TLS config - {why}") from failure
-    # An authority given by name is trusted even where it is an intermediate one, or older than today's strict rules.
+    # An authority in the file is trusted even if it is an intermediate one, or older than today's strict rules.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    # Versions below 1.2 are beyond what OpenSSL agrees to at its default security level.
-    lowest = max(options.tls_min_version, TlsVersion.TLS_1_2)
-    context.minimum_version = ssl.TLSVersion(int(lowest))
     return context
 
 
@@ -163,6 +164,9 @@ def _server(address: str) -> _Server:
         return _Server(url, public_url(url))
     except HttpQueryError as wrong:
         raise AuthOptionsError(f"--auth-http-address: {wrong}") from wrong
+
+
+# What one connection may do.
 
 
 class ConnectionAuth:
@@ -175,10 +179,10 @@ class ConnectionAuth:
         self._clock = clock
         self._authorization: Authorization | None = None
         self._secret = b""
-        """What AUTH brought, for the next query."""
+        """The secret that AUTH brought, for the next query."""
         self._peer = AuthPeer(remote_ip="")
 
-    # What others may know.
+    # For /stats.
 
     @property
     def is_authorized(self) -> bool:
@@ -196,7 +200,7 @@ class ConnectionAuth:
     # AUTH.
 
     def refuse_if_set(self) -> None:
-        """Raise what an AUTH deserves that comes for the second time."""
+        """FatalError for a second AUTH."""
         if self.is_authorized:
             raise FatalError(error.INVALID, b"AUTH already set")
 
@@ -225,7 +229,7 @@ class ConnectionAuth:
     def check(self, verb: bytes, topic: str, channel: str = "") -> bool:
         """Whether the command may be executed: True, or False while the authorization has to be refreshed first.
 
-        What may not be executed at all raises its FatalError.
+        FatalError if it may not be executed.
         """
         authorization = self._authorization
         if authorization is None:
@@ -237,9 +241,9 @@ class ConnectionAuth:
         return True
 
     def judge(self, wrong: FatalError) -> FatalError:
-        """The error to answer a command with that failed by `wrong`: the refusal, if it was not allowed anyway.
+        """The error to answer an MPUB that failed by `wrong`: the refusal, if it was not allowed anyway.
 
-        Either way no topic comes into being for a client that may not publish to it. Nobody is asked anew for a
+        Either way no topic is created for a client that may not publish to it. The servers are not asked again for a
         command that fails in any case.
         """
         if wrong.topic is None:

@@ -8,15 +8,14 @@ matter. The servers are asked about it just as for AUTH. What a request needs fo
     change or peek a channel   /channel/…                                    `subscribe` on the topic and channel
     read all of a topic        /journal, /journal/read, /topic/peek          `subscribe` on the topic and any channel
     give up messages           /channel/create with `dead_letter_topic`      also `publish` on that topic
-    everything else            PUT /config/…, /debug/…, whatever comes new   an entry for `.*` with both permissions
+    everything else            PUT /config/…, /debug/…, routes added later   an entry for `.*` with both permissions
 
     401 UNAUTHORIZED   no secret was shown, or no server knows it
     403 FORBIDDEN      the secret's authorization does not reach that far
 
 Answers of the servers are remembered until they expire, so that a publisher costs them one query and not one per
-request; how a query failed is remembered for a moment, so that a client that tries again and again does not become
-their problem. Remembered are digests of secrets, not the secrets. Requests that wait for the same answer share one
-query.
+request. A failed query is remembered for a moment, so that a client that tries again and again does not burden them.
+Digests of secrets are remembered, not the secrets. Requests that wait for the same answer share one query.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ from emberq.nsqd.auth.authorizer import AuthFailedError, Authorizer, AuthPeer
 from emberq.nsqd.auth.permission import Authorization, AuthPermission
 
 MAX_REMEMBERED = 1024
-"""Secrets whose authorization is remembered, and as many whose query failed; of more, the oldest are asked about anew.
-They are kept apart, so that a flood of wrong secrets does not push out the right ones."""
+"""Secrets whose authorization is remembered, and as many whose query failed; the oldest make room for new ones.
+The two are kept apart, so that a flood of wrong secrets does not push out the right ones."""
 FAILURE_TTL_NS = NS_PER_SECOND
 """How long a failed query is not repeated: long enough to break a flood, too short to be noticed after a repair."""
 MAX_QUERIES = 32
@@ -52,7 +51,7 @@ class Needed(enum.Enum):
     PUBLISH = enum.auto()
     SUBSCRIBE = enum.auto()
     SUBSCRIBE_ANYWHERE = enum.auto()
-    """On a topic without regard to channels: what is read is in all of them."""
+    """Subscribe to the topic, whatever its channels: what is read is in all of them."""
     EVERYTHING = enum.auto()
 
 
@@ -67,7 +66,7 @@ NEEDED: dict[tuple[str, str], Needed] = {
     **{("GET", path): Needed.SUBSCRIBE for path in ("/channel/peek", "/channel/policy")},
     **{("GET", path): Needed.SUBSCRIBE_ANYWHERE for path in ("/topic/peek", "/journal", "/journal/read")},
 }
-"""By method and path of a route; whatever is not listed needs EVERYTHING."""
+"""By method and path of a route; a route that is not listed needs EVERYTHING."""
 
 UNAUTHORIZED = Response(
     401,
@@ -80,7 +79,7 @@ FORBIDDEN = HttpError(403, "FORBIDDEN").response()
 
 @dataclass(frozen=True, slots=True)
 class _Visitor:
-    """Who sent a request, as it is remembered: the servers may decide by address, so the same secret may be several."""
+    """The sender of a request, as it is remembered. The servers may decide by address, so it is part of the key."""
 
     digest: bytes
     peer: AuthPeer
@@ -88,7 +87,7 @@ class _Visitor:
 
 @dataclass(slots=True)
 class _Memory:
-    """Authorizations by visitor, until they expire; at most MAX_REMEMBERED, the oldest go first."""
+    """Authorizations by visitor, until they expire; at most MAX_REMEMBERED, the oldest leave first."""
 
     _known: dict[_Visitor, Authorization] = field(default_factory=dict)
 
@@ -107,21 +106,21 @@ class _Memory:
 
 
 class ApiGuard:
-    """Lets requests through to their handlers, or not. Owned by the daemon, which closes it."""
+    """Lets requests through to their handlers, or refuses them. Owned by the daemon, which closes it."""
 
     def __init__(self, authorizer: Authorizer, *, clock: Clock) -> None:
         self._authorizer = authorizer
         self._clock = clock
         self._granted = _Memory()
         self._failed = _Memory()
-        """Queries that failed, as authorizations for nothing."""
+        """Failed queries, as authorizations that allow nothing."""
         self._queries: dict[_Visitor, asyncio.Task[Authorization]] = {}
-        """Those under way; whoever else needs the same answer waits for it too."""
+        """Queries under way. All requests that need the same answer wait for one query."""
         self._places = asyncio.Semaphore(MAX_QUERIES)
         self._digest_key = os.urandom(hashlib.blake2b.MAX_KEY_SIZE)
 
     def protect(self, routes: Iterable[Route]) -> list[Route]:
-        """The same routes, where need be behind the guard."""
+        """The same routes, behind the guard where they need an authorization."""
         return [self._protected(route) for route in routes]
 
     async def close(self) -> None:
@@ -164,7 +163,7 @@ class ApiGuard:
         if query is None:
             query = asyncio.create_task(self._ask(visitor, secret))
             self._queries[visitor] = query
-        authorization = await asyncio.shield(query)  # others may wait for it when this request is given up
+        authorization = await asyncio.shield(query)  # other requests may wait for it when this one is given up
         response = _refusal(authorization, needed, request) or handler(request)
         return response if isinstance(response, Response) else await response
 
@@ -193,7 +192,7 @@ def _refusal(authorization: Authorization, needed: Needed, request: Request) -> 
 
 
 def _suffices(authorization: Authorization, needed: Needed, request: Request) -> bool:
-    """Whether it reaches as far as the request. One that names no topic reaches nothing: its handler refuses it."""
+    """Whether the authorization covers the request. One that names no topic passes: its handler refuses it."""
     if needed is Needed.EVERYTHING:
         return authorization.covers_everything
     query = request.query()
@@ -206,7 +205,7 @@ def _suffices(authorization: Authorization, needed: Needed, request: Request) ->
         return False
     if needed is Needed.PUBLISH:
         return authorization.permits(AuthPermission.PUBLISH, topic=topic, channel="")
-    # Whoever names a channel where none is needed must not be judged by it.
+    # A channel that is named where none is needed must not widen or narrow the check.
     channel = "" if needed is Needed.SUBSCRIBE_ANYWHERE else query.get("channel") or ""
     return authorization.permits(AuthPermission.SUBSCRIBE, topic=topic, channel=channel)
 

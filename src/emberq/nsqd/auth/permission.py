@@ -1,6 +1,4 @@
-"""What a server's answer allows.
-
-What an authorization server's answer allows: parsing, checking, deciding. No I/O.
+"""What an authorization server's answer allows: parsing, checking, deciding. No I/O.
 
     {"ttl": 3600, "identity": "user", "identity_url": "http://…",
      "authorizations": [{"topic": "regex", "channels": ["regex", …], "permissions": ["subscribe", "publish"]}]}
@@ -12,11 +10,10 @@ tried on the empty string, so that an entry for `c1` alone does not allow it, wh
 One wrong detail makes the whole answer invalid: a server that cannot be understood has not allowed anything. Fields
 follow the rules of the reference's decoder: keys match whatever their case, an absent or null one means empty.
 
-Regular expressions of authorization servers, in their own dialect.
-
-The servers are written for RE2, so RE2 it is, through Google's binding: what it refuses (look-around, references back)
-must be refused here too, and its time is linear in the text whatever the expression, so that an unlucky one cannot stop
-the daemon. It is compiled once for all connections: those of one service hold the same few.
+Regular expressions are RE2's, for which the servers are written, through Google's binding. What RE2 refuses
+(look-around, references back) must be refused here too. Its time is linear in the text whatever the expression, so that
+an unlucky one cannot stop the daemon. Each expression is compiled once for all connections: the clients of one service
+share a few.
 """
 
 from __future__ import annotations
@@ -32,19 +29,104 @@ from emberq.base.clock import NS_PER_SECOND
 
 try:
     import re2
-except ImportError:  # the extra `auth` is not installed, and whoever needs it is told so at the start
+except ImportError:  # without the extra `auth`; `Authorizer` says so at the start
     re2 = None
+IS_AVAILABLE = re2 is not None
+MAX_TTL_SECONDS = 10 * 365 * 24 * 3600
+"""Ten years: longer than any connection, and due times stay small numbers."""
+MAX_DECISIONS = 1024
+"""Decisions remembered per authorization. A connection uses a few topics; with more, some are matched again."""
+MAX_REMEMBERED_LENGTH = 128
+"""No topic and channel together are longer. HTTP clients may send longer names; those decisions are not kept."""
+
+
+class AuthPermission(StrEnum):
+    """What can be allowed, as servers spell it."""
+
+    SUBSCRIBE = "subscribe"
+    PUBLISH = "publish"
+
+
+class InvalidAnswerError(Exception):
+    """The answer of an authorization server that cannot be used; the text says why."""
+
+
+class Authorization:
+    """What a server allowed, until `expires_ns` by the monotonic clock. Shared by the connections it was given to."""
+
+    __slots__ = ("_decisions", "entries", "expires_ns", "identity", "identity_url")
+
+    def __init__(self, *, identity: str, identity_url: str, entries: tuple[Entry, ...], expires_ns: int) -> None:
+        self.identity = identity
+        self.identity_url = identity_url
+        self.entries = entries
+        self.expires_ns = expires_ns
+        self._decisions: dict[tuple[AuthPermission, str, str], bool] = {}
+
+    def __repr__(self) -> str:
+        return f"<Authorization of {self.identity!r}, {len(self.entries)} entries>"
+
+    def is_expired(self, now_ns: int) -> bool:
+        return now_ns >= self.expires_ns
+
+    def allows(self, topic: str, channel: str = "") -> bool:
+        """Whether the topic may be published to or, with a channel, subscribed to."""
+        return self.permits(
+            AuthPermission.SUBSCRIBE if channel else AuthPermission.PUBLISH, topic=topic, channel=channel
+        )
+
+    def permits(self, permission: AuthPermission, *, topic: str, channel: str) -> bool:
+        """Whether any entry permits it. Remembered, because every message asks the same."""
+        question = (permission, topic, channel)
+        decision = self._decisions.get(question)
+        if decision is None:
+            decision = any(entry.permits(permission, topic=topic, channel=channel) for entry in self.entries)
+            if len(topic) + len(channel) <= MAX_REMEMBERED_LENGTH:
+                self._remember(question, decision)
+        return decision
+
+    def _remember(self, question: tuple[AuthPermission, str, str], decision: bool) -> None:
+        if len(self._decisions) >= MAX_DECISIONS:
+            self._decisions.clear()
+        self._decisions[question] = decision
+
+    @property
+    def covers_everything(self) -> bool:
+        """Whether one entry was written to allow everything. Then its holder may change the daemon itself."""
+        return any(entry.covers_everything for entry in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One element of `authorizations`."""
+
+    topic: Pattern
+    channels: tuple[Pattern, ...]
+    permissions: frozenset[AuthPermission]
+
+    def permits(self, permission: AuthPermission, *, topic: str, channel: str) -> bool:
+        return (
+            permission in self.permissions
+            and self.topic.found_in(topic)
+            and any(pattern.found_in(channel) for pattern in self.channels)
+        )
+
+    @property
+    def covers_everything(self) -> bool:
+        """Whether it was written to allow everything: both permissions on `.*`."""
+        return self.topic.text == ".*" and self.permissions == frozenset(AuthPermission)
+
+
+# Regular expressions of RE2.
 
 MAX_COMPILED = 1024
 """Distinct expressions kept compiled: a kilobyte or so each. If there are more, some are compiled again."""
-
-IS_AVAILABLE = re2 is not None
 
 
 def _options() -> Any:
     options = re2.Options()
     options.log_errors = False  # RE2 would write them to standard error
-    options.never_capture = True  # only whether it matches matters, and that is found faster so
+    options.never_capture = True  # only whether it matches is asked, which is faster
     return options
 
 
@@ -75,96 +157,14 @@ class Pattern:
 
 
 compile_pattern = lru_cache(maxsize=MAX_COMPILED)(Pattern)
-"""The pattern of a text, or PatternError."""
+"""The pattern of a text, or PermissionPatternError."""
 
 
-MAX_TTL_SECONDS = 10 * 365 * 24 * 3600
-"""Ten years: nothing lives longer, and due times stay small numbers."""
-MAX_DECISIONS = 1024
-"""Decisions remembered per authorization. A connection uses a few topics; whoever uses more pays for the match."""
-MAX_REMEMBERED_LENGTH = 128
-"""No topic and channel together are longer; what HTTP clients send may be, and is decided without being kept."""
-
-
-class AuthPermission(StrEnum):
-    """What can be allowed, as servers spell it."""
-
-    SUBSCRIBE = "subscribe"
-    PUBLISH = "publish"
-
-
-class InvalidAnswerError(Exception):
-    """The answer of an authorization server that cannot be used; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One element of `authorizations`."""
-
-    topic: Pattern
-    channels: tuple[Pattern, ...]
-    permissions: frozenset[AuthPermission]
-
-    def permits(self, permission: AuthPermission, *, topic: str, channel: str) -> bool:
-        return (
-            permission in self.permissions
-            and self.topic.found_in(topic)
-            and any(pattern.found_in(channel) for pattern in self.channels)
-        )
-
-    @property
-    def covers_everything(self) -> bool:
-        """Whether it was written to allow everything: both permissions on `.*`."""
-        return self.topic.text == ".*" and self.permissions == frozenset(AuthPermission)
-
-
-class Authorization:
-    """What a server allowed, until `expires_ns` by the monotonic clock. Shared by whoever was allowed it."""
-
-    __slots__ = ("_decisions", "entries", "expires_ns", "identity", "identity_url")
-
-    def __init__(self, *, identity: str, identity_url: str, entries: tuple[Entry, ...], expires_ns: int) -> None:
-        self.identity = identity
-        self.identity_url = identity_url
-        self.entries = entries
-        self.expires_ns = expires_ns
-        self._decisions: dict[tuple[AuthPermission, str, str], bool] = {}
-
-    def __repr__(self) -> str:
-        return f"<Authorization of {self.identity!r}, {len(self.entries)} entries>"
-
-    def is_expired(self, now_ns: int) -> bool:
-        return now_ns >= self.expires_ns
-
-    def allows(self, topic: str, channel: str = "") -> bool:
-        """Whether the topic may be published to or, with a channel, subscribed to."""
-        return self.permits(
-            AuthPermission.SUBSCRIBE if channel else AuthPermission.PUBLISH, topic=topic, channel=channel
-        )
-
-    def permits(self, permission: AuthPermission, *, topic: str, channel: str) -> bool:
-        """Whether any entry permits it; remembered, for the same is asked with every message."""
-        question = (permission, topic, channel)
-        decision = self._decisions.get(question)
-        if decision is None:
-            decision = any(entry.permits(permission, topic=topic, channel=channel) for entry in self.entries)
-            if len(topic) + len(channel) <= MAX_REMEMBERED_LENGTH:
-                self._remember(question, decision)
-        return decision
-
-    def _remember(self, question: tuple[AuthPermission, str, str], decision: bool) -> None:
-        if len(self._decisions) >= MAX_DECISIONS:
-            self._decisions.clear()
-        self._decisions[question] = decision
-
-    @property
-    def covers_everything(self) -> bool:
-        """Whether one entry was written to allow everything; then its holder may change the daemon itself."""
-        return any(entry.covers_everything for entry in self.entries)
+# Reading an answer.
 
 
 def parse_answer(body: bytes, *, now_ns: int) -> Authorization:
-    """The authorization in a server's answer, or InvalidAnswer."""
+    """The authorization in a server's answer, or InvalidAnswerError."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -191,7 +191,7 @@ def _entry(value: Any, where: str) -> Entry:
     )
 
 
-# Each of these says where something is wrong, never what stood there: an answer may echo the secret it is about.
+# Reading fields. Errors say where something is wrong, never what stood there: an answer may echo the secret.
 
 
 def _object(value: Any, where: str) -> Mapping[str, Any]:

@@ -7,8 +7,15 @@ import asyncio
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.http.client import HttpOrigin, HttpUrl
-from emberq.tools.nsq_to_http import MAX_CONNECTING, EndpointClient, EndpointConnection, Pool, SendError
+from emberq.http.client import (
+    MAX_CONNECTING,
+    ConnectionPool,
+    HttpClient,
+    HttpOrigin,
+    HttpQueryError,
+    HttpUrl,
+    QueryConnection,
+)
 from tests.client.eventually import eventually
 from tests.client.scenario import advance, run
 from tests.tools.web_server import Request, WebServer, answer
@@ -17,8 +24,8 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 LIMIT_S = 20
 
 
-def make_client() -> EndpointClient:
-    return EndpointClient(connect_timeout_ns=2 * NS_PER_SECOND, request_timeout_ns=LIMIT_S * NS_PER_SECOND)
+def make_client() -> HttpClient:
+    return HttpClient(connect_timeout_ns=2 * NS_PER_SECOND, request_timeout_ns=LIMIT_S * NS_PER_SECOND)
 
 
 def origin_of(server: WebServer) -> HttpOrigin:
@@ -65,22 +72,22 @@ def test_a_slow_server_gets_a_connection_for_each_request_at_a_time() -> None:
 
 def test_no_more_than_a_few_connections_are_made_at_a_time() -> None:
     async def scenario() -> None:
-        pool = Pool()
+        pool = ConnectionPool()
         connecting = 0
         at_most = 0
 
-        async def connect() -> EndpointConnection:
+        async def connect() -> QueryConnection:
             nonlocal connecting, at_most
             connecting += 1
             at_most = max(at_most, connecting)
             await asyncio.sleep(0)
             connecting -= 1
-            return EndpointConnection(asyncio.get_running_loop())
+            return QueryConnection(asyncio.get_running_loop(), max_body_bytes=100)
 
         takers = [asyncio.create_task(pool.take(connect)) for _ in range(30)]
         takers[10].cancel()
         taken = await asyncio.gather(*takers, return_exceptions=True)
-        assert sum(isinstance(each, EndpointConnection) for each in taken) == 29
+        assert sum(isinstance(each, QueryConnection) for each in taken) == 29
         assert at_most == MAX_CONNECTING
 
     run(scenario())
@@ -154,7 +161,7 @@ def test_half_an_answer_is_none(response: bytes, reason: str) -> None:
     async def scenario() -> None:
         client = make_client()
         async with WebServer(lambda _: response) as server:
-            with pytest.raises(SendError, match=reason):
+            with pytest.raises(HttpQueryError, match=reason):
                 await client.send(origin_of(server), REQUEST)
 
     run(scenario())
@@ -162,7 +169,7 @@ def test_half_an_answer_is_none(response: bytes, reason: str) -> None:
 
 def test_nobody_at_the_address_is_an_error() -> None:
     async def scenario() -> None:
-        with pytest.raises(SendError, match="cannot connect"):
+        with pytest.raises(HttpQueryError, match="cannot connect"):
             await make_client().send(HttpOrigin("http", "127.0.0.1", 1), REQUEST)
 
     run(scenario())
@@ -175,7 +182,7 @@ def test_an_answer_that_does_not_come_in_time_is_an_error_and_its_connection_is_
             sending = asyncio.create_task(client.send(origin_of(server), REQUEST))
             await eventually(lambda: len(server.requests) == 1)
             advance(LIMIT_S)
-            with pytest.raises(SendError, match="no answer in time"):
+            with pytest.raises(HttpQueryError, match="no answer in time"):
                 await sending
             assert await client.send(origin_of(server), REQUEST) == 200
             assert server.connection_count == 2
@@ -191,7 +198,7 @@ def test_a_server_that_does_not_answer_the_tls_handshake_is_given_up_sooner() ->
             sending = asyncio.create_task(make_client().send(origin, REQUEST))
             await eventually(lambda: server.connection_count == 1)
             advance(2)
-            with pytest.raises(SendError, match="cannot connect in time"):
+            with pytest.raises(HttpQueryError, match="cannot connect in time"):
                 await sending
 
     run(scenario())
@@ -199,9 +206,49 @@ def test_a_server_that_does_not_answer_the_tls_handshake_is_given_up_sooner() ->
 
 def test_a_timeout_of_zero_is_none() -> None:
     async def scenario() -> None:
-        client = EndpointClient(connect_timeout_ns=0, request_timeout_ns=0)
+        client = HttpClient(connect_timeout_ns=0, request_timeout_ns=0)
         async with WebServer() as server:
             assert await client.send(origin_of(server), REQUEST) == 200
             client.close()
+
+    run(scenario())
+
+
+def test_an_answer_with_more_behind_it_is_the_last_of_its_connection() -> None:
+    """Else what follows would be taken for the answer to the next request."""
+
+    async def scenario() -> None:
+        client = make_client()
+        async with WebServer(lambda _: answer(200) + answer(500)) as server:
+            assert [await client.send(origin_of(server), REQUEST) for _ in range(3)] == [200] * 3
+            assert server.connection_count == 3
+            client.close()
+
+    run(scenario())
+
+
+def test_a_connection_that_is_lost_before_its_first_request_is_an_error_at_once() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        async with WebServer() as server:
+            origin = origin_of(server)
+            _, connection = await loop.create_connection(
+                lambda: QueryConnection(loop, max_body_bytes=100), origin.host, origin.port
+            )
+            connection.close()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            with pytest.raises(HttpQueryError, match="closed before the answer was complete"):
+                await connection.exchange(REQUEST)
+
+    run(scenario())
+
+
+def test_the_body_of_an_answer_is_bounded_though_it_is_dropped() -> None:
+    async def scenario() -> None:
+        client = HttpClient(connect_timeout_ns=0, request_timeout_ns=0, max_body_bytes=10)
+        async with WebServer(lambda _: answer(body=b"x" * 11)) as server:
+            with pytest.raises(HttpQueryError, match="too big"):
+                await client.send(origin_of(server), REQUEST)
 
     run(scenario())
