@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from emberq.client import ConsumerConfig
+from emberq import ConsumerConfig
 from emberq.sync import Consumer
 
 CONFIG = ConsumerConfig(max_in_flight=2000)

@@ -14,7 +14,7 @@ import logging
 import signal
 import sys
 
-from emberq.client import Consumer, ConsumerConfig, Message, Producer
+from emberq import Consumer, ConsumerConfig, Message, Producer
 
 CONFIG = ConsumerConfig(max_in_flight=200, max_attempts=3, dead_letter_topic="orders.dead")
 

@@ -1,33 +1,34 @@
 """A whole NSQ inside a program or a test: real nsqds and a real nsqlookupd on free ports of this machine.
 
-    from emberq.embedded import Embedded
+    from emberq import Embedded
 
     async with Embedded() as nsq:
         print(nsq.nsqd_tcp_addresses)         # ["127.0.0.1:40123"]
         print(nsq.lookupd_http_addresses)     # ["127.0.0.1:40126"]
 
-Data lies in a temporary folder that goes with it, unless `data_path` names one that is to stay. Options of nsqd are
-given by name, as in `emberq.nsqd.options.NsqdOptions`: `Embedded(mem_queue_size=0)`.
+Data lies in a temporary folder that is deleted at the end, unless `data_path` names one that is to stay. Options of
+nsqd are given by name, with underscores: `Embedded(mem_queue_size=0)` is `--mem-queue-size=0`.
 
-Code that is not asynchronous uses `EmbeddedThread`, which runs the same in a thread of its own. Tests use the pytest
-fixture `nsq`, which is there as soon as emberq is installed: see `emberq.pytest_plugin`.
+Code that blocks uses `EmbeddedThread`, which runs the same in a thread of its own. Tests use the pytest fixture `nsq`,
+which is there as soon as emberq is installed: see `emberq.pytest_plugin`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
-import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from emberq.base.task import LoopThread
 from emberq.lookupd.daemon import Nsqlookupd
 from emberq.lookupd.options import LookupdOptions
 from emberq.nsqd.daemon import Nsqd
 from emberq.nsqd.options import NsqdOptions
+
+__all__ = ["Embedded", "EmbeddedThread"]
 
 LOOPBACK = "127.0.0.1"
 ANY_PORT = f"{LOOPBACK}:0"
@@ -75,7 +76,7 @@ class Embedded:
         return [_text(lookupd.http_address) for lookupd in self.lookupds]
 
     async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as starting:  # so that what is up goes down again when something fails
+        async with AsyncExitStack() as starting:  # if a daemon fails to start, those before it are stopped
             folder = self._data_path
             if folder is None:
                 folder = Path(starting.enter_context(tempfile.TemporaryDirectory(prefix="emberq-")))
@@ -116,7 +117,7 @@ class Embedded:
 
 
 class EmbeddedThread:
-    """The same in a thread of its own, for code that is not asynchronous.
+    """`Embedded` in a thread of its own, for code that blocks, from `with` to its end. The options are the same.
 
     The addresses may be read from any thread. The daemons themselves belong to their thread: `call` runs a function
     there.
@@ -124,22 +125,21 @@ class EmbeddedThread:
 
     def __init__(self, **options: Any) -> None:
         self._options = options
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="emberq", daemon=True)
+        self._loop = LoopThread("emberq")
         self.nsq: Embedded
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        self.nsq = self._run(lambda: Embedded(**self._options).__aenter__())
+        try:
+            self.nsq = self._loop.run(lambda: Embedded(**self._options).__aenter__())
+        except BaseException:
+            self._loop.end()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._run(lambda: self.nsq.__aexit__(None, None, None))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._loop.end(lambda: self.nsq.__aexit__(None, None, None))
 
     def call(self, function: Callable[[], _T]) -> _T:
         """What `function` returns, run in the daemons' thread."""
@@ -147,25 +147,26 @@ class EmbeddedThread:
         async def run() -> _T:
             return function()
 
-        return self._run(run)
-
-    def _run(self, make_work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        return asyncio.run_coroutine_threadsafe(make_work(), self._loop).result()
+        return self._loop.run(run)
 
     @property
     def nsqd_tcp_addresses(self) -> list[str]:
+        """Where producers and consumers connect."""
         return self.nsq.nsqd_tcp_addresses
 
     @property
     def nsqd_http_addresses(self) -> list[str]:
+        """Where the nsqds serve HTTP."""
         return self.nsq.nsqd_http_addresses
 
     @property
     def lookupd_tcp_addresses(self) -> list[str]:
+        """Where nsqds register."""
         return self.nsq.lookupd_tcp_addresses
 
     @property
     def lookupd_http_addresses(self) -> list[str]:
+        """Where consumers look for topics."""
         return self.nsq.lookupd_http_addresses
 
 

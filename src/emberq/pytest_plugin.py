@@ -1,4 +1,4 @@
-"""A pytest fixture for those who test their own producers and consumers against a real nsqd.
+"""The pytest fixture `nsq`: a real nsqd for tests of producers and consumers.
 
     def test_my_consumer(nsq):
         producer = connect(nsq.nsqd_tcp_addresses[0])

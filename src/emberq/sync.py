@@ -1,4 +1,4 @@
-"""NSQ for code that is not asynchronous: scripts, notebooks, threads, web frameworks that block.
+"""The client for code that blocks: scripts, notebooks, threads, web frameworks that are not asynchronous.
 
     from emberq.sync import Consumer, Producer
 
@@ -6,13 +6,13 @@
         producer.publish("orders", b"...")                    # returns when nsqd has confirmed it
 
     with Consumer("orders", "billing", nsqd_addresses=["127.0.0.1:4150"]) as consumer:
-        for message in consumer:                              # until somebody calls consumer.stop()
+        for message in consumer:                              # until consumer.stop()
             store(message.body)
             message.finish()
 
 These are `emberq.client.Producer` and `emberq.client.Consumer`, run by an event loop in a thread of their own, one for
 each. What they promise (confirmation, failover, RDY, backoff, dead letters), what can be set and what they raise is
-told there and not repeated here.
+described there.
 
 - **Threads.** Everything here may be called from any thread, by many at a time.
 - **Notebooks.** It does not matter whether the calling thread has a running event loop, as it does in Jupyter. The loop
@@ -168,7 +168,7 @@ class Consumer:
         )
         self._consumer = self._with_handler()
         self._fetched: deque[Message] = deque()
-        """Messages that came from the other thread and that nobody has taken yet."""
+        """Messages that came from the other thread and have not been taken yet."""
         self._taken: set[Message] = set()
         """Messages that were taken; those that have been answered are thrown out from time to time."""
         self._guard = threading.RLock()
@@ -182,11 +182,11 @@ class Consumer:
     # Taking messages
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages, as they come, until `stop`. Whoever takes one finishes or requeues it."""
+        """Messages, as they come, until `stop`. The caller finishes or requeues each."""
         return self.messages()
 
     def messages(self, *, idle_timeout_s: float | None = None) -> Iterator[Message]:
-        """The same, but the loop also ends when nothing has come for so long: for scripts that empty a channel."""
+        """Messages, as they come, until `stop` or until none has come for so long: for scripts that empty a channel."""
         while (message := self.get(timeout_s=idle_timeout_s)) is not None:
             yield message
 
@@ -250,7 +250,7 @@ class Consumer:
     async def _fetch(self, *, max_size: int, max_wait_s: float, timeout_s: float | None) -> bool:
         """Bring messages over; False when there are none in time, or none ever. Runs in the loop's thread.
 
-        They are put where any thread finds them instead of being returned, because who asked may have been interrupted.
+        They are put where any thread finds them and not returned: the caller may have been interrupted.
         """
         batches = cast(
             AsyncGenerator[MessageBatch, None], self._consumer.batches(max_size=max_size, max_wait_s=max_wait_s)
@@ -267,9 +267,9 @@ class Consumer:
     def run(self, handler: Handler) -> None:
         """Have every message handled by `handler`, until `stop` or Ctrl-C; returns when all that was begun is done.
 
-        A handler that returns None or True has finished its message; one that returns False, or raises, has it requeued
-        (see `emberq.client.worker`). A plain function is called in threads, `ConsumerConfig.concurrency` of them: 1 if
-        it should be called for one message at a time. A coroutine function runs in the consumer's own event loop.
+        A handler that returns None or True has finished its message; if it returns False or raises, it is requeued.
+        A plain function is called in threads, `ConsumerConfig.concurrency` of them: 1 if it should be called for one
+        message at a time. A coroutine function runs in the consumer's own event loop.
 
         Ctrl-C waits for handlers that are running, as `stop` does; a second one does not.
         """
@@ -288,8 +288,8 @@ class Consumer:
     async def _start_and_wait(self) -> None:
         """Return when the consumer has stopped.
 
-        Handlers run as soon as the first nsqd is connected to. Whoever interrupts us while others are being connected
-        to must not cut them off, as a start that is cancelled would; so it goes on, and `stop` ends it in order.
+        Handlers run as soon as the first nsqd is connected to. An interrupt while others are being connected to must
+        not cut the handlers off, as a start that is cancelled would; so it goes on, and `stop` ends it in order.
         """
         await asyncio.shield(self._consumer.start())
         await self._consumer.wait_stopped()
@@ -324,13 +324,14 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What has been taken and not answered goes back too, for nobody is left to answer it."""
+        """What has been taken and not answered goes back too: the block that would answer it is over."""
         self._loop.end(lambda: self._wind_up(self._taken))
 
     # Flow control
 
     @property
     def max_in_flight(self) -> int:
+        """How many messages may be unanswered at a time."""
         return self._consumer.max_in_flight
 
     def set_max_in_flight(self, count: int) -> None:

@@ -34,14 +34,14 @@ def test_the_exponential_pause_doubles_with_each_attempt(attempt: int, pause_s: 
 
 def test_success_without_a_failure_before_it_changes_nothing() -> None:
     backoff = Backoff()
-    assert backoff.record(SUCCESS).verdict is BackoffAction.NOTHING
+    assert backoff.record(SUCCESS).action is BackoffAction.NOTHING
     assert backoff.allowance(5) == 5
 
 
 def test_a_failure_stops_everything_until_the_pause_is_over() -> None:
     backoff = Backoff()
     decision = backoff.record(FAILURE)
-    assert (decision.verdict, decision.pause_s) == (BackoffAction.PAUSE, 2.0)
+    assert (decision.action, decision.pause_s) == (BackoffAction.PAUSE, 2.0)
     assert backoff.allowance(5) == 0
 
 
@@ -56,14 +56,14 @@ def test_outcomes_during_a_pause_are_ignored() -> None:
     backoff = Backoff()
     backoff.record(FAILURE)
     for outcome in MessageOutcome:
-        assert backoff.record(outcome).verdict is BackoffAction.NOTHING
+        assert backoff.record(outcome).action is BackoffAction.NOTHING
     assert backoff.level == 1
 
 
 def test_the_success_that_ends_backoff_says_so() -> None:
     backoff = after(FAILURE)
     backoff.resume()
-    assert backoff.record(SUCCESS).verdict is BackoffAction.LEAVE
+    assert backoff.record(SUCCESS).action is BackoffAction.LEAVE
     assert backoff.allowance(5) == 5
 
 
@@ -76,17 +76,17 @@ def test_a_success_on_a_higher_level_pauses_again_for_less_time() -> None:
 def test_continue_keeps_the_level_and_pauses_again() -> None:
     backoff = after(FAILURE)
     backoff.resume()
-    assert backoff.record(CONTINUE).verdict is BackoffAction.PAUSE
+    assert backoff.record(CONTINUE).action is BackoffAction.PAUSE
     assert backoff.level == 1
 
 
 def test_continue_outside_backoff_changes_nothing() -> None:
-    assert Backoff().record(CONTINUE).verdict is BackoffAction.NOTHING
+    assert Backoff().record(CONTINUE).action is BackoffAction.NOTHING
 
 
 def test_a_longest_pause_of_zero_switches_backoff_off() -> None:
     backoff = Backoff(max_pause_s=0)
-    assert backoff.record(FAILURE).verdict is BackoffAction.NOTHING
+    assert backoff.record(FAILURE).action is BackoffAction.NOTHING
     assert backoff.allowance(5) == 5
 
 

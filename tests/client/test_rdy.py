@@ -228,7 +228,7 @@ class Failures(RuleBasedStateMachine):
 
     @rule(outcome=st.sampled_from(MessageOutcome))
     def answer(self, outcome: MessageOutcome) -> None:
-        if self.backoff.record(outcome).verdict is not BackoffAction.NOTHING:
+        if self.backoff.record(outcome).action is not BackoffAction.NOTHING:
             self.apply_allowance()
 
     @rule()

@@ -1,14 +1,13 @@
-"""nsqadmin: the cluster as people see it and act on it.
+"""nsqadmin: the cluster as people see it and act on it. Internal: no part of the public API (docs/API.md).
 
-options       every setting
-daemon        what there is, and in which order it starts and stops
-site          what the pages may know of the server
-access/       who asks, and what they may do: users, roles, sessions, origins, addresses
-api/          the JSON under /api
-live          server-sent events: one gathering loop for all who look
-history       figures since nsqadmin started
-audit         a line for every action
-notification  a POST for every action
-graphite      rates and graphs of somebody else's
-web/          the pages
+options     every setting of nsqadmin
+daemon      what there is, and in which order it starts and stops
+routes      every path, who may ask, and the headers that protect a browser
+access/     who asks, and what they may do: users, sessions, the gate
+api/        the JSON under /api, login and /config
+live        one loop that looks at the cluster for all browsers; server-sent events
+document    figures as the API and the live views word them
+history     figures since nsqadmin started
+audit       what is told of every action: the log and notifications
+web/        the pages, and the files they need
 """

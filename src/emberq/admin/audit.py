@@ -1,23 +1,21 @@
-"""What is told of every action: the log and notifications.
+"""What is told of every action: a line of the audit log, and a notification.
 
-A line for every action: who did what, or tried to, and what came of it.
+**The audit log** says who did what, or tried to, and what came of it.
 
     {"time": "2024-05-17T07:30:00.123Z", "user": "ada", "is_known": true, "role": "admin", "remote": "10.0.0.7:51324",
      "action": "delete_topic", "topic": "orders", "outcome": "done", "message": ""}                (all on one line)
 
-`outcome` is `done`, `failed` (the cluster could not be reached, or refused) or `refused` (they may not). `is_known` is
-false for a name that was merely claimed. The lines go to --audit-log-file, which is opened anew for each, so that it
+`outcome` is `done`, `failed` (the cluster could not be reached, or refused) or `refused` (the user may not). `is_known`
+is false for a name that was merely claimed. The lines go to --audit-log-file, which is opened anew for each, so that it
 may be rotated at any time, or else to the log. Names come from outside: JSON keeps them from forging lines.
 
-A POST for every action, to --notification-http-endpoint.
+**A notification** is a POST to --notification-http-endpoint.
 
     {"action": "create_channel", "topic": "t", "channel": "c", "timestamp": 1715931000, "user": "joe",
      "remote_ip": "10.0.0.7:51324", "user_agent": "curl/8", "url": "http://host/api/topics", "via": "<our hostname>"}
 
-`channel`, `node` and `user` are left out when empty. They are sent in the background, one at a time and in order;
-nobody waits for them, and one that fails is logged and forgotten.
-
-What is told of every action: to the audit log, and to whoever wants to be notified.
+`channel`, `node` and `user` are left out when empty. Notifications are sent in the background, one at a time and in
+order; no request waits for them, and one that fails is logged and forgotten.
 """
 
 from __future__ import annotations
@@ -42,6 +40,8 @@ from emberq.http.message import HttpError, Request, encode_json
 _FIELD_LENGTH = 256
 """Names are shorter; what is longer was made up, and is cut."""
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 
@@ -55,7 +55,7 @@ class ActionOutcome(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedAction:
-    """What somebody does."""
+    """An action, as it is told."""
 
     action: str
     """As notifications call it: `delete_topic`."""
@@ -66,8 +66,46 @@ class AuditedAction:
     """What else there is to say about it."""
 
 
+class Recorder:
+    """Tells of actions, to the audit log and the notifier. Owned by the daemon."""
+
+    def __init__(self, audit: Audit, notifier: Notifier) -> None:
+        self.audit = audit
+        self._notifier = notifier
+
+    async def carry_out(
+        self,
+        work: Awaitable[T],
+        deeds: Sequence[AuditedAction],
+        request: Request,
+        visitor: Visitor,
+        *,
+        notify_of_failure: bool = False,
+    ) -> T:
+        """Await the work and tell of it. A failure goes to the audit log alone, unless `notify_of_failure`."""
+        try:
+            result = await work
+        except (ClusterError, HttpError) as failure:
+            for deed in deeds:
+                await self.audit.record(request, visitor, deed, ActionOutcome.FAILED, str(failure))
+                if notify_of_failure:
+                    self._notifier.notify(request, visitor, deed)
+            raise
+        for deed in deeds:
+            await self.audit.record(request, visitor, deed, ActionOutcome.DONE, str(getattr(result, "message", "")))
+            self._notifier.notify(request, visitor, deed)
+        return result
+
+    async def refuse(self, request: Request, visitor: Visitor | None, deed: AuditedAction, reason: str) -> None:
+        """Tell of an action that was not allowed."""
+        await self.audit.record(request, visitor, deed, ActionOutcome.REFUSED, reason)
+
+
+# The audit log
+
+
 class Audit:
-    """Owned by the daemon."""
+    """Writes the audit log. Owned by the daemon."""
 
     def __init__(self, path: str, *, clock: Clock) -> None:
         self._path = Path(path) if path else None
@@ -122,6 +160,8 @@ def _append(path: Path, line: str) -> None:
         file.write(line.encode("ascii") + b"\n")
 
 
+# Notifications
+
 MAX_WAITING = 1000
 """Notifications for an endpoint that is slow; those beyond are dropped."""
 STOP_SECONDS = 5.0
@@ -129,7 +169,7 @@ STOP_SECONDS = 5.0
 
 
 class Notifier:
-    """Owned by the daemon."""
+    """Sends notifications. Owned by the daemon."""
 
     def __init__(self, http: HttpClient, endpoint: str, *, clock: Clock) -> None:
         self._http = http
@@ -139,12 +179,12 @@ class Notifier:
         self._sender: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Send from here on, if there is somebody to send to."""
+        """Send from here on, if there is an endpoint."""
         if self._endpoint:
             self._sender = asyncio.get_running_loop().create_task(self._send_all())
 
     async def stop(self) -> None:
-        """Send what waits, if that does not take long."""
+        """Send what waits, for at most STOP_SECONDS."""
         if self._sender is None:
             return
         try:
@@ -191,41 +231,3 @@ class Notifier:
                 _log.error("notification to %s failed: %s", public_url(self._endpoint), failure)
             finally:
                 self._waiting.task_done()
-
-
-T = TypeVar("T")
-
-
-class Recorder:
-    """Owned by the daemon."""
-
-    def __init__(self, audit: Audit, notifier: Notifier) -> None:
-        self.audit = audit
-        self._notifier = notifier
-
-    async def carry_out(
-        self,
-        work: Awaitable[T],
-        deeds: Sequence[AuditedAction],
-        request: Request,
-        visitor: Visitor,
-        *,
-        notify_of_failure: bool = False,
-    ) -> T:
-        """Do something and tell of it. Of what failed only the audit log is told, unless said otherwise."""
-        try:
-            result = await work
-        except (ClusterError, HttpError) as failure:
-            for deed in deeds:
-                await self.audit.record(request, visitor, deed, ActionOutcome.FAILED, str(failure))
-                if notify_of_failure:
-                    self._notifier.notify(request, visitor, deed)
-            raise
-        for deed in deeds:
-            await self.audit.record(request, visitor, deed, ActionOutcome.DONE, str(getattr(result, "message", "")))
-            self._notifier.notify(request, visitor, deed)
-        return result
-
-    async def refuse(self, request: Request, visitor: Visitor | None, deed: AuditedAction, reason: str) -> None:
-        """Tell of an action that was not allowed."""
-        await self.audit.record(request, visitor, deed, ActionOutcome.REFUSED, reason)

@@ -76,7 +76,7 @@ class Nsqadmin:
         self._listener = Listener(options.http_address, self._http.make_protocol, label="HTTP")
 
     async def start(self) -> None:
-        """Serve people; StartError, with nothing left behind, if that cannot be."""
+        """Begin to serve; StartError, with nothing left behind, if that cannot be."""
         try:
             await check_names(self.options)
             self._audit.check()
@@ -94,7 +94,7 @@ class Nsqadmin:
         await self._listener.serve()
 
     async def stop(self) -> None:
-        """Accept no more, close what is open, tell what is still to be told."""
+        """Accept no more connections, close those that are open, send the notifications that wait."""
         await self._listener.close()
         await self.gatherer.stop()
         self._http.close()
@@ -118,7 +118,7 @@ class Nsqadmin:
         """Host and port of HTTP."""
         return cast(tuple[str, int], self._listener.address)  # the options allow no Unix socket
 
-    # What the pages see.
+    # What the pages see (`Site`)
 
     @property
     def base_path(self) -> str:
@@ -230,7 +230,7 @@ def _read_secret(path: str) -> bytes:
 
 
 async def check_names(options: AdminOptions) -> None:
-    """UpstreamOptionsError for an address whose name nobody knows: a slip is better told now than at each request."""
+    """UpstreamOptionsError for an address whose name cannot be resolved: better told now than at each request."""
     for flag, addresses in (
         ("lookupd-http-address", options.lookupd_http_address),
         ("nsqd-http-address", options.nsqd_http_address),

@@ -1,8 +1,11 @@
 """Figures as the API and the live views word them.
 
-The documents that live pages show, one for each view.
+**The API** has the same keys in the same order as the reference, so that scripts can stay. What the reference leaves
+out when it says nothing (deliveries by distance, regions and zones) is left out here too. Nothing is `null` that the
+reference does not make so; `clients` is, where they were not asked for.
 
-`GET /api/live?view=…` sends them as server-sent events, again and again; `GET /api/view?view=…` answers one.
+**Live views** are documents for the pages, one for each view. `GET /api/live?view=…` sends them as server-sent events,
+again and again; `GET /api/view?view=…` answers one.
 
     view=topics                      every topic in a line
     view=topic&topic=T               a topic as in /api/topics/T
@@ -36,11 +39,6 @@ A browser takes a document every few seconds, so it must stay small however larg
               parts in `nodes` have none
     nodes     `topics` are null: there are counts
     counter   more than two thousand counters are told by channel, over all nodes (`*`); the sum stays the same
-
-Figures as nsqadmin's API words them: the same keys in the same order as the reference, so that scripts can stay.
-
-What the reference leaves out when it says nothing (deliveries by distance, regions and zones) is left out here too.
-Nothing is `null` that the reference does not make so; `clients` is, where they were not asked for.
 """
 
 from __future__ import annotations
@@ -242,14 +240,16 @@ def _distances(stats: TopicFigures | ChannelFigures) -> Document:
 
 
 def _list(documents: Iterable[Document]) -> list[Document] | None:
-    """As the reference says that there are none."""
+    """A list, or null if it is empty, as in the reference."""
     return list(documents) or None
 
 
+# Live views
+
 MAX_CLIENTS = 1_000
-"""That a channel's document lists."""
+"""As many as a channel's document lists."""
 MAX_COUNTERS = 2_000
-"""That are told node by node."""
+"""As many as are told node by node."""
 
 _RATE_DIGITS = 2
 
@@ -267,7 +267,7 @@ class Look:
 
     @property
     def head(self) -> Document:
-        """What every document has."""
+        """The fields that every document has."""
         return {
             "message": f"WARNING: {'; '.join(self.warnings)}" if self.warnings else "",
             "time": self.taken_ns // NS_PER_MS / 1000,

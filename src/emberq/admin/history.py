@@ -42,7 +42,7 @@ Point = tuple[float, ...]
 
 
 class History:
-    """Owned by the gatherer."""
+    """All series. Owned by the gatherer."""
 
     def __init__(self, *, interval_ns: int, duration_ns: int) -> None:
         self.interval_ns = interval_ns
@@ -115,7 +115,7 @@ class _Rings:
         self._size = size
 
     def record(self, points: Iterable[tuple[Name, Point]], *, slot: int, turn: int, max_count: int) -> None:
-        """Write the points into a slot. Those who have none have a gap there; for too long, and they are forgotten."""
+        """Write the points into a slot. A series without one has a gap there, and is forgotten after a turn of gaps."""
         for name, point in points:
             ring = self.by_name.get(name)
             if ring is None:
@@ -170,7 +170,7 @@ def _points(look: Look) -> Iterator[tuple[Name, Point]]:
 
 
 def _topic_point(topic: Total, channels: Sequence[Total]) -> Point:
-    """What waits in a topic waits in it or in its channels."""
+    """The messages of a topic wait in it or in its channels."""
     return (
         topic.depth + sum(channel.depth for channel in channels),
         sum(channel.in_flight_count for channel in channels),

@@ -1,21 +1,19 @@
-"""One loop that looks, for everybody; server-sent events.
-
-One loop that looks at the cluster, for everybody who wants to know.
+"""One loop that looks at the cluster for all browsers, and the events that it sends them.
 
 However many browsers look, the nsqds are asked once per round, each view's document is made once, and encoded once.
-There are rounds only while somebody looks, and for the history:
+There are rounds only while a browser looks, and for the history:
 
-    somebody looks          every --live-interval
+    a browser looks         every --live-interval
     only the history        every --history-interval
     neither                 none
 
-Whoever comes is shown what was seen last at once, unless that is long ago, and soon after what is to be seen then.
+A browser that comes is shown the last look at once, unless that is old, and the next one when it is due.
 
 A round that takes long is followed by a pause of at least its own length, so that a huge cluster keeps nsqadmin busy
-for no more than half of the time; and all that takes long is done in the background, so that nobody who asks has to
-wait for it. What goes wrong in a round is told to those who look, as an event `problem`; the next round tries again.
+for no more than half of the time. All that takes long is done in the background, so that no request waits for it. What
+goes wrong in a round is told to the browsers, as an event `problem`; the next round tries again.
 
-Server-sent events to one browser.
+**Server-sent events** to one browser:
 
     retry: 2000                    how soon to come again after a break
     event: topics
@@ -24,10 +22,9 @@ Server-sent events to one browser.
 
 Only the newest event waits to be sent. A browser that is slow misses what was overtaken, and costs no memory.
 
-Large documents as JSON, in pieces.
-
-While a document is encoded nothing else runs, not even in another thread: it is one call into the interpreter. So long
-lists are encoded some rows at a time, and between two pieces others get their turn. The result is the same.
+**Large documents** are encoded in pieces. While a document is encoded nothing else runs, not even in another thread: it
+is one call into the interpreter. So long lists are encoded some rows at a time, and between two pieces other threads
+get their turn. The result is the same.
 """
 
 from __future__ import annotations
@@ -65,70 +62,15 @@ from emberq.cluster.upstream import ClusterError, Findings
 from emberq.http.body import StreamBody
 from emberq.http.message import HttpError, encode_json
 
-CONTENT_TYPE = "text/event-stream; charset=utf-8"
-RETRY_MS = 2000
-
-
-def encode_event(name: str, data: bytes) -> bytes:
-    """An event as it is sent; `data` is JSON."""
-    return b"event: %s\ndata: %s\n\n" % (name.encode("ascii"), data)
-
-
-class EventStream(StreamBody):
-    """The body of an answer without an end."""
-
-    def __init__(self, on_close: Callable[[EventStream], None]) -> None:
-        self.length = None
-        self._on_close = on_close
-        self._newest = b"retry: %d\n\n" % RETRY_MS
-        self._has_news = asyncio.Event()
-        self._has_news.set()
-        self._has_ended = False
-
-    def send(self, event: bytes) -> None:
-        """Send this, unless something newer comes before the browser has taken what was sent so far."""
-        self._newest = event
-        self._has_news.set()
-
-    def end(self) -> None:
-        """Send no more."""
-        self._has_ended = True
-        self._has_news.set()
-
-    async def next_piece(self) -> bytes:
-        await self._has_news.wait()
-        self._has_news.clear()
-        return b"" if self._has_ended else self._newest
-
-    def close(self) -> None:
-        self._on_close(self)
-
-
-ROWS_PER_PIECE = 250
-"""Some hundred kilobytes, which take a few milliseconds."""
-
-
-def encode_in_pieces(document: dict[str, Any]) -> bytes:
-    """The same as `encode_json`; long lists in the document itself are taken apart, those further inside are not."""
-    return b"{%b}" % b",".join(b"%b:%b" % (encode_json(name), _encoded(value)) for name, value in document.items())
-
-
-def _encoded(value: Any) -> bytes:
-    if not isinstance(value, list) or len(value) <= ROWS_PER_PIECE:
-        return encode_json(value)
-    starts = range(0, len(value), ROWS_PER_PIECE)
-    return b"[%b]" % b",".join(encode_json(value[start : start + ROWS_PER_PIECE])[1:-1] for start in starts)
-
-
 MAX_STREAMS = 500
 """Browsers that look at once. Each holds a connection and up to one document."""
 MAX_STREAM_NS = 600 * NS_PER_SECOND
-"""Then a browser has to come again, which it does by itself, and show again who it is: somebody may have logged out."""
+"""Then a browser has to come again, which it does by itself, and show who it is: its user may have logged out."""
 MAX_VIEWS = 100
 """Different views that are looked at; those with clients cost a question to the nsqds each."""
 
 MAX_GREETING_AGE_NS = 30 * NS_PER_SECOND
-"""What was seen longer ago is not shown to those who come: it could be taken for what is."""
+"""An older look is not shown to a browser that comes: it could be taken for the present."""
 
 PROBLEM = "problem"
 
@@ -149,7 +91,7 @@ class LiveView(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What somebody looks at."""
+    """What a browser looks at."""
 
     view: LiveView
     topic: str = ""
@@ -161,7 +103,7 @@ class Subject:
 
 @dataclass(slots=True)
 class _Audience:
-    """Those who look at the same."""
+    """The browsers that look at the same subject."""
 
     streams: dict[EventStream, int] = field(default_factory=dict)
     """Each with the time when it was opened."""
@@ -178,7 +120,7 @@ class _Audience:
 
 
 class Gatherer:
-    """Owned by the daemon."""
+    """Looks at the cluster and shows it to all browsers. Owned by the daemon."""
 
     def __init__(
         self,
@@ -204,12 +146,12 @@ class Gatherer:
         self._kept: dict[Subject, bytes] = {}
         """Documents of the last look, encoded."""
         self._recent_rates: tuple[int, bytes] = (-1, b"")
-        """The same for the last rates of all topics, and how many points the history had then."""
+        """The last rates of all topics, encoded, behind the number of points that the history had then."""
         self._looking: asyncio.Task[Look] | None = None
-        """A look under way, which all who need one share."""
+        """A look under way, which all callers that need one share."""
         self._round: asyncio.Task[None] | None = None
         self._greetings: set[asyncio.Task[None]] = set()
-        """First documents on their way to those who came for something that nobody looked at before."""
+        """First documents on their way to browsers that are the first to look at their subject."""
         self._alarm = timers.alarm(self._begin_round)
         self._is_closed = False
 
@@ -220,7 +162,7 @@ class Gatherer:
 
     @property
     def is_busy(self) -> bool:
-        """Whether somebody is being shown something right now."""
+        """Whether a document is being made for a browser right now."""
         return self._round is not None or bool(self._greetings)
 
     def start(self) -> None:
@@ -229,7 +171,7 @@ class Gatherer:
             self._begin_round()
 
     async def stop(self) -> None:
-        """Send everybody away."""
+        """End all streams."""
         self._is_closed = True
         self._alarm.discard()
         for audience in list(self._audiences.values()):
@@ -240,7 +182,7 @@ class Gatherer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # Those who look.
+    # Browsers
 
     def open(self, subject: Subject) -> EventStream:
         """A stream of the subject's documents; HttpError if too many are open."""
@@ -272,7 +214,7 @@ class Gatherer:
             if not audience.streams:
                 del self._audiences[subject]
 
-    # The rounds.
+    # Rounds
 
     def _begin_round(self) -> None:
         is_wanted = bool(self._audiences) or self.history.is_kept
@@ -297,7 +239,7 @@ class Gatherer:
         return NEVER
 
     async def _show_all(self, subjects: Sequence[Subject], looking: Awaitable[Look]) -> None:
-        """Show a look to those who look at these, or tell them why there is none."""
+        """Show a look to the browsers that look at these subjects, or tell them why there is none."""
         try:
             look = await looking
             for subject in subjects:
@@ -324,11 +266,11 @@ class Gatherer:
             if audience is not None:
                 audience.show(_problem(text), self._clock.monotonic_ns())
 
-    # What is to be seen.
+    # Looks and documents
 
     async def document(self, subject: Subject) -> bytes:
         """A subject's document once, as JSON; ClusterError."""
-        # Not older than those who look all the time see it.
+        # As fresh as a browser that looks all the time sees it.
         return await self._encoded(subject, await self._look_no_older_than(self._interval_ns // 2))
 
     async def recent_rates(self) -> bytes:
@@ -345,7 +287,7 @@ class Gatherer:
         return await self.look()
 
     async def look(self) -> Look:
-        """The cluster now; whoever else asks meanwhile gets the same. ClusterError."""
+        """The cluster now; callers that ask meanwhile get the same look. ClusterError."""
         if self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._take_look())
         return await asyncio.shield(self._looking)
@@ -382,7 +324,7 @@ class Gatherer:
         return encoded
 
     async def _document(self, subject: Subject, look: Look) -> Callable[[], Document]:
-        """Asks what has to be asked for, and gives what makes the document of it, which may take long."""
+        """Ask the cluster for what the look does not hold; the function that then makes the document may take long."""
         match subject.view:
             case LiveView.TOPICS:
                 return partial(topics_view, look)
@@ -412,8 +354,67 @@ class Gatherer:
 
 
 _MADE_OF_THE_LOOK = frozenset({LiveView.TOPICS, LiveView.TOPIC, LiveView.COUNTER})
-"""Views for which nobody is asked anything more: their documents stay the same until the next look."""
+"""Views that need no more than the look: their documents stay the same until the next one."""
 
 
 def _problem(text: str) -> bytes:
     return encode_event(PROBLEM, encode_json({"message": text}))
+
+
+# Server-sent events
+
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
+RETRY_MS = 2000
+
+
+def encode_event(name: str, data: bytes) -> bytes:
+    """An event as it is sent; `data` is JSON."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode("ascii"), data)
+
+
+class EventStream(StreamBody):
+    """Events to one browser: the body of an answer without an end."""
+
+    def __init__(self, on_close: Callable[[EventStream], None]) -> None:
+        self.length = None
+        self._on_close = on_close
+        self._newest = b"retry: %d\n\n" % RETRY_MS
+        self._has_news = asyncio.Event()
+        self._has_news.set()
+        self._has_ended = False
+
+    def send(self, event: bytes) -> None:
+        """Send this, unless something newer comes before the browser has taken what was sent so far."""
+        self._newest = event
+        self._has_news.set()
+
+    def end(self) -> None:
+        """Send no more."""
+        self._has_ended = True
+        self._has_news.set()
+
+    async def next_piece(self) -> bytes:
+        await self._has_news.wait()
+        self._has_news.clear()
+        return b"" if self._has_ended else self._newest
+
+    def close(self) -> None:
+        self._on_close(self)
+
+
+# Large documents
+
+ROWS_PER_PIECE = 250
+"""Some hundred kilobytes, which take a few milliseconds."""
+
+
+def encode_in_pieces(document: dict[str, Any]) -> bytes:
+    """The same as `encode_json`; long lists in the document itself are taken apart, those further inside are not."""
+    return b"{%b}" % b",".join(b"%b:%b" % (encode_json(name), _encoded(value)) for name, value in document.items())
+
+
+def _encoded(value: Any) -> bytes:
+    if not isinstance(value, list) or len(value) <= ROWS_PER_PIECE:
+        return encode_json(value)
+    starts = range(0, len(value), ROWS_PER_PIECE)
+    return b"[%b]" % b",".join(encode_json(value[start : start + ROWS_PER_PIECE])[1:-1] for start in starts)

@@ -1,4 +1,4 @@
-"""Every setting of nsqadmin, declared once: as a flag, a config key, a line of help and a field of `Options`."""
+"""Every setting of nsqadmin, declared once: as a flag, a config key, a line of help and a field of `AdminOptions`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from emberq.base.text import masked
 __all__ = ["HASH_PASSWORD", "SETTINGS", "AdminOptions", "OptionsError"]
 
 MIN_INTERVAL = "100ms"
-"""Shorter ones would keep a large cluster busy with nothing but telling its figures."""
+"""A shorter interval would keep a large cluster busy with nothing but telling its figures."""
 
 _GENERAL = Group(GENERAL)
 _CLUSTER = Group("Cluster")

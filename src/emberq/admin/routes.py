@@ -1,15 +1,11 @@
-"""Every path, who may ask, and the headers that protect a browser.
+"""Every path that nsqadmin answers, who may ask for it, and the headers that protect a browser.
 
-Every path that nsqadmin answers, and who may ask for it.
+**Before a handler** the guard asks the gate: who is it, and may they? Pages send visitors who are not logged in to the
+login page; the API answers 401 LOGIN_REQUIRED. Refused actions go to the audit log.
 
-What stands between a request and its handler, and between the answer and the browser.
+**After it**, headers that leave a browser no choice:
 
-Before: who is it, and may they? Pages send those who are not known to the login page; the API answers 401
-LOGIN_REQUIRED. Refused actions go to the audit log.
-
-After: headers that leave a browser no choice.
-
-    Content-Security-Policy    only our own scripts and styles, none inside a page; nobody may put us in a frame
+    Content-Security-Policy    only our own scripts and styles, none inside a page; no site may put us in a frame
     X-Content-Type-Options     what we say is JSON is never taken for HTML
     Referrer-Policy            names of topics do not leave with a link
     Cross-Origin-*             no other site can read, embed or keep a handle on us
@@ -42,11 +38,146 @@ from emberq.http.router import Handler, Route
 
 VisitorHandler = Callable[[Request, Visitor], Response | Awaitable[Response]]
 
+_OPEN_PAGES = ("/login", "/static/", "/fonts/")
+"""What visitors may see who have yet to log in."""
+
+_CHANNEL = "/api/topics/{topic}/{channel}"
+"""A channel may have any name, so nothing of ours lies below /api/topics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the routes lead to. Owned by the daemon."""
+
+    options: AdminOptions
+    site: Site
+    cluster: Cluster
+    gate: Gate
+    gatherer: Gatherer
+    recorder: Recorder
+    clock: Clock
+
+
+def routes(parts: Parts) -> list[Route]:
+    """The table of routes, with the base path in front of each."""
+    table = _Table(parts)
+    listed = [
+        Route("GET", "/ping", table.guard.open(ping)),
+        *table.pages(),
+        *table.readings(),
+        *table.watchings(),
+        *table.changes(),
+        *table.personal(),
+    ]
+    return list(_below(parts.site.base_path, listed))
+
+
+def ping(_request: Request) -> Response:
+    """What load balancers ask."""
+    return plain("OK")
+
+
+class _Table:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        options, cluster = parts.options, parts.cluster
+        images = "" if options.proxy_graphite else origin_of(options.graphite_url)
+        self.guard = RequestGuard(
+            parts.gate,
+            parts.recorder,
+            base_path=parts.site.base_path,
+            headers=security_headers(image_origin=images),
+        )
+        self._messages = MessageApi(cluster, parts.recorder)
+
+    def pages(self) -> Iterable[Route]:
+        for route in page_routes(self._parts.site):
+            is_open = route.path.startswith(_OPEN_PAGES)
+            wrap = self.guard.open if is_open else self.guard.page
+            yield dataclasses.replace(route, handler=wrap(route.handler))
+
+    def readings(self) -> Iterable[Route]:
+        """What is read: as in the reference, and messages."""
+        api = ReadingApi(self._parts.cluster, clock=self._parts.clock)
+        graphite = GraphiteApi(self._parts.options, self._parts.cluster.http)
+        handlers: dict[str, Handler] = {
+            "/api/topics": api.topics,
+            "/api/topics/{topic}": api.topic,
+            _CHANNEL: api.channel,
+            "/api/nodes": api.nodes,
+            "/api/nodes/{node}": api.node,
+            "/api/counter": api.counter,
+            "/api/journal/{topic}": self._messages.journal,
+            "/api/graphite": graphite.rate,
+        }
+        if self._parts.options.proxy_graphite:
+            handlers["/render"] = graphite.render
+        for path, handler in handlers.items():
+            yield Route("GET", path, self.guard.reading(handler))
+        peek = self.guard.reading(self._messages.peek, Permission.PEEK)
+        yield Route("GET", "/api/peek/{topic}/{channel}", peek)
+
+    def watchings(self) -> Iterable[Route]:
+        """What the pages follow; there is too much of it for the access log."""
+        api = WatchingApi(self._parts.gatherer)
+        handlers: dict[str, Handler] = {
+            "/api/live": api.live,
+            "/api/view": api.view,
+            "/api/history": api.history,
+            "/api/pipelines": api.pipelines,
+        }
+        for path, handler in handlers.items():
+            yield Route("GET", path, self.guard.reading(handler), quiet=True)
+
+    def changes(self) -> Iterable[Route]:
+        """Where one path serves several actions, the least of them decides who is let in; the handler looks closer."""
+        api = ChangingApi(self._parts.cluster, self._messages, self._parts.gate, self._parts.recorder)
+        publish, pause, delete = Permission.PUBLISH, Permission.PAUSE, Permission.DELETE
+        yield self._change("POST", "/api/topics", api.create, Permission.CREATE)
+        yield self._change("POST", "/api/topics/{topic}", api.act_on_topic, pause)
+        yield self._change("POST", "/api/publish/{topic}", self._messages.publish, publish, max_bytes=MAX_PUBLISH_BYTES)
+        yield self._change("POST", _CHANNEL, api.act_on_channel, pause)
+        yield self._change("DELETE", "/api/topics/{topic}", api.delete_topic, delete)
+        yield self._change("DELETE", _CHANNEL, api.delete_channel, delete)
+        yield self._change("DELETE", "/api/nodes/{node}", api.tombstone, Permission.TOMBSTONE)
+
+    def _change(
+        self,
+        method: str,
+        path: str,
+        handler: VisitorHandler,
+        permission: Permission,
+        *,
+        max_bytes: int = MAX_BODY_BYTES,
+    ) -> Route:
+        wrapped = self.guard.changing(handler, action=permission, permission=permission)
+        return Route(method, path, wrapped, max_body_bytes=max_bytes)
+
+    def personal(self) -> Iterable[Route]:
+        """Handlers that look at who asks by themselves."""
+        parts, personal = self._parts, self.guard.personal
+        config = AdminConfigApi(parts.options, parts.cluster, parts.gate)
+        login = LoginApi(parts.gate, parts.recorder, base_path=parts.site.base_path)
+        yield Route("GET", "/config/{option}", personal(config.get))
+        yield Route(
+            "PUT", "/config/{option}", personal(config.put), max_body_bytes=MAX_VALUE_BYTES, too_big="INVALID_VALUE"
+        )
+        yield Route("POST", "/login", self.guard.open(login.log_in), max_body_bytes=MAX_LOGIN_BYTES)
+        yield Route("POST", "/logout", personal(login.log_out))
+
+
+def _below(base_path: str, listed: Iterable[Route]) -> Iterable[Route]:
+    for route in listed:
+        yield dataclasses.replace(route, path=f"{base_path}{route.path}")
+
+
+# What stands between a request and its handler
+
 LOGIN_REQUIRED = HttpError(401, "LOGIN_REQUIRED")
 
 
 def security_headers(*, image_origin: str = "") -> Headers:
-    """For every answer. Pages may show pictures of `image_origin`, too."""
+    """The headers of every answer. Pages may show pictures of `image_origin`, too."""
     images = f"img-src 'self' data: {image_origin}".rstrip()
     policy = (
         f"default-src 'none'; script-src 'self'; style-src 'self'; {images}; font-src 'self'; connect-src 'self'; "
@@ -64,7 +195,7 @@ def security_headers(*, image_origin: str = "") -> Headers:
 
 
 class RequestGuard:
-    """Wraps handlers. Owned by the table of routes."""
+    """Wraps handlers in the checks before them and the headers behind them. Owned by the table of routes."""
 
     def __init__(self, gate: Gate, recorder: Recorder, *, base_path: str, headers: Headers) -> None:
         self._gate = gate
@@ -73,11 +204,11 @@ class RequestGuard:
         self._headers = headers
 
     def open(self, handler: Handler) -> Handler:
-        """For everybody."""
+        """For all, without logging in."""
         return self._finished(handler)
 
     def page(self, handler: Handler) -> Handler:
-        """For those who are logged in; the others are sent to do so."""
+        """For users who are logged in; others are sent to the login page."""
 
         async def handle(request: Request) -> Response:
             if await self._visitor(request) is None:
@@ -92,7 +223,7 @@ class RequestGuard:
         return self._finished(handle_now)
 
     def reading(self, handler: Handler, permission: Permission | None = None) -> Handler:
-        """For those who are logged in, and may look that closely."""
+        """For users who are logged in and have the permission, if one is needed."""
 
         async def handle(request: Request) -> Response:
             visitor = await self._known_visitor(request)
@@ -104,7 +235,7 @@ class RequestGuard:
         return self._finished(handle)
 
     def changing(self, handler: VisitorHandler, *, action: str, permission: Permission) -> Handler:
-        """For those who may do it, of their own will. What more a body asks for, the handler checks."""
+        """For users with the permission. What more a body asks for, the handler checks."""
 
         async def handle(request: Request) -> Response:
             visitor = await self._known_visitor(request)
@@ -120,7 +251,7 @@ class RequestGuard:
         return self._finished(handle)
 
     def personal(self, handler: Callable[[Request, Visitor | None], Response | Awaitable[Response]]) -> Handler:
-        """For everybody; the handler wants to know who it is."""
+        """For all; the handler is told who asks."""
 
         async def handle(request: Request) -> Response:
             answer = handler(request, await self._visitor(request))
@@ -145,7 +276,7 @@ class RequestGuard:
         return Response(303, headers=(("Location", f"{self._base_path}/login?next={wanted}"),))
 
     def _finished(self, handler: Handler) -> Handler:
-        """The same with its failures told and its answer protected."""
+        """A handler whose failures become answers, and whose answers get the headers that protect a browser."""
 
         def handle(request: Request) -> Response | Awaitable[Response]:
             try:
@@ -175,136 +306,3 @@ class RequestGuard:
             headers=(*answer.headers, *caching, *self._headers),
             file=answer.file,
         )
-
-
-_OPEN_PAGES = ("/login", "/static/", "/fonts/")
-"""What those who have yet to log in may see."""
-
-_CHANNEL = "/api/topics/{topic}/{channel}"
-"""A channel may have any name, so nothing of ours lies below /api/topics."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What the routes lead to. Owned by the daemon."""
-
-    options: AdminOptions
-    site: Site
-    cluster: Cluster
-    gate: Gate
-    gatherer: Gatherer
-    recorder: Recorder
-    clock: Clock
-
-
-def routes(parts: Parts) -> list[Route]:
-    """The table of routes, with the base path in front of each."""
-    table = _Table(parts)
-    listed = [
-        Route("GET", "/ping", table.protection.open(ping)),
-        *table.pages(),
-        *table.readings(),
-        *table.watchings(),
-        *table.changes(),
-        *table.personal(),
-    ]
-    return list(_below(parts.site.base_path, listed))
-
-
-def ping(_request: Request) -> Response:
-    """What load balancers ask."""
-    return plain("OK")
-
-
-class _Table:
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        options, cluster = parts.options, parts.cluster
-        images = "" if options.proxy_graphite else origin_of(options.graphite_url)
-        self.protection = RequestGuard(
-            parts.gate,
-            parts.recorder,
-            base_path=parts.site.base_path,
-            headers=security_headers(image_origin=images),
-        )
-        self._messages = MessageApi(cluster, parts.recorder)
-
-    def pages(self) -> Iterable[Route]:
-        for route in page_routes(self._parts.site):
-            is_open = route.path.startswith(_OPEN_PAGES)
-            wrap = self.protection.open if is_open else self.protection.page
-            yield dataclasses.replace(route, handler=wrap(route.handler))
-
-    def readings(self) -> Iterable[Route]:
-        """What the reference has, and what is read of messages."""
-        api = ReadingApi(self._parts.cluster, clock=self._parts.clock)
-        graphite = GraphiteApi(self._parts.options, self._parts.cluster.http)
-        handlers: dict[str, Handler] = {
-            "/api/topics": api.topics,
-            "/api/topics/{topic}": api.topic,
-            _CHANNEL: api.channel,
-            "/api/nodes": api.nodes,
-            "/api/nodes/{node}": api.node,
-            "/api/counter": api.counter,
-            "/api/journal/{topic}": self._messages.journal,
-            "/api/graphite": graphite.rate,
-        }
-        if self._parts.options.proxy_graphite:
-            handlers["/render"] = graphite.render
-        for path, handler in handlers.items():
-            yield Route("GET", path, self.protection.reading(handler))
-        peek = self.protection.reading(self._messages.peek, Permission.PEEK)
-        yield Route("GET", "/api/peek/{topic}/{channel}", peek)
-
-    def watchings(self) -> Iterable[Route]:
-        """What the pages follow; there is too much of it for the access log."""
-        api = WatchingApi(self._parts.gatherer)
-        handlers: dict[str, Handler] = {
-            "/api/live": api.live,
-            "/api/view": api.view,
-            "/api/history": api.history,
-            "/api/pipelines": api.pipelines,
-        }
-        for path, handler in handlers.items():
-            yield Route("GET", path, self.protection.reading(handler), quiet=True)
-
-    def changes(self) -> Iterable[Route]:
-        """Where one path serves several actions, the least of them decides who is let in; the handler looks closer."""
-        api = ChangingApi(self._parts.cluster, self._messages, self._parts.gate, self._parts.recorder)
-        publish, pause, delete = Permission.PUBLISH, Permission.PAUSE, Permission.DELETE
-        yield self._change("POST", "/api/topics", api.create, Permission.CREATE)
-        yield self._change("POST", "/api/topics/{topic}", api.act_on_topic, pause)
-        yield self._change("POST", "/api/publish/{topic}", self._messages.publish, publish, max_bytes=MAX_PUBLISH_BYTES)
-        yield self._change("POST", _CHANNEL, api.act_on_channel, pause)
-        yield self._change("DELETE", "/api/topics/{topic}", api.delete_topic, delete)
-        yield self._change("DELETE", _CHANNEL, api.delete_channel, delete)
-        yield self._change("DELETE", "/api/nodes/{node}", api.tombstone, Permission.TOMBSTONE)
-
-    def _change(
-        self,
-        method: str,
-        path: str,
-        handler: VisitorHandler,
-        permission: Permission,
-        *,
-        max_bytes: int = MAX_BODY_BYTES,
-    ) -> Route:
-        wrapped = self.protection.changing(handler, action=permission, permission=permission)
-        return Route(method, path, wrapped, max_body_bytes=max_bytes)
-
-    def personal(self) -> Iterable[Route]:
-        """What looks at who asks by itself."""
-        parts, personal = self._parts, self.protection.personal
-        config = AdminConfigApi(parts.options, parts.cluster, parts.gate)
-        login = LoginApi(parts.gate, parts.recorder, base_path=parts.site.base_path)
-        yield Route("GET", "/config/{option}", personal(config.get))
-        yield Route(
-            "PUT", "/config/{option}", personal(config.put), max_body_bytes=MAX_VALUE_BYTES, too_big="INVALID_VALUE"
-        )
-        yield Route("POST", "/login", self.protection.open(login.log_in), max_body_bytes=MAX_LOGIN_BYTES)
-        yield Route("POST", "/logout", personal(login.log_out))
-
-
-def _below(base_path: str, listed: Iterable[Route]) -> Iterable[Route]:
-    for route in listed:
-        yield dataclasses.replace(route, path=f"{base_path}{route.path}")

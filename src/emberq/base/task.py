@@ -57,8 +57,15 @@ class WaitingLine(deque[asyncio.Future[None]]):
 _T = TypeVar("_T")
 
 
+async def _nothing() -> None:
+    pass
+
+
 class LoopThread:
-    """An event loop in a thread. It begins with the first `run` and ends once, with `end` or `end_soon`."""
+    """An event loop in a thread: `run` is for callers that block, `ask` for those that await in a loop of their own.
+
+    It begins with the first of these, and ends once, with `end` or `end_soon`.
+    """
 
     def __init__(
         self,
@@ -66,9 +73,11 @@ class LoopThread:
         *,
         closed_error: type[Exception] = RuntimeError,
         timeout_error: type[Exception] = TimeoutError,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     ) -> None:
         """`closed_error` is raised when the loop has ended, `timeout_error` when work takes longer than allowed."""
         self._name = name
+        self._new_loop = new_loop
         self._closed_error = closed_error
         self._timeout_error = timeout_error
         self._guard = threading.RLock()
@@ -86,11 +95,9 @@ class LoopThread:
 
     def run(self, make_work: Callable[[], Coroutine[Any, Any, _T]], *, timeout_s: float | None = None) -> _T:
         """What the work returns or raises; the `closed_error` if the loop has ended, or ends meanwhile."""
-        self._check_process()
-        with self._guard:
-            if self.is_ended:
-                raise self._closed_error("this client has been closed")
-            future = asyncio.run_coroutine_threadsafe(self._limited(make_work(), timeout_s), self._started_loop())
+        if self.is_current:
+            raise RuntimeError("called in the client's own event loop, which cannot wait for itself: use emberq.client")
+        future = self._submit(lambda: self._limited(make_work(), timeout_s))
         try:
             return future.result()
         except concurrent.futures.CancelledError:
@@ -98,8 +105,25 @@ class LoopThread:
         finally:
             future.cancel()  # does nothing unless we were interrupted
 
-    def end(self, make_last_work: Callable[[], Coroutine[Any, Any, None]], *, wait: bool = True) -> None:
-        """Do the last work and stop. Later calls wait for the first; an interrupt cuts its work short."""
+    async def ask(self, make_work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """What the work returns or raises; the `closed_error` if the loop has ended, cancelled if it ends meanwhile.
+
+        The work may call this, too: then it is awaited where it is.
+        """
+        if self.is_current:
+            return await make_work()
+        return await asyncio.wrap_future(self._submit(make_work))
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is in this thread."""
+        return self._thread is threading.current_thread()
+
+    def end(self, make_last_work: Callable[[], Coroutine[Any, Any, None]] = _nothing, *, wait: bool = True) -> None:
+        """Do this and stop, and drop what is not done by then.
+
+        Later calls wait for the first; an interrupt cuts its work short.
+        """
         if self._process_id not in (0, os.getpid()):
             return  # it is the parent's
         with self._guard:
@@ -110,7 +134,7 @@ class LoopThread:
             if is_first:
                 self._ending = asyncio.run_coroutine_threadsafe(make_last_work(), self._asyncio_loop)
                 self._ending.add_done_callback(lambda _: self._asyncio_loop.call_soon_threadsafe(self._may_end.set))
-        if wait and self._ending is not None and self._thread is not threading.current_thread():
+        if wait and self._ending is not None and not self.is_current:
             try:
                 self._ending.result()
             except concurrent.futures.CancelledError:
@@ -132,12 +156,17 @@ class LoopThread:
                 f"this client belongs to process {self._process_id} and does not survive fork: "
                 "make another one in the child process"
             )
-        if self._thread is threading.current_thread():
-            raise RuntimeError("called in the client's own event loop, which cannot wait for itself: use emberq.client")
+
+    def _submit(self, make_work: Callable[[], Coroutine[Any, Any, _T]]) -> concurrent.futures.Future[_T]:
+        self._check_process()
+        with self._guard:
+            if self.is_ended:
+                raise self._closed_error("this client has been closed")
+            return asyncio.run_coroutine_threadsafe(make_work(), self._started_loop())
 
     def _started_loop(self) -> asyncio.AbstractEventLoop:
         if self._thread is None:
-            self._asyncio_loop = asyncio.new_event_loop()
+            self._asyncio_loop = self._new_loop()
             self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
             self._process_id = os.getpid()
             self._thread.start()

@@ -1,6 +1,6 @@
 """The client of NSQ for asyncio, on the plain event loop or on uvloop.
 
-    from emberq.client import Consumer, Message, Producer
+    from emberq import Consumer, Message, Producer
 
     async with Producer("127.0.0.1:4150") as producer:
         await producer.publish("orders", b"...")
@@ -10,10 +10,32 @@
     async with Consumer("orders", "billing", handle, lookupd_addresses=["127.0.0.1:4161"]) as consumer:
         await consumer.wait_stopped()
 
-`producer` and `consumer` hold the manual of each, `config` and `consumer_config` what can be set, `error` all that can
-go wrong, `observer` how to watch it (`opentelemetry` does). Below them lies `connection`, for those who want to send
-commands themselves.
+Public is what `__all__` lists; the modules behind it are internal, `opentelemetry` aside.
+
+error            what can go wrong, as a tree
+config           everything that can be set: ClientConfig, ConsumerConfig, RetryPolicy, ReconnectDelay
+address          how addresses of nsqds and nsqlookupds are written
+argument         types and values of arguments, checked where users give them
+message          a message, a batch of them, a copy for another process
+observer         watching a client at work
+opentelemetry    spans and metrics (extra `otel`)
+stream           from a socket to a stream that takes commands: TLS, compression, handshake
+connection       questions and answers on one connection
+producer         publishing, failover, retries
+link             one nsqd of a producer: its connection, its health, numbered batches
+consumer         the messages of one channel, from all nsqds
+subscription     one connection of a consumer: unanswered messages, their answers, giving up
+discovery        finding nsqds and staying connected to them
+rdy              sharing out RDY
+backoff          slowing down and coming back
+handler          from the inbox to the handler
+verdict          what the value that a handler returned means
+worker           where handlers run: event loop, thread, process
+worker_process   the process of a handler
 """
+
+import warnings
+from typing import TYPE_CHECKING
 
 from emberq.client.backoff import BackoffStrategy
 from emberq.client.config import ClientConfig, ConsumerConfig, HandlersIn, ReconnectDelay, RetryPolicy
@@ -77,3 +99,29 @@ __all__ = [
     "ServerError",
     "WorkerCrashedError",
 ]
+
+_RENAMED = {
+    "AuthRefused": "AuthError",
+    "BadRequest": "BadRequestError",
+    "BadReturnValue": "BadReturnValueError",
+    "ConnectionFailed": "ConnectError",
+    "ConnectionLost": "ConnectionLostError",
+    "HandlerDeclined": "HandlerDeclinedError",
+    "HandlerTimeout": "HandlerTimeoutError",
+    "HandshakeFailed": "HandshakeError",
+    "NotInFlight": "NotInFlightError",
+    "PublishRefused": "PublishError",
+    "RemoteFailure": "RemoteError",
+    "RequestTimeout": "RequestTimeoutError",
+    "WorkerCrashed": "WorkerCrashedError",
+}
+"""Names that the guide taught before, and what they are called now."""
+
+if not TYPE_CHECKING:  # a type checker should complain about the old names, and would not if it saw this
+
+    def __getattr__(name):
+        """The class that an old name stands for, with a DeprecationWarning."""
+        if name not in _RENAMED:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        warnings.warn(f"{__name__}.{name} is now called {_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        return globals()[_RENAMED[name]]

@@ -1,4 +1,4 @@
-"""The types of what users set, checked where they set it.
+"""Types and values of arguments and settings, checked where users give them.
 
 A setting of the wrong type would be noticed late, far away, or never: `max_in_flight="10"` in the first comparison, a
 `snappy="no"` not at all. So every config checks its fields when it is made, and every class its arguments.
@@ -73,7 +73,7 @@ MAX_TEXT = 80
 
 
 def describe(value: object) -> str:
-    """The type and, as far as it tells something, the value. A function of the user's makes the text, and may raise."""
+    """The type and, as far as it tells something, the value. Its `repr` may be the user's, and may raise."""
     if value is None:
         return "None"
     kind = type(value).__qualname__
@@ -94,7 +94,7 @@ def discard(value: object) -> None:
 
 
 def is_coroutine_function(function: Callable[..., Any]) -> bool:
-    """Also for objects that can be called, and for partials of both."""
+    """Whether calling it makes a coroutine; also for objects that can be called, and for partials."""
     while isinstance(function, partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
@@ -124,7 +124,7 @@ def check_callable(name: str, function: object, *, arguments: tuple[str, ...] = 
 
 
 def check_plain_function(name: str, function: Callable[..., Any], *, arguments: tuple[str, ...]) -> None:
-    """The same where nothing is awaited."""
+    """`check_callable`, and TypeError for a coroutine function: what it returns would not be awaited."""
     check_callable(name, function, arguments=arguments)
     if is_coroutine_function(function):
         raise TypeError(f"{name} is a coroutine function; it must be a plain one")
@@ -147,7 +147,7 @@ def in_seconds(name: str, delay: object) -> float:
 
 
 def delay_in_seconds(name: str, delay: object) -> float:
-    """The same for a time that lies ahead: ValueError if it is below 0 or has no end."""
+    """`in_seconds` for a time that lies ahead: ValueError if it is below 0 or infinite."""
     seconds = in_seconds(name, delay)
     if not 0 <= seconds < math.inf:
         raise ValueError(f"{name} is {seconds} s; it must be finite and not below 0")

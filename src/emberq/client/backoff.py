@@ -7,7 +7,7 @@ message and says what is to be done, the consumer does it and calls `resume` whe
                    pause running        nothing: RDY 0 everywhere
                    level > 0, resumed   one message at a time: a probe
 
-- A failure raises the level, a success lowers it, `CONTINUE` (requeued, but nobody's fault) leaves it.
+- A failure raises the level, a success lowers it, `CONTINUE` (requeued, though nothing is wrong) leaves it.
 - After each change that does not end at level 0 there is a pause, longer the higher the level.
 - While a pause runs, outcomes are ignored: they belong to messages that were in flight before it, and a hundred of
   those failing together are one event, not a hundred.
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MAX_EXPONENT = 62
-"""Beyond this every pause is longer than anyone's limit; it keeps the power from growing without bound."""
+"""Beyond this every pause is longer than any limit in use; it keeps the power from growing without bound."""
 
 
 class MessageOutcome(enum.Enum):
@@ -53,9 +53,9 @@ class BackoffAction(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A verdict; `pause_s` counts for PAUSE."""
+    """What to do; `pause_s` counts for PAUSE."""
 
-    verdict: BackoffAction
+    action: BackoffAction
     pause_s: float = 0.0
 
 

@@ -1,19 +1,15 @@
-"""Everything that can be set: ClientConfig, ConsumerConfig, RetryPolicy, ReconnectDelay.
+"""Everything that can be set: connections, consumers, retries.
 
-What every connection of a client has in common, be it a producer's or a consumer's.
+    ClientConfig      what every connection has in common, a producer's or a consumer's
+    ConsumerConfig    how a consumer behaves
+    RetryPolicy       how often and for how long to try to publish a message
+    ReconnectDelay    how long a producer leaves an nsqd alone after failures
 
-    config = ClientConfig(heartbeat_interval_ms=5_000, snappy=True, auth_secret=b"...")
+    connections = ClientConfig(heartbeat_interval_ms=5_000, snappy=True, auth_secret=b"...")
+    consuming = ConsumerConfig(max_in_flight=1000, max_attempts=10, dead_letter_topic="orders.dead")
 
 A config is checked when it is made, so a mistake shows where it was made and not at the first connection. It never
 changes; `dataclasses.replace` makes a similar one.
-
-How a consumer behaves; how its connections are made is `ClientConfig`'s matter.
-
-    config = ConsumerConfig(max_in_flight=1000, max_attempts=10, dead_letter_topic="orders.dead")
-
-A config is checked when it is made and never changes.
-
-How often and for how long to try again: publishing, and connecting.
 """
 
 from __future__ import annotations
@@ -57,12 +53,14 @@ class ClientConfig:
     """How to connect, and what to ask nsqd for. Sizes are in bytes."""
 
     client_id: str = field(default_factory=_short_hostname)
-    """Shown by nsqd and nsqadmin, as are the next two."""
+    """Shown by nsqd and nsqadmin; the short name of this machine unless set."""
     hostname: str = field(default_factory=socket.gethostname)
+    """Shown as well."""
     user_agent: str = f"emberq/{__version__}"
+    """Shown as well."""
     heartbeat_interval_ms: int = 30_000
-    """How often nsqd asks whether we are there; after twice as long without a byte we take it for dead. -1: never,
-    which is for producers alone: nsqd lets nobody subscribe without heartbeats."""
+    """How often nsqd sends a heartbeat; after twice as long without a byte the connection is given up. -1: never,
+    which is for producers alone: nsqd lets no consumer subscribe without heartbeats."""
     output_buffer_size: int = DEFAULT_OUTPUT_BUFFER_SIZE
     """How much nsqd collects before it sends; 0: as much as it likes, -1: it sends every message at once."""
     output_buffer_timeout_ms: int = 250
@@ -72,15 +70,19 @@ class ClientConfig:
     sample_rate: int = 0
     """The percentage of messages to receive, 1 to 99; 0: all of them."""
     tls: SSLContext | None = None
-    """If given, every connection is encrypted, or it is not made: nsqd cannot talk us out of it."""
+    """If given, every connection is encrypted, or it is not made: an nsqd without TLS is refused."""
     snappy: bool = False
     """Ask for compressed connections. nsqd may say no, and the connection is then made without."""
     deflate: bool = False
+    """The same with another algorithm; not both."""
     deflate_level: int = DEFAULT_DEFLATE_LEVEL
+    """From 1, the fastest, to 9, the smallest; nsqd may lower it."""
     auth_secret: bytes = field(default=b"", repr=False)
     """Sent to an nsqd that demands AUTH."""
     topology_region: str = ""
+    """Where this client runs. An nsqd that considers it delivers to consumers of its own zone or region first."""
     topology_zone: str = ""
+    """Where in the region."""
     connect_timeout_s: float = 5.0
     """For all it takes until commands can be sent: TCP, IDENTIFY, TLS, AUTH."""
     request_timeout_s: float = 10.0
@@ -88,9 +90,9 @@ class ClientConfig:
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     """A peer that announces a longer frame is not an nsqd, or not one to listen to."""
     producer_id: bytes = b""
-    """As whom batches are numbered, 16 bytes; set by a `Producer` that is idempotent. Empty: they are not."""
+    """The id, 16 bytes, under which batches are numbered; set by a `Producer` that is idempotent. Empty: no numbers."""
     observer: Observer | None = field(default=None, repr=False)
-    """Who hears of what happens, for metrics and traces."""
+    """Hears of all that happens, for metrics and traces."""
 
     def __post_init__(self) -> None:
         check_field_types(self)
@@ -149,16 +151,21 @@ MAX_REQUEUE_DELAY_S = 3600.0
 """nsqd's own limit unless told otherwise; a longer delay is cut there."""
 
 
+# Consumers
+
+
 class HandlersIn(enum.StrEnum):
     """Where handlers that are plain functions run."""
 
     THREADS = "threads"
+    """For functions that wait: they block no event loop there."""
     PROCESSES = "processes"
+    """For functions that keep a CPU busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """Times are in seconds."""
+    """How a consumer behaves. Times are in seconds."""
 
     max_in_flight: int = 100
     """How many messages may be with this consumer, unanswered, over all its connections. 0: start paused."""
@@ -166,13 +173,13 @@ class ConsumerConfig:
     """How many handlers run at the same time; 0: as many as max_in_flight, but not more than 1000 coroutines, 32
     threads, or one process for each CPU."""
     handlers_in: HandlersIn = HandlersIn.THREADS
-    """Where handlers that are plain functions run (see `slot`). PROCESSES is for those that keep a CPU busy: such a
+    """Where handlers that are plain functions run (see `worker`). PROCESSES is for those that keep a CPU busy: such a
     handler must be picklable and gets a `MessageSnapshot`."""
     handler_timeout_s: float = 0.0
     """After this time a handler has failed: its coroutine is cancelled, its thread left behind, its process killed, and
     its message requeued. 0: never. Below nsqd's msg_timeout unless messages are touched, or they time out first."""
     max_attempts: int = 5
-    """A message that comes for the next time after this many is given up; 0: never."""
+    """After so many deliveries without success a message is given up when it comes once more; 0: never."""
     dead_letter_topic: str = ""
     """Where messages go that are given up: published to the nsqd they came from, then finished."""
 
@@ -181,7 +188,9 @@ class ConsumerConfig:
     max_requeue_delay_s: float = 900.0
     """... but not later than this."""
     backoff_strategy: BackoffStrategy = BackoffStrategy.EXPONENTIAL
+    """How the pause after failures grows."""
     backoff_unit_s: float = 1.0
+    """What it grows from: the first pause is twice this."""
     max_backoff_s: float = 120.0
     """The longest pause after failures; 0: no backoff."""
 
@@ -197,12 +206,15 @@ class ConsumerConfig:
     low_rdy_timeout_s: float = 30.0
     """... and a busy one after this."""
     rdy_redistribute_interval_s: float = 5.0
+    """How often max_in_flight is shared out anew among the connections."""
 
     lookupd_poll_interval_s: float = 60.0
+    """How often nsqlookupd is asked for the nsqds that have the topic."""
     lookupd_poll_jitter: float = 0.3
-    """The first poll after the very first is late by a random part of this fraction of the interval, so that consumers
-    that started together do not ask together."""
+    """The second poll is late by a random part of this fraction of the interval, so that consumers that started
+    together do not ask together."""
     lookupd_timeout_s: float = 10.0
+    """For its answer."""
     authorize_lookupd: bool = True
     """Send the auth_secret, if there is one, to nsqlookupd too, as a bearer token."""
     max_reconnect_delay_s: float = 15.0
@@ -241,6 +253,8 @@ class ConsumerConfig:
         object.__setattr__(self, name, kind(value))
 
 
+# Retries
+
 MAX_DOUBLINGS = 32
 """More would change nothing but the size of the number."""
 
@@ -250,10 +264,12 @@ class RetryPolicy:
     """When to give up on a message that nsqd did not confirm.
 
     A message is sent again if the connection broke, the answer did not come in time, or nsqd could not store it. nsqd
-    may have stored it all the same, so whoever retries may publish twice; `max_attempts=1` never does.
+    may have stored it all the same, so a message that is sent again may be published twice; with `max_attempts=1` none
+    is sent again.
     """
 
     max_attempts: int = 5
+    """How often a message is sent, the first time included."""
     timeout_s: float = 30.0
     """For all attempts together, and for the wait until any nsqd can be reached."""
 
@@ -273,7 +289,9 @@ class ReconnectDelay:
     """
 
     first_s: float = 0.1
+    """After the first failure."""
     max_s: float = 15.0
+    """The longest."""
 
     def __post_init__(self) -> None:
         check_field_types(self)

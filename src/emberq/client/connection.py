@@ -1,8 +1,8 @@
-"""One connection to one nsqd.
+"""One connection to one nsqd: questions and their answers, and what nsqd sends unasked.
 
 Commands with an answer (SUB, PUB, MPUB, DPUB, CLS) go through `request` or `submit`. Any number may be under way: nsqd
-executes them in order and answers in order, so the oldest question owns the next answer. A question that times out or
-whose asker gives up keeps its place in the line, and its late answer is dropped there.
+executes them in order and answers in order, so the oldest question owns the next answer. A question that times out, or
+whose caller gives up, keeps its place in the line, and its late answer is dropped there.
 
 Commands without one (RDY, FIN, REQ, TOUCH) go through `send`.
 
@@ -17,7 +17,7 @@ What comes by itself is handled here or passed on:
 
 The callbacks are called in the loop's thread and must not block.
 
-Messages come as `MessageFields`. Whoever wants them in another form passes a `decode`: it is given the bytes as they
+Messages come as `MessageFields`. A caller that wants them in another form passes a `decode`: it gets the bytes as they
 arrive, and returns the messages that these complete (None or empty if there are none) and all other frames. Those are
 handled here first; then the messages go to `on_messages`, in the form that `decode` gave them. What is no frame is a
 `FrameError`, and ends the connection.
@@ -54,7 +54,7 @@ LATE_WAKE_S = 1.0
 """An alarm that rings so much too late tells of our own loop having been held up, not of the peer."""
 
 Messages = TypeVar("Messages")
-"""What `decode` makes of those that arrived together; a list of `MessageFields` unless somebody decodes otherwise."""
+"""What `decode` makes of those that arrived together; a list of `MessageFields` unless `open` was given another."""
 Decode: TypeAlias = Callable[[bytes], tuple[Messages | None, Sequence[Frame]]]
 OnMessages: TypeAlias = Callable[["Connection", Messages], None]
 OnError: TypeAlias = Callable[["Connection", bytes], None]
@@ -86,7 +86,7 @@ class Connection:
         self._on_error = on_error
         self._on_close = on_close
         self._questions: deque[tuple[float, asyncio.Future[bytes]]] = deque()
-        """Oldest first: the loop's time at which the question times out, and who waits for the answer."""
+        """Oldest first: the loop's time at which the question times out, and the future of its answer."""
         self._question_alarm: asyncio.TimerHandle | None = None
         self._silence_alarm: asyncio.TimerHandle | None = None
         self._is_closed_by_us = False
@@ -294,7 +294,7 @@ class Connection:
 
     def _take(self, frame: Frame) -> None:
         if not self.is_open:
-            return  # nobody is left to whom it could matter
+            return  # the connection has ended, and with it all that could use the frame
         if frame.type == ERROR:
             self._take_error(server_error(frame.data), frame.data)
         elif frame.type != RESPONSE:

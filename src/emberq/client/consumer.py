@@ -1,8 +1,6 @@
-"""The messages of one channel, from all nsqds; ConsumerStatistics.
+"""A consumer: the messages of one channel, from all nsqds that have its topic.
 
-A consumer: the messages of one channel, from all nsqds that have its topic.
-
-With a handler: a coroutine function, or a plain one, which then runs in a thread or a process (see `slot`):
+With a handler: a coroutine function, or a plain one, which then runs in a thread or a process (see `worker`):
 
     async def handle(message: Message) -> None:
         await store(message.body)             # returns: finished; raises, or returns False: requeued, with backoff
@@ -11,7 +9,7 @@ With a handler: a coroutine function, or a plain one, which then runs in a threa
     async with consumer:
         await consumer.wait_stopped()
 
-Without one, the messages are taken, and answered by whoever takes them:
+Without one, your own loop takes the messages and answers them:
 
     async with Consumer("orders", "billing", nsqd_addresses=["127.0.0.1:4150"]) as consumer:
         async for message in consumer:
@@ -34,8 +32,6 @@ Work that keeps a CPU busy goes to processes, and must not hang there for ever:
 What happens by itself: nsqds are discovered and lost ones are connected to again; `max_in_flight` is shared out among
 them (see `rdy`); failures slow the consumer down (see `backoff`); messages that came too often are given up. Delivery
 is at least once: after a lost connection or a timeout a message comes again.
-
-What a consumer tells about itself.
 """
 
 from __future__ import annotations
@@ -76,14 +72,18 @@ from emberq.wire.frame import MessageFields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStatistics:
-    """A snapshot."""
+    """What a consumer tells about itself, at one moment."""
 
     addresses: tuple[str, ...]
     """The nsqds that are connected."""
     in_flight: int
+    """Messages that are not answered yet."""
     received: int
+    """Messages since the start."""
     given_up: int
+    """Messages that came too often."""
     backoff_level: int
+    """0 while handlers succeed."""
 
 
 STARVED_FRACTION = 0.85
@@ -96,11 +96,13 @@ log = logging.getLogger(__name__)
 
 
 class Consumer:
-    """Use it as `async with`, or `start` and `stop` it. It belongs to the event loop it was started in.
+    """Gives the messages of one channel to a handler, or to a loop over it: `async for message in consumer`.
 
-    Give `nsqd_addresses`, `lookupd_addresses`, or both (see `address`). `retry_delay_s(message, error)` decides how
-    long a message stays away after its handler failed. `on_giving_up(message)` hears of messages that came too often.
-    What these functions may return is told in `verdict`.
+    Use it as `async with`, or `start` and `stop` it. It belongs to the event loop it was started in.
+
+    Give `nsqd_addresses`, `lookupd_addresses`, or both. `retry_delay_s(message, error)` decides how long a message
+    stays away after its handler failed. `on_giving_up(message)` hears of messages that came too often, and may return
+    what a handler may.
     """
 
     def __init__(
@@ -202,7 +204,7 @@ class Consumer:
             self._stopped.set()
 
     async def wait_stopped(self) -> None:
-        """Wait until somebody has called `stop` and it is done."""
+        """Wait until `stop` has been called and is done."""
         await self._stopped.wait()
 
     async def __aenter__(self) -> Self:
@@ -212,7 +214,7 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """After an error nobody is left to answer messages, so it does not wait for that."""
+        """After an error in the block its messages will not be answered, so it does not wait for that."""
         await self.stop(drain_timeout_s=0 if error is not None else None)
 
     async def _wind_up(self, drain_timeout_s: float) -> None:
@@ -279,6 +281,7 @@ class Consumer:
 
     @property
     def max_in_flight(self) -> int:
+        """How many messages may be unanswered at a time."""
         return self._max_in_flight
 
     def set_max_in_flight(self, count: int) -> None:
@@ -296,6 +299,7 @@ class Consumer:
         )
 
     def statistics(self) -> ConsumerStatistics:
+        """A snapshot."""
         return ConsumerStatistics(
             addresses=tuple(each.address for each in self._subscriptions.values()),
             in_flight=sum(len(each.in_flight) for each in self._subscriptions.values()),
@@ -308,12 +312,12 @@ class Consumer:
         if self._is_stopping or (self._backoff.level == 0 and outcome is _SUCCESS):
             return
         decision = self._backoff.record(outcome)
-        if decision.verdict is BackoffAction.NOTHING:
+        if decision.action is BackoffAction.NOTHING:
             return
         self._apply_allowance()
         if self._observer is not None:
             tell(self._observer.backoff_changed, self._source, level=self._backoff.level, pause_s=decision.pause_s)
-        if decision.verdict is BackoffAction.PAUSE:
+        if decision.action is BackoffAction.PAUSE:
             log.info("%r backs off for %.3f s, level %d", self, decision.pause_s, self._backoff.level)
             self._resume_timer = asyncio.get_running_loop().call_later(decision.pause_s, self._resume)
 
@@ -352,7 +356,7 @@ class Consumer:
             raise
         if not connection.is_open:  # it may have ended between the answer and now
             raise ConnectionLostError(address, "lost while subscribing")
-        if self._is_stopping:  # by somebody who did not wait for `start`
+        if self._is_stopping:  # by another task, which did not wait for `start`
             await connection.close()
             raise ClosedError("the consumer was stopped while it subscribed")
         self._join(connection)

@@ -1,25 +1,19 @@
-"""Finding nsqds and staying connected to them.
+"""Finding the nsqds of a consumer, and staying connected to them.
 
-Finding the nsqds that have a topic, by asking nsqlookupd.
+**Wanted** are the addresses that were given, and those that nsqlookupd named when asked last (`Discovery`). An nsqd
+that is no longer listed is not disconnected: nsqlookupd may have been restarted and know no nsqd yet. But once its
+connection is lost it is not connected to again.
 
-- What an address may be is told in `address`.
-- Each poll asks one nsqlookupd, the next one each time. When that fails the following is asked, up to MAX_QUERIES in
-  all. A topic that the server does not know (404) is such a failure: another one may know it.
-- An nsqd that is no longer listed is not disconnected: nsqlookupd may have been restarted and know nobody yet.
-- A topic that no nsqd has yet is told in the log, once and then at long intervals; so is a server that does not answer
-  as an nsqlookupd does.
-- The first poll is at once. The second comes after a random part of `jitter` × the interval on top of the interval, so
-  that consumers that were started together do not keep asking together. The rest follow at the interval.
+**Asking nsqlookupd.** Each poll asks one server, the next one each time. When that fails the following is asked, up to
+MAX_QUERIES in all. A topic that the server does not know (404) is such a failure: another server may know it. The first
+poll is at once. The second comes after the interval and a random part of `jitter` × the interval, so that consumers
+that were started together do not keep asking together. The rest follow at the interval. A topic that no nsqd has yet is
+told in the log, once and then at long intervals; so is a server that does not answer as an nsqlookupd does.
 
-Keeping a consumer connected to every nsqd it should have.
-
-Wanted are the addresses that were given and those that nsqlookupd named at any time; an nsqd that nsqlookupd no longer
-names is kept as long as the connection lives, and not connected to again.
-
-When a connection is lost or cannot be made, everything that is missing is tried again after a pause. The pause begins
-with a fraction of a second and doubles while there is trouble; when there was none for as long as the longest pause,
-the next one is short again. All of them are random parts of their length, so that the consumers of an nsqd that was
-restarted do not come back all at once.
+**Connecting again** (`Connector`). When a connection is lost or cannot be made, everything that is missing is tried
+again after a pause. The pause begins with a fraction of a second and doubles while there is trouble; when there was
+none for as long as the longest pause, the next one is short again. All of them are random parts of their length, so
+that the consumers of an nsqd that was restarted do not come back all at once.
 """
 
 from __future__ import annotations
@@ -38,7 +32,7 @@ from emberq.client.error import NsqError, cause_of
 from emberq.http.client import NOT_HTTP, HttpClient, HttpQueryError, UnexpectedStatusError, public_url
 
 MAX_QUERIES = 3
-"""Per poll. More would make a poll with everything down take for ever; the next poll goes on where this one ended."""
+"""Per poll. With more, a poll would take very long when all servers are down; the next goes on where this one ended."""
 
 _NOT_FOUND = 404
 _UNKNOWN_TOPIC = b"TOPIC_NOT_FOUND"
@@ -92,9 +86,9 @@ class Discovery:
         self._next = 0
         self._poll_count = 0
         self._waiting = Reminder(WAITING_INTERVAL_S)
-        """For the topic."""
+        """About the topic that no nsqd has."""
         self._failing = Reminder(RECONNECT_INTERVAL_S)
-        """For the servers, by their URLs."""
+        """About servers that fail, by their URLs."""
 
     @property
     def delay_s(self) -> float:
@@ -148,6 +142,9 @@ class Discovery:
 
 
 FIRST_PAUSE_S = 0.1
+
+
+# Staying connected
 
 
 class Connector:

@@ -1,25 +1,25 @@
 """What can go wrong between a client and nsqd.
 
     NsqError
-    ├── ConnectionFailed   no connection came about: refused, or not reachable in time
-    │   └── HandshakeFailed  somebody answered, but it is no nsqd, or none that can be agreed with (TLS)
-    ├── ConnectionLost     it was there and is gone; whether a command under way was executed is not known
-    ├── RequestTimeout     a command was not answered in time; whether it was executed is not known
-    ├── ClosedError        this producer, consumer or connection has been closed by its owner
-    ├── HandlerTimeout     a handler took longer than it may
-    ├── HandlerDeclined    a handler returned False: the message comes again
-    ├── BadReturnValue     a handler returned what says neither that it is done nor that it failed
-    ├── WorkerCrashed      the process in which a handler worked has ended
-    ├── RemoteFailure      a handler in a thread or process raised what cannot be brought here; this is its text
-    └── ServerError        nsqd answered with an error: `code`, `text`, `is_fatal`
-        ├── BadRequest     it would refuse the same command again, and so would any other nsqd
-        ├── AuthRefused    the secret is missing, unknown, or not good for this topic
-        ├── PublishRefused it could not store the message just now; another nsqd may
-        └── NotInFlight    a FIN, REQ or TOUCH came too late; the only errors that leave the connection open
+    ├── ConnectError             no connection came about: refused, or not reachable in time
+    │   └── HandshakeError       a server answered, but it is no nsqd, or none that can be agreed with (TLS)
+    ├── ConnectionLostError      it was there and is gone; whether a command under way was executed is not known
+    ├── RequestTimeoutError      a command was not answered in time; whether it was executed is not known
+    ├── ClosedError              this producer, consumer or connection has been closed by its owner
+    ├── HandlerTimeoutError      a handler took longer than it may
+    ├── HandlerDeclinedError     a handler returned False: the message comes again
+    ├── BadReturnValueError      a handler returned what says neither that it is done nor that it failed
+    ├── WorkerCrashedError       the process in which a handler worked has ended
+    ├── RemoteError              a handler in a thread or process raised what cannot be raised here; this is its text
+    └── ServerError              nsqd answered with an error: `code`, `text`, `is_fatal`
+        ├── BadRequestError      it would refuse the same command again, and so would any other nsqd
+        ├── AuthError            the secret is missing, unknown, or not good for this topic
+        ├── PublishError         it could not store the message just now; another nsqd may
+        └── NotInFlightError     a FIN, REQ or TOUCH came too late; the only error that leaves the connection open
 
-Those of a connection are also `ConnectionError`s and the timeouts are `TimeoutError`s, so code that knows nothing of
-NSQ treats them rightly. What concerns handlers is never raised; retry policies and observers get to see it. All of them
-can be copied and pickled.
+Failures of a connection are also `ConnectionError`s and timeouts are also `TimeoutError`s, so code that knows nothing
+of NSQ treats them rightly. Errors of handlers are never raised; retry policies and observers get to see them. Every
+error can be copied and pickled.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ConnectError(NsqError, ConnectionError):
 
 
 class HandshakeError(ConnectError):
-    """Somebody answered, but this will not become a connection until somebody changes a setting."""
+    """A server answered, but there will be no connection until a setting is changed, here or there."""
 
 
 class ConnectionLostError(NsqError, ConnectionError):
@@ -122,7 +122,7 @@ class PublishError(ServerError):
 
 
 class NotInFlightError(ServerError):
-    """The message had already been answered, or had timed out and belongs to somebody else by now."""
+    """The message had already been answered, or had timed out and may belong to another consumer by now."""
 
     @property
     def is_fatal(self) -> bool:
@@ -150,7 +150,7 @@ _CLASSES: dict[bytes, type[ServerError]] = {
 
 
 def cause_of(failure: BaseException | None) -> object:
-    """What to say of a failure behind the address that it concerns, which its own text may begin with."""
+    """What a log line says of a failure behind the address; the text of some failures begins with the address."""
     if isinstance(failure, ConnectError | ConnectionLostError):
         return failure.reason
     return failure
@@ -169,6 +169,6 @@ def describe_error(error: BaseException) -> str:
 
 
 def ends_program(error: BaseException) -> bool:
-    """Whether it is not ours to hold back."""
+    """Whether an error that a user's function raised is meant to end the program: then the client lets it pass."""
     is_exit = isinstance(error, SystemExit | KeyboardInterrupt)
     return is_exit and threading.current_thread() is threading.main_thread()

@@ -1,25 +1,20 @@
-"""From the inbox to the handler.
+"""From the connections of a consumer to its handler: the inbox, and the tasks that empty it.
 
-Running the handler of a consumer, for one message after the other in each of its slots.
+**Inbox.** Any number of tasks may take from it. Its length is bounded by max_in_flight: nsqd sends no more until some
+messages are answered. Waking a task costs far more than handing over a message, so only one is woken when messages
+arrive. If it leaves some behind, the next is woken one turn of the loop later, and so on: a task that never has to wait
+empties the inbox alone, while tasks that do wait are joined by others. A message that can no longer be answered is
+dropped here, because nsqd brings it again anyway.
 
-- A handler that returns has done its work: the message is finished. One that raises, returns False or what means
-  nothing (see `verdict`), takes too long or takes its process with it has not: the message is requeued and the consumer
-  backs off. A handler that answered the message itself is left alone.
-- Nothing that a handler, a retry policy or an observer does ends a slot's task: the next message is due.
-- Where handlers run, and what becomes of those that take too long, is told in `slot`.
+**Handlers.** Each task calls the handler for one message after the other; where it runs, and what happens when it takes
+too long, is told in `worker`.
+
+- A handler that returns has done its work: the message is finished. A handler has failed when it raises, returns False
+  or a value that means nothing (see `verdict`), takes too long, or takes its process with it: then the message is
+  requeued and the consumer backs off. A handler that answered the message itself is left alone.
+- Nothing that a handler, a retry policy or an observer does ends a task: the next message is due.
 - A coroutine function that never really waits would keep the event loop for as long as there are messages; after
   SLICE_NS the loop gets its turn.
-
-Where a consumer's messages wait to be handled.
-
-Any number of tasks may take from an inbox. Its length is bounded by max_in_flight: nsqd sends no more until some are
-answered.
-
-Waking a task costs far more than handing over a message, so only one is woken when messages arrive. If it leaves some
-behind, the next is woken one turn of the loop later, and so on: a task that never has to wait empties the inbox alone,
-while tasks that do wait have all the company they need.
-
-A message that can no longer be answered is dropped here, because nsqd brings it again anyway.
 """
 
 from __future__ import annotations
@@ -42,9 +37,11 @@ from emberq.client.observer import Observation, tell
 from emberq.client.verdict import is_end_of, settle
 from emberq.client.worker import HandlerRunner
 
+# The inbox
+
 
 class Inbox:
-    """The queue between the connections of a consumer and whoever handles the messages."""
+    """The queue between the connections of a consumer and the tasks that take its messages."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -61,13 +58,13 @@ class Inbox:
         self._waiting.call_one()
 
     def close(self) -> None:
-        """Nothing more will come: who waits is told, what is here can still be taken."""
+        """Nothing more will come: tasks that wait are told so; what is here can still be taken."""
         self._is_closed = True
         while self._waiting:
             self._waiting.call_one()
 
     def take_all(self) -> list[Message]:
-        """Everything, for somebody who does not handle it."""
+        """All messages, to be given back instead of handled."""
         taken = list(self._messages)
         self._messages.clear()
         return taken
@@ -79,7 +76,7 @@ class Inbox:
         return message
 
     def get_nowait(self, now_ns: int) -> Message | None:
-        """The next message if there is one. Who takes many need not look at the clock for each."""
+        """The next message if there is one. A caller that takes many need not read the clock for each."""
         messages = self._messages
         while messages:
             message = messages.popleft()
@@ -116,7 +113,7 @@ class Inbox:
         except TimeoutError:
             pass  # a batch that is not full is still a batch
         except asyncio.CancelledError:
-            self._messages.extendleft(reversed(batch))  # nobody will get to see it, so somebody else must
+            self._messages.extendleft(reversed(batch))  # the caller is gone, so another task gets it
             self._waiting.call_one()
             raise
 
@@ -141,8 +138,10 @@ class Inbox:
             self._waiting.call_one()
 
 
+# The tasks that call the handler
+
 SLICE_NS = 10 * NS_PER_MS
-"""Long enough that the turns of the loop cost nothing, short enough that nobody notices."""
+"""Long enough that the turns of the loop cost nothing, short enough that other tasks hardly wait."""
 
 RetryDelay: TypeAlias = Callable[[Message, BaseException], float | timedelta | None]
 """How long a message stays away after its handler failed: seconds, a `timedelta`, or None for the default delay."""

@@ -1,22 +1,19 @@
-"""One nsqd of a producer: its connection, its health, numbered batches.
+"""One nsqd of a producer: its connection, its health, and batches with numbers.
 
-Keeps a producer connected to one nsqd, and knows how far that nsqd is to be trusted.
-
-Whatever goes wrong ends the connection: nsqd closes it behind an error, and we close it behind an answer that did not
-come, because all later answers would have to come behind that one. So the health of an nsqd is that of its connection:
+**Health.** Whatever goes wrong ends the connection: nsqd closes it behind an error, and the producer closes it behind
+an answer that did not come, because all later answers would have to come behind that one. So the health of an nsqd is
+that of its connection:
 
     down       not connected; the next attempt is made after a delay that grows with the failures in a row
     on trial   connected again after a failure; gets one message at a time until it confirms one
     trusted    connected, and whatever it confirmed last came after its last failure
 
-An nsqd that is down may have refused us: the secret, a setting, or it is no nsqd at all. It is tried again like any
-other, because somebody may mend that, but there is no point in waiting for it.
+An nsqd that is down may have refused the client: its secret, a setting, or it is no nsqd at all. It is tried again like
+any other, because an operator may mend that, but messages do not wait for it.
 
-Numbered batches for one nsqd, so that none of them is stored twice.
-
-A producer that wants this has an id, and gives each batch for an nsqd a number, in the order in which they are sent.
-nsqd takes a number that is not above the last one stored from this producer for a batch that it has already. Hence the
-rules:
+**Numbered batches**, so that none is stored twice. An idempotent producer has an id, and gives each batch for an nsqd a
+number, in the order in which they are sent. nsqd takes a number that is not above the last one stored from this
+producer for a batch that it has already. Hence the rules:
 
 - A batch that was not confirmed is sent again with its number, to the same nsqd and to no other.
 - When the connection is back, all batches that were not confirmed are sent again, in their order, before any new one:
@@ -73,7 +70,7 @@ class NsqdHealth:
 
 
 class Link:
-    """Owned by a producer, which calls `start` once and `stop` once.
+    """Keeps a producer connected to one nsqd. The producer calls `start` once and `stop` once.
 
     `on_change` is called when an attempt to connect has ended, well or not.
     """
@@ -99,7 +96,7 @@ class Link:
         self._troubles = Reminder(RECONNECT_INTERVAL_S)
         self._was_connected = False
         self.refusal: NsqError | None = None
-        """Why nsqd did not let us in, if that is how the last attempt to connect ended."""
+        """Why nsqd refused the client, if that is how the last attempt to connect ended."""
         observer = config.observer
         self._observer = observer
         self.publish: Callable[[bytes], Coroutine[Any, Any, None]] = (
@@ -124,7 +121,7 @@ class Link:
 
     @property
     def is_preferable(self) -> bool:
-        """Whether a message can go here at once: the link is trusted or nobody is trying it, and it is not jammed."""
+        """Whether a message can go here at once: trusted, or on trial with no message under way; and not jammed."""
         connection = self._connection
         return (
             connection is not None
@@ -274,13 +271,15 @@ def publication_in(command: bytes, *, address: str) -> Publication:
     return Publication(topic, address, count, body_bytes - INT32_BYTES * (1 + count))
 
 
+# Numbered batches
+
 MAX_UNCONFIRMED = 32
 """Batches under way at a time; the others wait. Enough to keep nsqd busy, and little enough to send all of it again."""
 
 _RETRYABLE = (ConnectionLostError, RequestTimeoutError, PublishError)
 
 
-class _Batch:
+class _NumberedBatch:
     """A batch that has its number."""
 
     __slots__ = ("attempts", "command", "confirmed", "failure")
@@ -294,13 +293,13 @@ class _Batch:
 
 
 class NumberedPublisher:
-    """Owned by a producer, which tells it when its link has changed."""
+    """Sends numbered batches to one nsqd. Owned by a producer, which tells it when the link has changed."""
 
     def __init__(self, link: Link, *, max_attempts: int) -> None:
         self._link = link
         self._max_attempts = max_attempts
         self._next_number = 0
-        self._unconfirmed: dict[int, _Batch] = {}
+        self._unconfirmed: dict[int, _NumberedBatch] = {}
         """In the order of their numbers."""
         self._room = asyncio.Semaphore(MAX_UNCONFIRMED)
 
@@ -319,7 +318,7 @@ class NumberedPublisher:
     async def _publish(self, encode: Callable[[int], bytes], deadline_s: float) -> None:
         number = self._next_number
         self._next_number += 1
-        batch = self._unconfirmed[number] = _Batch(encode(number))
+        batch = self._unconfirmed[number] = _NumberedBatch(encode(number))
         if self._link.is_connected:
             self._send(batch)
         try:
@@ -335,7 +334,7 @@ class NumberedPublisher:
     def _late(self) -> RequestTimeoutError:
         return RequestTimeoutError(f"{self._link.address}: not confirmed in the time for a message")
 
-    def _given_up(self, batch: _Batch) -> NsqError:
+    def _given_up(self, batch: _NumberedBatch) -> NsqError:
         failure = batch.failure or self._late()
         failure.add_note(f"given up after attempt {batch.attempts}")
         return failure
@@ -354,7 +353,7 @@ class NumberedPublisher:
         for batch in self._unconfirmed.values():
             _fail(batch, ClosedError("the producer was closed before the message was confirmed"))
 
-    def _send(self, batch: _Batch) -> None:
+    def _send(self, batch: _NumberedBatch) -> None:
         batch.attempts += 1
         try:
             answer = self._link.submit(batch.command)
@@ -363,7 +362,7 @@ class NumberedPublisher:
         else:
             answer.add_done_callback(partial(self._answered, batch))
 
-    def _answered(self, batch: _Batch, answer: asyncio.Future[bytes]) -> None:
+    def _answered(self, batch: _NumberedBatch, answer: asyncio.Future[bytes]) -> None:
         failure = answer.exception()
         if failure is None:
             if not batch.confirmed.done():
@@ -371,7 +370,7 @@ class NumberedPublisher:
         elif isinstance(failure, NsqError):
             self._failed(batch, failure)
 
-    def _failed(self, batch: _Batch, failure: NsqError) -> None:
+    def _failed(self, batch: _NumberedBatch, failure: NsqError) -> None:
         """Any failure ends the connection; when there is another, the batch is sent again, if it may be."""
         batch.failure = failure
         if not isinstance(failure, _RETRYABLE):
@@ -380,6 +379,6 @@ class NumberedPublisher:
             _fail(batch, self._given_up(batch))
 
 
-def _fail(batch: _Batch, failure: NsqError) -> None:
+def _fail(batch: _NumberedBatch, failure: NsqError) -> None:
     if not batch.confirmed.done():
         batch.confirmed.set_exception(failure)

@@ -1,12 +1,10 @@
-"""A message, a batch of them, a copy for another process.
+"""A message as a consumer gets it, a batch of them, and a copy for another process.
 
-A message as a consumer gets it, and the batch of them that `Consumer.batches` yields.
+A message is answered once: finished (done, forget it) or requeued (bring it again). A second answer is ignored, and so
+is one that comes when the connection is gone: nsqd then delivers the message again by itself. All answers may be given
+from any thread.
 
-Each message is answered once: finished (done, forget it) or requeued (bring it again). A second answer is ignored, and
-so is one that comes when the connection is gone: nsqd then delivers the message again by itself. All answers may be
-given from any thread.
-
-What a handler in another process gets of a message: all there is to know, and no way to answer.
+A handler in another process gets a `MessageSnapshot`: all there is to know of a message, and no way to answer.
 """
 
 from __future__ import annotations
@@ -41,7 +39,11 @@ class Answering(Protocol):
 
 
 class Message:
-    """One message. `attempts` counts the deliveries, this one included."""
+    """One message.
+
+    `id` and `body` are bytes. `attempts` counts the deliveries, this one included. `timestamp_ns` is when it was
+    published. `is_answered` is true when an answer was given, or none is possible any more.
+    """
 
     __slots__ = ("_source", "attempts", "body", "deadline_ns", "id", "is_answered", "timestamp_ns")
 
@@ -50,9 +52,9 @@ class Message:
         self.timestamp_ns, self.attempts, self.id, self.body = received
         self._source = source
         self.is_answered = False
-        """An answer was given, or none is possible any more because the connection is gone."""
+        """Also when no answer is possible any more, because the connection is gone."""
         self.deadline_ns = deadline_ns
-        """When nsqd will give it to somebody else, in nanoseconds of the monotonic clock."""
+        """When nsqd will give it to another consumer, in nanoseconds of the monotonic clock."""
 
     def __repr__(self) -> str:
         answered = " answered" if self.is_answered else ""
@@ -64,7 +66,7 @@ class Message:
         return self._source.address
 
     def finish(self) -> None:
-        """It is done."""
+        """It is done: send FIN."""
         if not self.is_answered:
             self.is_answered = True
             self._source.finish([self])
@@ -84,7 +86,7 @@ class Message:
             self._source.requeue(self, delay_s=delay_s, backoff=backoff)
 
     def touch(self) -> None:
-        """It takes longer: let its time begin anew."""
+        """It takes longer: let its time begin anew. Send TOUCH."""
         if not self.is_answered:
             self._source.touch(self)
 
@@ -102,6 +104,7 @@ class MessageBatch(list[Message]):
 
     @property
     def bodies(self) -> list[bytes]:
+        """The bodies, in the order of the messages."""
         return [message.body for message in self]
 
     def finish(self) -> None:
@@ -132,7 +135,7 @@ def deadline_ns(*, now_ns: int, msg_timeout_ms: int) -> int:
 
 
 class MessageSnapshot(NamedTuple):
-    """A message as it was when it was handed over. The fields are those of `Message`."""
+    """A message as it was when it was given to the process of its handler. The fields are those of `Message`."""
 
     id: bytes
     body: bytes

@@ -1,7 +1,7 @@
 """Watching a client at work: for metrics, traces, or a log of one's own.
 
     class Slow(Observer):
-        def handled(self, message: Message, source: Source, *, duration_s: float) -> None:
+        def handled(self, message: Message, source: ObservedChannel, *, duration_s: float) -> None:
             if duration_s > 1:
                 log.warning("%s took %.1f s", message, duration_s)
 
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class ObservedChannel(NamedTuple):
-    """What a consumer consumes."""
+    """The topic and channel of a consumer."""
 
     topic: str
     channel: str
@@ -63,7 +63,7 @@ class Observer:
         """An nsqd can be published to, or brings messages, from now on."""
 
     def disconnected(self, address: str, failure: BaseException | None) -> None:
-        """That is over, because of `failure`; None if it was our wish."""
+        """The connection has ended, because of `failure`; None if the client closed it."""
 
     # Producers
 
@@ -71,7 +71,7 @@ class Observer:
         """An nsqd has confirmed a publication, so long after it was sent."""
 
     def publish_failed(self, publication: Publication, error: BaseException, *, duration_s: float) -> None:
-        """An nsqd has not. If it is sent again, to this nsqd or another, that is a publication of its own."""
+        """An nsqd has not confirmed a publication. If it is sent again, there or elsewhere, that is another one."""
 
     # Consumers
 
@@ -90,7 +90,7 @@ class Observer:
         """The handler raised, took too long (`HandlerTimeoutError`), or lost its process (`WorkerCrashedError`)."""
 
     def requeued(self, message: Message, source: ObservedChannel) -> None:
-        """The message will come again, be it because its handler failed or because somebody wanted it so."""
+        """The message will come again: its handler failed, or `requeue` was called."""
 
     def gave_up(self, message: Message, source: ObservedChannel) -> None:
         """The message came too often and has been finished without being handled."""
@@ -100,7 +100,7 @@ class Observer:
 
 
 def check_observer(observer: object) -> None:
-    """TypeError unless it is an observer that can hear something."""
+    """TypeError unless it is None, or an observer whose methods are plain ones."""
     if observer is None:
         return
     if not isinstance(observer, Observer):
@@ -112,7 +112,7 @@ def check_observer(observer: object) -> None:
 
 
 class Observation(NamedTuple):
-    """Who watches a consumer, and what it is."""
+    """An observer, and the consumer that it watches."""
 
     observer: Observer
     source: ObservedChannel

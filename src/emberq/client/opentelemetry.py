@@ -19,8 +19,8 @@ Names are those of OpenTelemetry's conventions for messaging where these have on
     nsq.consumer.given_up                   counter: messages given up
     nsq.consumer.backoff.level              gauge: 0 while all is well
 
-A message cannot carry the context of a span, so the spans of its publisher and its handler are in different traces. Who
-wants one trace puts the context into the body, and links or continues it in the handler.
+A message cannot carry the context of a span, so the spans of its publisher and its handler are in different traces. For
+one trace, put the context into the body, and link or continue it in the handler.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ from emberq.base.clock import NS_PER_SECOND
 from emberq.client.message import Message
 from emberq.client.observer import ObservedChannel, Observer, Publication
 
+__all__ = ["OpenTelemetryObserver"]
+
 LIBRARY = "emberq.client"
 
 _Attributes: TypeAlias = dict[str, str | int]
@@ -50,7 +52,10 @@ _PROCESS = _SYSTEM | {"messaging.operation.type": "process", "messaging.operatio
 
 
 class OpenTelemetryObserver(Observer):
-    """Uses the global providers unless others are given. One is enough for a whole program."""
+    """An observer that makes spans and metrics. It uses the global providers unless others are given.
+
+    One is enough for a whole program.
+    """
 
     def __init__(
         self, *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
@@ -93,7 +98,7 @@ class OpenTelemetryObserver(Observer):
     def _add_send_span(
         self, publication: Publication, attributes: _Attributes, duration_s: float, *, error: BaseException | None
     ) -> None:
-        """A span that is over already: it had no children, so nobody could miss it while it went on."""
+        """A span that is over already: it has no children, so none of them can miss it while it is open."""
         end_ns = time.time_ns()
         span = self._tracer.start_span(
             f"send {publication.topic}",

@@ -1,4 +1,4 @@
-"""Publishing.
+"""A producer: publishing, with confirmation, failover and retries.
 
     async with Producer(["10.0.0.1:4150", "10.0.0.2:4150"]) as producer:
         await producer.publish("clicks", b"...")
@@ -18,8 +18,8 @@ is then that of the last attempt.
 
 numbers what it publishes, and an emberq nsqd does not store twice, in a journaled topic, what it is sent twice: whether
 the connection broke, nsqd was restarted, or an answer was late. What is not confirmed is then sent again to the nsqd
-that may have it, and not to another; if that one does not come back in time, the failure is raised. Only who publishes
-the message anew after that, there or elsewhere, may publish it twice. Not so protected are deferred messages, and
+that may have it, and not to another; if that one does not come back in time, the failure is raised. A caller that then
+publishes the message anew, there or elsewhere, may publish it twice. Not so protected are deferred messages, and
 topics that are not journaled, which have no memory of what they got. An nsqd that does not know numbers, as NSQ's own,
 is refused.
 
@@ -70,8 +70,8 @@ _RETRYABLE = (ConnectionLostError, RequestTimeoutError, PublishError)
 class Producer:
     """Publishes to one or several nsqds. Belongs to one event loop; connects at the first use or in `start`.
 
-    `addresses` are those at which nsqds speak TCP: `host:port`, or paths of Unix sockets (see `address`); one, or a
-    list of them. `random` returns numbers from 0 to 1.
+    `addresses` are those at which nsqds speak TCP: `host:port`, or paths of Unix sockets; one, or a list of them.
+    `random` returns numbers from 0 to 1.
     """
 
     def __init__(

@@ -4,22 +4,22 @@ A consumer with `limit` messages to ask for and N connections shares them out. N
 changes the shares returns the RDY commands to send, in the order to send them (what goes down goes first, so that the
 sum on the wire never exceeds the limit, not even for a moment).
 
-Everybody gets the same, as far as it goes and as far as the server allows. What is left over is given out one by one,
-in an order of merit:
+All connections get the same, as far as it goes and as far as the server allows. What is left over is given out one by
+one, in an order of merit:
 
     limit ≥ N    the remainder goes to the connections that brought the most messages since the last tick; a tie leaves
                  it where it is. An idle nsqd gives its extra one up at the next tick.
 
     limit < N    some have RDY 1, the others wait. At each tick a connection loses its turn when it was silent for
-                 `idle_ns`, or when it had the turn for `turn_ns`, and those who waited longest come next:
+                 `idle_ns`, or when it had the turn for `turn_ns`, and those that waited longest come next:
 
-                     1. whoever has a turn that is not over
-                     2. whoever waits, the one whose last turn began the earliest first
-                     3. whoever's turn is over, the latest comer first
-                     4. whoever fell silent, the latest comer first
+                     1. connections with a turn that is not over
+                     2. those that wait, the one whose last turn began the earliest first
+                     3. those whose turn is over, the latest comer first
+                     4. those that fell silent, the latest comer first
 
                  So a connection waits at most until all those before it had their turns: none starves, and with fewer
-                 waiting than turns that end, nobody is stopped for nothing.
+                 waiting than turns that end, none is stopped for nothing.
 
 Backoff is the same thing with a limit of 0 (pause) or 1 (probe).
 """
@@ -78,7 +78,7 @@ def fair_counts(limit: int, caps: Sequence[int]) -> list[int]:
 
 
 def _water_level(limit: int, caps: Sequence[int]) -> int:
-    """The highest level at which everybody can have that much, or its cap, within the limit."""
+    """The highest level at which each connection can have that much, or its cap, within the limit."""
     remaining = limit
     for index, cap in enumerate(sorted(caps)):
         sharers = len(caps) - index
@@ -132,7 +132,7 @@ class RdyTable:
         return self._share_out()
 
     def tick(self) -> list[RdyChange]:
-        """Move what cannot be had by all to those who are due for it. Called at regular intervals."""
+        """Move what not all can have to the connections that are due for it. Called at regular intervals."""
         if self._is_scarce:
             changes = self._next_turns()
         else:
@@ -146,7 +146,7 @@ class RdyTable:
         return self._limit < len(self._shares)
 
     def _share_out(self) -> list[RdyChange]:
-        """Between ticks: who has much keeps it, who waited longest comes next."""
+        """Between ticks: a connection with much keeps it; the one that waited longest comes next."""
         return self._apply(sorted(self._shares, key=lambda share: (-share.rdy, share.granted_ns)))
 
     def _next_turns(self) -> list[RdyChange]:
@@ -154,7 +154,7 @@ class RdyTable:
         over = [share for share in self._shares if share.rdy > 0 and self._is_turn_over(share, now_ns)]
         changes = self._apply(sorted(self._shares, key=lambda share: self._merit(share, now_ns)))
         for share in over:
-            if share.rdy > 0:  # nobody was waiting for it
+            if share.rdy > 0:  # no connection was waiting for it
                 share.turn_began_ns = now_ns
         return changes
 

@@ -1,15 +1,12 @@
-"""From a socket to a stream that takes commands: TLS, compression, handshake.
+"""From a socket to a stream of bytes that takes commands: TLS, compression, handshake.
 
-The bytes of one connection, in both directions, whatever lies between: plain TCP or a Unix socket, TLS, compression.
+**Stream.** It carries the bytes of one connection, in both directions, whatever lies between: plain TCP or a Unix
+socket, TLS, compression. It has two phases. While the connection is being set up, bytes are asked for
+(`read_exactly`), because what follows them may be of another kind: an answer in clear can share a packet with the first
+bytes of a compressed stream. From `deliver_to` on, bytes are passed on as they arrive. What is written within one turn
+of the event loop leaves in one piece: a thousand small commands cost one system call, and one flush of the compressor.
 
-A stream has two lives. While the connection is being set up, bytes are asked for (`read_exactly`), because what follows
-them may be of another kind: an answer in clear can share a packet with the first bytes of a compressed stream. From
-`deliver_to` on, bytes are passed on as they arrive.
-
-What is written within one turn of the event loop leaves in one piece: a thousand small commands cost one system call,
-and one flush of the compressor.
-
-From an open socket to a connection that takes commands.
+**Handshake**, from an open socket to a connection that takes commands:
 
     client                          nsqd
     "  V2", IDENTIFY {...}    →
@@ -54,7 +51,7 @@ class Stream(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._codec: Codec | None = None
         self._arrived = bytearray()
-        """What nobody has asked for yet; unused from `deliver_to` on."""
+        """Bytes that `read_exactly` has not taken yet; unused from `deliver_to` on."""
         self._receive: Callable[[bytes], None] = self._keep
         self._on_lost: Callable[[BaseException | None], None] | None = None
         self._reader: asyncio.Future[None] | None = None
@@ -221,6 +218,8 @@ class Stream(asyncio.Protocol):
             self._on_lost(self._failure)
 
 
+# The handshake
+
 _START_OF_HTTP = int.from_bytes(b"HTTP", "big")
 """The size of the first frame, if the peer answers in HTTP."""
 _UNFRAMED_ERROR = int.from_bytes(b"E_BA", "big")
@@ -282,7 +281,7 @@ def parse_answer(data: bytes) -> IdentifyAnswer:
 
 
 class Handshake:
-    """Sets up one connection. Used once; whoever opened the stream closes it if this fails."""
+    """Sets up one connection. Used once; if it fails, the caller closes the stream."""
 
     def __init__(self, stream: Stream, *, address: str, config: ClientConfig) -> None:
         self._stream = stream

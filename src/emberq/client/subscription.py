@@ -1,19 +1,14 @@
-"""One connection of a consumer: unanswered messages, their answers, giving up.
+"""One connection of a consumer: unanswered messages, their answers, and giving up.
 
-One connection of a consumer: the messages it brought that are not answered yet, and their answers.
+**Answers.** Before an answer is sent the consumer hears of its outcome, so that a change of RDY goes out ahead of it:
+nsqd may send the next message as soon as it reads the answer. When the connection ends, all its messages count as
+answered: nsqd delivers them again, here or to another consumer. `ObservedSubscription` tells an observer of requeues;
+consumers without an observer do not pay for it.
 
-Before an answer is sent the consumer hears of its outcome, so that a change of RDY goes out ahead of it: nsqd may send
-the next message as soon as it reads the answer.
-
-When the connection ends, all its messages count as answered: nsqd brings them again, to somebody.
-
-A subscription whose requeues an observer hears of. Consumers without an observer do not use it.
-
-What becomes of messages that came too often.
-
-First the hook hears of it, then the body is published to the dead-letter topic, of the nsqd the message came from (that
-one is certainly there), and only then the message is finished. If either fails the message is requeued and comes again:
-it is never lost on the way. What the hook returns means what it means for a handler (see `verdict`).
+**Giving up** (`DeadLetterPublisher`) on messages that came too often. First the hook `on_giving_up` hears of it, then
+the body is published to the dead-letter topic of the nsqd the message came from (that one is certainly there), and only
+then the message is finished. If either fails the message is requeued and comes again: it is never lost on the way. What
+the hook returns means what it means for a handler (see `verdict`).
 """
 
 from __future__ import annotations
@@ -69,13 +64,13 @@ class Subscription:
         self._finished: list[Message] = []
         """In this turn of the loop; their FINs leave at its end, together."""
         self._is_empty: asyncio.Future[None] | None = None
-        """There while somebody waits for the last answer."""
+        """There while `finish_up` waits for the last answer."""
         self._touch_timer: asyncio.TimerHandle | None = None
         if config.auto_touch:
             self._schedule_touches()
 
     def receive(self, received: list[MessageFields]) -> list[Message]:
-        """Messages as handlers get them."""
+        """The messages for the fields that arrived; they are in flight from now on."""
         now_ns = self._clock.monotonic_ns()
         due_ns = deadline_ns(now_ns=now_ns, msg_timeout_ms=self.msg_timeout_ms)
         messages = [Message(each, self, due_ns) for each in received]
@@ -178,7 +173,7 @@ class Subscription:
 
 
 class ObservedSubscription(Subscription):
-    """Owned like any other."""
+    """A subscription that tells an observer of its requeues."""
 
     def __init__(self, *args: Any, observation: Observation, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -189,6 +184,8 @@ class ObservedSubscription(Subscription):
         observer, source = self._observation
         tell(observer.requeued, message, source)
 
+
+# Giving up
 
 OnGivingUp: TypeAlias = Callable[[Message], Awaitable[bool | None] | bool | None]
 """Called with a message that came too often, before it is finished. It may answer the message itself."""
@@ -221,7 +218,7 @@ class DeadLetterPublisher:
             task.add_done_callback(self._tasks.discard)
 
     async def stop(self) -> None:
-        """Leave what is not done yet."""
+        """Cancel what is not done yet; those messages come again."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -1,6 +1,6 @@
-"""Where handlers run: loop, thread, process.
+"""Where handlers run: event loop, thread, process.
 
-Where handlers run. A slot has room for one handler at a time; a consumer has as many slots as `concurrency` says.
+A `HandlerRunner` (slot) has room for one handler at a time; a consumer has as many slots as `concurrency` says.
 
     coroutine function              in the event loop
     plain function                  in a thread, or in a process: `HandlersIn`
@@ -19,23 +19,9 @@ What happens when a handler takes longer than `timeout_s`, besides `HandlerTimeo
                   they wait for threads to come back.
     process       is killed; the slot gets a new one with the next message.
 
-A thread that calls blocking functions, one after the other, for a task of an event loop.
-
-Why not an executor: a thread of an executor that hangs keeps its place there, and is waited for when the program ends.
-A `WorkerThread` can be left behind: whoever is tired of waiting ends it and takes a new one. The old one goes when its
-function returns, if it ever does, and does not keep the program from ending.
-
-What becomes of a message when a function of the user is done with it: its handler, or the hook for giving up.
-
-    returns None or True      the message is done
-    returns False             it has failed and comes again (`HandlerDeclinedError`)
-    returns an awaitable      it is awaited, and what comes of it is judged in its place
-    returns anything else     it comes again (`BadReturnValueError`): whether the work was done cannot be known
-    raises                    it comes again
-
-`SystemExit` and `KeyboardInterrupt` in the main thread end the program, as everywhere in Python: a signal may have
-raised them, in the midst of any function. The message is not finished. In any other thread nothing would end but a part
-of the client, so there they are failures like all others.
+Threads are no executor's: a thread of an executor that hangs keeps its place there, and is waited for when the program
+ends. A `WorkerThread` can be left behind. It ends when its function returns, if it ever does, and does not keep the
+program from ending.
 """
 
 from __future__ import annotations
@@ -52,14 +38,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVarT
 
 from emberq.client.argument import check_callable, discard, is_coroutine_function
 from emberq.client.config import HandlersIn
-from emberq.client.error import (
-    HandlerTimeoutError,
-    RemoteError,
-)
+from emberq.client.error import HandlerTimeoutError, RemoteError
 from emberq.client.message import Message, MessageSnapshot
 from emberq.client.verdict import settle
 
+if TYPE_CHECKING:
+    from emberq.client.worker_process import WorkerProcess
+
 _Arguments = TypeVarTuple("_Arguments")
+
+
+# A thread for blocking functions
 
 
 class Returned(NamedTuple):
@@ -67,9 +56,6 @@ class Returned(NamedTuple):
 
     value: object
 
-
-if TYPE_CHECKING:
-    from emberq.client.worker_process import WorkerProcess
 
 Outcome: TypeAlias = "asyncio.Future[BaseException | Returned]"
 """What a function raised or returned. Not as the exception of the future: some (StopIteration) cannot be that."""
@@ -83,7 +69,7 @@ class _Call(NamedTuple):
 
 
 class WorkerThread:
-    """Belongs to one event loop. It is started by its first call."""
+    """Calls blocking functions, one after the other, for one event loop. It is started by its first call."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
@@ -127,6 +113,8 @@ def _settle(outcome: Outcome, result: BaseException | Returned) -> None:
     elif isinstance(result, Returned):
         discard(result.value)
 
+
+# Slots
 
 MAX_COROUTINES = 1000
 MAX_THREADS = 32
@@ -186,7 +174,7 @@ def _process_slots(handler: Any, *, count: int, timeout_s: float | None) -> list
 
 
 class CoroutineSlot:
-    """In the task that uses it."""
+    """Runs handlers in the task that uses it."""
 
     def __init__(self, handler: Callable[[Message], Awaitable[Any]], *, timeout_s: float | None) -> None:
         self._handler = handler
@@ -205,7 +193,7 @@ class CoroutineSlot:
 
 
 class ThreadSlot:
-    """In a thread of its own, which lives as long as the slot unless it is left behind."""
+    """Runs handlers in a thread of its own, which lives as long as the slot unless it is left behind."""
 
     def __init__(
         self,
@@ -246,7 +234,7 @@ class ThreadSlot:
 
 
 class ProcessSlot:
-    """In a process of its own. A thread waits for it, so that the event loop need not."""
+    """Runs handlers in a process of its own. A thread waits for it, so that the event loop need not."""
 
     def __init__(
         self, handler: bytes, *, start_worker: Callable[[bytes], WorkerProcess], timeout_s: float | None
@@ -257,7 +245,7 @@ class ProcessSlot:
         self._thread = WorkerThread()
         self._worker: WorkerProcess | None = None
         self._is_cancelled = False
-        """Nobody waits for the worker that is being started."""
+        """The worker that is being started is no longer wanted."""
 
     async def run(self, message: Message) -> None:
         worker = await self._ready_worker()

@@ -58,7 +58,7 @@ def pickled_handler(handler: Callable[[MessageSnapshot], Any]) -> bytes:
 
 
 class WorkerProcess:
-    """A running worker. Owned by one thread, which may block here; `kill` is for everybody else."""
+    """A running worker. Owned by one thread, which may block here; `kill` may be called by any other."""
 
     def __init__(self, process: BaseProcess, pipe: Connection) -> None:
         self._process = process

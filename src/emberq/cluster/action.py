@@ -1,6 +1,4 @@
-"""Create, delete, pause, empty, tombstone; peek.
-
-Changes the cluster: creates, deletes, pauses, empties, tombstones.
+"""Changing a cluster, and peeking into its channels.
 
     create     every nsqlookupd; for a channel then every nsqd that has the topic
     delete     every nsqlookupd, then every nsqd that has it
@@ -10,19 +8,17 @@ Changes the cluster: creates, deletes, pauses, empties, tombstones.
 The order matters. nsqlookupd comes first when something is deleted, so that consumers do not find it again through it
 while the nsqds delete theirs; for the same reason a topic's nsqds are found out before nsqlookupd forgets them.
 
-The calls are made one after the other, and each that fails is a warning: what can be done is done. Only when the
-nsqds concerned cannot be found out does an action fail as a whole (UpstreamsFailed), before it has changed anything or,
-when it creates, after the nsqlookupds were told.
+The calls are made one after the other, and each that fails is a warning: what can be done is done. An action fails as a
+whole (UpstreamsFailedError) only when the nsqds concerned cannot be found out: before it has changed anything or, when
+it creates, after the nsqlookupds were told.
 
-Looking at the next messages of a channel, which stay where they are.
-
-Only emberq's nsqd can do it. One of Go's answers that it does not know the path; then the user is told so, for nothing
-is wrong with it.
+**Peeking** shows the next messages of a channel, which stay where they are. Only emberq's nsqd can do it. One of Go's
+answers that it does not know the path, and the user is told so.
 
     ClusterError
-    └── PeekFailed
-        ├── NothingToPeek    no nsqd that answered has the topic and the channel
-        └── PeekUnknown      none of the nsqds that have them can be peeked into
+    └── PeekFailedError
+        ├── NothingToPeekError    no nsqd that answered has the topic and the channel
+        └── PeekUnknownError      none of the nsqds that have them can be peeked into
 """
 
 from __future__ import annotations
@@ -66,11 +62,11 @@ class Actions:
         self._topology = topology
 
     async def create_topic(self, topic: str) -> Done:
-        """Have the nsqlookupds know the topic, so that consumers may look for it. Without any, nothing is done."""
+        """Let the nsqlookupds know the topic, so that consumers may look for it; without any, nothing is done."""
         return Findings(None, await self._post_each(self._lookupds, "/topic/create", topic=topic))
 
     async def create_channel(self, topic: str, channel: str) -> Done:
-        """The same for a topic and a channel, which is created on the nsqds that have the topic, too."""
+        """Let the nsqlookupds know topic and channel, and create the channel on the nsqds that have the topic."""
         warnings = await self._post_each(self._lookupds, "/topic/create", topic=topic)
         warnings += await self._post_each(self._lookupds, "/channel/create", topic=topic, channel=channel)
         producers = await self._topology.registered_producers(topic)
@@ -126,6 +122,8 @@ class Actions:
         return tuple(warnings)
 
 
+# Peeking
+
 MAX_COUNT = 100
 """As many as an nsqd shows."""
 
@@ -160,7 +158,7 @@ class PeekedMessage:
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """An nsqd that did answer, and has nothing for us."""
+    """The answer of an nsqd that has nothing to show."""
 
     refusal: str
 
@@ -170,7 +168,7 @@ async def peek(
 ) -> Findings[list[PeekedMessage]]:
     """The oldest messages, at most `count`, that wait in the channel on the nsqds at these HTTP addresses.
 
-    UpstreamsFailed if none of them answers; PeekFailed.
+    UpstreamsFailedError if none of them answers; PeekFailedError.
     """
 
     async def ask(address: str) -> list[PeekedMessage] | _Refused:

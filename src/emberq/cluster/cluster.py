@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """Owned by the daemon that shows it."""
+    """The door to a cluster. Owned by the daemon that shows it."""
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class Cluster:
         self.topology = Topology(self.upstreams, addresses)
         self.observer = ClusterReader(self.upstreams, self.topology)
         self.actions = Actions(self.upstreams, self.topology)
-        # The same once more, to be asked in the background.
+        # The same once more, for the event loop of the background thread.
         upstreams = Upstreams(self.http, secret=self.secret, background=self.background)
         self._far_topology = Topology(upstreams, addresses)
         self._far_observer = ClusterReader(upstreams, self._far_topology)
 
     async def ask_in_background(self, ask: Callable[[Topology, ClusterReader], Coroutine[Any, Any, T]]) -> T:
-        """For questions with large answers: those who are served meanwhile do not notice."""
+        """For questions with large answers: the event loop that serves requests goes on meanwhile."""
         return await self.background.ask(lambda: ask(self._far_topology, self._far_observer))
 
     @property

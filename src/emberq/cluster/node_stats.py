@@ -1,10 +1,9 @@
-"""One nsqd's /stats, in columns.
+"""One nsqd's answer to /stats?format=json: topic by topic, and all of it in columns.
 
-All figures of one nsqd at one time, in columns.
-
-A thousand topics with two channels on each of 80 nodes are a quarter of a million rows of figures. An object for each
-would take most of the time of a look at such a cluster, and most of the memory. So what an nsqd answers is turned into
-columns, by calls that each treat a whole column:
+`StatsReader` reads the few topics that a page shows in full, with their clients. `FigureReader` reads everything that
+an nsqd has, in columns. A thousand topics with two channels on each of 80 nodes are a quarter of a million rows of
+figures; an object for each would take most of the time of a look at such a cluster, and most of the memory. So such an
+answer is turned into columns, by calls that each treat a whole column:
 
     keys             depth  backend_depth  in_flight_count  …  message_count  …     (topic, channel), "" for the topic
     ("orders", "")     0          0               0                  912            the topics come first
@@ -15,10 +14,8 @@ Rows that say more, percentiles or deliveries by distance, have it in dictionari
 Names seldom change, so an answer with the same names as the one before shares its keys. That saves memory, and says at
 a glance that two answers can be compared row by row.
 
-What an older nsqd leaves out, or gets wrong, is treated as everywhere (see `document`): figure by figure, for the
+What an older nsqd leaves out, or gets wrong, is treated as everywhere (see `upstream`): figure by figure, for the
 answers that need it.
-
-An nsqd's answer to /stats?format=json, as figures of that node.
 """
 
 from __future__ import annotations
@@ -58,14 +55,17 @@ _OF_CHANNEL = Integers(*CHANNEL_FIGURES)
 LOCALITIES = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
 _OF_LOCALITY = Integers(*LOCALITIES)
 NOWHERE = (0, 0, 0)
-"""Of those who have no deliveries by distance."""
+"""Of rows without deliveries by distance."""
+
+
+# Topic by topic
 
 
 class StatsReader:
-    """Reads the answers of one nsqd."""
+    """Reads the topics in the answers of one nsqd."""
 
     def __init__(self, producer: ClusterNode, sieve: ClientFilter | None = None) -> None:
-        """With a sieve the clients go there, and channels have none."""
+        """With a `sieve` the clients go there, and channels have none."""
         self._producer = producer
         self._sieve = sieve
         self._node = producer.node  # computed once: an answer may have thousands of entries
@@ -156,7 +156,7 @@ class StatsReader:
 
 
 def _policy(entry: Document) -> DeadLetterPolicy | None:
-    """What a channel does with messages that nobody can finish; only ours has policies."""
+    """What a channel does with messages that no consumer can finish; only emberq's nsqd has policies."""
     said = entry.get("policy")
     if said is None:
         return None
@@ -177,6 +177,8 @@ def latency_in(entry: Document) -> Latency:
         raise MalformedDocumentError("e2e_processing_latency in the answer is not of the expected type")
     return latency_of(said)
 
+
+# In columns
 
 FIGURES = (*CHANNEL_FIGURES, "client_count")
 """Of some a topic has none."""
@@ -280,7 +282,7 @@ class NodeFigures:
 
 
 class FigureReader:
-    """Reads the answers of one nsqd to /stats."""
+    """Reads the answers of one nsqd into columns."""
 
     def __init__(self, producer: ClusterNode, before: NodeFigures | None = None) -> None:
         """`before` is what the same nsqd said the last time."""
@@ -288,7 +290,7 @@ class FigureReader:
         self._before = before
 
     def figures(self, answer: Document) -> NodeFigures:
-        """Everything in the answer; MalformedDocument."""
+        """Everything in the answer; MalformedDocumentError."""
         topics = objects(answer, "topics")
         channels_of = [objects(topic, "channels") for topic in topics]
         channels = list(chain.from_iterable(channels_of))
@@ -381,7 +383,7 @@ def _latencies(keys: list[Key], entries: list[Document]) -> dict[Key, Latency]:
 
 
 def _localities(keys: list[Key], entries: list[Document]) -> dict[Key, tuple[int, ...]]:
-    """Hardly anybody has them, so first it is asked whether there are any at all."""
+    """Hardly any nsqd has them, so it is first checked whether there are any at all."""
     if not any(any(map(contains, entries, repeat(name))) for name in LOCALITIES):
         return {}
     return {key: localities_in(entry) for key, entry in zip(keys, entries, strict=True)}

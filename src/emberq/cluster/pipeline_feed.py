@@ -2,11 +2,11 @@
 
 Every query of a pipeline publishes its progress, a JSON object for each batch and, when it has nothing to do, every few
 seconds, to the topic `emberq.pipelines`; its fields are those of `QueryProgress`. They are read by an ephemeral channel
-of our own, so that nobody misses a report because of us. Nothing is subscribed to before the topic exists: subscribing
+of its own, so that no other consumer misses a report. Nothing is subscribed to before the topic exists: subscribing
 would create it.
 
 Of each query the last report is kept, and what one report does not tell: the last batches, what was counted in all of
-them, the last error, and when we heard of it.
+them, the last error, and when it was reported.
 
     {…the last report, "received": 1763190600.5, "row_count": 52000, "bad_count": 3,
      "recent": [{"time", "duration_ms", "rows_in_per_second", "rows_out_per_second"}, …],   the newest last
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class PipelineFeed:
-    """Owned by the daemon."""
+    """Reads the reports of all queries. Owned by the daemon."""
 
     def __init__(self, *, clock: Clock, auth_secret: bytes = b"") -> None:
         self._clock = clock
@@ -97,7 +97,7 @@ class PipelineFeed:
         self.read(bytes(message.body))
 
     def read(self, body: bytes) -> None:
-        """Keep a report; what is none is passed over."""
+        """Keep a report; any other message is passed over."""
         report = _report_in(body)
         if report is None:
             return

@@ -1,30 +1,20 @@
-"""Figures of topics, channels and clients, on one node or over several.
+"""Figures of topics, channels and clients, on one nsqd or over several.
 
-Topics, channels and clients in figures: on one nsqd, or over several.
+The same classes serve for both. Over several nsqds `node` is `*`, and `nodes` holds the figures of each. They are named
+tuples and not frozen dataclasses because there may be tens of thousands of clients, and a named tuple is made in less
+than half the time. All topics of all nodes are too many even so: see `node_stats`.
 
-The same classes serve for both. Over several nsqds `node` is `*`, and `nodes` holds the figures of each.
-
-They are named tuples and not frozen dataclasses because there may be tens of thousands of clients, and a named tuple is
-made in less than half the time. All topics of all nodes are too many even so: see `node_figures`.
-
-Figures of many nsqds made into one: sums, with the parts kept beside them.
-
-Depths and counts are added up; a thing is paused if it is so anywhere; percentiles are combined as `latency` says; a
-policy is the one that all have.
+**Sums.** Depths and counts are added up; a thing is paused if it is so anywhere; a policy is the one that all have.
 Inside a topic, a channel that only one nsqd has stays as that nsqd's.
 
-How long messages took from publishing to their FIN: the percentiles of one nsqd, and of several together.
+**Latency** is how long messages took from publishing to their FIN. An nsqd reports, over the recent past, how many
+messages it counted and the value of each percentile it was told to track. Percentiles cannot be added up. So for
+several nsqds each quantile keeps the largest and the smallest of their values, and the average weighted by their
+counts. (The reference takes for the smallest value that of whichever nsqd comes last. Here it is the smallest.)
 
-An nsqd reports, over the recent past, how many messages it counted and the value of each percentile it was told to
-track. Percentiles cannot be added up. So for several nsqds each quantile keeps the largest and the smallest of their
-values, and the average weighted by their counts.
-
-The reference takes for the smallest value that of whichever nsqd comes last. Here it is the smallest.
-
-The few of very many clients that are to be shown.
-
-600 consumers of a channel, each connected to 80 nodes, are 48,000 clients: nobody reads such a list. What is not to be
-shown is let go of answer by answer. That keeps memory small, and to let go of all at once would hold up all threads.
+**Clients.** 600 consumers of a channel, each connected to 80 nodes, are 48,000 clients, a list too long to read. Those
+that are not to be shown are dropped answer by answer (`ClientFilter`). That keeps memory small; to drop all at once
+would hold up all threads.
 """
 
 from __future__ import annotations
@@ -34,6 +24,8 @@ from typing import NamedTuple
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.cluster.upstream import Document, integer, number, objects
+
+# Latency
 
 EVERY_HOST = "*"
 
@@ -110,6 +102,8 @@ def _combined(parts: list[LatencyPercentile]) -> LatencyPercentile:
         message_count=count,
     )
 
+
+# Clients, channels, topics
 
 EVERY_NODE = "*"
 
@@ -245,6 +239,9 @@ class TopicFigures(NamedTuple):
         return self.zone_local_msg_count + self.region_local_msg_count + self.global_msg_count
 
 
+# Sums over nodes
+
+
 def total_topic(name: str, parts: Sequence[TopicFigures]) -> TopicFigures:
     """A topic over the nodes that have it, which may be none."""
     by_channel: dict[str, list[ChannelFigures]] = {}
@@ -309,6 +306,9 @@ def sorted_clients(clients: Iterable[ClientFigures]) -> tuple[ClientFigures, ...
             key=lambda client: (client.node, client.distance, client.topology_region, client.topology_zone),
         )
     )
+
+
+# The clients that are shown
 
 
 class ClientFilter:

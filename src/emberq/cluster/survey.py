@@ -1,26 +1,19 @@
-"""One look at everything, sums and rates included.
+"""One look at the whole cluster, with what happened since the look before.
 
-The whole cluster at one time, with what happened since the time before.
+**Gathering** (`ClusterReader`). First the nsqds concerned are found (see `topology`), then all of them are asked for
+/stats at once. Warnings of both steps come with the result. Only what is needed is asked for: clients make most of an
+answer, so they are left out unless they are to be shown. What may take long is computed in the background.
 
-It is made of the figures of each node (`node_figures`), added up for every topic and channel (`tally`). That is all
-that lists and histories need. What a page shows of one topic, part by part, is put together when somebody asks for it.
+**Adding up** (`Tally`). The figures of the nodes (`node_stats`) are added up for every topic and channel, one node at a
+time: a few milliseconds each, however many there are. The sums are all that lists and histories need. What a page shows
+of one topic, node by node, is put together when the page asks for it.
 
-Adds up the figures of nodes, one node at a time: a few milliseconds each, however many there are.
-
-Messages per second, from two looks at the cluster.
-
-nsqd only counts. A rate is the difference of two counts by the time between them, and it is taken node by node before
-it is added up: an nsqd that has joined, left or restarted in between, whose counts began anew, then does not make a
-leap in the sum; it simply is not in it until the next look.
+**Rates** (`Growth`). nsqd only counts. A rate is the difference of two counts by the time between them, and it is taken
+node by node before it is added up. An nsqd that has joined, left or restarted in between, whose counts began anew, then
+does not make a leap in the sum; it is not in it until the next look.
 
     came   messages published to a topic, or that came to a channel
     left   messages that a topic handed on, or that a channel is done with: finished, or thrown away
-
-Gathers figures over the cluster.
-
-First the nsqds concerned are found (see `topology`), then all of them are asked for /stats at once. Warnings of both
-steps come with the result. Only what is needed is asked for: clients make most of an answer, so they are left out
-unless they are to be shown. What may take long is reckoned in the background.
 """
 
 from __future__ import annotations
@@ -49,9 +42,11 @@ from emberq.cluster.stats import (
 from emberq.cluster.topology import ClusterNode, Topology
 from emberq.cluster.upstream import ChannelNotFoundError, DaemonKind, Findings, Upstreams
 
+# Rates
+
 
 class Rates(NamedTuple):
-    """Per second."""
+    """Messages per second."""
 
     came: float
     left: float
@@ -97,6 +92,8 @@ def _growth_row_by_row(now: NodeFigures, before: NodeFigures) -> Growth:
         is_known.append(has_grown)
     return Growth(came=came, left=left, is_known=bytes(is_known))
 
+
+# Sums
 
 NOTHING: Mapping[str, NodeFigures] = MappingProxyType({})
 
@@ -194,7 +191,7 @@ IDLE = Work()
 
 
 class Survey:
-    """What was seen. Immutable."""
+    """What one look has seen. Immutable."""
 
     def __init__(
         self, producers: Sequence[ClusterNode], tally: Tally, *, taken_ns: int, before: Survey | None = None
@@ -294,6 +291,9 @@ class Survey:
             yield topic, self.totals[topic, ""], [(name, self.totals[topic, name]) for name in names]
 
 
+# Gathering
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStats:
     """All that one nsqd has."""
@@ -345,7 +345,7 @@ class ClusterReader:
     async def channel(
         self, topic: str, channel: str, *, include_clients: bool, sieve: ClientFilter | None = None
     ) -> Findings[ChannelFigures]:
-        """A channel over the nsqds that have the topic; ChannelNotFound if none has the channel.
+        """A channel over the nsqds that have the topic; ChannelNotFoundError if none has the channel.
 
         Its clients go through the sieve, if there is one.
         """
@@ -360,7 +360,7 @@ class ClusterReader:
         return Findings(total, producers.warnings + stats.warnings)
 
     async def node(self, node: str) -> Findings[NodeStats]:
-        """Everything on the nsqd that the cluster calls `node`; NodeNotFound."""
+        """Everything on the nsqd that the cluster calls `node`; NodeNotFoundError."""
         producer = await self._topology.node(node)
         stats = await self.of_producers([producer.value], include_clients=True)
         topics = tuple(sorted(stats.value, key=lambda topic: topic.topic_name))

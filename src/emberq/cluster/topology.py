@@ -1,8 +1,6 @@
-"""Who is there: nodes, topics, versions.
+"""Which nsqds are in the cluster, which topics they have, and which of them are out of date.
 
-Who is in the cluster: which topics there are, and which nsqds have them.
-
-The user names either nsqlookupds, who know, or the nsqds themselves. Every question is answered in both cases:
+The user names either nsqlookupds, which know, or the nsqds themselves. Every question is answered in both cases:
 
     question               by nsqlookupds                          by nsqds
     topics                 /topics, united                         /stats, the names united
@@ -10,18 +8,17 @@ The user names either nsqlookupds, who know, or the nsqds themselves. Every ques
     producers of a topic   /lookup?topic=, united                  /stats?topic= lists it; then /info
     all producers          /nodes, united                          /info and /stats
 
-An nsqd, as the nsqlookupds that know it describe it, or as it describes itself.
+**Addresses.** A `ClusterNode` is an nsqd as the nsqlookupds that know it describe it, or as it describes itself. It has
+two addresses. By `node`, its broadcast address and HTTP port, the whole cluster calls it: it is shown, and a tombstone
+is set by it. At `http_address` it is reached. They are the same, except when the user gave the address of an nsqd: then
+that one stays in use, for it is known to work from here (through a tunnel, out of a container).
 
-It has two addresses. By `node`, its broadcast address and HTTP port, the whole cluster calls it: it is shown, and a
-tombstone is set by it. At `http_address` we reach it. They are the same, except when the user gave us the address of
-an nsqd: then we go on using that one, for it is known to work from here (through a tunnel, out of a container).
-
-Which of two versions is the older, by the precedence of semantic versions.
+**Versions** are compared by the precedence of semantic versions.
 
     1.3.0-rc.1 < 1.3.0-rc.2 < 1.3.0 < 1.3.1;   what cannot be read counts as 0.0.0
 
-A version of emberq, `1.3.0-emberq`, names the NSQ it is compatible with and who made it: it is 1.3.0, not something
-that came before it. Beside the reference's nsqd of that version, neither is out of date.
+A version of emberq, `1.3.0-emberq`, names the NSQ it is compatible with and its maker: it is 1.3.0, not something that
+came before it. Beside the reference's nsqd of that version, neither is out of date.
 """
 
 from __future__ import annotations
@@ -48,6 +45,8 @@ from emberq.cluster.upstream import (
     texts,
 )
 
+# Versions
+
 _MAKER = "-emberq"
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
 
@@ -71,6 +70,8 @@ def _part(part: str) -> tuple[bool, int, str]:
     return (False, int(part), "") if part.isdigit() else (True, 0, part)
 
 
+# Nodes
+
 UNKNOWN_REMOTE_ADDRESS = "N/A"
 
 
@@ -92,9 +93,9 @@ class ClusterNode:
     http_port: int
     version: str
     remote_address: str = ""
-    """Where its connection to nsqlookupd comes from; empty if we did not ask an nsqlookupd."""
+    """Where its connection to nsqlookupd comes from; empty if no nsqlookupd was asked."""
     remote_addresses: tuple[str, ...] | None = None
-    """`<nsqlookupd>/<remote address>` for each nsqlookupd that knows it; None if we did not ask any."""
+    """`<nsqlookupd>/<remote address>` for each nsqlookupd that knows it; None if none was asked."""
     topology_zone: str = ""
     topology_region: str = ""
     topics: tuple[ProducerTopic, ...] = ()
@@ -116,7 +117,7 @@ class ClusterNode:
 
     @property
     def http_address(self) -> str:
-        """Where we ask it."""
+        """Where it is asked."""
         return self.reached_at or self.node
 
 
@@ -165,7 +166,7 @@ def _registered_topics(document: Document) -> tuple[ProducerTopic, ...]:
 
 
 def united(producers: Iterable[ClusterNode]) -> list[ClusterNode]:
-    """Each nsqd once, though several nsqlookupds know it: with all who know it, and all topics anyone knows of it."""
+    """Each nsqd once, though several nsqlookupds know it: with all that know it, and all topics any of them knows."""
     by_tcp_address: dict[str, ClusterNode] = {}
     for producer in producers:
         known = by_tcp_address.get(producer.tcp_address)
@@ -191,8 +192,10 @@ def by_hostname(producers: Iterable[ClusterNode]) -> tuple[ClusterNode, ...]:
     return tuple(replace(each, out_of_date=precedence(each.version) != newest) for each in listed)
 
 
+# Asking who is there
+
 TOPICS_AT_ONCE = 32
-"""Topics that are looked up together, so that a thousand of them do not stand in line for connections at once."""
+"""Topics that are looked up together, so that a thousand of them do not wait for connections at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +213,7 @@ class _Lookup:
 
 
 class Topology:
-    """Answers questions about who is there. Holds nothing: every answer is asked for anew."""
+    """Answers questions about nsqds and topics. Keeps nothing: every answer is asked for anew."""
 
     def __init__(self, upstreams: Upstreams, addresses: ClusterAddresses) -> None:
         self._upstreams = upstreams
@@ -256,7 +259,7 @@ class Topology:
         return Findings(tuple(each.value for each in asked.value if each.value is not None), asked.warnings)
 
     async def registered_producers(self, topic: str) -> Findings[tuple[ClusterNode, ...]]:
-        """The nsqds that the nsqlookupds know to have the topic; without any nsqlookupd, UpstreamsFailed."""
+        """The nsqds that the nsqlookupds know to have the topic; without any nsqlookupd, UpstreamsFailedError."""
         found = await self._lookup(topic)
         return Findings(tuple(found.value.producers), found.warnings)
 
@@ -273,7 +276,7 @@ class Topology:
         return await self._registered(with_topics=False)
 
     async def node(self, node: str) -> Findings[ClusterNode]:
-        """The nsqd that the cluster calls `node`, without its topics; NodeNotFound."""
+        """The nsqd that the cluster calls `node`, without its topics; NodeNotFoundError."""
         found = await self.identities()
         for producer in found.value:
             if producer.node == node:
@@ -317,7 +320,7 @@ class Topology:
         return Findings(_Lookup(list(producers.values()), list(channels)), found.warnings)
 
     async def _lookup_or_warn(self, topic: str) -> Findings[_Lookup | None]:
-        """The same; a topic that was deleted since it was listed must not spoil the answer about the others."""
+        """`_lookup`, or a warning: a topic that was deleted since it was listed must not spoil the other answers."""
         try:
             found = await self._lookup(topic)
         except UpstreamsFailedError as failure:

@@ -1,36 +1,31 @@
-"""Asking many daemons at once, in the background; reading their JSON; ClusterError tree.
+"""Asking many daemons at once, reading their JSON, and the thread for what takes long.
 
-Asking many daemons the same thing at once, and what to make of those that do not answer.
-
-A cluster is seldom whole. So an answer about it is what could be found out, with a warning for each daemon that
-failed (`Findings`). Only when nobody of one kind answered, or there was nobody to ask, is there no answer at all.
+**Failures.** A cluster is seldom whole. So an answer about it is what could be found out, with a warning for each
+daemon that failed (`Findings`). There is no answer only when no daemon of one kind answered, or there was none to ask:
 
     ClusterError
-    ├── UpstreamsFailed   all nsqlookupds, or all nsqds, failed
-    ├── NodeNotFound      no nsqd of the cluster has that address
-    └── ChannelNotFound   no nsqd that has the topic has that channel
+    ├── UpstreamsFailedError   all nsqlookupds, or all nsqds, failed
+    ├── NodeNotFoundError      no nsqd of the cluster has that address
+    └── ChannelNotFoundError   no nsqd that has the topic has that channel
 
 The texts are the reference's where it has one, because scripts look for them: a status other than 200 is told as
 `got response 404 Not Found "…"`. Any other failure names the daemon: `Get "http://10.0.0.1:4151/stats": no answer …`.
 
-Reading the JSON of daemons of any version.
+**JSON of daemons of any version.** What an older daemon leaves out, or any daemon says is null, has the value that says
+nothing: 0, "", false, an empty list. What is there but of the wrong type makes the whole answer one not to be trusted:
+MalformedDocumentError. Daemons before 1.0 wrap their answers: `{"status_code": 200, "status_txt": "OK", "data": {…}}`.
 
-What an older daemon leaves out, or any daemon says is null, has the value that says nothing: 0, "", false, an empty
-list. What is there but of the wrong type makes the whole answer one not to be trusted: MalformedDocument.
+**Background**, a thread with an event loop of its own, so that the event loop that serves requests never waits for a
+long computation. Python runs one thread at a time. A thread that computes gives way to a waiting one after some
+milliseconds, unless it is inside a single long call, such as the reading of a large JSON text. From this follows how to
+use it:
 
-Daemons before 1.0 wrap their answers: `{"status_code": 200, "status_txt": "OK", "data": {…}}`.
-
-A thread with an event loop of its own, for what takes long: so that the event loop that serves never waits for it.
-
-Python runs one thread at a time. A thread that reckons gives way to one that waits after some milliseconds, unless it
-is inside a single long call, such as the reading of a large JSON text. From this follows how to use it:
-
-- There is one such thread and no more. Whoever waits then waits for one turn, not for a turn of each.
-- Whoever asks many daemons for large answers asks from here (`ask`). To receive an answer takes several calls of the
-  event loop; if that were the loop that serves, each call would wait for a turn while the answer before is reckoned
-  with, and all who want to be served would wait for all of them.
-- What is handed over comes in pieces, like the answers of many nsqds, of which each takes some ten milliseconds.
-  Between two pieces the loop here goes round once, so that answers are received in time.
+- There is one such thread and no more. A request then waits for one turn of it, not for a turn of each.
+- Questions with many large answers are asked from there (`ask`). To receive an answer takes several calls of the event
+  loop. If that were the loop that serves, each call would wait for a turn while the answer before is computed with, and
+  all requests would wait for all answers.
+- Work comes in pieces, like the answers of many nsqds, each of which takes some ten milliseconds. Between two pieces
+  the loop of the thread goes round once, so that answers are received in time.
 """
 
 from __future__ import annotations
@@ -39,7 +34,6 @@ import asyncio
 import enum
 import json
 import re
-import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
@@ -50,10 +44,170 @@ from urllib.parse import quote, urlencode
 
 import uvloop
 
+from emberq.base.task import LoopThread
 from emberq.base.text import quoted
 from emberq.http.client import HttpClient, HttpQueryError, UnexpectedStatusError
 
 Document = dict[str, Any]
+T = TypeVar("T")
+TargetT = TypeVar("TargetT")
+
+MAX_CONCURRENT_QUERIES = 128
+"""Each holds a connection and an answer of up to megabytes; a cluster of 80 nodes still is asked in one go."""
+
+_BACKGROUND_BYTES = 64 * 1024
+"""Longer answers take some milliseconds to read, and many come at once: the background thread reads them."""
+
+_HOST_AND_PORT = re.compile(r"[A-Za-z0-9._~%:\[\]-]+")
+"""An address that nsqlookupd passes on was chosen by the nsqd that registered: it must not lead to another path."""
+
+
+# Answers and failures
+
+
+class DaemonKind(enum.StrEnum):
+    """The two kinds of daemon that are asked."""
+
+    LOOKUPD = "nsqlookupd"
+    NSQD = "nsqd"
+
+
+class ClusterError(Exception):
+    """A question about the cluster that has no answer; the text says why."""
+
+
+class UpstreamsFailedError(ClusterError):
+    """No daemon of one kind answered."""
+
+    def __init__(self, kind: DaemonKind, failures: Sequence[str]) -> None:
+        super().__init__(f"failed to query any {kind}: " + "\n".join(failures))
+        self.kind = kind
+        self.failures = tuple(failures)
+
+
+class NodeNotFoundError(ClusterError):
+    """No nsqd of the cluster has that address."""
+
+
+class ChannelNotFoundError(ClusterError):
+    """No nsqd that has the topic has that channel."""
+
+
+class UpstreamError(Exception):
+    """One daemon failed; the text is fit for a warning."""
+
+    def __init__(self, text: str, *, refusal: str = "") -> None:
+        super().__init__(text)
+        self.refusal = refusal
+        """The message in the answer of a daemon that refused, such as `TOPIC_NOT_FOUND`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings(Generic[T]):
+    """What could be found out, and a warning for each daemon that did not contribute."""
+
+    value: T
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """The warnings as nsqadmin words them, empty if there are none."""
+        return f"WARNING: {'; '.join(self.warnings)}" if self.warnings else ""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonAnswer(Generic[TargetT, T]):
+    """What one of the daemons that were asked said."""
+
+    target: TargetT
+    value: T
+
+
+# Asking
+
+
+class Upstreams:
+    """Puts questions to daemons. Owns the bound on how many at once; for use in one event loop."""
+
+    def __init__(self, http: HttpClient, *, secret: bytes = b"", background: Background | None = None) -> None:
+        self._http = http
+        self.background = background or Background()
+        """Reads long answers, and computes with them."""
+        self._headers = {"Authorization": f"Bearer {secret.decode('latin-1')}"} if secret else {}
+        """For nsqds whose HTTP API is guarded."""
+        self._free = asyncio.Semaphore(MAX_CONCURRENT_QUERIES)
+
+    async def ask_each(
+        self, kind: DaemonKind, targets: Sequence[TargetT], ask: Callable[[TargetT], Awaitable[T]]
+    ) -> Findings[list[DaemonAnswer[TargetT, T]]]:
+        """Ask all at once; the answers in the order of `targets`. UpstreamsFailedError if there is none."""
+        outcomes = await asyncio.gather(*(self._outcome(ask, target) for target in targets))
+        answers = []
+        failures = []
+        for target, outcome in zip(targets, outcomes, strict=True):
+            if isinstance(outcome, UpstreamError):
+                failures.append(str(outcome))
+            else:
+                answers.append(DaemonAnswer(target, outcome))
+        if not answers:
+            raise UpstreamsFailedError(kind, failures)
+        return Findings(answers, tuple(failures))
+
+    async def _outcome(self, ask: Callable[[TargetT], Awaitable[T]], target: TargetT) -> T | UpstreamError:
+        """What the daemon said, or how it failed: one that fails must not end the question to the others."""
+        try:
+            return await ask(target)
+        except UpstreamError as failure:
+            return failure
+
+    async def get(self, address: str, path: str, read: Callable[[Document], T], **query: str) -> T:
+        """What `read` makes of the JSON object that a daemon answers with; UpstreamError if there is none."""
+        url = _url(address, path, query)
+        try:
+            async with self._free:
+                body = await self._http.get(url, headers=self._headers)
+            if len(body) < _BACKGROUND_BYTES:
+                return _read(body, read)
+            return await self.background.run(lambda: _read(body, read))
+        except UnexpectedStatusError as refusal:
+            raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
+        except (HttpQueryError, MalformedDocumentError) as failure:
+            raise UpstreamError(f"Get {quoted(f'http://{address}{path}')}: {failure}") from failure
+
+    async def post(self, address: str, path: str, body: bytes = b"", /, **query: str) -> bytes:
+        """Have a daemon do something, and what it answers; UpstreamError if it did not."""
+        url = _url(address, path, query)
+        try:
+            async with self._free:
+                return await self._http.post(url, body, headers=self._headers)
+        except UnexpectedStatusError as refusal:
+            raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
+        except HttpQueryError as failure:
+            raise UpstreamError(f"Post {quoted(f'http://{address}{path}')}: {failure}") from failure
+
+
+def _read(body: bytes, read: Callable[[Document], T]) -> T:
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError) as wrong:
+        raise HttpQueryError("the answer is not JSON") from wrong
+    return read(as_document(answer))
+
+
+def _message_in(body: bytes) -> str:
+    try:
+        return text(as_document(json.loads(body)), "message")
+    except (ValueError, RecursionError, MalformedDocumentError):
+        return ""
+
+
+def _url(address: str, path: str, query: dict[str, str]) -> str:
+    if _HOST_AND_PORT.fullmatch(address) is None:
+        raise UpstreamError(f"{quoted(address)} is not an address")
+    return f"http://{address}{path}" + (f"?{urlencode(query, quote_via=quote)}" if query else "")
+
+
+# Reading JSON
 
 
 class MalformedDocumentError(Exception):
@@ -160,23 +314,27 @@ def _wrong(key: str) -> MalformedDocumentError:
     return MalformedDocumentError(f"{key} in the answer is not of the expected type")
 
 
+# What takes long
+
+
 class Background:
-    """The thread begins when it is first needed. It ends with `close`, or when nobody has this any more."""
+    """A thread for what takes long. It begins when it is first needed.
+
+    It ends with `close`, or when Python collects this object.
+    """
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._end = asyncio.Event()
+        self._loop = LoopThread("background", new_loop=uvloop.new_event_loop)
+        weakref.finalize(self, self._loop.end_soon)
 
     async def run(self, compute: Callable[[], T]) -> T:
         """What `compute` returns or raises.
 
-        What the work here has to compute is computed one thing after the other, and works take turns. What others want
-        computed goes ahead of all that waits for its turn: it may be a page, and what waits many large answers.
+        Work that was begun by `ask` computes one piece at a time, and several such works take turns. A call from any
+        other event loop does not wait for a turn: it may be for a page, while the work has many large answers to read.
         """
-        loop = self._started_loop()
-        if asyncio.get_running_loop() is not loop:
-            return await self._handed_over(loop, _computed(compute))
+        if not self._loop.is_current:
+            return await self._loop.ask(lambda: _computed(compute))
         async with _turn.get():
             result = compute()
             await asyncio.sleep(0)
@@ -184,31 +342,15 @@ class Background:
 
     async def ask(self, make_work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """What the work returns or raises, done by the event loop of the thread; that may call this, too."""
-        loop = self._started_loop()
-        if asyncio.get_running_loop() is not loop:
-            return await self._handed_over(loop, _in_turn(make_work))
-        return await make_work()
-
-    async def _handed_over(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+        return await self._loop.ask(make_work if self._loop.is_current else lambda: _in_turn(make_work))
 
     def close(self) -> None:
         """Drop what is not done yet."""
-        if self._thread is not None:
-            self._let_go()
-            self._thread.join()
-
-    def _started_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = uvloop.new_event_loop()
-            self._thread = threading.Thread(target=_serve, args=(self._loop, self._end), name="background", daemon=True)
-            self._thread.start()
-            self._let_go = weakref.finalize(self, self._loop.call_soon_threadsafe, self._end.set)
-        return self._loop
+        self._loop.end()
 
 
 _turn: ContextVar[asyncio.Lock] = ContextVar("_turn")
-"""Of the work that is done: all that it computes shares it."""
+"""Held while a piece of a work is computed; each work has one."""
 
 
 async def _in_turn(make_work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -218,165 +360,3 @@ async def _in_turn(make_work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 async def _computed(compute: Callable[[], T]) -> T:
     return compute()
-
-
-def _serve(loop: asyncio.AbstractEventLoop, end: asyncio.Event) -> None:
-    """Not a method: the thread must not keep its owner alive."""
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(_wait_for(end))
-
-
-async def _wait_for(end: asyncio.Event) -> None:
-    await end.wait()
-
-
-MAX_CONCURRENT_QUERIES = 128
-"""Each holds a connection and an answer of up to megabytes; a cluster of 80 nodes still is asked in one go."""
-
-_BACKGROUND_BYTES = 64 * 1024
-"""Longer answers take some milliseconds to read, and many come at once: in the background nobody waits for them."""
-
-_HOST_AND_PORT = re.compile(r"[A-Za-z0-9._~%:\[\]-]+")
-"""An address that nsqlookupd passes on was chosen by whoever registered: it must not lead to another path or user."""
-
-T = TypeVar("T")
-TargetT = TypeVar("TargetT")
-
-
-class DaemonKind(enum.StrEnum):
-    """The two kinds of daemon that are asked."""
-
-    LOOKUPD = "nsqlookupd"
-    NSQD = "nsqd"
-
-
-class ClusterError(Exception):
-    """A question about the cluster that has no answer; the text says why."""
-
-
-class UpstreamsFailedError(ClusterError):
-    """Nobody of one kind answered."""
-
-    def __init__(self, kind: DaemonKind, failures: Sequence[str]) -> None:
-        super().__init__(f"failed to query any {kind}: " + "\n".join(failures))
-        self.kind = kind
-        self.failures = tuple(failures)
-
-
-class NodeNotFoundError(ClusterError):
-    """No nsqd of the cluster has that address."""
-
-
-class ChannelNotFoundError(ClusterError):
-    """No nsqd that has the topic has that channel."""
-
-
-class UpstreamError(Exception):
-    """One daemon failed; the text is fit for a warning."""
-
-    def __init__(self, text: str, *, refusal: str = "") -> None:
-        super().__init__(text)
-        self.refusal = refusal
-        """The message in the answer of a daemon that refused, such as `TOPIC_NOT_FOUND`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Findings(Generic[T]):
-    """What could be found out, and a warning for each daemon that did not contribute."""
-
-    value: T
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def message(self) -> str:
-        """The warnings as nsqadmin words them, empty if there are none."""
-        return f"WARNING: {'; '.join(self.warnings)}" if self.warnings else ""
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonAnswer(Generic[TargetT, T]):
-    """What one of those who were asked said."""
-
-    target: TargetT
-    value: T
-
-
-class Upstreams:
-    """Puts questions to daemons. Owns the bound on how many at once; for use in one event loop."""
-
-    def __init__(self, http: HttpClient, *, secret: bytes = b"", background: Background | None = None) -> None:
-        self._http = http
-        self.background = background or Background()
-        """Reads long answers; for whoever has to reckon with them, too."""
-        self._headers = {"Authorization": f"Bearer {secret.decode('latin-1')}"} if secret else {}
-        """For nsqds whose HTTP API is guarded."""
-        self._free = asyncio.Semaphore(MAX_CONCURRENT_QUERIES)
-
-    async def ask_each(
-        self, kind: DaemonKind, targets: Sequence[TargetT], ask: Callable[[TargetT], Awaitable[T]]
-    ) -> Findings[list[DaemonAnswer[TargetT, T]]]:
-        """Ask all at once; the answers in the order of `targets`. UpstreamsFailed if there is none."""
-        outcomes = await asyncio.gather(*(self._outcome(ask, target) for target in targets))
-        answers = []
-        failures = []
-        for target, outcome in zip(targets, outcomes, strict=True):
-            if isinstance(outcome, UpstreamError):
-                failures.append(str(outcome))
-            else:
-                answers.append(DaemonAnswer(target, outcome))
-        if not answers:
-            raise UpstreamsFailedError(kind, failures)
-        return Findings(answers, tuple(failures))
-
-    async def _outcome(self, ask: Callable[[TargetT], Awaitable[T]], target: TargetT) -> T | UpstreamError:
-        """What the daemon said, or how it failed: one that fails must not end the question to the others."""
-        try:
-            return await ask(target)
-        except UpstreamError as failure:
-            return failure
-
-    async def get(self, address: str, path: str, read: Callable[[Document], T], **query: str) -> T:
-        """What `read` makes of the JSON object that a daemon answers with; UpstreamError if there is none."""
-        url = _url(address, path, query)
-        try:
-            async with self._free:
-                body = await self._http.get(url, headers=self._headers)
-            if len(body) < _BACKGROUND_BYTES:
-                return _read(body, read)
-            return await self.background.run(lambda: _read(body, read))
-        except UnexpectedStatusError as refusal:
-            raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
-        except (HttpQueryError, MalformedDocumentError) as failure:
-            raise UpstreamError(f"Get {quoted(f'http://{address}{path}')}: {failure}") from failure
-
-    async def post(self, address: str, path: str, body: bytes = b"", /, **query: str) -> bytes:
-        """Have a daemon do something, and what it answers; UpstreamError if it did not."""
-        url = _url(address, path, query)
-        try:
-            async with self._free:
-                return await self._http.post(url, body, headers=self._headers)
-        except UnexpectedStatusError as refusal:
-            raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
-        except HttpQueryError as failure:
-            raise UpstreamError(f"Post {quoted(f'http://{address}{path}')}: {failure}") from failure
-
-
-def _read(body: bytes, read: Callable[[Document], T]) -> T:
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError) as wrong:
-        raise HttpQueryError("the answer is not JSON") from wrong
-    return read(as_document(answer))
-
-
-def _message_in(body: bytes) -> str:
-    try:
-        return text(as_document(json.loads(body)), "message")
-    except (ValueError, RecursionError, MalformedDocumentError):
-        return ""
-
-
-def _url(address: str, path: str, query: dict[str, str]) -> str:
-    if _HOST_AND_PORT.fullmatch(address) is None:
-        raise UpstreamError(f"{quoted(address)} is not an address")
-    return f"http://{address}{path}" + (f"?{urlencode(query, quote_via=quote)}" if query else "")

@@ -1,11 +1,6 @@
-"""Who asks, and what they may do.
+"""Who asks, and what they may do. Internal.
 
-role       what each role may do
-password   scrypt hashes
-users      the file of users
-session    those who logged in
-throttle   those who guess passwords
-origin     requests that another site had a browser make
-network    ranges of addresses
-gate       all of it put together: who is this, and may they?
+user       users, roles, passwords
+session    those who are logged in, and those who guess passwords
+gate       all of it put together: who asks, and may they
 """

@@ -1,25 +1,21 @@
-"""Who asks, and may they.
-
-Who asks, and whether they may.
+"""The gate: who asks, and whether they may.
 
 Three ways to run, by what is configured:
 
-    neither --user-file nor --trusted-proxy-cidr    as the reference: everybody may look. If --admin-user names
-                                                    somebody, only they may act, by the header that anybody can set
-    --trusted-proxy-cidr                            everybody comes through a proxy, whose header is believed; from
+    neither --user-file nor --trusted-proxy-cidr    as the reference: all may look. If --admin-user names users, only
+                                                    they may act, by a header that any client can set
+    --trusted-proxy-cidr                            all requests come through a proxy, whose header is believed; from
                                                     elsewhere nothing is answered
-    --user-file                                     everybody logs in: on the page (a session in a cookie), with each
+    --user-file                                     all users log in: on the page (a session in a cookie), with each
                                                     request (HTTP Basic, for programs) or through a trusted proxy; the
                                                     file says who may do what
 
-Whatever changes something is refused with 403 FORBIDDEN when a page of another site made the browser ask (`origin`),
+A request that changes something is refused with 403 FORBIDDEN when a page of another site made the browser send it,
 when it comes with a session but without its token, or when the role does not reach that far.
 
-Requests that another site had a browser make.
-
-A browser says of every request that changes something which site's page made it (`Origin`), and modern ones how that
-site is related to ours (`Sec-Fetch-Site`). One that another site made is refused, whoever the browser's user is: the
-page may know an address that only its user can reach, or a proxy that vouches for them. Programs say nothing of the
+**Other sites.** A browser says of every request that changes something which site's page made it (`Origin`), and modern
+ones how that site is related to ours (`Sec-Fetch-Site`). One that another site made is refused for every user: the page
+may know an address that only the browser can reach, or a proxy that vouches for its user. Programs say nothing of the
 kind and are not concerned.
 
 Behind a proxy our name is what the proxy was called by: it passes that on as `Host` or `X-Forwarded-Host`. A page
@@ -45,35 +41,6 @@ from emberq.base.address import is_within, parse_network
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.http.message import HttpError, Request
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
-_OUR_OWN = ("same-origin", "none")
-"""`none`: the user typed the address."""
-
-
-def is_from_elsewhere(request: Request) -> bool:
-    """Whether a page of another site made this request."""
-    origin = request.header("origin")
-    if origin is not None:
-        return not _is_ours(origin, request)
-    relation = request.header("sec-fetch-site")
-    return relation is not None and relation.lower() not in _OUR_OWN
-
-
-def _is_ours(origin: str, request: Request) -> bool:
-    try:
-        parts = urlsplit(origin.strip().lower())
-        default_port = _DEFAULT_PORTS[parts.scheme]
-        port = parts.port or default_port
-    except (ValueError, KeyError):  # `null`, or nonsense
-        return False
-    if not parts.hostname:
-        return False
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    spellings = {f"{host}:{port}", host} if port == default_port else {f"{host}:{port}"}
-    named = (request.header(name) or "" for name in ("host", "x-forwarded-host"))
-    return any(name.strip().lower() in spellings for each in named for name in each.split(","))
-
-
 COOKIE = "nsqadmin-session"
 CSRF_HEADER = "x-csrf-token"
 MAX_VERIFIED = 1000
@@ -88,10 +55,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Somebody who is let in."""
+    """A user who is let in."""
 
     name: str
-    """Empty for somebody unknown."""
+    """Empty if it is not known."""
     role: Role
     session: LoginSession | None = None
     is_known: bool = True
@@ -99,7 +66,7 @@ class Visitor:
 
 
 class Gate:
-    """Owned by the daemon. Owns the sessions."""
+    """Decides who may do what. Owned by the daemon; owns the sessions."""
 
     def __init__(self, options: AdminOptions, *, clock: Clock) -> None:
         """UserFileError if the file of users cannot be used."""
@@ -122,11 +89,11 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether everybody may look."""
+        """Whether all may look, without logging in."""
         return not self.has_passwords and not self._proxies
 
     def reload(self) -> None:
-        """Read the file of users again. Who is not in it any more, or has a new password, is logged out."""
+        """Read the file of users again. A user who is not in it any more, or has a new password, is logged out."""
         if not self._options.user_file:
             return
         try:
@@ -142,7 +109,7 @@ class Gate:
         self._verified.clear()
         _log.info("read %d users", len(users))
 
-    # Who asks.
+    # Who asks
 
     def visitor(self, request: Request) -> Visitor | None:
         """Who asks; None if that is not known, or not yet (see `verify`)."""
@@ -151,7 +118,7 @@ class Gate:
         return self._vouched_for(request) or self._logged_in(request) or self._verified_before(request)
 
     def _passer_by(self, request: Request) -> Visitor:
-        """As in the reference: the header is believed, whoever sent it."""
+        """As in the reference: the header is believed, whatever client sent it."""
         name = request.header(self._options.acl_http_header) or ""
         is_admin = not self._options.admin_user or name in self._options.admin_user
         claimed = name or basic_user(request)
@@ -197,7 +164,7 @@ class Gate:
         return self.has_passwords and _basic(request) is not None
 
     def _digest(self, name: str, password: str) -> bytes:
-        """Kept in place of a password."""
+        """What is kept in place of a password."""
         return hmac.digest(self._digest_key, f"{name}\0{password}".encode("utf-8", "surrogatepass"), hashlib.sha256)
 
     async def _checked(self, name: str, password: str, request: Request) -> User:
@@ -206,7 +173,7 @@ class Gate:
         if passwords is None:
             raise HttpError(404, "NOT_FOUND")
         address = request.remote_address.rpartition(":")[0]
-        async with self._checking:  # what others failed with meanwhile counts
+        async with self._checking:  # failures of other requests meanwhile count
             if not self._throttle.allows(address=address, name=name):
                 raise HttpError(429, "TOO_MANY_TRIES")
             user = self._users.get(name)
@@ -229,10 +196,10 @@ class Gate:
         if token:
             self._sessions.close(token)
 
-    # Whether they may.
+    # Whether they may
 
     def check_source(self, request: Request, visitor: Visitor | None) -> None:
-        """HttpError unless the visitor's own doing made the request, which is about to change something."""
+        """HttpError unless the visitor made the request, which is about to change something, and no other site did."""
         if is_from_elsewhere(request):
             raise HttpError(403, "FORBIDDEN")
         session = visitor.session if visitor is not None else None
@@ -240,7 +207,7 @@ class Gate:
             raise HttpError(403, "FORBIDDEN")
 
     def check(self, request: Request, visitor: Visitor, permission: Permission) -> None:
-        """HttpError unless the visitor may do this, by their own doing."""
+        """HttpError unless the visitor may do this, and made the request."""
         self.check_source(request, visitor)
         self.check_role(visitor, permission)
 
@@ -254,6 +221,40 @@ class Gate:
         age_s = self._sessions.lifetime_ns // NS_PER_SECOND if token else 0
         secure = "; Secure" if is_secure(request) else ""
         return "Set-Cookie", f"{COOKIE}={token}; Path={path}; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}"
+
+
+# Requests that a page of another site made
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_OUR_OWN = ("same-origin", "none")
+"""`none`: the user typed the address."""
+
+
+def is_from_elsewhere(request: Request) -> bool:
+    """Whether a page of another site made this request."""
+    origin = request.header("origin")
+    if origin is not None:
+        return not _is_ours(origin, request)
+    relation = request.header("sec-fetch-site")
+    return relation is not None and relation.lower() not in _OUR_OWN
+
+
+def _is_ours(origin: str, request: Request) -> bool:
+    try:
+        parts = urlsplit(origin.strip().lower())
+        default_port = _DEFAULT_PORTS[parts.scheme]
+        port = parts.port or default_port
+    except (ValueError, KeyError):  # `null`, or nonsense
+        return False
+    if not parts.hostname:
+        return False
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    spellings = {f"{host}:{port}", host} if port == default_port else {f"{host}:{port}"}
+    named = (request.header(name) or "" for name in ("host", "x-forwarded-host"))
+    return any(name.strip().lower() in spellings for each in named for name in each.split(","))
+
+
+# What a request says
 
 
 def is_secure(request: Request) -> bool:

@@ -1,21 +1,17 @@
-"""Who is logged in, who guesses.
+"""Sessions of users who are logged in, and the throttle for those who guess passwords.
 
-Those who logged in.
+**A session** is a random token that the browser keeps in a cookie, and another that its scripts send along with
+whatever changes something: a page of another site can make the browser send the first, but cannot know the second.
 
-A session is a random token that the browser keeps in a cookie, and another that its scripts send along with whatever
-changes something: a page of another site can make the browser send the first, but cannot know the second.
-
-    Set-Cookie: nsqadmin=<token>; Path=/; HttpOnly; SameSite=Strict; Max-Age=…       (and Secure, over TLS)
+    Set-Cookie: nsqadmin-session=<token>; Path=/; Max-Age=…; HttpOnly; SameSite=Strict      (and Secure, over TLS)
     X-CSRF-Token: <the other>
 
-Sessions live in memory: a restart logs everybody out. They end when nothing was asked for a while. Kept are digests
-of the tokens, so that a dump of memory or a timing does not give one away.
+Sessions live in memory: a restart logs all users out. They end when nothing was asked for a while. Kept are digests of
+the tokens, so that a dump of memory or a timing does not give one away.
 
-Those who guess passwords.
-
-After a few wrong passwords from one address further tries from there are refused for a while, right ones too: a guesser
-must not learn which was right. The wait is short enough for somebody who merely forgot. Many machines may guess one
-name, so tries for a name are counted too; but far more are allowed, or anybody could lock its owner out.
+**The throttle.** After a few wrong passwords from one address further tries from there are refused for a while, right
+ones too: a guesser must not learn which was right. The wait is short enough for a user who merely forgot. Many machines
+may guess one name, so tries for a name are counted too; but far more are allowed, or any client could lock a user out.
 """
 
 from __future__ import annotations
@@ -27,6 +23,8 @@ from dataclasses import dataclass, field
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 
+# Sessions
+
 TOKEN_BYTES = 32
 MAX_SESSIONS = 10_000
 """Of more, the one that was not used for longest ends."""
@@ -36,7 +34,7 @@ MAX_SESSIONS_OF_USER = 100
 
 @dataclass(slots=True)
 class LoginSession:
-    """Somebody's log-in."""
+    """A user who is logged in, in one browser."""
 
     user: str
     csrf_token: str = field(repr=False)
@@ -49,7 +47,7 @@ class LoginSession:
 
 
 class Sessions:
-    """All that are open, the one that was used last at the end."""
+    """All open sessions, the one that was used last at the end."""
 
     def __init__(self, *, clock: Clock, lifetime_ns: int) -> None:
         self._clock = clock
@@ -87,7 +85,7 @@ class Sessions:
         self._sessions.pop(_digest(token), None)
 
     def close_all_of(self, user: str) -> None:
-        """End all sessions of somebody."""
+        """End all sessions of a user."""
         for digest in [digest for digest, session in self._sessions.items() if session.user == user]:
             del self._sessions[digest]
 
@@ -104,6 +102,8 @@ class Sessions:
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
 
+
+# The throttle
 
 MAX_FAILURES_OF_ADDRESS = 5
 MAX_FAILURES_OF_NAME = 100
@@ -148,7 +148,7 @@ class LoginThrottle:
             del self._failures[next(iter(self._failures))]
 
     def succeeded(self, *, address: str, name: str) -> None:
-        """A right one."""
+        """A right password."""
         for key in _keys(address, name):
             self._failures.pop(key, None)
 

@@ -1,6 +1,6 @@
-"""Users, roles, passwords.
+"""The users of nsqadmin: their file, their roles, their passwords.
 
-The file of users.
+**The file of users** has a line for each.
 
     # name:role:hash
     ada:admin:scrypt$15$8$1$…$…
@@ -9,15 +9,13 @@ The file of users.
 
 It is read at the start and again on SIGHUP; if it cannot be used then, the users stay as they are.
 
-What each role may do.
+**Roles.** Each may do all that those before it may.
 
     viewer     look at figures, nodes and pipelines
     operator   and look into messages, publish, create, pause and unpause, seek, redrive, set policies
     admin      and what cannot be undone: empty, delete, tombstone
 
-Each role may do all that those before it may.
-
-Passwords as scrypt hashes.
+**Passwords** are kept as scrypt hashes.
 
     scrypt$15$8$1$<salt>$<key>
            |  | | base64, 16 and 32 bytes
@@ -26,8 +24,8 @@ Passwords as scrypt hashes.
            log2 of the cost
 
 What is costly about a hash stands in it, so that old ones stay valid when the cost is raised. A hash may not ask for
-more than twice the memory of ours: whoever can write the file of users is trusted, but a slip there should not take
-the machine down.
+more than twice the memory of ours: an operator who can write the file of users is trusted, but a slip there should not
+take the machine down.
 """
 
 from __future__ import annotations
@@ -45,9 +43,11 @@ from pathlib import Path
 
 from emberq.base.text import quoted
 
+# Roles
+
 
 class Permission(enum.StrEnum):
-    """Something that not everybody may do; the words are shown to the browser."""
+    """Something that needs a role; the words are shown to the browser."""
 
     PEEK = "peek"
     PUBLISH = "publish"
@@ -95,6 +95,8 @@ _PERMISSIONS = {
     Role.ADMIN: frozenset(Permission),
 }
 
+
+# Passwords
 
 COST_LOG2 = 15
 BLOCK_SIZE = 8
@@ -187,6 +189,8 @@ def parse_hash(text: str) -> PasswordHash:
     return parsed
 
 
+# The file of users
+
 NO_PASSWORD = "-"  # noqa: S105 - it stands for none
 MAX_NAME_LENGTH = 64
 MAX_USERS = 10_000
@@ -199,7 +203,7 @@ class UserFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who may come in."""
+    """A line of the file of users."""
 
     name: str
     role: Role
@@ -253,10 +257,10 @@ class Passwords:
     """Checks names with passwords. An unknown name takes as long as a known one, so that names cannot be probed."""
 
     def __init__(self) -> None:
-        self._nobody = hash_password("the password of nobody")
+        self._stand_in = hash_password("the password of nobody")
 
     def check(self, user: User | None, password: str) -> bool:
         """Whether it is the user's password. Takes long: to be called in a thread."""
         known = user.password if user is not None else None
-        is_right = (known or self._nobody).matches(password)
+        is_right = (known or self._stand_in).matches(password)
         return is_right and known is not None

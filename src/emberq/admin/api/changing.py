@@ -1,26 +1,21 @@
-"""Create, delete, pause, policies.
-
-What changes the cluster: POST and DELETE below /api/topics, DELETE /api/nodes/<node>.
-
-As in the reference, and stricter in one thing: names that no topic can have are refused everywhere. The reference
-passes them on, and nsqlookupd takes `*` for every topic there is.
+"""What changes the cluster: POST and DELETE below /api/topics, DELETE /api/nodes/<node>.
 
     POST   /api/topics               {"topic": "t", "channel": "c"}      create; the channel may be missing
-    POST   /api/topics/<t>[/<c>]     {"action": "pause"}                 or unpause, empty; of a channel also seek and
-                                                                         redrive (see `message`), set_policy and
-                                                                         clear_policy (see `policy`)
+    POST   /api/topics/<t>[/<c>]     {"action": "pause"}                 or unpause, empty
+    POST   /api/topics/<t>/<c>       {"action": "seek" or "redrive", …}  see `message`
+                                     {"action": "set_policy", "max_attempts": 5, "dead_letter_topic": "orders.dead"}
+                                     {"action": "clear_policy"}
     DELETE /api/topics/<t>[/<c>]
     DELETE /api/nodes/<node>         {"topic": "t"}                      tombstone
 
 Each is answered with {"message": ""}, or a WARNING of what some daemon had against it.
 
-The policy of a channel: how often a message is delivered, and to which topic it goes then.
+This is as in the reference, and stricter in one thing: names that no topic can have are refused everywhere. The
+reference passes them on, and nsqlookupd takes `*` for every topic there is.
 
-    POST /api/topics/<t>/<c>    {"action": "set_policy", "max_attempts": 5, "dead_letter_topic": "orders.dead"}
-                                {"action": "clear_policy"}
-
-It holds on every nsqd that has the channel; its answers are those of `topic_nsqds`. What holds now is in the channel's
-document, on each node and, where they agree, for all.
+**A policy** says how often a channel delivers a message, and to which topic it goes then. It holds on every nsqd that
+has the channel; its answers are those of `message.TopicNsqds`. What holds now is in the channel's document, on each
+node and, where they agree, for all.
 """
 
 from __future__ import annotations
@@ -41,14 +36,14 @@ SET, CLEAR = "set_policy", "clear_policy"
 
 
 class AdminPolicyApi:
-    """Has the nsqds change their policies."""
+    """Makes the nsqds change the policy of a channel."""
 
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
         self._nsqds = TopicNsqds(cluster)
         self._recorder = recorder
 
     async def change(self, body: Body, request: Request, visitor: Visitor, *, topic: str, channel: str) -> Response:
-        """Set or clear it, as the body says."""
+        """Set or clear the policy, as the body says."""
         policy = _policy_in(body) if body.text("action") == SET else {}
         deed = deed_of(body.text("action"), topic=topic, channel=channel, detail=_told(policy))
         work = self._change(deed, encode_json(policy))
@@ -63,7 +58,7 @@ class AdminPolicyApi:
 
 
 def deed_of(action: str, *, topic: str, channel: str, detail: str = "") -> AuditedAction:
-    """What the audit log and notifications call it."""
+    """What the audit log and notifications call an action."""
     name = "set_channel_policy" if action == SET else "clear_channel_policy"
     return AuditedAction(action=name, topic=topic, channel=channel, detail=detail)
 

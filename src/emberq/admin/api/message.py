@@ -1,6 +1,6 @@
-"""Peek, publish, journals, seek, redrive, on every nsqd of a topic.
+"""Messages and journals, on every nsqd of a topic: peek, publish, seek, redrive.
 
-Messages and journals, which the reference's nsqadmin knows nothing of. Only emberq's nsqds can do all of it.
+The reference's nsqadmin knows nothing of these, and only emberq's nsqds can do all of it.
 
     GET  /api/peek/<t>/<c>?count=10    the next messages of a channel, which stay there
     POST /api/publish/<t>              {"body": "…"} or {"body_base64": "…"}, "defer_ms", "node"
@@ -8,17 +8,15 @@ Messages and journals, which the reference's nsqadmin knows nothing of. Only emb
     POST /api/topics/<t>/<c>           {"action": "seek", "to": "earliest|latest|<offset>|<RFC 3339>", "node"}
                                        {"action": "redrive", "to": "<topic>", "count": 1000}
 
-An offset means something on one nsqd only, so with several of them a seek to one has to name its `node`. Where some of
-the nsqds cannot do what is asked, the answer is a WARNING; where none can, 501 NOT_SUPPORTED.
+An offset means something on one nsqd only, so with several of them a seek to one has to name its `node`.
 
-Having the nsqds of a topic do something that only emberq's can.
+The nsqds are asked in turn (`TopicNsqds`). What only some of them refuse is a WARNING, for the others have done it. If
+all of them refuse:
 
-Each is asked in turn. What only some of them refuse is a warning, for the others have done it. Otherwise:
-
-    NotSupported         none of them knows how: they are not emberq's, or keep no journal
-    ChannelNotFound      none of them has the channel
-    HttpError 400        they found fault with what was asked; the message is what the first one said
-    UpstreamsFailed      anything else: none could be reached, or each failed in its own way
+    NotSupportedError       501   none of them knows how: they are not emberq's, or keep no journal
+    ChannelNotFoundError    404   none of them has the channel
+    HttpError               400   they found fault with the request; the message is what the first one said
+    UpstreamsFailedError    502   anything else: none could be reached, or each failed in its own way
 """
 
 from __future__ import annotations
@@ -45,24 +43,24 @@ from emberq.cluster.upstream import (
 from emberq.http.message import HttpError, Query, Request, Response, json
 
 NO_SUCH_PATH = "NOT_FOUND"
-"""What an nsqd says to what it does not know."""
+"""What an nsqd answers to a path that it does not know."""
 _NOT_JOURNALED = ("TOPIC_NOT_JOURNALED", "CHANNEL_NOT_JOURNALED")
 _NO_CHANNEL = "CHANNEL_NOT_FOUND"
 _FAULTS = ("INVALID_", "MISSING_", "OFFSET_", "DEAD_LETTER_")
-"""How refusals begin that tell of the request, not of the nsqd."""
+"""How refusals begin for which the request is to blame, not the nsqd."""
 
 Answers = list[dict[str, Any]]
 
 
 class TopicNsqds:
-    """Finds and asks them. Shared by those parts of the API that need it."""
+    """Finds the nsqds of a topic and asks them. Shared by the parts of the API that need it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._upstreams = cluster.upstreams
         self._topology = cluster.topology
 
     async def having(self, topic: str) -> list[ClusterNode]:
-        """The nsqds that have the topic; TopicNotFound if none has."""
+        """The nsqds that have the topic; TopicNotFoundError if none has."""
         producers = list((await self._topology.topic_producers(topic)).value)
         if not producers:
             raise TopicNotFoundError(f"no nsqd has topic {topic}")
@@ -81,7 +79,7 @@ class TopicNsqds:
         next_query: Callable[[Answers], dict[str, str] | None],
         body: bytes = b"",
     ) -> Findings[Answers]:
-        """The same with a query that depends on what the nsqds before have answered; None: that will do."""
+        """`post_each` with a query that depends on what the nsqds before have answered; None ends it."""
         answers: Answers = []
         failures: list[tuple[ClusterNode, UpstreamError]] = []
         for producer in producers:
@@ -94,7 +92,7 @@ class TopicNsqds:
             except UpstreamError as failure:
                 failures.append((producer, failure))
         if failures and not answers:
-            raise _nobody_did_it(failures)
+            raise _failure_of_all(failures)
         return Findings(answers, tuple(_reason(producer, failure) for producer, failure in failures))
 
 
@@ -111,7 +109,7 @@ def _reason(producer: ClusterNode, failure: UpstreamError) -> str:
     return reason_of_incapable(producer, failure) or str(failure)
 
 
-def _nobody_did_it(failures: Sequence[tuple[ClusterNode, UpstreamError]]) -> Exception:
+def _failure_of_all(failures: Sequence[tuple[ClusterNode, UpstreamError]]) -> Exception:
     reasons = [_reason(producer, failure) for producer, failure in failures]
     if all(reason_of_incapable(producer, failure) is not None for producer, failure in failures):
         return NotSupportedError("; ".join(reasons))
@@ -130,6 +128,8 @@ def _object(answer: bytes) -> dict[str, Any]:
         return {}
     return value if isinstance(value, dict) else {}
 
+
+# The handlers
 
 DEFAULT_PEEK_COUNT = 10
 DEFAULT_REDRIVE_COUNT = 1000
@@ -206,7 +206,7 @@ class MessageApi:
         found = await self._upstreams.ask_each(DaemonKind.NSQD, producers, ask)
         journals = [answer.value for answer in found.value if isinstance(answer.value, dict)]
         reasons = tuple(answer.value for answer in found.value if isinstance(answer.value, str))
-        # That nobody keeps a journal is how most topics are, and no reason to warn.
+        # Most topics have no journal on any nsqd, which is no reason to warn.
         warnings = found.warnings + (reasons if journals else ())
         return json({"nodes": journals, "message": Findings(None, warnings).message})
 

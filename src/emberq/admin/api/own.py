@@ -1,6 +1,4 @@
-"""Nsqadmin itself: login, logout, /config.
-
-POST /login and POST /logout.
+"""nsqadmin itself: POST /login, POST /logout, GET and PUT /config/<option>.
 
     POST /login     {"user": "ada", "password": "…"}        200 {"message": ""} and a cookie
                                                             401 LOGIN_FAILED, 429 TOO_MANY_TRIES
@@ -10,10 +8,9 @@ A form (`application/x-www-form-urlencoded`: user, password, next) is taken as w
 answered by sending the browser on: to `next`, which has to be a path of ours, or back to /login, with the reason as
 `failed` (see the page) and `next` kept.
 
-GET and PUT /config/<option>, as `live_config` says, for those whose address --allow-config-from-cidr allows.
-
-Passwords in URLs are not shown. As in the reference being an admin is not needed. But where everybody has to log in, it
-is: behind a proxy on the same machine every request comes from there.
+/config works as `http.live_config` says, for clients whose address --allow-config-from-cidr allows. Passwords in URLs
+are not shown. As in the reference, being an admin is not needed, except where users have to log in: behind a proxy on
+the same machine every request comes from an address that is allowed.
 """
 
 from __future__ import annotations
@@ -46,7 +43,7 @@ class _Credentials:
 
 
 class LoginApi:
-    """Lets people in and out."""
+    """Logs users in and out."""
 
     def __init__(self, gate: Gate, recorder: Recorder, *, base_path: str) -> None:
         self._gate = gate

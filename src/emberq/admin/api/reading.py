@@ -1,26 +1,23 @@
-"""What is shown: topics, nodes, live views, history, Graphite.
+"""What is shown: topics, nodes, counters; live views and history; Graphite.
 
-GET /api/topics, /api/nodes and what lies below them; GET /api/counter. As in the reference, to the key.
+**As in the reference, to the key:** GET /api/topics, /api/nodes and what lies below them; GET /api/counter. A large
+cluster has megabytes to say, which take seconds to receive and to word. So it is asked, and the document made, in the
+background, while other requests are served.
 
-A large cluster has megabytes to say, which take seconds to receive and to word. So it is asked, and the document made,
-where those who are served meanwhile do not notice.
-
-GET /api/live, /api/view, /api/history and /api/pipelines: for the pages, and for whoever wants to draw the same.
-
-`/api/live` is a stream of server-sent events; `/api/view` is one of its documents. What they hold is said in `view`.
+**For the pages**, and for programs that want to draw the same: GET /api/live, /api/view, /api/history and
+/api/pipelines. `/api/live` is a stream of server-sent events; `/api/view` is one of its documents. What they hold is
+said in `document`.
 
     GET /api/history                        the whole cluster since nsqadmin started
     GET /api/history?topic=t[&channel=c]    a topic or a channel
     GET /api/history?node=h:p               an nsqd, with its memory
     GET /api/history?topics=all             the last rates of every topic
 
-Graphite, asked for the pages.
+**Graphite**, asked for the pages. Whatever goes wrong with it is a 500 INTERNAL_ERROR, as in the reference.
 
     GET /api/graphite?metric=rate&target=…    the rate of a series: {"rate": "1.50"}, or "N/A"
     GET /render?…                             what Graphite renders, with --proxy-graphite; for browsers that cannot
                                               reach it, or must not know its password
-
-Whatever goes wrong with Graphite is a 500 INTERNAL_ERROR, as in the reference.
 """
 
 from __future__ import annotations
@@ -49,6 +46,72 @@ from emberq.cluster.upstream import Findings
 from emberq.http.client import HttpClient, HttpQueryError
 from emberq.http.message import JSON, V1_HEADERS, HttpError, Query, Request, Response, json
 
+T = TypeVar("T")
+
+
+class ReadingApi:
+    """Asks the cluster anew for each request."""
+
+    def __init__(self, cluster: Cluster, *, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+
+    async def topics(self, request: Request) -> Response:
+        """All topics; with `inactive=true` those that no nsqd has, and their channels."""
+        if request.query().get("inactive") == "true":
+            return await self._answer(
+                lambda topology, _: topology.inactive_topics(),
+                lambda inactive: {"topics": {topic: list(channels) for topic, channels in inactive.items()}},
+            )
+        # Names are few enough to be answered at once, without waiting for the work of other requests.
+        found = await self._cluster.topology.topics()
+        return json({"topics": list(found.value) or None, "message": found.message})
+
+    async def topic(self, request: Request) -> Response:
+        name, now_ns = request.params["topic"], self._clock.wall_ns()
+        return await self._answer(
+            lambda _, observer: observer.topic(name), lambda topic: topic_document(topic, now_ns=now_ns)
+        )
+
+    async def channel(self, request: Request) -> Response:
+        """With its clients."""
+        topic, name, now_ns = request.params["topic"], request.params["channel"], self._clock.wall_ns()
+        return await self._answer(
+            lambda _, observer: observer.channel(topic, name, include_clients=True),
+            lambda channel: channel_document(channel, now_ns=now_ns, with_clients=True),
+        )
+
+    async def nodes(self, _request: Request) -> Response:
+        return await self._answer(
+            lambda topology, _: topology.producers(),
+            lambda producers: {"nodes": [producer_document(each) for each in producers]},
+        )
+
+    async def node(self, request: Request) -> Response:
+        name, now_ns = request.params["node"], self._clock.wall_ns()
+        return await self._answer(
+            lambda _, observer: observer.node(name), lambda node: node_document(node, now_ns=now_ns)
+        )
+
+    async def counter(self, _request: Request) -> Response:
+        return await self._answer(
+            lambda _, observer: observer.counters(), lambda counters: {"stats": counters_document(counters)}
+        )
+
+    async def _answer(
+        self,
+        ask: Callable[[Topology, ClusterReader], Coroutine[Any, Any, Findings[T]]],
+        word: Callable[[T], Document],
+    ) -> Response:
+        """What `word` makes of the cluster's answer, with what is wrong with it."""
+        found = await self._cluster.ask_in_background(ask)
+        return encoded(
+            await self._cluster.background.run(lambda: encode_in_pieces(word(found.value) | {"message": found.message}))
+        )
+
+
+# For the pages
+
 _STREAM_HEADERS = (
     ("Cache-Control", "no-store"),
     ("X-Accel-Buffering", "no"),  # a proxy must pass events on as they come
@@ -56,7 +119,7 @@ _STREAM_HEADERS = (
 
 
 class WatchingApi:
-    """Answers from what the gatherer sees."""
+    """Answers from what the gatherer has seen."""
 
     def __init__(self, gatherer: Gatherer) -> None:
         self._gatherer = gatherer
@@ -111,69 +174,7 @@ _TAKEN = {LiveView.CHANNEL: ("search",)}
 """What else it may be told."""
 
 
-T = TypeVar("T")
-
-
-class ReadingApi:
-    """Asks the cluster anew for each request."""
-
-    def __init__(self, cluster: Cluster, *, clock: Clock) -> None:
-        self._cluster = cluster
-        self._clock = clock
-
-    async def topics(self, request: Request) -> Response:
-        """All topics; with `inactive=true` those that no nsqd has, and their channels."""
-        if request.query().get("inactive") == "true":
-            return await self._answer(
-                lambda topology, _: topology.inactive_topics(),
-                lambda inactive: {"topics": {topic: list(channels) for topic, channels in inactive.items()}},
-            )
-        # Names are few enough to be answered at once, without waiting for what others have asked for.
-        found = await self._cluster.topology.topics()
-        return json({"topics": list(found.value) or None, "message": found.message})
-
-    async def topic(self, request: Request) -> Response:
-        name, now_ns = request.params["topic"], self._clock.wall_ns()
-        return await self._answer(
-            lambda _, observer: observer.topic(name), lambda topic: topic_document(topic, now_ns=now_ns)
-        )
-
-    async def channel(self, request: Request) -> Response:
-        """With its clients."""
-        topic, name, now_ns = request.params["topic"], request.params["channel"], self._clock.wall_ns()
-        return await self._answer(
-            lambda _, observer: observer.channel(topic, name, include_clients=True),
-            lambda channel: channel_document(channel, now_ns=now_ns, with_clients=True),
-        )
-
-    async def nodes(self, _request: Request) -> Response:
-        return await self._answer(
-            lambda topology, _: topology.producers(),
-            lambda producers: {"nodes": [producer_document(each) for each in producers]},
-        )
-
-    async def node(self, request: Request) -> Response:
-        name, now_ns = request.params["node"], self._clock.wall_ns()
-        return await self._answer(
-            lambda _, observer: observer.node(name), lambda node: node_document(node, now_ns=now_ns)
-        )
-
-    async def counter(self, _request: Request) -> Response:
-        return await self._answer(
-            lambda _, observer: observer.counters(), lambda counters: {"stats": counters_document(counters)}
-        )
-
-    async def _answer(
-        self,
-        ask: Callable[[Topology, ClusterReader], Coroutine[Any, Any, Findings[T]]],
-        word: Callable[[T], Document],
-    ) -> Response:
-        """What `word` makes of the cluster's answer, with what is wrong with it."""
-        found = await self._cluster.ask_in_background(ask)
-        return encoded(
-            await self._cluster.background.run(lambda: encode_in_pieces(word(found.value) | {"message": found.message}))
-        )
-
+# Graphite
 
 _CONTENT_TYPES = {
     "png": "image/png",
@@ -182,13 +183,13 @@ _CONTENT_TYPES = {
     "json": "application/json; charset=utf-8",
 }
 _PLAIN = "text/plain; charset=utf-8"
-"""For csv, raw, pickle and whatever else there is: nothing that a browser would run."""
+"""For csv, raw, pickle and the like: nothing that a browser would run."""
 
 _log = logging.getLogger(__name__)
 
 
 class GraphiteApi:
-    """Owned by the table of routes."""
+    """Asks Graphite. Owned by the table of routes."""
 
     def __init__(self, options: AdminOptions, http: HttpClient) -> None:
         self._url = options.graphite_url.rstrip("/")

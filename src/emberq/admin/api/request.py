@@ -1,15 +1,13 @@
 """The JSON that requests bring, and what is answered when the cluster has no answer.
 
-The JSON that a request brings.
-
 The texts for what is no JSON are ours, except for the empty body, which the reference calls `EOF`; scripts look at the
 status.
 
-What is answered when the cluster has no answer.
+A failure of the cluster (`as_http_error`) becomes:
 
-404 NODE_NOT_FOUND, CHANNEL_NOT_FOUND, TOPIC_NOT_FOUND
-501 NOT_SUPPORTED: …      the nsqds that are concerned are not emberq's, and cannot do it
-502 UPSTREAM_ERROR: …     everything else, as in the reference
+    404 NODE_NOT_FOUND, CHANNEL_NOT_FOUND, TOPIC_NOT_FOUND
+    501 NOT_SUPPORTED: …      the nsqds that are concerned are not emberq's, and cannot do it
+    502 UPSTREAM_ERROR: …     everything else, as in the reference
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ _KINDS = {str: "a string", int: "a whole number"}
 
 
 class Body:
-    """A JSON object; HttpError for whatever is wrong with it."""
+    """The JSON object that a request brings; HttpError for whatever is wrong with it."""
 
     def __init__(self, request: Request) -> None:
         if not request.body:
@@ -65,7 +63,7 @@ class Body:
 
 
 def check_topic(name: str) -> str:
-    """The name; HttpError unless a topic may be called so. Beyond that nsqlookupd takes `*` for every topic."""
+    """The name; HttpError unless a topic may be called so: nsqlookupd would take `*` for every topic."""
     if not is_valid_name(name):
         raise HttpError(400, "INVALID_TOPIC")
     return name
@@ -87,7 +85,7 @@ class NotSupportedError(ClusterError):
 
 
 def as_http_error(failure: ClusterError) -> HttpError:
-    """The same for a client."""
+    """What a client is answered."""
     match failure:
         case NodeNotFoundError():
             return HttpError(404, "NODE_NOT_FOUND")

@@ -1,1 +1,5 @@
-"""nsqadmin's pages: their HTML, made here, and the scripts and styles they need, in `static`."""
+"""nsqadmin's pages. Internal.
+
+pages    their HTML: one shell, and a table of pages
+asset    the scripts, styles and pictures they need, in `static`
+"""

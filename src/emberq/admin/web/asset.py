@@ -39,12 +39,12 @@ _CONTENT_TYPES = {
     ".ttf": "application/font-sfnt",
     ".eot": "application/vnd.ms-fontobject",
 }
-"""What the system's table may not know, or say otherwise."""
+"""Types that the system's table may not know, or give otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file."""
+    """One file, as it is sent."""
 
     body: bytes
     content_type: str
@@ -52,7 +52,7 @@ class Asset:
 
     @classmethod
     def read(cls, path: Path) -> Asset:
-        """From a file; OSError."""
+        """Read it from a file; OSError."""
         body = path.read_bytes()
         digest = hashlib.sha256(body).hexdigest()[:_DIGEST_LENGTH]
         return cls(body, content_type_of(path.name), f'"{digest}"')
