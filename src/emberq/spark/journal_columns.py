@@ -1,19 +1,16 @@
-"""Batches as Arrow columns.
+"""Journal batches, as nsqd sends them, as Arrow columns on the bytes received: no row is touched in Python.
 
-Batches of a journal, as nsqd sends them, decoded into Arrow arrays that lie on the bytes received.
+`emberq.wire.journal_batch` draws the layout and checks headers. Positions and bodies of a batch are the two buffers of
+an Arrow binary array, so a batch costs a handful of calls, however many messages it holds. A batch is used only if its
+crc, seeded with the journal's uuid, is right: then its positions are those that nsqd wrote, and Arrow can use them
+unchecked.
 
-The format is drawn in docs/storage-format.md. What counts here: positions (int32) and bodies of a batch are the two
-buffers of an Arrow binary array, so a batch costs a handful of calls, however many messages it holds.
-
-A batch is used only if its crc, seeded with the journal's uuid, is right. That is what makes it safe to give positions
-to Arrow unseen: they are those that nsqd wrote.
-
-The rows of some batches of a journal as Arrow columns, made without touching a row in Python.
+The columns of a row:
 
 - Bodies are joined where batches do not lie together, which is one copy of the bytes.
-- An id is its offset in 16 hexadecimal digits. The last four digits of all ids repeat every 65,536 offsets, so the ids
-  of such a page are one block of bytes in which only the first twelve digits, the same in every row, are to be filled
-  in: twelve strided assignments for 65,536 rows. The column is a slice of that page.
+- An id is its offset in 16 hexadecimal digits. The last four digits of all ids repeat every 65,536 offsets. So the ids
+  of such a page are one block of bytes, in which only the first twelve digits, the same in every row, are filled in:
+  twelve strided assignments for 65,536 rows. The column is a slice of that page.
 - Publish times are nanoseconds; Spark counts in microseconds.
 """
 
@@ -50,7 +47,7 @@ class ArrowBatch(NamedTuple):
     base_offset: int
     row_count: int
     timestamp_ns: int
-    """When they were published, unless `times_ns` tells it of each."""
+    """When all were published, unless `times_ns` has the time of each."""
     times_ns: pa.Array | None
     bodies: pa.BinaryArray
 
@@ -75,11 +72,11 @@ class ArrowBatch(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The batches of some bytes, up to the first that cannot be used."""
+    """The batches in some bytes, up to the first that cannot be used."""
 
     batches: list[ArrowBatch]
     fault: str | None
-    """What is wrong with the next one; None if the bytes ended with a whole batch."""
+    """What is wrong with the next batch; None if the bytes ended with a whole one."""
 
 
 def seed_of(journal: str) -> int:
@@ -88,7 +85,7 @@ def seed_of(journal: str) -> int:
 
 
 def decode(data: bytes | bytearray, *, seed: int) -> Decoded:
-    """All batches in `data`, which must not change as long as they are in use."""
+    """All batches in `data`, which must not change while they are in use."""
     view, buffer = memoryview(data), pa.py_buffer(data)
     batches: list[ArrowBatch] = []
     at = 0
@@ -133,8 +130,10 @@ def _padded(size_bytes: int) -> int:
     return (size_bytes + 7) & -8
 
 
+# Rows.
+
 ROWS_PER_RECORD_BATCH = 10_000
-"""Where Spark is fastest: fewer cost more calls for each, more do not fit its caches."""
+"""Where Spark is fastest: fewer rows cost more calls for each, more do not fit its caches."""
 
 _PAGE_ROWS = 1 << 16
 _ID_DIGITS = 16
@@ -143,7 +142,7 @@ _NS_PER_US = 1000
 
 
 def record_batches(batches: Sequence[ArrowBatch], *, nsqd: str, topic: str) -> Iterator[pa.RecordBatch]:
-    """The rows of `batches`, of which there must be at least one, in portions that Spark likes."""
+    """The rows of `batches`, at least one, in portions of `ROWS_PER_RECORD_BATCH`."""
     rows = _rows(batches, nsqd=nsqd, topic=topic)
     for start in range(0, rows.num_rows, ROWS_PER_RECORD_BATCH):
         yield rows.slice(start, ROWS_PER_RECORD_BATCH)
@@ -165,7 +164,7 @@ def _rows(batches: Sequence[ArrowBatch], *, nsqd: str, topic: str) -> pa.RecordB
 
 
 def _runs(batches: Sequence[ArrowBatch]) -> list[tuple[int, int]]:
-    """The offsets of the batches as ranges; there is one unless messages are missing between them."""
+    """The offsets of the batches as ranges: one, unless messages are missing between them."""
     runs: list[tuple[int, int]] = []
     for batch in batches:
         if runs and runs[-1][1] == batch.base_offset:
@@ -219,6 +218,6 @@ def _times_ns(batch: ArrowBatch) -> pa.Int64Array:
 
 
 def _expanded(values: list[int], counts: list[int]) -> pa.Int64Array:
-    """Each value as often as its count says, which Arrow does by decoding run ends."""
+    """Each value repeated as often as its count says, by decoding run ends."""
     ends = pc.cumulative_sum(pa.array(counts, pa.int32()))
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, pa.int64())))
