@@ -1,4 +1,4 @@
-"""The `emberq peek` command: show the next messages of a channel, which stay where they are."""
+"""`emberq peek`: show the next messages of a channel without taking them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DEFAULT_COUNT = 10
 MAX_SHOWN_CHARS = 4096
-"""Of a body in the table: more than any line holds."""
+"""How much of a body the table takes: more than any line holds."""
 
 EXAMPLES = """\
 examples:
@@ -86,7 +86,7 @@ async def _peek(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 
 async def _messages(arguments: argparse.Namespace, terminal: Terminal) -> list[PeekedMessage]:
-    """What is to be shown; what could not be found out is noted."""
+    """The messages to show. Nsqds that do not answer are noted."""
     topic, channel = arguments.topic, arguments.channel
     asked, ask = addresses(arguments), upstreams(arguments)
     nsqds: Sequence[str] = asked.nsqds
@@ -144,7 +144,7 @@ def _moment(timestamp_ns: int) -> str:
 
 
 def _body(body: bytes) -> Text:
-    """The beginning of a body in one line; nothing of it is read as markup or reaches the terminal as a command."""
+    """The beginning of a body in one line. Nothing of it is read as markup or as an escape sequence."""
     from rich.text import Text
 
     try:
