@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberq.wire.dead_letter import DeadLetter, decode_dead_letter, encode_dead_letter
+from emberq.wire.dead_letter import DeadLetter, RedriveTarget, decode_dead_letter, encode_dead_letter, target_of
 
 LETTER = DeadLetter(
     topic="orders",
@@ -98,3 +98,21 @@ def test_what_lacks_something_is_no_letter(changed: dict[str, Any]) -> None:
 @pytest.mark.parametrize("data", [b"", b"hello", b"[]", b'"emberq_dead_letter"', b'{"emberq_dead_letter":1', b"\xff"])
 def test_other_bodies_are_no_letters(data: bytes) -> None:
     assert decode_dead_letter(data) is None
+
+
+def test_a_letter_goes_back_to_the_topic_it_names_or_to_the_one_asked_for() -> None:
+    encoded = encode_dead_letter(LETTER, max_bytes=10_000)
+    assert encoded is not None
+    assert target_of(encoded, to=None) == RedriveTarget("orders", b"hello")
+    assert target_of(encoded, to="again") == RedriveTarget("again", b"hello")
+
+
+def test_a_message_without_an_envelope_goes_only_to_the_topic_asked_for() -> None:
+    assert target_of(b"hello", to=None) is None
+    assert target_of(b"hello", to="again") == RedriveTarget("again", b"hello")
+
+
+def test_a_letter_of_an_impossible_topic_has_no_target() -> None:
+    encoded = encode_dead_letter(replace(LETTER, topic="no topic!"), max_bytes=10_000)
+    assert encoded is not None
+    assert target_of(encoded, to=None) is None

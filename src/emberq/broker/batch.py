@@ -1,29 +1,25 @@
-"""Messages that arrived together stay together: Batch, Span, and their three layouts.
+"""Messages that arrived together stay together: `Batch`, `Span`, and the three layouts of messages in a buffer.
 
-Batches: messages that arrived together stay together.
-
-A `Batch` is the messages of one publish (or of one read from disk) in one buffer. All channels share it; what differs
-from channel to channel, how often a message was tried, is kept in the `Span` beside it. A batch is taken apart only
-where its messages go different ways, and is never copied per channel:
+A `Batch` is the messages of one publish (or of one read from disk) in one buffer. All channels share it. How often a
+message was tried differs from channel to channel, so it is kept in the `Span` beside the batch. A batch is taken apart
+only where its messages go different ways, and is never copied per channel:
 
 - the frames that consumers get on the first attempt are built once per batch, when the first of its messages is
-  delivered, and from then on the batch keeps that shape instead of the one it came in;
+  delivered, and from then on the batch keeps that layout instead of the one in which it arrived;
 - the FIN lines that answer them are built once too, so that a consumer that finishes in order is checked by comparing
   bytes (see `in_flight`).
 
 Batches are small enough (MAX_BATCH_BYTES, MAX_BATCH_COUNT) that one message held back does not hold much with it.
 
-Items back to back in one buffer, and how to give them all another header at once.
-
-A message takes four shapes on its way through nsqd; they differ only in what stands before the body:
+The layouts differ only in what stands before the body:
 
     published   int32 size                                                       as it came in a PUB or MPUB
     stored      int32 size, publish time, attempts, id                           as it lies in a disk queue
     framed      int32 size, int32 frame type, publish time, attempts, id         as it goes to a consumer
 
-`ends` says where each item ends in its buffer. When all items have one size it is a `range`, and then whole batches are
-converted by a few operations of C speed: cut by slices, glued by `join`, and what differs from item to item written by
-columns (a slice whose step is the item's size).
+Items lie back to back in one buffer, and `ends` says where each of them ends. When all items have one size, `ends` is a
+`range`, and a whole batch gets another layout by a few operations in C: cut by slices, joined, and what differs from
+item to item written by columns (a slice whose step is the item's size).
 """
 
 from __future__ import annotations
@@ -50,6 +46,8 @@ from emberq.wire.frame import (
     WireMessage,
     decode_message,
 )
+
+# Layouts: items back to back in one buffer.
 
 PUBLISHED_HEADER = struct.Struct(">i")
 PUBLISHED_HEADER_BYTES = PUBLISHED_HEADER.size
@@ -108,6 +106,8 @@ def read_column(data: bytes, ends: Sequence[int], *, offset: int) -> bytes:
     return bytes([data[start_of(ends, index) + offset] for index in range(len(ends))])
 
 
+# Batches.
+
 MAX_BATCH_BYTES = 256 * 1024
 MAX_BATCH_COUNT = 4096  # the ids of a batch differ in their last three hexadecimal digits alone
 
@@ -123,7 +123,7 @@ _SEQUENCE_DIGITS = tuple(bytes(ord(f"{n:03x}"[digit]) for n in range(MAX_BATCH_C
 
 
 class Batch(ABC):
-    """Messages in one buffer. Immutable to everyone else; it changes its own shape from what arrived to frames."""
+    """Messages in one buffer. To its users it never changes; inside, what arrived is replaced by frames once."""
 
     __slots__ = ("_data", "_ends", "_fin_lines", "_framed", "_records", "count")
 
@@ -149,7 +149,7 @@ class Batch(ABC):
         return bytes(patched)
 
     def records(self, start: int, stop: int, attempts: int) -> Records:
-        """Messages `start` to `stop` as the disk queue stores them."""
+        """Messages `start` to `stop` as a disk queue stores them."""
         if self._records is not None and self._records[:3] == (start, stop, attempts):
             return self._records[3]
         if self._framed:
@@ -164,7 +164,7 @@ class Batch(ABC):
         return records
 
     def forget_records(self) -> None:
-        """Give back the memory of what `records` built; channels ask for the same records one after the other."""
+        """Free what `records` built; it was kept because channels ask for the same records one after the other."""
         self._records = None
 
     def fin_lines(self) -> bytes:
@@ -210,7 +210,7 @@ class Batch(ABC):
             latency.finished(self.message(index, 0).timestamp_ns)
 
     _header_bytes: ClassVar[int]
-    """What stands before each body while the batch has the shape it came in."""
+    """The size of what stands before each body, while the batch has the layout in which it arrived."""
 
     @abstractmethod
     def _to_frames(self) -> tuple[bytes, Sequence[int]]: ...
@@ -229,7 +229,7 @@ class PublishedBatch(Batch):
     _header_bytes = PUBLISHED_HEADER.size
 
     def __init__(self, data: bytes, ends: Sequence[int], first_id: int, timestamp_ns: int) -> None:
-        # Not by way of the base class: this is done for every single PUB.
+        # Without a call of the base class: this runs for every single PUB.
         self.count = len(ends)
         self._data = data
         self._ends = ends
@@ -315,8 +315,11 @@ class StoredBatch(Batch):
         return [most << 8 | least for most, least in zip(high, low, strict=True)] if any(high) else low
 
 
+# Spans.
+
+
 class Span:
-    """Some consecutive messages of a batch, all tried `attempts` times so far. What queues hold."""
+    """Some consecutive messages of a batch, all tried `attempts` times so far. Queues hold spans."""
 
     __slots__ = ("attempts", "batch", "start", "stop")
 
@@ -346,19 +349,19 @@ class Span:
         return self.batch.ids(self.start, self.stop)
 
     def messages(self, max_count: int) -> list[WireMessage]:
-        """The first messages of the span, taken apart for people to look at."""
+        """The first messages of the span, taken apart."""
         stop = min(self.stop, self.start + max_count)
         return [self.batch.message(index, self.attempts) for index in range(self.start, stop)]
 
     def compact(self) -> Span:
-        """The same messages, not holding on to many others: for spans that may stay a while."""
+        """The same messages, without the rest of the batch in memory: for spans that may stay a while."""
         if self.count == 1 and self.batch.count > 1:
             return Span(self.batch.alone(self.start), 0, 1, self.attempts)
         return self
 
 
 def spans_of_records(records: Records) -> list[Span]:
-    """What was read from disk, as spans; messages with different attempts cannot share one."""
+    """Records from a disk queue as spans; a span per run of messages with equal attempts."""
     batch = StoredBatch(records.blob, records.ends)
     attempts = batch.stored_attempts()
     if isinstance(attempts, bytes) and attempts == attempts[:1] * batch.count:
@@ -373,9 +376,9 @@ def spans_of_records(records: Records) -> list[Span]:
 
 
 def cut(blob: bytes, ends: Sequence[int], *, first_id: int = 0) -> Iterator[tuple[bytes, Sequence[int]]]:
-    """What one publish brought, in pieces that are not too big for a batch (or hold one message).
+    """The messages of one publish in pieces that fit into a batch; one message that is too big is a piece by itself.
 
-    If the ids are given already, counting from `first_id`, those of a piece differ in their last digits alone.
+    If the ids are known, counting from `first_id`, those of a piece differ in their last three digits alone.
     """
     start = 0
     while start < len(ends):
@@ -386,7 +389,7 @@ def cut(blob: bytes, ends: Sequence[int], *, first_id: int = 0) -> Iterator[tupl
 
 
 def _fitting_stop(ends: Sequence[int], start: int, *, max_count: int, max_bytes: int) -> int:
-    """How far one may go from `start` within both limits; at least one item."""
+    """The stop of the items from `start` on that stay within both limits; at least one item."""
     stop = min(start + max_count, len(ends))
     limit = start_of(ends, start) + max_bytes
     if ends[stop - 1] > limit:

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class TopologyChange(NamedTuple):
-    """A topic (`channel` None) or channel that came into being or has gone."""
+    """A topic (`channel` None) or channel that was created or deleted."""
 
     topic: str
     channel: str | None
@@ -51,7 +51,7 @@ class Broker:
         self._exiting = False
         self._policies = PolicyBook(store)
         self.gate = PublishGate()
-        self._around = TopicContext(
+        self._context = TopicContext(
             config=config,
             store=store,
             clock=clock,
@@ -61,16 +61,16 @@ class Broker:
             on_channel=self._on_channel,
         )
         self.health: str | None = None
-        """What went wrong with the last write to disk; None when nothing did."""
+        """Why the last write to disk failed; None if it did not."""
         self.on_health: Callable[[str | None], None] | None = None
         """Told of each write to disk that fails, and of the first that succeeds again."""
 
     def add_listener(self, listener: Callable[[TopologyChange], None]) -> None:
-        """Have `listener` told of every topic and channel that comes or goes, except while metadata is loaded."""
+        """Call `listener` for every topic and channel that is created or deleted, except while metadata is loaded."""
         self._listeners.append(listener)
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name, made if there is none."""
+        """The topic of that name; it is created if there is none."""
         topic = self._topics.get(name)
         if topic is None:
             topic = self._create_topic(name)
@@ -95,9 +95,9 @@ class Broker:
     def _make_topic(self, name: str) -> Topic:
         journals = self._journals
         if journals is None or not journals.has(name):
-            return ClassicTopic(name, self._around)
+            return ClassicTopic(name, self._context)
         try:
-            return JournaledTopic(name, self._around, journals)
+            return JournaledTopic(name, self._context, journals)
         except StorageError as failure:
             if self._loading:
                 raise
@@ -110,7 +110,7 @@ class Broker:
         self._announce(TopologyChange(topic.name, None, exists=False))
 
     def leave(self, channel: Channel) -> None:
-        """A consumer has left this channel: an ephemeral channel goes with its last one, and so may its topic."""
+        """A consumer has left this channel: an ephemeral channel goes with its last consumer, and so may its topic."""
         topic = self._topics.get(channel.topic_name)
         if topic is None or topic.find_channel(channel.name) is not channel or self._exiting:
             return
@@ -141,7 +141,7 @@ class Broker:
     # Policies.
 
     def policy(self, channel: Channel) -> ChannelPolicy | None:
-        """When messages of this channel are given up; None: never."""
+        """After how many attempts this channel gives up messages, and where they go; None: it never does."""
         return self._policies.get(channel)
 
     def check_policy(self, *, topic: str, channel: str, policy: ChannelPolicy) -> None:
@@ -149,15 +149,15 @@ class Broker:
         self._policies.check(topic, channel, policy)
 
     def set_policy(self, channel: Channel, policy: ChannelPolicy | None) -> None:
-        """Give up messages by this policy from here on; None: no more. It is on the disk when this returns.
+        """Give up messages by this policy from here on; None: never again. It is on the disk when this returns.
 
-        PolicyCycleError if the messages would come back to where they died; StorageError if it cannot be saved.
+        PolicyCycleError if dead letters would come back to this topic; StorageError if the policy cannot be saved.
         """
         self._policies.set(channel, policy)
         self._apply_policy(channel)
 
     def publish_to(self, topic_name: str, blob: bytes, ends: Sequence[int]) -> Pending | None:
-        """As `Topic.publish` of that topic, which is made if it is missing."""
+        """As `Topic.publish` of that topic; it is created if there is none."""
         return self.topic(topic_name).publish(blob, ends)
 
     def _apply_policy(self, channel: Channel) -> None:
@@ -171,16 +171,16 @@ class Broker:
                 channel,
                 policy,
                 lambda blob, ends: self.publish_to(topic_name, blob, ends),
-                max_message_bytes=self._around.config.max_message_bytes,
-                clock=self._around.clock,
-                timers=self._around.timers,
+                max_message_bytes=self._context.config.max_message_bytes,
+                clock=self._context.clock,
+                timers=self._context.timers,
             )
         )
 
     # Metadata.
 
     def load(self, metadata: Metadata) -> None:
-        """Bring back the topics and channels of an earlier run, with whatever their queues hold."""
+        """Bring back the topics and channels of an earlier run, with what their queues hold."""
         self._loading = True
         try:
             self._policies.load()
@@ -198,7 +198,7 @@ class Broker:
 
     def _load_topic(self, topic_meta: TopicMeta) -> None:
         topic = self.topic(topic_meta.name)
-        topic.pause()  # so that no channel misses what waits in the topic because it is loaded later than another
+        topic.pause()  # so that a channel that is loaded later than another misses nothing of what waits in the topic
         for channel_meta in topic_meta.channels:
             if not is_valid_name(channel_meta.name):
                 _log.warning("skipping creation of invalid channel %s", channel_meta.name)
@@ -213,7 +213,7 @@ class Broker:
             topic.unpause()
 
     def metadata(self, version: str) -> Metadata:
-        """What the next run must know: every topic and channel that outlives this one."""
+        """What the next run must know: every topic and channel that is not ephemeral."""
         topics = tuple(
             TopicMeta(
                 name=topic.name,

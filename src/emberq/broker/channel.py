@@ -1,12 +1,12 @@
 """A channel: one copy of a topic's messages, shared out among its subscribers.
 
 A message is in exactly one place: in the queue, in flight to one subscriber, deferred, or on its way to another topic
-(see `departure`), because it was tried often enough (see `dead_letter`) or to be tried there again (see `redrive`).
-`pump` moves messages from the queue to subscribers that are ready; everything that makes a message or a subscriber
-available ends with it.
+(see `in_flight`), because it was tried often enough or is to be tried there again (see `dead_letter`). `pump` moves
+messages from the queue to subscribers that are ready; everything that makes a message or a subscriber available ends
+with a call of it.
 
 Fairness: ready subscribers stand in a line. The first is given its share of what is queued (at most its window), then
-goes to the end, so with many consumers a burst is spread over them and with one it goes out in one piece.
+goes to the end. So a burst is spread over many consumers, and goes to a single one in one piece.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from emberq.wire.frame import WireMessage
 from emberq.wire.parameter import is_ephemeral
 
 MAX_HAND_OVER_BYTES = 256 * 1024
-"""How much one subscriber is given at a time, so that a full socket is noticed before memory fills behind it."""
+"""The most that one subscriber is given at a time, so that a full socket is noticed before memory fills behind it."""
 
 NO_LATENCY_KEPT = LatencyConfig()
 
@@ -59,20 +59,20 @@ DEFAULT_LIMITS = ChannelLimits()
 
 
 class Forwarder(Protocol):
-    """Takes messages that were tried often enough to another topic; `dead_letter` has the one there is."""
+    """Takes messages that were tried often enough to another topic: `dead_letter.DeadLetterForwarder`."""
 
     @property
     def policy(self) -> ChannelPolicy:
-        """What is tried how often."""
+        """How often messages are tried, and where they go then."""
         ...
 
     @property
     def is_busy(self) -> bool:
-        """Whether it should not be given more for now; it pumps the channel when that changes."""
+        """Whether it takes no more for now; it pumps the channel when it does again."""
         ...
 
     def take(self, span: Span) -> None:
-        """These messages have been taken from the channel's queue."""
+        """Take over messages that the channel has taken from its queue."""
         ...
 
 
@@ -100,21 +100,21 @@ class Channel(ABC):
         self.redriven_count = 0
         """Messages that were moved to another topic to be tried again."""
         self.latency = limits.latency.new_window(clock)
-        """How long messages took to be finished; None when nobody wants to know."""
+        """How long messages took to be finished; None when no percentile is configured."""
         self._exiting = False
         self._clock = clock
         self._limits = limits
         self._queue = queue
         self._keeps_at_most = limits.mem_queue_size if is_ephemeral(name) else NEVER
-        """What is neither taken by a subscriber at once nor fits into memory is dropped, if there is no disk."""
+        """An ephemeral channel has no disk: messages that no subscriber takes and memory cannot hold are dropped."""
         self._finish_listener: FinishListener | None = None if self.latency is None else LatencyListener(self.latency)
         self._deferred = Deferred()
         self._subscribers: dict[Subscriber, None] = {}
         """An ordered set."""
         self._abandoned: list[InFlight] = []
         """What consumers that have left still hold, until it times out."""
-        self.departures = InTransit(done_with=self._done_with, put_again=queue.put_again, put_off=self._put_off)
-        """What was taken from the queue for another topic and is not known to be there."""
+        self.in_transit = InTransit(done_with=self._done_with, put_again=queue.put_again, put_off=self._put_off)
+        """Messages taken from the queue for another topic and not known to be there."""
         self._forwarder: Forwarder | None = None
         """Takes the messages that were tried `_max_attempts` times; None if there is no limit."""
         self._max_attempts = NEVER
@@ -138,7 +138,7 @@ class Channel(ABC):
     def in_flight_count(self) -> int:
         held = sum(subscriber.in_flight.count for subscriber in self._subscribers)
         held += sum(in_flight.count for in_flight in self._abandoned)
-        return held + self.departures.count
+        return held + self.in_transit.count
 
     # Messages in.
 
@@ -182,7 +182,7 @@ class Channel(ABC):
             depth = self._queue.depth
             if not depth or (self._forwarder is not None and self._forwarder.is_busy):
                 return
-            if not turns_left or line is not served:  # a new round: everyone in the line gets the same
+            if not turns_left or line is not served:  # a new round: each subscriber in the line gets the same
                 served, turns_left = line, len(line)
                 share = -(-depth // turns_left)
             turns_left -= 1
@@ -227,7 +227,7 @@ class Channel(ABC):
         return taken > 0
 
     def _deliverable(self, span: Span, subscriber: Subscriber) -> list[Span]:
-        """What of a span goes to this subscriber: not what was tried too often, nor what its sample leaves out."""
+        """The part of a span that goes to this subscriber: not what was tried too often, nor what is sampled out."""
         parts = self._due(span)
         if span.attempts >= self._max_attempts and self._forwarder is not None:
             for part in parts:
@@ -239,19 +239,19 @@ class Channel(ABC):
         left_out: list[Span] = []
         for part in parts:
             for index in range(part.start, part.stop):
-                # The reference keeps draws of 0..rate, so that 0..rate of 0..99: one percent more than asked.
+                # The reference keeps draws of 0..rate out of 0..99: one percent more than asked for.
                 is_kept = random.randrange(100) <= subscriber.sample_rate  # noqa: S311
                 (kept if is_kept else left_out).append(Span(part.batch, index, index + 1, part.attempts))
         self._done_with(left_out)
         return kept
 
     def _due(self, span: Span) -> list[Span]:
-        """What of a span may be delivered now; the rest is held back."""
+        """The part of a span that may be delivered now; the rest is deferred."""
         return [span]
 
     @abstractmethod
     def _done_with(self, spans: list[Span]) -> None:
-        """These messages are done with, though nobody finished them."""
+        """Drop these messages for good, although no consumer finished them."""
 
     def peek(self, count: int) -> list[WireMessage]:
         """The next `count` messages, or as many as there are; they stay where they are."""
@@ -260,7 +260,7 @@ class Channel(ABC):
     # Messages that leave for another topic.
 
     def use_forwarder(self, forwarder: Forwarder | None) -> None:
-        """Give messages to the forwarder that were tried often enough; None: try without end."""
+        """Give messages that were tried often enough to the forwarder; None: try without end."""
         self._forwarder = forwarder
         self._max_attempts = NEVER if forwarder is None else forwarder.policy.max_attempts
         self.pump()
@@ -268,7 +268,7 @@ class Channel(ABC):
     def take_out(self, *, max_count: int, max_bytes: int) -> list[Span] | None:
         """Take some of the next messages, to bring them to another topic; None when none can be had.
 
-        They are to be added to the departures at once, as they are or in smaller spans.
+        The caller adds them to `in_transit` at once, as they are or in smaller spans.
         """
         span = self._queue.take(max_count=max_count, max_bytes=max_bytes)
         return None if span is None else self._due(span)
@@ -279,7 +279,7 @@ class Channel(ABC):
     # Subscribers.
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Let a consumer join. It gets nothing before it says how much it wants."""
+        """Let a consumer join. It gets nothing before its first RDY."""
         if self._exiting:
             raise ExitingError
         if subscriber in self._subscribers:
@@ -290,7 +290,7 @@ class Channel(ABC):
         self._subscribers[subscriber] = None
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """A consumer left. What it held stays in flight until it times out."""
+        """Let a consumer leave. What it held stays in flight until it times out."""
         if subscriber not in self._subscribers:
             return
         del self._subscribers[subscriber]
@@ -306,16 +306,15 @@ class Channel(ABC):
         return len(self._subscribers)
 
     def set_ready(self, subscriber: Subscriber, count: int) -> None:
-        """RDY."""
         subscriber.ready_count = count
         self._join_line(subscriber)
 
     def block(self, subscriber: Subscriber) -> None:
-        """Its socket is full."""
+        """The subscriber's socket is full."""
         subscriber.blocked = True
 
     def unblock(self, subscriber: Subscriber) -> None:
-        """Its socket takes more again."""
+        """The subscriber's socket takes more again."""
         subscriber.blocked = False
         self._join_line(subscriber)
 
@@ -328,7 +327,7 @@ class Channel(ABC):
     # Answers.
 
     def finish(self, subscriber: Subscriber, lines: bytes) -> list[bytes]:
-        """FIN, many at once; the ids that this subscriber did not hold."""
+        """FIN, many at once; returns the ids that this subscriber does not hold."""
         unknown = subscriber.in_flight.finish(lines, self._finish_listener)
         subscriber.finish_count += len(lines) // FIN_LINE_BYTES - len(unknown)
         self._join_line(subscriber)
@@ -342,7 +341,7 @@ class Channel(ABC):
         return MessageNotInFlightError()
 
     def requeue(self, subscriber: Subscriber, message_id: bytes, *, delay_ns: int) -> None:
-        """REQ."""
+        """REQ. The error of `why_not` if this subscriber does not hold the message."""
         span = subscriber.in_flight.take(message_id)
         if span is None:
             raise self.why_not(message_id)
@@ -355,7 +354,7 @@ class Channel(ABC):
         self._join_line(subscriber)
 
     def touch(self, subscriber: Subscriber, message_id: bytes, *, msg_timeout_ns: int) -> None:
-        """TOUCH."""
+        """TOUCH. The error of `why_not` if this subscriber does not hold the message."""
         now_ns = self._clock.monotonic_ns()
         touched = subscriber.in_flight.touch(
             message_id, deadline_ns=now_ns + msg_timeout_ns, max_held_ns=self._limits.max_msg_timeout_ns
@@ -367,7 +366,7 @@ class Channel(ABC):
     # Time.
 
     def _on_time(self) -> None:
-        """Something is due: put back what timed out and what was deferred until now."""
+        """Queue again what timed out and what was deferred until now."""
         now_ns = self._clock.monotonic_ns()
         for subscriber in self._subscribers:
             if self._time_out(subscriber.in_flight, now_ns):
@@ -397,7 +396,7 @@ class Channel(ABC):
     # The channel as a whole.
 
     def pause(self) -> None:
-        """Deliver nothing for now; timeouts and deferrals go on."""
+        """Deliver nothing for now; timeouts and deferred messages go on."""
         self.paused = True
 
     def unpause(self) -> None:
@@ -409,7 +408,7 @@ class Channel(ABC):
         self._queue.empty()
         self._deferred.take_all()
         self._abandoned.clear()
-        self.departures.take_all()
+        self.in_transit.take_all()
         for subscriber in self._subscribers:
             subscriber.in_flight.clear()
             self._join_line(subscriber)
@@ -428,17 +427,17 @@ class Channel(ABC):
         self._alarm.cancel()
         self._close_consumers()
         in_flight = [span for held in self._abandoned for span in held.take_all()]
-        in_flight += self.departures.take_all()
+        in_flight += self.in_transit.take_all()
         self._abandoned.clear()
         self._save(in_flight, self._deferred.take_all())
 
     @abstractmethod
     def _save(self, in_flight: list[Span], deferred: list[tuple[int, Span]]) -> None:
-        """Keep what was in flight, deferred (with the due times) and queued."""
+        """Keep what was in flight, deferred (with the due times) and queued, for the next run."""
 
     @abstractmethod
     def _remove_files(self) -> None:
-        """Nothing is left of it."""
+        """Remove all files of the channel."""
 
     def _close_consumers(self) -> None:
         for subscriber in list(self._subscribers):

@@ -1,24 +1,20 @@
-"""Topics and channels as NSQ has them, and their ids.
-
-A topic as NSQ has it.
+"""Topics and channels as NSQ has them, and the ids of their messages.
 
 Published messages go straight to the channels. They wait in the topic's own queue only while there is no channel, while
-the topic is paused or held, and behind others that wait there. When the way is free again the waiting messages are
-moved a portion at a time, so that a large backlog on disk does not hold up everybody else.
+the topic is paused or held, and behind others that wait there. When the way is free again, the waiting messages are
+moved a portion at a time, so that a large backlog on disk does not hold up other topics and clients.
 
-A channel as NSQ has it: a memory queue that overflows to a disk queue.
+A channel's queue is memory that overflows to a disk queue. Messages in memory, in flight or deferred are written to the
+disk queue when nsqd stops. A disk queue's record has no due time, so deferred messages keep theirs in a file beside it.
 
-What is in memory, in flight or deferred is written to the disk queue when nsqd stops. A disk queue's record has no due
-time, so deferred messages keep theirs in a file beside it.
-
-Message ids, in the layout of the reference.
+An id has the layout of the reference:
 
     bits 63..22   pseudo-milliseconds: (now in ns >> 20) - EPOCH, 1.048576 ms each
     bits 21..12   node id
     bits 11..0    sequence number within the pseudo-millisecond
 
 The reference waits when a pseudo-millisecond is used up or the clock went back. Ours takes the next pseudo-millisecond
-instead, ahead of the clock if it must: ids stay unique and increasing, and nobody waits.
+instead, ahead of the clock if it must: ids stay unique and increasing, and no publisher waits.
 """
 
 from __future__ import annotations
@@ -48,140 +44,29 @@ from emberq.wire.parameter import ProducerSequence, is_ephemeral
 _log = logging.getLogger(__name__)
 
 
-def classic_channel(name: str, *, topic_name: str, around: TopicContext) -> ClassicChannel:
-    """A channel of a topic with these surroundings."""
-    return ClassicChannel(
-        name,
-        topic_name=topic_name,
-        store=around.store,
-        clock=around.clock,
-        timers=around.timers,
-        limits=around.config.channel,
-        report_health=around.report_health,
-    )
-
-
-class ClassicChannel(Channel):
-    """Created by its topic; also by a journaled topic, for channels that live in memory alone."""
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        topic_name: str,
-        store: Store,
-        clock: Clock,
-        timers: Timers,
-        limits: ChannelLimits,
-        report_health: HealthReport,
-    ) -> None:
-        self._store = store
-        self._storage_name = f"{topic_name}:{name}"
-        self._messages = MessageQueue(
-            capacity=NEVER if is_ephemeral(name) else limits.mem_queue_size,
-            backend=store.backend(self._storage_name),
-            report_health=report_health,
-        )
-        self._restored_due_ns = store.load_times(self._storage_name, "due")
-        """Wall-clock due times of messages that lie in the backend but are not to be delivered yet, by id."""
-        super().__init__(name, topic_name=topic_name, queue=self._messages, clock=clock, timers=timers, limits=limits)
-
-    def _due(self, span: Span) -> list[Span]:
-        """Not what was put off before a restart, and still is."""
-        if not self._restored_due_ns:
-            return [span]
-        parts = [Span(span.batch, index, index + 1, span.attempts) for index in range(span.start, span.stop)]
-        return [part for part in parts if not self._defer_restored(part)]
-
-    def _defer_restored(self, part: Span) -> bool:
-        """Whether this message, from before a restart, still has to wait; then it does."""
-        due_wall_ns = self._restored_due_ns.pop(part.ids()[0], 0)
-        remaining_ns = due_wall_ns - self._clock.wall_ns()
-        if remaining_ns <= 0:
-            return False
-        self._defer(part.compact(), self._clock.monotonic_ns() + remaining_ns)
-        return True
-
-    def _done_with(self, spans: list[Span]) -> None:
-        """They were taken from the queue, and that is all there is to forget."""
-
-    def empty(self) -> None:
-        self._restored_due_ns.clear()
-        self._store.save_times(self._storage_name, "due", {})
-        super().empty()
-
-    def _remove_files(self) -> None:
-        self._messages.delete()
-
-    def _save(self, in_flight: list[Span], deferred: list[tuple[int, Span]]) -> None:
-        counts = (self._messages.memory_count, sum(span.count for span in in_flight), len(deferred))
-        if any(counts):
-            _log.info(
-                "CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend", self.name, *counts
-            )
-        wall_ns = self._clock.wall_ns()
-        offset_ns = wall_ns - self._clock.monotonic_ns()
-        due_times = {message_id: due_ns for message_id, due_ns in self._restored_due_ns.items() if due_ns > wall_ns}
-        due_times.update((span.ids()[0], due_ns + offset_ns) for due_ns, span in deferred)
-        try:
-            self._messages.close([*in_flight, *(span for _, span in deferred)])
-        except StorageError as failure:
-            _log.error("CHANNEL(%s): failed to write messages to disk - %s", self.name, failure)
-        try:
-            self._store.save_times(self._storage_name, "due", due_times)
-        except StorageError as failure:
-            _log.error("CHANNEL(%s): failed to write due times to disk - %s", self.name, failure)
-
-
-_EPOCH = 1_288_834_974_288
-_SEQUENCES = 1 << 12
-MAX_NODE_ID = 1023
-
-
-class IdSource:
-    """Makes the ids of one topic."""
-
-    def __init__(self, node_id: int) -> None:
-        if not 0 <= node_id <= MAX_NODE_ID:
-            raise ValueError(f"node id {node_id} is not in 0..{MAX_NODE_ID}")
-        self._node_bits = node_id << 12
-        self._tick = 0
-        self._next_sequence = 0
-
-    def reserve(self, count: int, wall_ns: int) -> int:
-        """The first of `count` (at most 4096) consecutive ids, all of one pseudo-millisecond."""
-        tick = (wall_ns >> 20) - _EPOCH
-        if tick <= self._tick:
-            tick = self._tick if self._next_sequence + count <= _SEQUENCES else self._tick + 1
-        if tick > self._tick:
-            self._tick = tick
-            self._next_sequence = 0
-        first_sequence = self._next_sequence
-        self._next_sequence += count
-        return tick << 22 | self._node_bits | first_sequence
-
+# Topics.
 
 PORTION_COUNT = 10_000
 PORTION_BYTES = 4 * 1024 * 1024
-"""How much of a backlog is moved before others have their turn: some milliseconds of work."""
+"""How much of a backlog is moved in one turn of the event loop: some milliseconds of work."""
 
 
 class ClassicTopic(Topic):
-    """Owns a queue besides its channels."""
+    """A topic whose messages go straight to its channels. Owns a queue besides its channels."""
 
-    def __init__(self, name: str, around: TopicContext) -> None:
-        super().__init__(name, around)
-        self._ids = IdSource(around.config.node_id)
+    def __init__(self, name: str, context: TopicContext) -> None:
+        super().__init__(name, context)
+        self._ids = IdSource(context.config.node_id)
         self._queue = MessageQueue(
-            capacity=around.config.channel.mem_queue_size,
-            backend=around.store.backend(name),
-            report_health=around.report_health,
+            capacity=context.config.channel.mem_queue_size,
+            backend=context.store.backend(name),
+            report_health=context.report_health,
         )
-        self._delays_ns = around.store.load_times(name, "delay")
-        """Deferred messages that wait in the topic: how long each is to wait in the channels, by id."""
-        self._move_alarm = around.timers.alarm(self._flow_changed)
+        self._delays_ns = context.store.load_times(name, "delay")
+        """For deferred messages that wait in the topic: how long channels are to defer each, by id."""
+        self._move_alarm = context.timers.alarm(self._flow_changed)
         self._flows = False
-        """Whether what is published goes straight to the channels."""
+        """Whether published messages go straight to the channels."""
 
     @property
     def depth(self) -> int:
@@ -198,7 +83,7 @@ class ClassicTopic(Topic):
         blob: bytes,
         ends: Sequence[int],
         *,
-        producer: ProducerSequence | None = None,  # noqa: ARG002 - there is no memory of what producers sent
+        producer: ProducerSequence | None = None,  # noqa: ARG002 - only a journal remembers producers
     ) -> Pending | None:
         if not ends:
             return None
@@ -210,7 +95,7 @@ class ClassicTopic(Topic):
         return None
 
     def _make_channel(self, name: str) -> Channel:
-        return classic_channel(name, topic_name=self.name, around=self._around)
+        return classic_channel(name, topic_name=self.name, context=self._context)
 
     def _publish_batch(self, blob: bytes, ends: Sequence[int]) -> None:
         batch = self._batch(blob, ends)
@@ -253,7 +138,7 @@ class ClassicTopic(Topic):
         return PublishedBatch(blob, ends, self._ids.reserve(len(ends), wall_ns), wall_ns)
 
     def _update_flow(self) -> None:
-        """To be called whenever a channel, the pause, the hold or the backlog came or went."""
+        """Called whenever a channel, the pause, the hold or the backlog came or went."""
         self._flows = self._may_flow and not self._queue.depth
 
     def _keep(self, batch: PublishedBatch) -> None:
@@ -266,7 +151,7 @@ class ClassicTopic(Topic):
             self._update_flow()
 
     def _copy(self, batch: Batch, start: int, stop: int) -> None:
-        """Give each channel its copy. One channel's full disk does not keep the message from the others."""
+        """Give each channel its copy. If the disk of one is full, the others still get theirs."""
         refused: StoreError | None = None
         for channel in self.channels.values():
             try:
@@ -285,7 +170,7 @@ class ClassicTopic(Topic):
     # Backlog.
 
     def _flow_changed(self) -> None:
-        """A portion of what waits is moved now, the rest in later turns."""
+        """Move a portion of what waits now, the rest in later turns."""
         if self._may_flow and not self._exiting:
             self._move_portion()
         self._update_flow()
@@ -295,7 +180,7 @@ class ClassicTopic(Topic):
         while moved < PORTION_COUNT and moved_bytes < PORTION_BYTES:
             span = self._queue.take(max_count=PORTION_COUNT - moved, max_bytes=PORTION_BYTES - moved_bytes)
             if span is None:
-                retry_ns = UNREADABLE_RETRY_NS  # only if the queue says that there is more
+                retry_ns = UNREADABLE_RETRY_NS  # used only if the queue says that there is more
                 break
             moved += span.count
             moved_bytes += span.batch.body_bytes(span.start, span.stop)
@@ -326,7 +211,7 @@ class ClassicTopic(Topic):
 
     def _remove_files(self) -> None:
         self.empty()
-        self._around.store.save_times(self.name, "delay", {})
+        self._context.store.save_times(self.name, "delay", {})
         self._queue.delete()
 
     def _save(self) -> None:
@@ -336,6 +221,124 @@ class ClassicTopic(Topic):
         except StorageError as failure:
             _log.error("TOPIC(%s): failed to write messages to disk - %s", self.name, failure)
         try:
-            self._around.store.save_times(self.name, "delay", self._delays_ns)
+            self._context.store.save_times(self.name, "delay", self._delays_ns)
         except StorageError as failure:
             _log.error("TOPIC(%s): failed to write delays to disk - %s", self.name, failure)
+
+
+# Channels.
+
+
+def classic_channel(name: str, *, topic_name: str, context: TopicContext) -> ClassicChannel:
+    """A new channel in the context of its topic."""
+    return ClassicChannel(
+        name,
+        topic_name=topic_name,
+        store=context.store,
+        clock=context.clock,
+        timers=context.timers,
+        limits=context.config.channel,
+        report_health=context.report_health,
+    )
+
+
+class ClassicChannel(Channel):
+    """A channel over memory and a disk queue. A journaled topic has such channels too: its ephemeral ones."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        topic_name: str,
+        store: Store,
+        clock: Clock,
+        timers: Timers,
+        limits: ChannelLimits,
+        report_health: HealthReport,
+    ) -> None:
+        self._store = store
+        self._storage_name = f"{topic_name}:{name}"
+        self._messages = MessageQueue(
+            capacity=NEVER if is_ephemeral(name) else limits.mem_queue_size,
+            backend=store.backend(self._storage_name),
+            report_health=report_health,
+        )
+        self._restored_due_ns = store.load_times(self._storage_name, "due")
+        """Wall-clock due times of messages that lie in the backend but are not to be delivered yet, by id."""
+        super().__init__(name, topic_name=topic_name, queue=self._messages, clock=clock, timers=timers, limits=limits)
+
+    def _due(self, span: Span) -> list[Span]:
+        """All but the messages that were deferred before a restart, and still are."""
+        if not self._restored_due_ns:
+            return [span]
+        parts = [Span(span.batch, index, index + 1, span.attempts) for index in range(span.start, span.stop)]
+        return [part for part in parts if not self._defer_restored(part)]
+
+    def _defer_restored(self, part: Span) -> bool:
+        """Defer this message if it was deferred before a restart and its time has not come; whether it was."""
+        due_wall_ns = self._restored_due_ns.pop(part.ids()[0], 0)
+        remaining_ns = due_wall_ns - self._clock.wall_ns()
+        if remaining_ns <= 0:
+            return False
+        self._defer(part.compact(), self._clock.monotonic_ns() + remaining_ns)
+        return True
+
+    def _done_with(self, spans: list[Span]) -> None:
+        """Nothing is left to do: they have left the queue."""
+
+    def empty(self) -> None:
+        self._restored_due_ns.clear()
+        self._store.save_times(self._storage_name, "due", {})
+        super().empty()
+
+    def _remove_files(self) -> None:
+        self._messages.delete()
+
+    def _save(self, in_flight: list[Span], deferred: list[tuple[int, Span]]) -> None:
+        counts = (self._messages.memory_count, sum(span.count for span in in_flight), len(deferred))
+        if any(counts):
+            _log.info(
+                "CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend", self.name, *counts
+            )
+        wall_ns = self._clock.wall_ns()
+        offset_ns = wall_ns - self._clock.monotonic_ns()
+        due_times = {message_id: due_ns for message_id, due_ns in self._restored_due_ns.items() if due_ns > wall_ns}
+        due_times.update((span.ids()[0], due_ns + offset_ns) for due_ns, span in deferred)
+        try:
+            self._messages.close([*in_flight, *(span for _, span in deferred)])
+        except StorageError as failure:
+            _log.error("CHANNEL(%s): failed to write messages to disk - %s", self.name, failure)
+        try:
+            self._store.save_times(self._storage_name, "due", due_times)
+        except StorageError as failure:
+            _log.error("CHANNEL(%s): failed to write due times to disk - %s", self.name, failure)
+
+
+# Ids.
+
+_EPOCH = 1_288_834_974_288
+_SEQUENCES = 1 << 12
+MAX_NODE_ID = 1023
+
+
+class IdSource:
+    """Makes the ids of one topic."""
+
+    def __init__(self, node_id: int) -> None:
+        if not 0 <= node_id <= MAX_NODE_ID:
+            raise ValueError(f"node id {node_id} is not in 0..{MAX_NODE_ID}")
+        self._node_bits = node_id << 12
+        self._tick = 0
+        self._next_sequence = 0
+
+    def reserve(self, count: int, wall_ns: int) -> int:
+        """The first of `count` (at most 4096) consecutive ids, all of one pseudo-millisecond."""
+        tick = (wall_ns >> 20) - _EPOCH
+        if tick <= self._tick:
+            tick = self._tick if self._next_sequence + count <= _SEQUENCES else self._tick + 1
+        if tick > self._tick:
+            self._tick = tick
+            self._next_sequence = 0
+        first_sequence = self._next_sequence
+        self._next_sequence += count
+        return tick << 22 | self._node_bits | first_sequence

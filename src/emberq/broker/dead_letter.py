@@ -1,33 +1,25 @@
-"""Policies, DeadLetterForwarder, redrive.
+"""Dead letters: messages that were tried often enough leave their channel, and may be brought back.
 
-Dead letters: what becomes of messages that were tried often enough.
+    channel ──would be delivered once more──> forwarder ──publish──> dead-letter topic ──stored──> dropped here
 
-    channel ──would be delivered once more──> undertaker ──publish──> dead-letter topic ──stored──> done with here
+`DeadLetterForwarder`: a channel with a policy hands such messages to its forwarder instead of a consumer. The forwarder
+puts each into an envelope that tells where it comes from (see `wire.dead_letter`), and publishes what has come together
+as one batch, in a turn of its own. Until the batch is stored the messages belong to the channel. If it cannot be stored
+they are deferred for a while, so that a dead-letter topic on a full disk does not hold up other messages. The channel
+delivers nothing while BUSY_COUNT messages wait here, so a long backlog of dead letters passes through in portions. A
+portion is one batch of the dead-letter topic, of which it is known how much was stored.
 
-A channel with a policy hands such messages to its undertaker instead of a consumer. The undertaker puts each into an
-envelope that tells where it comes from (see `wire.dead_letter`) and publishes what has come together as one batch, in a
-turn of its own. Until the batch is stored the messages belong to the channel. If it cannot be stored they are put off
-for a while, so that a dead-letter topic on a full disk does not hold up the living.
+`PolicyBook`: which channels give up on messages, and where those go. Dead letters must not come back to the topic they
+died in, neither directly nor by way of the policies of other channels: every round would wrap them into one more
+envelope.
 
-Bounds: the channel delivers nothing while BUSY_COUNT messages wait here, so a long backlog of dead letters passes
-through in portions. A portion is one batch of the dead-letter topic, of which it is known how much was stored.
+    channel of the dead-letter topic ──take out──> topic of origin ──stored──> dropped here
 
-Which channels give up on messages, and where those go.
-
-Dead letters must not come back to the topic they died in: neither directly nor by way of the policies of other
-channels. Every round would wrap them into one more envelope.
-
-Redrive: messages of a dead-letter topic go back to where they came from, to be tried again.
-
-    channel of the dead-letter topic ──take out──> origin topic ──stored──> done with here
-
-Each message is published to the topic that its envelope names, or to the one that was asked for, without the envelope.
-All channels of that topic get it, not only the one in which it died. Messages without an envelope stay, unless a topic
-was asked for.
-
-It is done in portions, so that others have their turn in between, and ends with what waited in the channel when it
-began: what dies again meanwhile is left for the next time. What stays is held until the end, or it would come up again
-and again.
+`Redrive`: messages of a dead-letter topic are tried again. Each is published without its envelope to the topic that the
+envelope names, or to the one that was asked for. All channels of that topic get it, not only the one in which it died.
+Messages without an envelope stay, unless a topic was asked for. A redrive works in portions, so that the event loop has
+other turns in between, and ends with what waited in the channel when it began: messages that die again meanwhile are
+left for the next redrive. Messages that stay are held until the end, or they would come up again and again.
 """
 
 from __future__ import annotations
@@ -47,21 +39,21 @@ from emberq.broker.store import Store
 from emberq.broker.topic import Pending
 from emberq.storage.data_folder import ChannelPolicy, PolicyEntry
 from emberq.storage.error import StorageError
-from emberq.wire.dead_letter import DeadLetter, decode_dead_letter, encode_dead_letter
+from emberq.wire.dead_letter import DeadLetter, RedriveTarget, encode_dead_letter, target_of
 from emberq.wire.frame import WireMessage
-from emberq.wire.parameter import is_ephemeral, is_valid_name
+from emberq.wire.parameter import is_ephemeral
 
 BUSY_COUNT = 1000
 PIECE_COUNT = 64
 PIECE_BYTES = 32 * 1024
 PORTION_BYTES = 128 * 1024
 """A portion is filled with pieces of spans until it has this size. A piece makes less than that, because envelopes at
-most double the bodies and add some hundred bytes to each; so a portion fits into one batch (MAX_BATCH_BYTES)."""
+most double the bodies and add some hundred bytes to each. So a portion fits into one batch (MAX_BATCH_BYTES)."""
 RETRY_NS = 5 * NS_PER_SECOND
-"""How long messages are put off that the dead-letter topic did not take."""
+"""How long messages are deferred that the dead-letter topic did not take."""
 
 Publish = Callable[[bytes, Sequence[int]], Pending | None]
-"""As `Topic.publish` of the dead-letter topic, which is made if it is missing."""
+"""As `Topic.publish` of the dead-letter topic; it is created if there is none."""
 
 _log = logging.getLogger(__name__)
 
@@ -84,44 +76,40 @@ class DeadLetterForwarder:
         self._publish = publish
         self._max_message_bytes = max_message_bytes
         self._clock = clock
-        self._alarm = timers.alarm(self._bury_portion)
+        self._alarm = timers.alarm(self._publish_portion)
         self._waiting: deque[Span] = deque()
         self._count = 0
-        """Messages that wait here or are on their way to the disk."""
+        """Messages that wait here or are being stored."""
         self._refused_until_ns = 0
 
     def __repr__(self) -> str:
-        return f"<Undertaker of {self._channel.name} to {self.policy.dead_letter_topic}, {self._count} under way>"
+        return f"<DeadLetterForwarder {self._channel.name} to {self.policy.dead_letter_topic}, {self._count} under way>"
 
     @property
     def is_busy(self) -> bool:
-        """Whether it should not be given more for now; the channel is pumped when that changes."""
         return self._count >= BUSY_COUNT
 
     def take(self, span: Span) -> None:
-        """These messages have been taken from the channel's queue and are to be buried."""
         now_ns = self._clock.monotonic_ns()
         pieces = _pieces(span)
-        self._channel.departures.add(pieces)
+        self._channel.in_transit.add(pieces)
         if now_ns < self._refused_until_ns:
             for piece in pieces:
-                self._channel.departures.put_back(piece, delay_ns=self._refused_until_ns - now_ns)
+                self._channel.in_transit.put_back(piece, delay_ns=self._refused_until_ns - now_ns)
             return
         self._waiting.extend(pieces)
         self._count += sum(piece.count for piece in pieces)
         self._alarm.set_earlier(now_ns)
 
-    def _bury_portion(self) -> None:
+    def _publish_portion(self) -> None:
         portion, letters = self._next_portion()
         if self._waiting:
             self._alarm.set_earlier(self._clock.monotonic_ns())
         if not letters:
             self._channel.pump()
             return
-        blob = b"".join([PUBLISHED_HEADER.pack(len(letter)) + letter for letter in letters])
-        ends = list(accumulate(PUBLISHED_HEADER.size + len(letter) for letter in letters))
         try:
-            pending = self._publish(blob, ends)
+            pending = self._publish(*_published(letters))
         except StoreError as refusal:
             self._settled(portion, refusal, stored_count=refusal.stored_count)
         except (BrokerError, StorageError) as refusal:
@@ -139,9 +127,9 @@ class DeadLetterForwarder:
         while self._waiting and size < PORTION_BYTES:
             span = self._waiting[0]
             if portion and span.batch.body_bytes(span.start, span.stop) > PIECE_BYTES:
-                break  # a message that makes a large piece by itself begins a portion
+                break  # one large message is a large piece: it begins a portion
             self._waiting.popleft()
-            if span not in self._channel.departures:
+            if span not in self._channel.in_transit:
                 self._count -= span.count  # the channel was emptied
                 continue
             fresh = [self._letter(message) for message in span.messages(span.count)]
@@ -171,17 +159,17 @@ class DeadLetterForwarder:
         return message.body if encoded is None else encoded
 
     def _settled(self, portion: list[Span], failure: Exception | None, *, stored_count: int = 0) -> None:
-        """It is known what became of a portion: all is stored, or only the first `stored_count`."""
+        """All messages of a portion are stored or, after a failure, the first `stored_count`."""
         channel = self._channel
         for span in portion:
             count = span.count
             self._count -= count
             stored = count if failure is None else min(count, stored_count)
             stored_count -= stored
-            if channel.departures.moved(span, stored):
+            if channel.in_transit.moved(span, stored):
                 channel.dead_letter_count += stored
             if stored < count:
-                channel.departures.put_back(span, delay_ns=RETRY_NS)
+                channel.in_transit.put_back(span, delay_ns=RETRY_NS)
         if failure is not None:
             self._refused_until_ns = self._clock.monotonic_ns() + RETRY_NS
             _log.error(
@@ -193,14 +181,22 @@ class DeadLetterForwarder:
         channel.pump()
 
 
+def _published(bodies: Sequence[bytes]) -> tuple[bytes, Sequence[int]]:
+    """Bodies in the layout that `Topic.publish` takes, and where each ends."""
+    blob = b"".join([PUBLISHED_HEADER.pack(len(body)) + body for body in bodies])
+    return blob, list(accumulate(PUBLISHED_HEADER.size + len(body) for body in bodies))
+
+
 def _pieces(span: Span) -> list[Span]:
-    """The same messages in spans that make no more than one portion."""
+    """The same messages in spans that each fit into one portion."""
     pieces: list[Span] = []
     while span.count:
         fitting = span.batch.fitting(span.start, max_count=min(PIECE_COUNT, span.count), max_bytes=PIECE_BYTES)
         pieces.append(span.split(fitting))
     return pieces
 
+
+# Policies.
 
 _Key: TypeAlias = tuple[str, str]
 """Topic and channel."""
@@ -209,7 +205,7 @@ _Key: TypeAlias = tuple[str, str]
 class PolicyBook:
     """The policies of all channels. Owned by the broker.
 
-    Those of ephemeral channels are not saved. One that was saved for a channel that does not exist is kept for it.
+    Those of ephemeral channels are not saved. A saved policy of a channel that does not exist yet is kept for it.
     """
 
     def __init__(self, store: Store) -> None:
@@ -225,7 +221,7 @@ class PolicyBook:
         return self._policies.get(_key(channel))
 
     def set(self, channel: Channel, policy: ChannelPolicy | None) -> None:
-        """Replace the policy of a channel; None removes it. PolicyCycleError, or StorageError: nothing has changed."""
+        """Replace the policy of a channel; None removes it. PolicyCycleError and StorageError leave all as it was."""
         if policy == self.get(channel):
             return
         if policy is not None:
@@ -246,7 +242,7 @@ class PolicyBook:
             _log.error("CHANNEL(%s): failed to remove its policy - %s", channel.name, failure)
 
     def check(self, topic: str, channel: str, policy: ChannelPolicy) -> None:
-        """PolicyCycleError if the way that dead letters would take leads to where it begins."""
+        """PolicyCycleError if dead letters of the topic would come back to it."""
         reached = {policy.dead_letter_topic}
         newly = reached
         while newly:
@@ -273,32 +269,31 @@ def _key(channel: Channel) -> _Key:
     return channel.topic_name, channel.name
 
 
+# Redrive.
+
 REDRIVE_PORTION_COUNT = 500
 REDRIVE_PORTION_BYTES = 192 * 1024
-"""What is moved before others have their turn: some milliseconds of work, and what fits into one batch, so that it is
-known how much of it was stored."""
+"""What is moved in one turn of the event loop: some milliseconds of work. It fits into one batch, so that it is known
+how much of it was stored."""
 MAX_LEFT_COUNT = 10_000
-"""With so many messages that stay, the run ends: they are held in memory."""
-
+"""A redrive ends when so many messages stay, because they are held in memory."""
 
 PublishTo = Callable[[str, bytes, Sequence[int]], Pending | None]
-"""As `Topic.publish` of the topic of that name, which is made if it is missing."""
+"""As `Topic.publish` of the topic of that name; it is created if there is none."""
 
 
 class _Traveller(NamedTuple):
-    """A message on its way."""
+    """A message on its way to its target. The span holds it alone."""
 
     span: Span
-    """It alone, as the channel knows it."""
-    topic: str
-    body: bytes
+    target: RedriveTarget
 
 
 class Redrive:
-    """One run over one channel. `next_portion` is to be called until `is_done`, each time when the last one is settled;
-    then `end`, however it went.
+    """One run over one channel.
 
-    `to` is a topic to publish to whatever the envelopes say.
+    The caller calls `next_portion` until `is_done`, each time when the last portion is settled; then `end`, also after
+    a failure. `to` is the topic to publish to, instead of those that the envelopes name.
     """
 
     def __init__(
@@ -311,11 +306,12 @@ class Redrive:
         """How many messages are still to be looked at."""
         self._max_count = self._unseen_count if max_count is None else max_count
         self._portion: Pending
-        """What tells how the portion under way ends."""
+        """Settled when all groups of the portion under way have ended."""
         self._groups_under_way = 0
+        """A group is the messages of a portion that go to one topic."""
         self._failure: Exception | None = None
         self._left: list[Span] = []
-        """Messages that stay because nobody knows where they belong."""
+        """Messages that stay because they have no target."""
         self.moved_count = 0
 
     @property
@@ -326,21 +322,21 @@ class Redrive:
 
     @property
     def left_count(self) -> int:
-        """How many messages stay because nobody knows where they belong."""
+        """How many messages stay because they have no target."""
         return len(self._left)
 
     def end(self) -> None:
-        """Give back what stays."""
+        """Give the messages that stay back to the channel."""
         for span in self._left:
-            self._channel.departures.put_back(span)
+            self._channel.in_transit.put_back(span)
         self._channel.pump()
 
     def next_portion(self) -> Pending:
-        """Move some messages; settled when they are stored where they belong, or with the reason why some are not."""
+        """Move some messages; settled when they are stored in their topics, or with the reason why some are not."""
         self._portion = Pending()
         groups: dict[str, list[_Traveller]] = {}
         for traveller in self._take():
-            groups.setdefault(traveller.topic, []).append(traveller)
+            groups.setdefault(traveller.target.topic, []).append(traveller)
         self._groups_under_way = len(groups) + 1
         for topic, travellers in groups.items():
             self._publish(topic, travellers)
@@ -348,42 +344,32 @@ class Redrive:
         return self._portion
 
     def _take(self) -> list[_Traveller]:
-        """The next messages that are to go somewhere."""
+        """Take the next messages out of the channel; those that have a target."""
         room = min(REDRIVE_PORTION_COUNT, self._unseen_count, self._max_count - self.moved_count)
         taken = self._channel.take_out(max_count=room, max_bytes=REDRIVE_PORTION_BYTES)
         if taken is None:
-            self._unseen_count = 0  # somebody else was faster, or it cannot be read now
+            self._unseen_count = 0  # consumers were faster, or the queue cannot be read now
             return []
         singles = [
             Span(span.batch, index, index + 1, span.attempts)
             for span in taken
             for index in range(span.start, span.stop)
         ]
-        self._unseen_count -= max(1, len(singles))  # at least one was taken, even if it had to be put off
-        self._channel.departures.add(singles)
+        self._unseen_count -= max(1, len(singles))  # at least one was taken, even if it had to be deferred
+        self._channel.in_transit.add(singles)
         travellers: list[_Traveller] = []
         for span in singles:
             (message,) = span.messages(1)
-            topic, body = self._destination(message)
-            if topic is None:
+            target = target_of(message.body, to=self._to)
+            if target is None or target.topic == self._channel.topic_name:
                 self._left.append(span)
             else:
-                travellers.append(_Traveller(span, topic, body))
+                travellers.append(_Traveller(span, target))
         return travellers
 
-    def _destination(self, message: WireMessage) -> tuple[str | None, bytes]:
-        """Where a message goes, None if nowhere, and what is published there."""
-        letter = decode_dead_letter(message.body)
-        topic = self._to or (letter.topic if letter is not None else "")
-        body = message.body if letter is None else letter.body
-        is_possible = is_valid_name(topic) and topic != self._channel.topic_name and bool(body)
-        return topic if is_possible else None, body
-
     def _publish(self, topic: str, travellers: list[_Traveller]) -> None:
-        blob = b"".join([PUBLISHED_HEADER.pack(len(each.body)) + each.body for each in travellers])
-        ends = list(accumulate(PUBLISHED_HEADER.size + len(each.body) for each in travellers))
         try:
-            pending = self._publish_to(topic, blob, ends)
+            pending = self._publish_to(topic, *_published([traveller.target.body for traveller in travellers]))
         except StoreError as refusal:
             self._stored(travellers, refusal, stored_count=refusal.stored_count)
         except (BrokerError, StorageError) as refusal:
@@ -399,12 +385,12 @@ class Redrive:
                 )
 
     def _stored(self, travellers: list[_Traveller], failure: Exception | None, *, stored_count: int) -> None:
-        """The first `stored_count` are where they belong; the others stay."""
+        """The first `stored_count` are stored in their topic; the others stay."""
         channel = self._channel
         for traveller in travellers[:stored_count]:
-            channel.departures.moved(traveller.span, 1)
+            channel.in_transit.moved(traveller.span, 1)
         for traveller in travellers[stored_count:]:
-            channel.departures.put_back(traveller.span)
+            channel.in_transit.put_back(traveller.span)
         self.moved_count += stored_count
         channel.redriven_count += stored_count
         self._failure = self._failure or failure

@@ -3,20 +3,20 @@
     BrokerError
     ├── ExitingError             the topic or channel is being deleted, or the broker is shutting down
     ├── StoreError               the disk refused to take a message
-    │   └── GateClosedError      no message is taken, because it soon would
-    ├── PolicyCycleError         dead letters would come back to where they died
-    ├── TooManyConsumersError    the channel is full
-    ├── NotInFlightError         an answer to a message that is not in flight
-    └── NotOwnerError            an answer to a message that is in flight to somebody else
+    │   └── GateClosedError      no message is taken, because the disk is nearly full
+    ├── PolicyCycleError         dead letters would come back to the topic in which they died
+    ├── TooManyConsumersError    the channel has as many consumers as it may have
+    ├── MessageNotInFlightError  an answer to a message that is not in flight
+    └── NotOwnerError            an answer to a message that is in flight to another consumer
 
-Their texts are what clients get to read.
+Clients get to read their texts, which are the reference's where it has one.
 """
 
 from __future__ import annotations
 
 
 class BrokerError(Exception):
-    """The broker refused; the text says why, in the words of the reference."""
+    """The broker refused; the text says why."""
 
 
 class ExitingError(BrokerError):
@@ -35,7 +35,7 @@ class StoreError(BrokerError):
 
 
 class GateClosedError(StoreError):
-    """Nothing is taken for now, lest the disk fill up."""
+    """Nothing is taken for now, so that the disk does not fill up."""
 
 
 class PolicyCycleError(BrokerError):
@@ -46,8 +46,6 @@ class PolicyCycleError(BrokerError):
 
 
 class TooManyConsumersError(BrokerError):
-    """The channel has as many consumers as it may have."""
-
     def __init__(self, topic: str, channel: str, *, limit: int) -> None:
         super().__init__(f"consumers for {topic}:{channel} exceeds limit of {limit}")
 

@@ -1,12 +1,4 @@
-"""Batches of a journaled topic, and a channel's queue over the journal.
-
-Messages of a journaled topic. Their ids are their offsets, in 16 hexadecimal digits.
-
-A batch that was just published has the shape it came in; one that was read from the journal is bodies alone. A message
-that waits to be tried again, maybe for hours, is only remembered by its offset (`UnloadedMessage`) and read again when
-its time has come.
-
-The queue of a channel that is a cursor over a journal.
+"""The queue of a channel that is a cursor over a journal, and the batches in it.
 
                   position            end
     ..............|===================|.........      the journal
@@ -15,12 +7,16 @@ The queue of a channel that is a cursor over a journal.
       fresh, again       ahead: counted, not held
 
 Messages before `position` have been taken from the journal. Those not delivered yet are here: `fresh` ones in order,
-and those that are to be tried `again`, of which only the offset is kept when memory is full. What lies between
-`position` and `end` is in the journal alone; `end` is as far as the topic lets its channels see. A channel that keeps
-up gets its messages straight from the publisher; one that lags reads the journal, a block at a time, when it has run
+and those that are to be tried `again`, of which only the offset is kept when memory is full. The messages between
+`position` and `end` are in the journal alone; `end` is as far as the topic lets its channels see. A channel that keeps
+up gets its messages straight from the publisher. One that lags reads the journal, a block at a time, when it has run
 out. So it never holds more than the memory queue or one block.
 
 When both `fresh` and `again` have messages they are served in turn, because neither may starve.
+
+The id of a message is its offset, in 16 hexadecimal digits. A batch that was just published has the layout in which it
+arrived; one that was read from the journal is bodies alone. A message that waits to be tried again, maybe for hours, is
+only remembered by its offset (`UnloadedMessage`) and read again when its time has come.
 """
 
 from __future__ import annotations
@@ -38,9 +34,17 @@ from emberq.storage.journal.reader import Chunk
 from emberq.wire.frame import WireMessage
 from emberq.wire.journal_batch import JournalBatch
 
+READ_AHEAD_BYTES = 256 * 1024
+"""How much is read from the journal at a time: enough for it to cost little per message."""
+
+_log = logging.getLogger(__name__)
+
+
+# Batches.
+
 
 class JournaledBatch(PublishedBatch):
-    """Messages with consecutive offsets that are in the journal, and here for as long as somebody needs them."""
+    """Messages with consecutive offsets, as they were published. They are in the journal, so memory may drop them."""
 
     __slots__ = ()
 
@@ -76,7 +80,7 @@ class UnloadedMessage(JournaledBatch):
 
 def journaled(batch: Batch) -> JournaledBatch:
     """A batch of a journaled channel, which has no others."""
-    assert isinstance(batch, JournaledBatch)  # noqa: S101 - see above
+    assert isinstance(batch, JournaledBatch)  # noqa: S101 - for the type checker
     return batch
 
 
@@ -89,7 +93,7 @@ def offsets_of(span: Span) -> tuple[int, int]:
 def published_batches(
     blob: bytes, ends: Sequence[int], *, first_offset: int, timestamp_ns: int
 ) -> list[JournaledBatch]:
-    """What one publish brought, in batches of a size that is good to hold."""
+    """The messages of one publish, in batches that are small enough (see `batch.cut`)."""
     batches: list[JournaledBatch] = []
     for piece, piece_ends in cut(blob, ends, first_id=first_offset):
         batches.append(JournaledBatch(piece, piece_ends, first_offset, timestamp_ns))
@@ -113,7 +117,7 @@ class JournalSource:
         return self._journal.first_offset
 
     def load(self, offset: int) -> JournaledBatch | None:
-        """One message; None if it is damaged or gone, JournalError if it cannot be read now."""
+        """The message at this offset; None if it is damaged or gone, JournalError if it cannot be read now."""
         for batch in self._journal.read(offset, max_bytes=1).batches:
             if batch.base_offset <= offset < batch.next_offset:
                 return next(replayed_batches(batch, offset, offset + 1))
@@ -140,16 +144,14 @@ def replayed_batches(batch: JournalBatch, start: int, stop: int) -> Iterator[Jou
         offset += len(own_ends)
 
 
-READ_AHEAD_BYTES = 256 * 1024
-"""How much is read from the journal at a time: enough for it to cost little per message."""
-
-_log = logging.getLogger(__name__)
+# The queue.
 
 
 class JournalQueue(Queue):
-    """Owned by its channel, as is the cursor.
+    """The messages of one channel that wait. Owned by its channel, as is the cursor.
 
-    `defer` takes a message that is due later, and the wall time when; `noted` is told when the cursor got a note.
+    `defer` takes a message that is due later, and the wall time when it is; `noted` is called when the cursor has
+    changed.
     """
 
     def __init__(
@@ -201,13 +203,13 @@ class JournalQueue(Queue):
 
     @property
     def keeps_up(self) -> bool:
-        """Whether nothing is left in the journal that it has not seen."""
+        """Whether it has taken all that it may see from the journal."""
         return self._ahead_count == 0
 
     # In.
 
     def put(self, span: Span) -> None:
-        """These messages follow those before; they are in the journal, so they need not be kept here."""
+        """Append the next messages of the journal. If memory is full they are only counted, and read later."""
         count = span.stop - span.start
         self._end = offsets_of(span)[1]
         if self._ahead_count or self.memory_count + count > self._capacity:
@@ -218,7 +220,7 @@ class JournalQueue(Queue):
             self._position = self._end
 
     def pass_over(self, span: Span) -> None:
-        """The next message goes another way; only for a queue that keeps up."""
+        """Leave out the next message, which the channel takes itself; only for a queue that keeps up."""
         self._position = self._end = offsets_of(span)[1]
 
     def extend_to(self, end_offset: int) -> None:
@@ -247,7 +249,7 @@ class JournalQueue(Queue):
     # Out.
 
     def take(self, *, max_count: int, max_bytes: int) -> Span | None:
-        for _ in range(2):  # those whose turn it is, or else the others
+        for _ in range(2):  # from `fresh` or `again`, as it is the turn; if there is none, from the other
             takes_again, self._again_is_next = self._again_is_next, not self._again_is_next
             take = self._take_again if takes_again else self._take_fresh
             try:
@@ -298,7 +300,7 @@ class JournalQueue(Queue):
         self._position = min(chunk.next_offset, self._end)
 
     def _give_up(self, start: int, stop: int) -> int:
-        """These messages are damaged or gone, which the journal has logged; how many of them were still wanted."""
+        """Acknowledge messages that are damaged or gone, which the journal has logged; how many were not before."""
         given_up = self._cursor.acknowledge(start, stop)
         self._noted()
         return given_up
@@ -339,7 +341,7 @@ class JournalQueue(Queue):
             return messages
 
     def _loaded(self, span: Span) -> Span:
-        """The same messages with their bodies, as far as they can be had."""
+        """The same messages with their bodies; none if the message is damaged or gone."""
         if not isinstance(span.batch, UnloadedMessage):
             return span
         batch = self._source.load(span.batch.first_offset)
@@ -361,7 +363,7 @@ class JournalQueue(Queue):
     # As a whole.
 
     def trim(self, max_count: int) -> None:
-        """Nothing is dropped: what is not in memory is in the journal."""
+        """Drop nothing: messages that are not in memory are in the journal."""
 
     def empty(self) -> None:
         self.seek(self._end)

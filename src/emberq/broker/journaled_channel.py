@@ -1,8 +1,9 @@
 """A channel of a journaled topic: a cursor over its journal.
 
-It delivers, times out, requeues and defers like any other. What differs is what it keeps: which offsets are done with,
-how often the others were tried and until when they were put off, and no message. The cursor is written to its file at
-least every second; after a crash the channel goes on where the file says, so some messages come again and none is lost.
+It delivers, times out, requeues and defers like any other channel. But it keeps no messages on disk, only its cursor:
+which offsets are acknowledged, how often the others were tried, and until when they are deferred. The cursor is written
+to its file at least every second. After a crash the channel goes on where the file says, so some messages come again
+and none is lost.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Acknowledger(FinishListener):
-    """Moves the cursor. `on_change` is called for the first change after each save."""
+    """Acknowledges finished messages in the cursor. `on_change` is called for the first change after each save."""
 
     def __init__(self, cursor: Cursor, latency: LatencyWindow | None, on_change: Callable[[], None]) -> None:
         self._cursor = cursor
@@ -49,7 +50,7 @@ class Acknowledger(FinishListener):
 
 
 class JournaledChannel(Channel):
-    """Created by its topic, which also sees to it that `save_soon` is called."""
+    """Owns its cursor. Created by its topic, which calls `save_soon` after `on_change`."""
 
     def __init__(
         self,
@@ -89,12 +90,12 @@ class JournaledChannel(Channel):
 
     @property
     def low_water(self) -> int:
-        """Everything before this offset is done with."""
+        """Everything before this offset is acknowledged."""
         return self._cursor.low_water
 
     @property
     def lag(self) -> int:
-        """How many messages that it may see are not done with."""
+        """How many of the messages that it may see are not acknowledged."""
         return self._cursor.count_unacknowledged(self._messages.end)
 
     # Messages.
@@ -115,7 +116,7 @@ class JournaledChannel(Channel):
         super().put_deferred(span, delay_ns=delay_ns)
 
     def _defer(self, span: Span, due_ns: int) -> None:
-        """Held back by its offset alone; the cursor knows until when."""
+        """Keep only the offset of the message; the cursor notes when it is due."""
         lone = Span(journaled(span.batch).unloaded(span.start), 0, 1, span.attempts)
         offset = offsets_of(lone)[0]
         self._cursor.note_attempts(offset, span.attempts)
@@ -139,15 +140,15 @@ class JournaledChannel(Channel):
         self._acknowledger.changed()
 
     def skip(self, start: int, stop: int) -> None:
-        """These messages, which the topic has not let through yet, are not to be delivered."""
+        """Never deliver these messages, which the topic has not let through yet."""
         self._cursor.acknowledge(start, stop)
         self._acknowledger.changed()
 
     def seek(self, offset: int) -> None:
-        """Deliver from `offset` on, whatever was delivered before; what is in flight is forgotten.
+        """Deliver from `offset` on, also what was delivered before; what is in flight is forgotten.
 
-        Not from before the oldest message that is kept. What lies behind that which the topic has let through so far,
-        but before `offset`, is left out when it does.
+        It cannot go back beyond the oldest message that is kept. If `offset` lies beyond what the topic has let
+        through, the messages before it are left out when the topic lets them through.
         """
         end = self._messages.end
         place = min(max(offset, self._source.first_offset), end)
@@ -182,7 +183,7 @@ class JournaledChannel(Channel):
             self._file.save_soon(self._cursor, lambda failure: self._saved(failure, awaiting))
 
     def when_saved(self, told: Told) -> None:
-        """Call `told` as soon as the cursor is in its file as it is now, or cannot be."""
+        """Call `told` when the cursor, as it is now, has been written to its file, or could not be."""
         self._awaiting_save.append(told)
         self._acknowledger.changed()
         self.save_soon()
@@ -193,7 +194,7 @@ class JournaledChannel(Channel):
             _log.error("CHANNEL(%s): failed to save its cursor - %s", self.name, failure)
             self._acknowledger.is_dirty = True
         if self._acknowledger.is_dirty:
-            self._on_change()  # it may have been told of changes in vain, while this save ran
+            self._on_change()  # while this save ran, `save_soon` did nothing
         for told in awaiting:
             told(failure)
         if self._awaiting_save:

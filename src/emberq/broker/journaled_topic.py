@@ -1,16 +1,16 @@
-"""A topic whose messages are kept in a journal; see docs/ARCHITECTURE.md, "Journaled topics".
+"""A topic that is a log: its messages are kept in a journal. See docs/ARCHITECTURE.md, "Journaled topics".
 
     published ──> journal ──> synced ──────────────> released ──> channels
                               (if sync is `always`)   (unless paused, held or without channels)
 
-Everything published is appended to the journal. With `always` it counts as stored, and is shown to anybody, only when
-it is on the disk; then the publisher is told. Channels are cursors: those that keep up get the messages from here, the
-others read the journal.
+Everything published is appended to the journal. With sync `always` it counts as stored only when it is on the disk;
+then the publisher is told, and channels and readers may see it. Channels are cursors: those that keep up get the
+messages from here, the others read the journal.
 
 `released` is the offset up to which channels may see. While the topic is paused, held or has no channel it stays where
 it is, and a new channel starts there; so the first one gets what was published before it, and later ones what comes
-next. It is kept in the file `topic.mark` for as long as something waits behind it. So after a crash a topic without
-that file has nothing that waits, and every channel goes on where its cursor is.
+next. It is kept in the file `topic.mark` for as long as messages wait behind it. So after a crash a topic without that
+file has no waiting messages, and every channel goes on where its cursor is.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ from emberq.wire.parameter import ProducerSequence, is_ephemeral
 SAVE_INTERVAL_NS = NS_PER_SECOND
 """How long a cursor may be ahead of its file."""
 TRIM_INTERVAL_NS = 10 * NS_PER_SECOND
-"""How often it is looked whether something is old enough to go."""
+"""How often retention is applied."""
 EPHEMERAL_READ_BYTES = 1024 * 1024
+"""How much is read at a time to feed an ephemeral channel."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Arrival:
-    """What one publish brought, on its way to the channels."""
+    """The messages of one publish, on their way to the channels."""
 
     __slots__ = ("batches", "body_bytes", "delay_ns", "next_offset")
 
@@ -59,29 +60,29 @@ class _Arrival:
 
 
 class JournaledTopic(Topic):
-    """Owns the journal's folder besides its channels."""
+    """Owns the folder of its journal, besides its channels."""
 
-    def __init__(self, name: str, around: TopicContext, journals: JournalStore) -> None:
-        super().__init__(name, around)
+    def __init__(self, name: str, context: TopicContext, journals: JournalStore) -> None:
+        super().__init__(name, context)
         self._settings = journals.settings
         self._folder = journals.open(name)
         self._journal = self._folder.journal
         self._source = JournalSource(self._journal)
         self._lost = self._skip_what_was_lost()
-        """Offsets of messages that channels have seen, and the disk never had."""
-        migrate(name, store=around.store, folder=self._folder, clock=around.clock)
+        """The offsets of messages that channels have seen and a power failure took."""
+        migrate(name, store=context.store, folder=self._folder, clock=context.clock)
         self._stored_offset = self._journal.next_offset
         """Everything before it counts as stored."""
         self._mark = self._folder.load_mark()
-        """What `topic.mark` says; None if there is no such file, or one that means nothing any more."""
+        """The offset in `topic.mark`; None if there is no such file, or the journal ends before it."""
         if self._mark is not None and self._mark > self._stored_offset:
             self._mark = None
         self._released_offset = self._stored_offset if self._mark is None else self._mark
         """Everything before it may be seen by the channels."""
         self._watchers: set[Callable[[], None]] = set()
-        self._save_alarm = around.timers.alarm(self._save_cursors)
-        self._sync_alarm = around.timers.alarm(self._sync)
-        self._trim_alarm = around.timers.alarm(self._trim)
+        self._save_alarm = context.timers.alarm(self._save_cursors)
+        self._sync_alarm = context.timers.alarm(self._sync)
+        self._trim_alarm = context.timers.alarm(self._trim)
         self._trim_alarm.set(self._clock.monotonic_ns() + TRIM_INTERVAL_NS)
 
     @property
@@ -90,12 +91,12 @@ class JournaledTopic(Topic):
 
     @property
     def journal(self) -> Journal:
-        """For those who read it; only the topic appends."""
+        """For reading; only the topic appends."""
         return self._journal
 
     @property
     def settings(self) -> JournalSettings:
-        """What it is kept by: when a publish is confirmed, what retention leaves."""
+        """When a publish is confirmed, and what retention keeps."""
         return self._settings
 
     @property
@@ -105,7 +106,7 @@ class JournaledTopic(Topic):
 
     @property
     def stored_offset(self) -> int:
-        """Everything before it counts as stored; a channel that is to get only what comes starts here."""
+        """Everything before it counts as stored; a channel that is to get only new messages starts here."""
         return self._stored_offset
 
     def offset_at(self, time_ns: int) -> int:
@@ -163,9 +164,9 @@ class JournaledTopic(Topic):
                 self._save_mark()
             stored = self._journal.append(bodies, timestamp_ns=timestamp_ns, due_ns=due_ns, producer=producer)
         except StorageError as failure:
-            self._around.report_health(str(failure))
+            self._context.report_health(str(failure))
             raise StoreError(str(failure)) from failure
-        self._around.report_health(None)
+        self._context.report_health(None)
         return stored
 
     def _when_stored(self, arrival: _Arrival) -> Pending | None:
@@ -182,15 +183,15 @@ class JournaledTopic(Topic):
 
     def _synced(self, arrival: _Arrival, pending: Pending, failure: JournalSyncError | None) -> None:
         if failure is not None:
-            if not self._exiting:  # else it was deleted meanwhile, which is no fault of the disk
-                self._around.report_health(str(failure))
+            if not self._exiting:  # else the topic was deleted meanwhile, and the disk is well
+                self._context.report_health(str(failure))
             pending.settle(StoreError(str(failure)))
             return
         self._stored(arrival)
         pending.settle(None)
 
     def _stored(self, arrival: _Arrival) -> None:
-        """It is in the journal for good: show it to the channels, if they may see it."""
+        """The messages are stored: hand them to the channels, if those may see them."""
         self._stored_offset = max(self._stored_offset, arrival.next_offset)
         self.message_bytes += arrival.body_bytes
         for batch in arrival.batches:
@@ -210,11 +211,11 @@ class JournaledTopic(Topic):
     # Watching.
 
     def watch(self, told: Callable[[], None]) -> None:
-        """Call `told`, once, when more of the journal may be on the disk than is now, or the topic goes away."""
+        """Call `told` once: when more of the journal may be on the disk than now, or when the topic goes."""
         self._watchers.add(told)
 
     def unwatch(self, told: Callable[[], None]) -> None:
-        """It need not be called any more."""
+        """Do not call `told` any more."""
         self._watchers.discard(told)
 
     def _tell_watchers(self) -> None:
@@ -226,8 +227,8 @@ class JournaledTopic(Topic):
 
     def _make_channel(self, name: str) -> Channel:
         if is_ephemeral(name):
-            return classic_channel(name, topic_name=self.name, around=self._around)
-        around = self._around
+            return classic_channel(name, topic_name=self.name, context=self._context)
+        context = self._context
         cursor = self._folder.cursor(name, start_offset=self._released_offset)
         cursor.acknowledge(*self._lost)
         return JournaledChannel(
@@ -238,17 +239,17 @@ class JournaledTopic(Topic):
             cursor=cursor,
             end_offset=self._released_offset,
             on_change=self._save_soon,
-            clock=around.clock,
-            timers=around.timers,
-            limits=around.config.channel,
+            clock=context.clock,
+            timers=context.timers,
+            limits=context.config.channel,
         )
 
     def saved_channel_names(self) -> list[str]:
-        """The channels that a cursor tells of."""
+        """The channels that have a cursor in the folder."""
         return self._folder.channel_names()
 
     def _skip_what_was_lost(self) -> tuple[int, int]:
-        """What was seen of the end that a power failure took must not come to mean something else."""
+        """Never give the offsets of messages that a power failure took, and channels have seen, to other messages."""
         lost_from, seen_offset = self._journal.next_offset, self._folder.seen_offset()
         self._journal.skip_to(seen_offset)
         return lost_from, self._journal.next_offset
@@ -265,7 +266,7 @@ class JournaledTopic(Topic):
                 _log.error("TOPIC(%s): failed to save where its channels stop - %s", self.name, failure)
 
     def _save_mark(self) -> None:
-        """Note where the channels stop, before anything is confirmed that waits behind. StorageError if that fails."""
+        """Save where the channels stop, before a message behind it is confirmed. StorageError if that fails."""
         self._folder.save_mark(self._released_offset)
         self._mark = self._released_offset
 
@@ -273,7 +274,7 @@ class JournaledTopic(Topic):
         if self._mark is not None:
             try:
                 self._folder.remove_mark()
-            except OSError as failure:  # then the next run lets through again what its channels know already
+            except OSError as failure:  # then the next run releases again what its channels have acknowledged
                 _log.error("TOPIC(%s): failed to remove its mark - %s", self.name, failure)
             self._mark = None
 
@@ -288,9 +289,9 @@ class JournaledTopic(Topic):
         self._remove_mark()
 
     def _feed(self, channel: Channel, start: int) -> None:
-        """Give what waited to a channel that lives in memory alone, as far as it takes it."""
+        """Give what waited to an ephemeral channel, as much as fits into its memory queue."""
         position = start
-        capacity = self._around.config.channel.mem_queue_size
+        capacity = self._context.config.channel.mem_queue_size
         while position < self._released_offset and (channel.depth < capacity or not capacity):
             try:
                 chunk = self._source.read(position, max_bytes=EPHEMERAL_READ_BYTES)
@@ -317,7 +318,7 @@ class JournaledTopic(Topic):
             else:
                 channel.put(Span(message, 0, 1))
 
-    # What is done from time to time.
+    # Saving, syncing and trimming, by alarms.
 
     def _save_soon(self) -> None:
         self._save_alarm.set_earlier(self._clock.monotonic_ns() + SAVE_INTERVAL_NS)
@@ -331,11 +332,11 @@ class JournaledTopic(Topic):
 
     def _interval_ended(self, failure: JournalSyncError | None) -> None:
         if failure is not None:
-            self._around.report_health(str(failure))
+            self._context.report_health(str(failure))
         self._tell_watchers()
 
     def _trim(self) -> None:
-        """Remove what is old enough, if every channel has passed it."""
+        """Remove messages that retention does not keep and that every channel has acknowledged."""
         self._trim_alarm.set(self._clock.monotonic_ns() + TRIM_INTERVAL_NS)
         lowest = min((channel.low_water for channel in self._cursors()), default=self._released_offset)
         try:
@@ -356,7 +357,7 @@ class JournaledTopic(Topic):
     def empty(self) -> None:
         for channel in self._cursors():
             channel.skip(self._released_offset, self._stored_offset)
-            channel.save_now()  # before the mark goes, without which they would have them
+            channel.save_now()  # before the mark goes, or they would get them after a crash
         self._released_offset = self._stored_offset
         for channel in self._cursors():
             channel.extend_to(self._released_offset)

@@ -1,18 +1,19 @@
-"""From disk queues to a journal: what a topic held when it was not journaled yet.
+"""Disk queues moved into a journal, when a topic that was not journaled becomes so.
 
 A run without journals, ours or that of the Go nsqd, leaves a disk queue for the topic and one for each channel. When
-the topic is opened as a journaled one they are moved into the journal, first those of the channels, then its own:
+the topic is opened as a journaled one, they are moved into the journal: first those of the channels, then its own.
 
     journal   ......|channel a's|channel b's|the topic's own
-    cursor a  ......|...........|AAAAAAAAAAA|...............      A: acknowledged, for these are not a's
+    cursor a  ......|...........|AAAAAAAAAAA|...............      A: acknowledged, because these are not a's
     cursor b  ......|AAAAAAAAAAA|...........|...............
                                             ^ topic.mark: what follows waits in the topic
 
-Publish times, attempts and due times are kept. Ids change, for in a journal they are offsets.
+Publish times, attempts and due times are kept. Ids change, because in a journal they are offsets.
 
 A crash may come at any moment. The other channels acknowledge a range before it is written, so that they never see a
-message of it; if less comes to be written, opening the journal passes over the rest, as after a power failure. A
-message leaves its disk queue only when it is on the disk in the journal, so the last block may come twice.
+message of it. If less is written than they acknowledged, the next opening of the journal passes over the rest, as after
+a power failure. A message leaves its disk queue only when the journal has it on the disk, so the last block may come
+twice.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from emberq.wire.frame import WireMessage, decode_message
 from emberq.wire.journal_batch import Bodies
 
 MAX_PORTION_COUNT = 10_000
-"""How many messages are moved at a time, if the disk queue gives as many at once."""
+"""The most messages that are moved at a time; a disk queue may give fewer at once."""
 
 _log = logging.getLogger(__name__)
 
 
 def migrate(topic: str, *, store: Store, folder: JournalFolder, clock: Clock) -> None:
-    """Move what earlier runs left, if they left anything. StorageError if that fails; then it goes on another time."""
+    """Move the disk queues of a topic, if there are any. StorageError if that fails; calling it again goes on."""
     names = store.left_queues(topic)
     if names:
         _Migration(topic, names, store=store, folder=folder, clock=clock).run()
 
 
 class _Migration:
-    """The queues of one topic on their way into its journal, of which nobody else knows yet."""
+    """Moves the disk queues of one topic into its journal, before the topic has channels."""
 
     def __init__(self, topic: str, names: list[str], *, store: Store, folder: JournalFolder, clock: Clock) -> None:
         self._topic = topic
@@ -86,7 +87,7 @@ class _Migration:
         self._store.save_times(name, "due", {})
 
     def _move_round(self, backend: Backend, channel: str, due_ns: Mapping[bytes, int]) -> int:
-        """Move as many as the queue says it has; how many it really had."""
+        """Move as many messages as the queue says it has; how many it really had."""
         base_offset = self._journal.next_offset
         end_offset = base_offset + backend.depth
         for other, cursor in self._cursors.items():
@@ -164,9 +165,9 @@ def _messages_in(records: Records) -> list[WireMessage]:
 
 
 def _drop(backend: Backend, count: int) -> None:
-    """Take these messages off the queue."""
+    """Remove the first `count` messages from the queue."""
     while count > 0:
         records = backend.take(max_count=count, max_bytes=1 << 62)
         if records is None:
-            return  # it says that it has nothing more, or says so from here on
+            return  # the queue is empty, or has set a damaged file aside and is empty now
         count -= len(records.ends)

@@ -1,7 +1,7 @@
 """The queue of a topic or channel: memory first, then disk.
 
-Memory holds at most `capacity` messages; what comes while it is full goes to the backend. When both hold messages they
-are served in turn, because the ones on disk may be older or younger than the ones in memory, and neither may starve.
+Memory holds at most `capacity` messages; those that come while it is full go to the backend. When both hold messages
+they are served in turn: the ones on disk may be older or younger than the ones in memory, and neither may starve.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from emberq.storage.error import DiskWriteError
 from emberq.wire.frame import WireMessage
 
 UNREADABLE_RETRY_NS = NS_PER_SECOND
-"""When to try again if the disk cannot be read although messages lie there: it may only be short of descriptors."""
+"""When to read again after a read failed although there are messages: descriptors may have been short."""
 
 HealthReport = Callable[[str | None], None]
 """Told the outcome of each write to disk: None, or what went wrong."""
@@ -46,11 +46,14 @@ class Queue(ABC):
 
     @abstractmethod
     def put(self, span: Span) -> None:
-        """Append the messages of `span`, which is the queue's from here on; DiskWriteError when the disk refuses."""
+        """Append the messages of `span`, which belongs to the queue from here on.
+
+        DiskWriteError when the disk refuses some; its `stored_count` includes those that went to memory.
+        """
 
     @abstractmethod
     def put_again(self, span: Span) -> None:
-        """Append messages that were taken before."""
+        """Append messages that were taken before, and must not be lost."""
 
     @abstractmethod
     def take(self, *, max_count: int, max_bytes: int) -> Span | None:
@@ -94,10 +97,6 @@ class MessageQueue(Queue):
         return self._backend.depth
 
     def put(self, span: Span) -> None:
-        """Append the messages of `span`, which is the queue's from here on.
-
-        DiskWriteError when the disk refuses some; its `stored_count` includes those that went to memory.
-        """
         count = span.stop - span.start
         room = self._capacity - self._memory_count
         if count <= room:
@@ -113,7 +112,7 @@ class MessageQueue(Queue):
             raise DiskWriteError(str(failure), stored_count=failure.stored_count + max(room, 0)) from failure
 
     def put_again(self, span: Span) -> None:
-        """Append messages that were taken in before, which must not be lost: if the disk refuses, memory keeps them."""
+        """As in `Queue`: if the disk refuses them, memory keeps them."""
         count = span.count
         try:
             self.put(span)
@@ -124,12 +123,11 @@ class MessageQueue(Queue):
             self._memory_count += span.count
 
     def put_back(self, span: Span) -> None:
-        """Return what was taken and not used, to the front."""
+        """Return messages that were taken and not used, to the front."""
         self._memory.appendleft(span)
         self._memory_count += span.count
 
     def take(self, *, max_count: int, max_bytes: int) -> Span | None:
-        """Remove some of the next messages: at least one, at most `max_count`; None when there are none."""
         if self._memory and not (self._disk_is_next and self._backend.depth):
             self._disk_is_next = True
             return self._take_from_memory(max_count, max_bytes)
@@ -151,7 +149,6 @@ class MessageQueue(Queue):
         return self._memory.popleft()
 
     def peek(self, count: int) -> list[WireMessage]:
-        """The next messages, without taking them."""
         messages: list[WireMessage] = []
         for span in self._memory:
             messages += span.messages(count - len(messages))
@@ -163,7 +160,6 @@ class MessageQueue(Queue):
         return messages
 
     def trim(self, max_count: int) -> None:
-        """Drop the youngest messages in memory beyond `max_count`."""
         while self._memory_count > max_count:
             span = self._memory[-1]
             excess = min(self._memory_count - max_count, span.count)
@@ -173,7 +169,6 @@ class MessageQueue(Queue):
                 self._memory.pop()
 
     def empty(self) -> None:
-        """Drop everything."""
         self._memory.clear()
         self._memory_count = 0
         self._backend.empty()

@@ -1,23 +1,22 @@
-"""Snapshots, and percentiles of latency.
+"""Snapshots of what the broker holds, and percentiles of latency.
 
-Snapshots of what the broker holds: immutable, taken at one moment, safe to hand to anyone.
+A snapshot is taken at one moment and immutable.
 
-How long messages take from publish to finish: percentiles over the last minutes, per channel.
+The latency of a message is the time from publish to finish. Each channel has its percentiles over the last minutes.
+Finished messages are counted in the current of two half-windows. When it is as old as half the window, the older half
+is dropped and a new one begun; a question is answered from both. So an answer covers between half of the window and all
+of it, and nothing has to be done while no message is finished.
 
-Two half-windows. Finished messages are counted in the current half. When it is as old as half the window, the older
-half is dropped and a new one begun; a question is answered from both. So an answer covers between half of the window
-and all of it, and time costs nothing while nothing is finished.
-
-A histogram with buckets that grow by a constant factor keeps each half:
+Each half is a histogram with buckets that grow by a constant factor:
 
     bucket k counts latencies from G**k up to G**(k+1) nanoseconds,  G = 1.01 / 0.99
     it is reported as the value that is at most 1 % away from both of its ends
 
 So every percentile is the latency of a real message, give or take 1 %. There are fewer than 2,200 buckets between a
-nanosecond and 292 years, and a busy channel fills some hundred. This is the arrangement of buckets of DDSketch, whose
-Python library we do not use: it takes more than twice as long to record, counts in floating point and is larger than
-this module. The compiled sketches (KLL, t-digest) record one message at a time or promise no bound on the error of a
-value; here a whole batch that was published together and finished together is one addition.
+nanosecond and 292 years, and a busy channel fills some hundred. These are the buckets of DDSketch, whose Python library
+we do not use: it takes more than twice as long to record, counts in floating point and is larger than this module. The
+compiled sketches (KLL, t-digest) record one message at a time or promise no bound on the error of a value; here a whole
+batch that was published together and finished together is one addition.
 """
 
 from __future__ import annotations
@@ -41,9 +40,12 @@ _MIDDLE = 2 * _GROWTH / (1 + _GROWTH)
 _log = math.log
 
 
+# Latency.
+
+
 @dataclass(frozen=True, slots=True)
 class Percentile:
-    """So much of the messages (`quantile`, up to 1) was finished within `value_ns`."""
+    """The share `quantile` (up to 1) of the messages was finished within `value_ns`."""
 
     quantile: float
     value_ns: int
@@ -51,7 +53,7 @@ class Percentile:
 
 @dataclass(frozen=True, slots=True)
 class LatencySummary:
-    """What is known of the messages finished lately."""
+    """How many messages were finished in the window, and how long they took."""
 
     count: int = 0
     percentiles: tuple[Percentile, ...] | None = None
@@ -63,7 +65,7 @@ NO_LATENCY = LatencySummary()
 
 
 class Histogram:
-    """Latencies, counted by size. Owned by whoever made it."""
+    """Latencies, counted by size. Owned by its creator."""
 
     __slots__ = ("_counts", "count")
 
@@ -80,7 +82,7 @@ class Histogram:
         self.count += count
 
     def add(self, other: Histogram) -> None:
-        """Record everything that `other` did."""
+        """Add the counts of `other`."""
         counts = self._counts
         for bucket, count in other._counts.items():
             counts[bucket] = counts.get(bucket, 0) + count
@@ -109,7 +111,7 @@ class LatencyWindow:
         self._current_ends_ns = clock.monotonic_ns() + self._half_ns
 
     def finished(self, published_ns: int, count: int = 1) -> None:
-        """`count` messages that were published at this time, by the wall clock, are done with now."""
+        """`count` messages that were published at this time, by the wall clock, are finished now."""
         self.record(self._clock.wall_ns() - published_ns, count)
 
     def record(self, latency_ns: int, count: int = 1) -> None:
@@ -142,7 +144,7 @@ class LatencyConfig:
     window_ns: int = 600 * 1_000_000_000
 
     def new_window(self, clock: Clock) -> LatencyWindow | None:
-        """A window for a new channel; None when there is nothing to keep, so that keeping nothing costs nothing."""
+        """A window for a new channel; None when no percentile is configured, so that nothing is recorded."""
         return LatencyWindow(window_ns=self.window_ns, clock=clock) if self.quantiles else None
 
     def summarize(self, windows: Iterable[LatencyWindow | None]) -> LatencySummary:
@@ -157,9 +159,12 @@ class LatencyConfig:
         return LatencySummary(total.count, tuple(map(Percentile, self.quantiles, values_ns)))
 
 
+# Snapshots.
+
+
 @dataclass(frozen=True, slots=True)
 class ClientStats:
-    """One connection."""
+    """One connection of a client."""
 
     client_id: str = ""
     hostname: str = ""
@@ -190,8 +195,6 @@ class ClientStats:
 
 @dataclass(frozen=True, slots=True)
 class ChannelStats:
-    """One channel."""
-
     name: str
     depth: int
     backend_depth: int
@@ -212,7 +215,7 @@ class ChannelStats:
     redriven_count: int = 0
     """Messages that were moved to another topic to be tried again."""
     policy: ChannelPolicy | None = None
-    """When messages are given up; None: never."""
+    """After how many attempts messages are given up, and where they go; None: never."""
 
     @property
     def client_count(self) -> int:
@@ -226,7 +229,7 @@ class JournalStats:
     first_offset: int
     """The oldest message that is kept."""
     next_offset: int
-    """What the next message will get."""
+    """The offset that the next message will get."""
     synced_offset: int
     """Everything before it is on the disk."""
     size_bytes: int
@@ -236,8 +239,6 @@ class JournalStats:
 
 @dataclass(frozen=True, slots=True)
 class TopicStats:
-    """One topic."""
-
     name: str
     channels: tuple[ChannelStats, ...]
     depth: int
@@ -246,6 +247,6 @@ class TopicStats:
     message_bytes: int
     paused: bool
     e2e: LatencySummary = NO_LATENCY
-    """The same of all its channels together."""
+    """How long the messages of all its channels took from publish to finish."""
     journal: JournalStats | None = None
-    """None if it has none."""
+    """None if the topic is not journaled."""

@@ -1,8 +1,7 @@
-"""Which files belong to which topic or channel; SyncMode, JournalSettings.
+"""Which files belong to which topic or channel: disk queues, due times, policies and journals.
 
-Where the broker's queues live: one place that knows which files belong to which topic or channel.
-
-Which topics are journaled, and where their folders are.
+`Store` is what the broker asks of the data folder, `DiskStore` is the data folder. `JournalStore` says which topics are
+journaled, and opens their folders.
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ from emberq.storage.journal.folder import FOLDER_SUFFIX, JournalFolder
 from emberq.storage.journal.segment import JournalConfig
 from emberq.wire.parameter import is_ephemeral, is_valid_name
 
+# Disk queues, due times, policies.
+
 
 class Store(Protocol):
     """Opens backends by name and keeps due times beside them."""
@@ -42,7 +43,7 @@ class Store(Protocol):
         ...
 
     def left_queues(self, topic: str) -> list[str]:
-        """The names of the backends of a topic and its channels that an earlier run has left."""
+        """The names of the backends of a topic and its channels that an earlier run left."""
         ...
 
     def load_policies(self) -> list[PolicyEntry]:
@@ -50,19 +51,19 @@ class Store(Protocol):
         ...
 
     def save_policies(self, entries: Iterable[PolicyEntry]) -> None:
-        """Keep them for the next run, in place of those that were kept."""
+        """Keep these policies for the next run, in place of those saved before."""
         ...
 
 
 class DiskStore:
-    """Files in the data folder."""
+    """A store of files in the data folder."""
 
     def __init__(self, data_path: Path, *, limits: DiskLimits, syncer: Syncer) -> None:
         self._data_path = data_path
         self._limits = limits
         self._syncer = syncer
         self._left: dict[str, list[str]] | None = None
-        """The queues that were there when somebody first asked, by topic: a folder may hold very many files."""
+        """The queues that the folder held at the first question, by topic: it may hold very many files."""
 
     def backend(self, name: str) -> Backend:
         if is_ephemeral(name):
@@ -103,15 +104,18 @@ def _queues_by_topic(data_path: Path) -> dict[str, list[str]]:
     return queues
 
 
+# Journals.
+
+
 class SyncMode(enum.StrEnum):
     """When a published message counts as stored."""
 
     ALWAYS = "always"
-    """When it is on the disk. Nobody sees it before."""
+    """When it is on the disk. No consumer or reader sees it before."""
     INTERVAL = "interval"
-    """When the operating system has it, which writes it to the disk at intervals."""
+    """When it is written; it is synced to the disk at intervals."""
     NEVER = "never"
-    """When the operating system has it, which writes it to the disk as it likes."""
+    """When it is written; the operating system decides when it reaches the disk."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +130,12 @@ class JournalSettings:
 
 
 def run_here(work: Work) -> None:
-    """Do it now, in this thread."""
+    """Do `work` now, in this thread."""
     work()
 
 
 class JournalStore:
-    """The journals in a data folder. `start` runs work in another thread, `hand_back` in the broker's."""
+    """The journals in a data folder. `start` runs work in another thread, `hand_back` in the broker's thread."""
 
     def __init__(
         self,

@@ -1,13 +1,10 @@
-"""What both kinds of topic have in common; Pending, PublishGate, TopicContext.
+"""A topic: each of its channels gets a copy of what is published to it.
 
-A topic: what is published to it is copied to each of its channels.
+Here is what both kinds of topic have in common. How messages get from a publisher to the channels differs: see
+`classic`, a topic as NSQ has it, and `journaled_topic`, a topic that is a log.
 
-How messages get from a publisher to the channels is the matter of its two kinds: `classic_topic`, as NSQ has it, and
-`journaled_topic`, a log that is kept. Here is what both have in common.
-
-A publish that is not stored yet: its messages are on their way to the disk.
-
-Whether anything may be published at all.
+`Pending` is a publish whose messages are on their way to the disk. `PublishGate` says whether anything may be published
+at all.
 """
 
 from __future__ import annotations
@@ -26,12 +23,14 @@ from emberq.broker.stats import TopicStats
 from emberq.broker.store import Store
 from emberq.wire.parameter import ProducerSequence, is_ephemeral
 
+_log = logging.getLogger(__name__)
+
 Told = Callable[[Exception | None], None]
 """Called with None when the messages are stored, or with the reason why they are not."""
 
 
 class Pending:
-    """Settled once, by the topic; whoever published may ask to be told."""
+    """A publish that is not stored yet. The topic settles it once; the publisher may ask to be told."""
 
     __slots__ = ("_failure", "_is_settled", "_told")
 
@@ -41,7 +40,7 @@ class Pending:
         self._told: Told | None = None
 
     def when_settled(self, told: Told) -> None:
-        """Call `told` as soon as it is known what became of it, perhaps at once. One listener only."""
+        """Call `told` when the publish is settled: at once, if it is already. One listener only."""
         if self._is_settled:
             told(self._failure)
         else:
@@ -57,7 +56,7 @@ class Pending:
 
 
 class PublishGate:
-    """One for all topics of a broker; closed by whoever sees that messages could not be kept."""
+    """Whether messages are taken. One for all topics of a broker; nsqd's health check closes it when the disk fills."""
 
     __slots__ = ("reason",)
 
@@ -66,16 +65,13 @@ class PublishGate:
         """Why it is closed; None while it is open."""
 
 
-_log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True)
 class TopicConfig:
     """What is the same for every topic of a broker."""
 
     node_id: int = 0
     max_message_bytes: int = 1024 * 1024
-    """The largest body that is published; those that nsqd writes itself keep to it too."""
+    """The largest body that may be published; it binds the dead letters that nsqd writes, too."""
     channel: ChannelLimits = DEFAULT_LIMITS
 
 
@@ -99,17 +95,17 @@ class TopicContext:
 class Topic(ABC):
     """Owns its channels. Created by the broker."""
 
-    def __init__(self, name: str, around: TopicContext) -> None:
+    def __init__(self, name: str, context: TopicContext) -> None:
         self.name = name
         self.paused = False
         self.message_count = 0
         self.message_bytes = 0
         self.channels: dict[str, Channel] = {}
-        self._around = around
-        self._clock = around.clock
-        self._gate = around.gate
+        self._context = context
+        self._clock = context.clock
+        self._gate = context.gate
         self._is_held = False
-        """Waiting for its channels to be known."""
+        """Whether it waits for nsqlookupd to tell which channels it has."""
         self._exiting = False
 
     def __repr__(self) -> str:
@@ -140,14 +136,14 @@ class Topic(ABC):
         """Take in messages: `blob` holds them back to back, each an int32 size and a body; `ends` says where each ends.
 
         None when they are stored, else what tells when they are. StoreError when the disk refuses some of them; those
-        before are kept. A journaled topic takes what a `producer` sends again for stored; others do not look at it.
+        before are kept. A journaled topic stores a batch that a `producer` sends again only once; others ignore it.
         """
 
     @abstractmethod
     def publish_deferred(
         self, blob: bytes, *, delay_ns: int, producer: ProducerSequence | None = None
     ) -> Pending | None:
-        """Take in one message that channels are to hold back for a while."""
+        """Take in one message that channels are to deliver only after the delay."""
 
     def _refuse_unless_open(self) -> None:
         if self._exiting:
@@ -157,17 +153,17 @@ class Topic(ABC):
 
     @property
     def _may_flow(self) -> bool:
-        """Whether the channels may have what is published."""
+        """Whether published messages may go on to the channels."""
         return bool(self.channels) and not self.paused and not self._is_held
 
     @abstractmethod
     def _flow_changed(self) -> None:
-        """A channel, the pause or the hold came or went: let waiting messages through, if they may go."""
+        """A channel, the pause or the hold came or went: let waiting messages through, if they may flow now."""
 
     # Channels.
 
     def channel(self, name: str) -> Channel:
-        """The channel of that name, made if there is none."""
+        """The channel of that name; it is created if there is none."""
         channel = self.channels.get(name)
         if channel is None:
             channel = self._create_channel(name)
@@ -182,7 +178,7 @@ class Topic(ABC):
         channel = self._make_channel(name)
         self.channels[name] = channel
         _log.info("TOPIC(%s): new channel(%s)", self.name, name)
-        self._around.on_channel(self, channel, True)
+        self._context.on_channel(self, channel, True)
         self._flow_changed()
         return channel
 
@@ -196,12 +192,12 @@ class Topic(ABC):
         _log.info("TOPIC(%s): deleting channel %s", self.name, name)
         self._flow_changed()
         channel.delete()
-        self._around.on_channel(self, channel, False)
+        self._context.on_channel(self, channel, False)
 
     # The topic as a whole.
 
     def pause(self) -> None:
-        """Keep what is published in the topic for now."""
+        """Keep published messages in the topic for now."""
         self.paused = True
         self._flow_changed()
 
@@ -210,7 +206,7 @@ class Topic(ABC):
         self._flow_changed()
 
     def hold(self) -> None:
-        """Keep what is published in the topic until its channels are known; unlike a pause it shows nowhere."""
+        """Keep published messages in the topic until its channels are known; unlike a pause this shows nowhere."""
         self._is_held = True
         self._flow_changed()
 
@@ -239,15 +235,15 @@ class Topic(ABC):
 
     @abstractmethod
     def _remove_files(self) -> None:
-        """Nothing is left of it."""
+        """Remove the topic's own files; the channels have removed theirs."""
 
     @abstractmethod
     def _save(self) -> None:
-        """Bring to disk what is the topic's own; the channels have seen to theirs."""
+        """Bring the topic's own messages to disk; the channels have saved theirs."""
 
     def stats(self) -> TopicStats:
         """What the topic holds now."""
-        latency = self._around.config.channel.latency
+        latency = self._context.config.channel.latency
         return TopicStats(
             name=self.name,
             channels=tuple(self.channels[name].stats() for name in sorted(self.channels)),

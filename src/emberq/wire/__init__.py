@@ -1,1 +1,16 @@
-"""The NSQ protocol without I/O: bytes in, commands or frames out, for both ends of a connection."""
+"""The protocols without I/O: bytes in, commands or frames out, for both ends of a connection.
+
+    error          what can be wrong with what a client sent
+    parameter      how names, numbers, producer ids, JSON objects and bodies in JSON are spelled and refused
+    frame          what nsqd sends: frames, and the layout of a message
+    command        what a client sends: the commands, as values and as bytes
+    mpub           the body of an MPUB while it arrives
+    decoder        bytes in, commands out; which command is legal when
+    negotiation    IDENTIFY: what a client asks for and gets
+    compression    snappy and deflate streams
+    dead_letter    the envelope of a dead letter, and where it goes back to
+    journal_batch  a batch of the journal, as it lies on disk and travels by /journal/read
+    lookup         nsqlookupd's V1 protocol, and what its HTTP API answers
+
+Internal: programs use `emberq.client`.
+"""

@@ -1,7 +1,7 @@
-"""The commands a client sends: as values, for the end that reads them, and as bytes, for the end that writes.
+"""The commands that a client sends: as values for the server, as bytes for the client.
 
-There is no value per message where a client sends many: consecutive FINs are one `Fin`, consecutive PUBs to one topic
-are one `Publish`, an MPUB is one `Publish`.
+Many messages are one value: consecutive FINs are one `Fin`, consecutive PUBs to one topic are one `Publish`, and so is
+an MPUB.
 
 Not in NSQ: a client that has agreed with nsqd on a producer id (see `negotiation`) may number what it publishes, in a
 further parameter of the line. `PUB topic 7` is then a `NumberedPublish`.
@@ -24,17 +24,18 @@ FIN_LINE_BYTES = len(FIN_PREFIX) + ID_BYTES + 1
 _SIZE = struct.Struct(">i")
 
 
+# Values: the server's end.
+
+
 @dataclass(slots=True)
 class Identify:
-    """IDENTIFY: `body` is the JSON document, not yet looked at."""
+    """IDENTIFY: `body` is the JSON document, not parsed yet."""
 
     body: bytes
 
 
 @dataclass(slots=True)
 class Auth:
-    """AUTH."""
-
     secret: bytes
 
     def __repr__(self) -> str:
@@ -43,8 +44,6 @@ class Auth:
 
 @dataclass(slots=True)
 class Sub:
-    """SUB."""
-
     topic: str
     channel: str
 
@@ -66,9 +65,10 @@ class Publish:
 
 @dataclass(slots=True)
 class NumberedPublish:
-    """A PUB or MPUB with the number that its producer gave it, as clients may send that have negotiated it.
+    """A PUB or MPUB with the number that its producer gave it, from a client that has negotiated this.
 
-    Otherwise like `Publish`, with one reply: it stays by itself, so that it can be recognised when it comes again.
+    Otherwise like a `Publish` with one reply. It is never joined with others, so that it can be recognised when it is
+    sent again.
     """
 
     verb: bytes
@@ -89,14 +89,12 @@ class DeferredPublish:
 
 @dataclass(slots=True)
 class Rdy:
-    """RDY."""
-
     count: int
 
 
 @dataclass(slots=True)
 class Fin:
-    """Consecutive FINs: `lines` holds them as they came, 21 bytes each (`FIN <id>\\n`)."""
+    """Consecutive FINs: `lines` holds them as they arrived, 21 bytes each (`FIN <id>\\n`)."""
 
     lines: bytes
 
@@ -116,8 +114,6 @@ class Req:
 
 @dataclass(slots=True)
 class Touch:
-    """TOUCH."""
-
     id: bytes
 
 
@@ -134,7 +130,7 @@ class Cls:
 Command = Identify | Auth | Sub | Publish | NumberedPublish | DeferredPublish | Rdy | Fin | Req | Touch | Nop | Cls
 
 
-# The client's end.
+# Bytes: the client's end.
 
 
 def _with_body(line: bytes, body: bytes) -> bytes:
@@ -170,7 +166,7 @@ def mpub(topic: str, bodies: Sequence[bytes], *, sequence: int | None = None) ->
 
 
 def _publish_line(verb: bytes, topic: str, sequence: int | None) -> bytes:
-    """`sequence` is for connections that have negotiated it; others ignore it."""
+    """`sequence` is for connections that have negotiated it; an nsqd that has not ignores it."""
     line = b"%b %b" % (verb, topic.encode())
     return line if sequence is None else b"%b %d" % (line, sequence)
 

@@ -1,11 +1,11 @@
-"""Compressed streams without I/O, the same for both ends of a connection.
+"""Snappy and deflate streams without I/O, the same for both ends of a connection.
 
     compress(data)      what to send so that the peer can read all of `data` now
     decompress(data)    the plain bytes in what arrived, piece by piece
 
 A few compressed bytes can stand for very many plain ones. So plain bytes come in pieces of at most PIECE_BYTES, each
-made when it is asked for, and whoever takes them may stop at any point: what was not taken stays compressed in the
-codec and comes first out of the next `decompress`, even that of no bytes.
+made when the caller asks for it. The caller may stop at any point: what it has not taken stays compressed in the codec
+and comes first out of the next `decompress`, even that of no bytes.
 
 Deflate is raw (no zlib header, window of 32 KiB) and flushed to a byte boundary after each `compress`.
 
@@ -19,7 +19,7 @@ Snappy is the framing format: a stream is a sequence of chunks, lengths are litt
     kind 80 to fe          padding and extensions; a reader passes over them
 
 The checksum is that of the plain bytes, of which a chunk holds at most 65536. Blocks and checksums are left to
-cramjam, which takes any number of chunks at once: clients that flush after every command send very small ones.
+cramjam. It is given many chunks at once, because clients that flush after every command send very small ones.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ class SnappyCodec:
     def __init__(self) -> None:
         self._compressor = cramjam.snappy.Compressor()
         self._arrived = bytearray()
-        """Chunks not decoded yet. Without what has still to be asked for, it is shorter than one chunk."""
+        """Chunks not decoded yet; shorter than one chunk, once the caller has taken all pieces."""
         self._identified = False
         self._bytes_to_skip = 0
-        """What is still to come of a chunk that is passed over: such a one may be long, and is never kept."""
+        """What is still to come of a chunk that is passed over. Such a chunk may be long, and is never kept."""
 
     def compress(self, data: bytes) -> bytes:
         self._compressor.compress(data)
@@ -132,7 +132,7 @@ class SnappyCodec:
                 yield piece
 
     def _reach_data(self) -> bool:
-        """Drop the chunks that hold no data; does a chunk that holds some begin here?"""
+        """Drop the chunks that hold no data; whether a chunk with data follows."""
         arrived = self._arrived
         while True:
             if self._bytes_to_skip:
@@ -164,7 +164,7 @@ class SnappyCodec:
         return True
 
     def _measure_run(self) -> int:
-        """How many bytes the next chunks take up: whole ones with data, as many as fill a piece at most."""
+        """The size of the next chunks: complete ones with data, as many as fit into a piece."""
         run_bytes = plain_bytes = 0
         while (chunk := self._data_chunk(run_bytes)) is not None:
             chunk_end, chunk_plain_bytes = chunk
@@ -177,7 +177,7 @@ class SnappyCodec:
     def _data_chunk(self, start: int) -> tuple[int, int] | None:
         """Where the data chunk that begins here ends, and how many plain bytes it claims to hold.
 
-        None if it is of another kind or not all there. What breaks a limit is not waited for.
+        None if it is of another kind or incomplete. One that breaks a limit raises before it is complete.
         """
         arrived = self._arrived
         if len(arrived) < start + CHUNK_HEADER_BYTES:

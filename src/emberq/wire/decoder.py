@@ -1,12 +1,10 @@
-"""Bytes in, commands out; which command is legal when.
-
-The server's end of a connection: bytes in, commands out.
+"""The server's end of a connection: bytes in, commands out; and the table of which command is legal when.
 
     feed(data)          give it what arrived
     next_command()      take commands, one at a time, until it returns None
     receive(data)       both at once
     repeated_pub(data)  a short way for a packet that is one PUB like the last
-    eof()               tell it that nothing more will come
+    eof()               tell it that the stream has ended
 
 Each of these raises the `FatalError` that the bytes deserve, and as early as the bytes show it: a wrong line is refused
 before its body has arrived. The decoder follows the connection's state itself (SUB subscribes, CLS closes), because
@@ -14,10 +12,8 @@ what may come next depends on it, and a client may send everything in one packet
 
 Commands are decoded in runs, so that nothing is paid per message that can be paid per packet: see `command`.
 
-Bounds: at most one line of MAX_LINE_BYTES, or one body of `max_body_size` (`max_msg_size` for a PUB) is held besides
-the packet last fed.
-
-Which command is legal when: the state machine of a connection, as a table.
+Bounds: besides the packet last fed, it holds at most one line of MAX_LINE_BYTES or one body of `max_body_size`
+(`max_msg_size` for a PUB).
 """
 
 from __future__ import annotations
@@ -54,7 +50,7 @@ from emberq.wire.parameter import parse_int64, parse_name, parse_sequence, quote
 
 
 class State(IntEnum):
-    """Where a connection stands; the numbers are what /stats shows."""
+    """The state of a connection; the numbers are what /stats shows."""
 
     INIT = 0
     SUBSCRIBED = 3
@@ -80,17 +76,16 @@ LEGAL_STATES: dict[bytes, frozenset[State]] = {
     b"CLS": frozenset({State.SUBSCRIBED}),
 }
 
-
 MAX_LINE_BYTES = 16384  # the reference's read buffer; a longer line can only be garbage
-MAX_FIN_RUN = 512  # one odd id sends its whole run to the line by line path: so a run must not be a whole packet
-MAX_WAITING_PACKETS = 256  # each costs an object: a body sent in bites of two bytes must not take twenty times its size
+MAX_FIN_RUN = 512  # one odd id sends its whole run to the line by line path, so a run must not be a whole packet
+MAX_WAITING_PACKETS = 256  # each is an object: a body sent two bytes at a time must not take twenty times its size
 _INT32 = struct.Struct(">i")
 _NOP = Nop()
 
 
 @dataclass(frozen=True, slots=True)
 class CommandLimits:
-    """What a server accepts."""
+    """The sizes and numbers that a server accepts."""
 
     max_msg_size: int = 1024 * 1024
     max_body_size: int = 5 * 1024 * 1024
@@ -111,9 +106,9 @@ class CommandDecoder:
         self._takes_sequences = False
         """Whether a further parameter of PUB and MPUB is the number of the batch; otherwise it is ignored."""
         self.greeted = False
-        """Whether the client has said that it speaks this protocol."""
+        """Whether the client has sent the magic."""
         self._buffer = b""
-        """What has arrived; everything before `_position` is dealt with."""
+        """What has arrived; everything before `_position` is decoded."""
         self._position = 0
         self._waiting: list[bytes] = []
         """Packets kept apart until `_wanted_bytes` are there, so that a big body is joined once."""
@@ -121,7 +116,7 @@ class CommandDecoder:
         self._wanted_bytes = 0
         self._pub_line = b""
         self.pub_topic = ""
-        """The line of the last PUB and the topic it named: the next is likely the same and need not be judged again."""
+        """The line of the last PUB and its topic: the next line is likely the same and need not be parsed again."""
         self._mpub_line = b""
         self._mpub_topic = ""
         """The same of the last MPUB."""
@@ -130,17 +125,17 @@ class CommandDecoder:
         self._mpub_sequence: int | None = None
         """Its number, if it has one."""
         self._eof_error: FatalError | None = None
-        """What an end of the stream would mean here; None where it is a clean end."""
+        """What `eof` raises here; None where the stream may end."""
 
     def take_sequences(self, wanted: bool) -> None:
-        """Whether PUB and MPUB may carry the number of the batch from here on."""
+        """From here on PUB and MPUB may carry the number of the batch, or may not."""
         self._takes_sequences = wanted
-        self._pub_line = self._mpub_line = b""  # what they meant before, they may not mean now
+        self._pub_line = self._mpub_line = b""  # the same line may mean something else now
 
     def repeated_pub(self, data: bytes) -> bytes | None:
-        """The message (int32 size and body), if this packet is just one PUB to `pub_topic`; then it is dealt with.
+        """The message (int32 size and body), if this packet is just one PUB to `pub_topic`; then it is decoded.
 
-        A short way for the commonest packet of all. None means that it takes the long way, `feed` and `next_command`.
+        A short way for the commonest packet. None: it is to go the long way, by `feed` and `next_command`.
         """
         line = self._pub_line
         if not data.startswith(line) or self._buffer or self._waiting or self._mpub is not None or not line:
@@ -190,7 +185,7 @@ class CommandDecoder:
         position = self._position
         if position == len(buffer):
             if buffer:
-                self._buffer = b""  # a connection with nothing to say holds nothing
+                self._buffer = b""  # an idle connection holds no memory
                 self._position = 0
             return None
         self._eof_error = None
@@ -300,8 +295,8 @@ class CommandDecoder:
     def _take_fin_run(self) -> Fin | None:
         """All the plain `FIN <id>` lines in a row at the start of the buffer, or None if even the first is unusual.
 
-        A column of the run is a slice with the line's length as its stride, so the check costs a few passes over the
-        bytes in C, whatever the number of lines.
+        A column of the run is a slice with the line's length as its stride. So the check is a few passes over the bytes
+        in C, and no work per line in Python.
         """
         buffer, start = self._buffer, self._position
         count = min((len(buffer) - start) // FIN_LINE_BYTES, MAX_FIN_RUN)
@@ -313,7 +308,7 @@ class CommandDecoder:
         end = start + count * FIN_LINE_BYTES
         lines = buffer[start:end]
         if lines.count(b" ") != count or lines.count(b"\n") != count or b"\r" in lines:
-            return None  # an id with a separator in it: let the line by line path judge each
+            return None  # an id with a separator in it: the line by line path parses each
         self._position = end
         return Fin(lines)
 
@@ -399,7 +394,7 @@ class CommandDecoder:
             next_start = end + len(line)
             next_end = self._plain_message_end(next_start)
             if next_end is None:
-                break  # not all there, or not right: the next call sees to it
+                break  # incomplete or invalid: the next call waits or raises
             messages.append(buffer[next_start:next_end])
             end = next_end
         self._position = end
@@ -440,7 +435,7 @@ class CommandDecoder:
         return end
 
     def _plain_message_end(self, start: int) -> int | None:
-        """As `_message_end`, but None for whatever is not a complete and valid message."""
+        """As `_message_end`, but None for all that is no complete and valid message."""
         buffer = self._buffer
         size = int.from_bytes(buffer[start : start + 4])  # a negative one reads as too big
         end = start + 4 + size
@@ -451,7 +446,7 @@ class CommandDecoder:
             raise FatalError(error.INVALID, b"MPUB insufficient number of parameters")
         topic = parse_name(params[0])
         if topic is None:
-            # The code stands twice in the reference's answer, so it does in ours.
+            # The reference's answer has the code twice, so ours has too.
             text = b"E_BAD_TOPIC MPUB topic name %b is not valid" % quote(params[0])
             raise FatalError(error.BAD_TOPIC, text)
         if self._takes_sequences and len(params) > 1:
@@ -476,11 +471,11 @@ class CommandDecoder:
         return None
 
     def _continue_mpub(self, body: MpubBody) -> Command | None:
-        """Give the body what has arrived: to its declared end first, so that what lies behind need not be copied."""
+        """Give the body what has arrived: up to its declared end first, so that what follows need not be copied."""
         self._position += body.extend_to_declared(self._buffer[self._position :] if self._position else self._buffer)
         command = body.take()
         if command is None and self._position < len(self._buffer):
-            body.extend(self._buffer[self._position :])  # it declared too little: the counts in it are what holds
+            body.extend(self._buffer[self._position :])  # it declared too little; the counts in it decide
             self._position = len(self._buffer)
             command = body.take()
         if command is None:

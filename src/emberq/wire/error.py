@@ -45,8 +45,8 @@ class ClientError(ProtocolError):
 class FatalError(ProtocolError):
     """The connection cannot go on.
 
-    `topic` is set when the command had already brought a topic into being by the time it failed (MPUB does so
-    before it reads its body).
+    `topic` is the topic that the command names, if the server must create it although the command failed: MPUB does so
+    before it reads its body.
     """
 
     def __init__(self, code: bytes, text: bytes = b"", *, topic: str | None = None) -> None:

@@ -1,25 +1,27 @@
-"""What a server sends: frames, and the layout of a message; the one FrameDecoder.
+"""What nsqd sends: frames, and in them messages. Bytes to values and back, without I/O.
 
-Frames, which is all a server ever sends.
+A frame:
 
-offset  size  field
-0       4     size, big-endian: 4 + length of data
-4       4     type: 0 response, 1 error, 2 message
-8       n     data
+    offset  size  field
+    0       4     size, big-endian: 4 + length of data
+    4       4     type: 0 response, 1 error, 2 message
+    8       n     data
 
-The layout of a message, on the wire and on disk.
+A message, in the data of a frame and in the record of a disk queue:
 
-offset  size  field
-0       8     publish time, nanoseconds since the Unix epoch, big-endian
-8       2     attempts, big-endian, wraps from 65535 to 0
-10      16    id, lower-case hexadecimal digits
-26      n     body
+    offset  size  field
+    0       8     publish time, nanoseconds since the Unix epoch, big-endian
+    8       2     attempts, big-endian, wraps from 65535 to 0
+    10      16    id, lower-case hexadecimal digits
+    26      n     body
 """
 
 from __future__ import annotations
 
 import struct
 from typing import NamedTuple, TypeAlias
+
+# Messages.
 
 ID_BYTES = 16
 MESSAGE_HEADER = struct.Struct(">qH16s")
@@ -28,10 +30,9 @@ ID_OFFSET = 10
 BODY_OFFSET = 26
 MAX_ATTEMPTS = 0xFFFF
 
-
 MessageFields: TypeAlias = tuple[int, int, bytes, bytes]
-"""Publish time, attempts, id and body: all that a `WireMessage` is, at a third of the price. Clients get messages
-by the million in this form."""
+"""Publish time, attempts, id and body: a `WireMessage` as a plain tuple, which takes a third of the time to make.
+Clients get their messages in this form."""
 
 
 class WireMessage(NamedTuple):
@@ -56,6 +57,8 @@ def encode_message(message: WireMessage) -> bytes:
     return MESSAGE_HEADER.pack(message.timestamp_ns, message.attempts, message.id) + message.body
 
 
+# Frames.
+
 RESPONSE = 0
 ERROR = 1
 MESSAGE = 2
@@ -67,14 +70,14 @@ _LEAST_MESSAGE = 4 + MESSAGE_HEADER.size
 
 
 class Frame(NamedTuple):
-    """One frame as the client's end sees it."""
+    """A frame, taken apart."""
 
     type: int
     data: bytes
 
 
 class FrameError(Exception):
-    """The peer does not speak in frames."""
+    """What the peer sent is no frame."""
 
 
 def response(data: bytes) -> bytes:
@@ -92,17 +95,20 @@ CLOSE_WAIT = response(b"CLOSE_WAIT")
 HEARTBEAT = response(b"_heartbeat_")
 
 
+# The client's end.
+
+
 class Received(NamedTuple):
-    """What arrived together. Nothing depends on the order between messages and other frames, so it is not kept."""
+    """The frames that one packet completed. The order between messages and others is not kept: nothing needs it."""
 
     messages: list[MessageFields]
     others: list[Frame]
 
 
 class FrameDecoder:
-    """Cuts a server's bytes into frames. Holds at most one frame of `max_frame_bytes` that is not complete.
+    """Cuts a server's bytes into frames. Holds at most one incomplete frame of `max_frame_bytes`.
 
-    Nearly all that ever comes are messages, so they are taken apart in the same step in which they are found:
+    Nearly all frames are messages, so these are found and taken apart in one step:
 
         0       4       8               16         18     34
         +-------+-------+---------------+----------+------+------ - -
@@ -113,10 +119,10 @@ class FrameDecoder:
     def __init__(self, *, max_frame_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._pieces: list[bytes] = []
-        """The beginning of a frame as it came; it is put together once, when the last piece of the frame is there."""
+        """The beginning of a frame, as it arrived; joined once, when the last piece of the frame is there."""
         self._pieces_bytes = 0
         self._awaited_bytes = FRAME_HEADER.size
-        """How long the pieces must be together before there is anything to find in them."""
+        """How many bytes the pieces must have together before a frame can be complete."""
 
     def feed(self, data: bytes) -> Received:
         """The frames that `data` completes."""
@@ -138,7 +144,7 @@ class FrameDecoder:
         except FrameError:
             if not any(received):
                 raise
-            # These first; what is no frame is kept, and the next call raises.
+            # The good frames first. What is no frame is kept, and the next call raises.
         finally:
             rest = buffer[position:]
             self._pieces = [rest] if rest else []

@@ -1,7 +1,7 @@
-"""A batch of messages as it lies in a segment. Bytes to values and back, without I/O.
+"""A batch of the journal, as it lies in a segment and travels by /journal/read. Bytes to values and back, without I/O.
 
-All numbers are little-endian and everything starts at a multiple of 8, so that a reader can use the columns where they
-lie. The positions and the bodies are the two buffers of an Arrow binary array.
+All numbers are little-endian and everything starts at a multiple of 8, so that a reader can use the columns in place.
+The positions and the bodies are the two buffers of an Arrow binary array.
 
     0   magic "EqB1"         4   crc32 of all that follows, seeded     8   length of the batch: uint32
     12  version: uint16      14  flags: uint16                         16  offset of the first message: int64
@@ -12,11 +12,11 @@ lie. The positions and the bodies are the two buffers of an Arrow binary array.
     ..  flag DUE: when each message is due: count x int64, nanoseconds, 0 = at once
     ..  the bodies, back to back                                             padded to 8 with zeros
 
-The length follows from count, flags and size of the bodies; a header in which it does not is damaged. So is one whose
-crc is wrong, whose positions do not ascend, or which is of a kind this version does not know.
+The length follows from the count, the flags and the size of the bodies. A batch is damaged if its length does not, if
+its crc is wrong, if its positions do not ascend, or if this version does not know its kind.
 
 The crc starts from a seed that belongs to the journal (`seed_of`). A body may hold anything, also the bytes of another
-journal; when a reader searches for the next batch behind a damaged one, those do not pass for a batch of this one.
+journal. When a reader searches for the next batch behind a damaged one, those do not pass for a batch of this journal.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ _REST = struct.Struct("<IHHqqII16sq")
 _HEADER = struct.Struct("<4sIIHHqqII16sq")
 _PADDING = tuple(bytes(size) for size in range(ALIGNMENT))
 _STRIDED_UP_TO_BYTES = 1024
-"""Up to this size of a body, moving all bytes once for each byte of the prefixes beats an object per message."""
+"""Up to this size of a body it is faster to move all bytes once for each byte of a prefix than to make an object per
+message."""
 _REMEMBERED_UP_TO_COUNT = 4096
-"""Publishers repeat themselves, so the positions of batches up to this size are kept: 16 KiB for one at most."""
+"""Publishers send batches of the same shape again and again, so positions up to this count are kept: at most 16 KiB for
+one batch."""
 _INT32_BYTES = 4
 _INT64_BYTES = 8
 
@@ -62,7 +64,10 @@ class DamagedBatchError(ValueError):
 
 
 class Bodies(NamedTuple):
-    """The bodies of some messages, back to back, with `count + 1` positions: body i is blob[positions[i]:[i + 1]]."""
+    """The bodies of some messages, back to back.
+
+    There are `message_count + 1` positions: body i is blob[positions[i] : positions[i + 1]].
+    """
 
     blob: bytes | bytearray
     positions: bytes
@@ -103,7 +108,7 @@ class EncodedBatch(NamedTuple):
 
 
 class BatchHeader(NamedTuple):
-    """What the first 64 bytes say, in the order in which they say it."""
+    """The first 64 bytes, in their order."""
 
     magic: bytes
     crc: int
@@ -193,7 +198,7 @@ class JournalBatch:
 
     @property
     def producer(self) -> ProducerSequence | None:
-        """Who sent it, if the producer numbers its batches."""
+        """The producer and its number for the batch; None if the producer does not number its batches."""
         if not self.header.flags & HAS_PRODUCER:
             return None
         return ProducerSequence(self.header.producer_id, self.header.sequence)
@@ -209,7 +214,7 @@ class JournalBatch:
 
 
 def seed_of(journal: UUID) -> int:
-    """What the crcs of this journal start from."""
+    """The value that the crcs of this journal start from."""
     return crc32(journal.bytes)
 
 
@@ -283,12 +288,12 @@ def encode(
 
 
 def header_at(data: memoryview) -> BatchHeader:
-    """The header that `data` begins with; whether it makes sense, its `fault` tells."""
+    """The header that `data` begins with; its `fault` tells whether it makes sense."""
     return BatchHeader._make(_HEADER.unpack_from(data))
 
 
 def decode(data: memoryview, header: BatchHeader, *, seed: int) -> JournalBatch:
-    """The batch that `data` is exactly, of which `header` was found without fault. DamagedBatchError if it is not."""
+    """The batch in `data`, whose `header` has no fault and whose length is that of `data`. DamagedBatchError if not."""
     if crc32(data[_CHECKED_FROM:], seed) != header.crc:
         raise DamagedBatchError("the crc does not fit the contents")
     return JournalBatch(data, header)

@@ -1,37 +1,23 @@
-r"""Nsqlookupd's V1 protocol, both ends, and the documents of its HTTP API.
+r"""nsqlookupd's V1 protocol without I/O, both ends, and what its HTTP API answers.
 
-The V1 protocol between nsqd and nsqlookupd, without I/O: bytes in, commands out.
+An nsqd connects and sends the magic `  V1`, then commands. A command is a line; IDENTIFY has a body behind it. Every
+command has one answer, in order, which has no frame type, unlike nsqd's. Integers are big-endian.
 
-A client first sends the magic `  V1`, then commands, each a line; IDENTIFY has a body behind it:
+    PING LF                               OK; the time is noted if the nsqd is identified
+    IDENTIFY LF | int32 size | JSON |     JSON that says who the nsqlookupd is; once, before anything but PING
+    REGISTER topic [channel] LF           OK
+    UNREGISTER topic [channel] LF         OK
 
-    PING LF                               OK, and the time is noted if the client is identified
-    IDENTIFY LF | int32 size | JSON |     once, before anything but PING
-    REGISTER topic [channel] LF
-    UNREGISTER topic [channel] LF
+    | int32 size | data |                 an answer
 
 White space around a line does not count. Parameters are separated by single spaces, so two in a row enclose an empty
-one, and an empty channel means no channel; what follows the channel is ignored. Integers are big-endian. Every command
-is answered, in order, by
+one, and an empty channel means no channel; what follows the channel is ignored.
 
-    | int32 size | data |
+Any mistake ends the connection: the last answer is the error's code and text (`FatalError`). So to an nsqd every answer
+but those above is an error (`AnswerError`), after which nsqlookupd closes the connection.
 
-Whatever is wrong ends the connection: the last answer is the error's code and text (`FatalError`).
-
-Bounds: one line of MAX_LINE_BYTES or one body of MAX_BODY_BYTES is held besides the packet just received.
-
-The bytes of nsqlookupd's V1 protocol, as its clients see it.
-
-A connection begins with the four bytes `  V1`. A command is a line; IDENTIFY has a body too:
-
-    IDENTIFY\n | size: int32 | JSON |        REGISTER <topic> [<channel>]\n
-    PING\n                                   UNREGISTER <topic> [<channel>]\n
-
-Each command has one answer, in order. It has no frame type, unlike nsqd's:
-
-    | size: int32 | bytes |
-
-IDENTIFY is answered by JSON that says who the nsqlookupd is, all others by `OK`. Any other answer is an error, after
-which nsqlookupd closes the connection. Numbers are big-endian.
+Bounds: nsqlookupd's end holds one line of MAX_LINE_BYTES or one body of MAX_BODY_BYTES besides the packet just
+received; nsqd's end holds one answer.
 """
 
 from __future__ import annotations
@@ -39,7 +25,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from emberq.base.address import MAX_PORT, TcpAddress
@@ -53,15 +39,25 @@ MAX_LINE_BYTES = 4096
 """The longest sensible line, UNREGISTER with two names, has 141 bytes."""
 MAX_BODY_BYTES = 64 * 1024
 """A real IDENTIFY has some hundred bytes."""
+MAX_QUOTED_BYTES = 200
+"""As much of a wrong answer as an error text quotes: nsqlookupd's longest error fits."""
 
 _SIZE = struct.Struct(">i")
+_OK = b"OK"
+
+
+# What both ends say.
+
+
+def _sized(data: bytes) -> bytes:
+    return _SIZE.pack(len(data)) + data
 
 
 @dataclass(frozen=True, slots=True)
 class NsqdIdentity:
     """What an nsqd says of itself in an IDENTIFY; each default is what an absent field means.
 
-    One that does not say where it can be reached, and in which version, is of no use and refused.
+    nsqlookupd refuses one that does not say where it can be reached and which version it is.
     """
 
     hostname: str = ""
@@ -78,7 +74,7 @@ class NsqdIdentity:
 
 
 _FIELD_TYPES: dict[str, type] = {field.name: type(field.default) for field in fields(NsqdIdentity)} | {
-    "remote_address": str  # must be a string if it is there, and is not believed
+    "remote_address": str  # must be a string if it is there; its value is not used
 }
 
 
@@ -93,6 +89,25 @@ def parse_identity(body: bytes) -> NsqdIdentity:
     if not identity.is_complete:
         raise FatalError(error.BAD_BODY, b"IDENTIFY missing fields")
     return identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupdInfo:
+    """Who an nsqlookupd says that it is."""
+
+    broadcast_address: str = ""
+    http_port: int = 0
+    version: str = ""
+
+    @property
+    def http_address(self) -> str | None:
+        """Where to ask it over HTTP; None if it did not say."""
+        if not self.broadcast_address or not 0 < self.http_port <= MAX_PORT:
+            return None
+        return str(TcpAddress(self.broadcast_address, self.http_port))
+
+
+# nsqlookupd's end.
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +145,10 @@ _PING = Ping()
 
 def response(data: bytes) -> bytes:
     """An answer as it is sent."""
-    return _SIZE.pack(len(data)) + data
+    return _sized(data)
 
 
-OK = response(b"OK")
+OK = response(_OK)
 
 
 class LookupDecoder:
@@ -143,7 +158,7 @@ class LookupDecoder:
 
     def __init__(self) -> None:
         self._buffer = b""
-        """Received; what stands before `_position` has been read."""
+        """What has arrived; everything before `_position` has been read."""
         self._position = 0
         self._greeted = False
         self._identified = False
@@ -151,9 +166,9 @@ class LookupDecoder:
         """The line of an IDENTIFY was read, and its body not yet."""
 
     def receive(self, data: bytes) -> Iterator[Command]:
-        """The commands that `data` completes, one by one; FatalError behind the last that is right.
+        """The commands that `data` completes, one by one; FatalError after the last valid one.
 
-        To be used up before more is received.
+        The iterator is to be exhausted before more is received.
         """
         self._buffer += data
         while (command := self._next_command()) is not None:
@@ -162,7 +177,7 @@ class LookupDecoder:
         self._position = 0
 
     def eof(self) -> None:
-        """The client sends no more: FatalError if a body is missing. Half a line is nobody's business."""
+        """The client sends no more: FatalError if a body is missing. Half a line is dropped."""
         if self._in_body:
             missing = b"body size" if len(self._buffer) < _SIZE.size else b"body"
             raise FatalError(error.BAD_BODY, b"IDENTIFY failed to read " + missing)
@@ -246,11 +261,9 @@ def _parse_names(verb: bytes, params: list[bytes]) -> tuple[str, str | None]:
     return topic, channel
 
 
-PING = b"PING\n"
-OK_FRAME = b"OK"
-MAX_QUOTED_BYTES = 200
-"""As much of a wrong answer as an error text quotes: nsqlookupd's longest error fits."""
+# nsqd's end: what to send.
 
+PING = b"PING\n"
 
 TopicAndChannels = tuple[str, tuple[str, ...]]
 """A topic and the channels it has."""
@@ -260,38 +273,10 @@ class AnswerError(Exception):
     """What came is not what a sound nsqlookupd answers; the text says why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookupdInfo:
-    """Who an nsqlookupd says that it is."""
-
-    broadcast_address: str = ""
-    http_port: int = 0
-    version: str = ""
-
-    @property
-    def http_address(self) -> str | None:
-        """Where to ask it over HTTP; None if it did not say."""
-        if not self.broadcast_address or not 0 < self.http_port <= MAX_PORT:
-            return None
-        return str(TcpAddress(self.broadcast_address, self.http_port))
-
-
-# What to send.
-
-
 def identify(identity: NsqdIdentity) -> bytes:
     """The command that must come first."""
-    document = {
-        "broadcast_address": identity.broadcast_address,
-        "hostname": identity.hostname,
-        "http_port": identity.http_port,
-        "tcp_port": identity.tcp_port,
-        "topology_region": identity.topology_region,
-        "topology_zone": identity.topology_zone,
-        "version": identity.version,
-    }
-    body = json.dumps(document, separators=(",", ":")).encode()
-    return b"IDENTIFY\n" + _SIZE.pack(len(body)) + body
+    body = json.dumps(asdict(identity), separators=(",", ":"), sort_keys=True).encode()
+    return b"IDENTIFY\n" + _sized(body)
 
 
 def registration(*, topic: str, channel: str | None, exists: bool) -> bytes:
@@ -308,11 +293,25 @@ def registrations(topics: Iterable[TopicAndChannels]) -> Iterator[bytes]:
             yield registration(topic=topic, channel=channel, exists=True)
 
 
-# What comes back.
+def parse_channels(document: Any) -> list[str]:
+    """The channels to create, by nsqlookupd's answer to `/channels`; AnswerError if it is no such answer.
+
+    Ephemeral channels are left out: they live only as long as their consumers, which are elsewhere. So are names that
+    no channel can have.
+    """
+    if not isinstance(document, dict) or "channels" not in document:
+        raise AnswerError("the answer does not list channels")
+    names = document["channels"] or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise AnswerError("the answer does not list channels")
+    return [name for name in names if is_valid_name(name) and not is_ephemeral(name)]
+
+
+# nsqd's end: what comes back.
 
 
 class LookupAnswerReader:
-    """Cuts what was received into answers. Owned by one connection."""
+    """Cuts what nsqlookupd sends into answers. Owned by one connection."""
 
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -340,7 +339,7 @@ class LookupAnswerReader:
 
 def check_ok(answer: bytes) -> None:
     """AnswerError unless the answer is `OK`."""
-    if answer != OK_FRAME:
+    if answer != _OK:
         raise AnswerError(f"it answered {_shown(answer)}")
 
 
@@ -357,20 +356,6 @@ def parse_info(answer: bytes) -> LookupdInfo:
         http_port=_member(document, "http_port", 0),
         version=_member(document, "version", ""),
     )
-
-
-def parse_channels(document: Any) -> list[str]:
-    """The channels to create by nsqlookupd's answer to `/channels`; AnswerError if it is no such answer.
-
-    Ephemeral channels are left out: they live only as long as their consumers, which are elsewhere. So are names that
-    no channel can have.
-    """
-    if not isinstance(document, dict) or "channels" not in document:
-        raise AnswerError("the answer does not list channels")
-    names = document["channels"] or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise AnswerError("the answer does not list channels")
-    return [name for name in names if is_valid_name(name) and not is_ephemeral(name)]
 
 
 def _member(document: dict[str, Any], name: str, default: Any) -> Any:

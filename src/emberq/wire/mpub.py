@@ -1,15 +1,15 @@
-"""The body of an MPUB.
+"""The body of an MPUB while it arrives.
 
     offset  size  field
-    0       4     body size, checked for its range alone: what counts is what follows
+    0       4     body size, checked for its range alone
     4       4     number of messages
     8       …     each message: int32 size, body
 
-The reference follows the embedded counts and ignores whether they add up to the body size, so we do; but the sum is
-held to the same limit, because a client must not make a server hold more.
+The reference follows the count and the sizes of messages, and ignores whether they add up to the body size. So do we;
+but their sum is held to the same limit, because a client must not make a server hold more.
 
-Most bodies hold messages of one size. `uniform_count` recognises these by four strided slices, which costs nothing per
-message in Python; from the first message of another size on, a body is walked, size by size.
+Most bodies hold messages of one size. `uniform_count` recognises these by four strided slices, without any work per
+message in Python. From the first message of another size on, a body is walked, size by size.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MIN_MESSAGE_BYTES = 5
 
 
 def uniform_count(blob: bytes | bytearray, *, start: int, count: int, size: int) -> int:
-    """How many messages in a row from `start`, of `count` at most, have this size and have arrived in whole."""
+    """How many messages in a row from `start`, at most `count`, have this size and are complete."""
     stride = 4 + size
     count = min(count, (len(blob) - start) // stride)
     for column, digit in enumerate(_INT32.pack(size)):
@@ -47,22 +47,22 @@ class MpubBody:
         self._buffer = bytearray()
         """What has arrived, from the body size on."""
         self._uniform = 0
-        """How many messages have arrived that have the first one's size, before any of another size."""
+        """How many messages of the first one's size have arrived, before any of another size."""
         self._ends = array("I")
         """Where all messages so far end, counted from the first; empty while they have one size."""
         self._walked = 0
         """Where the last of them ends."""
 
     def begin(self, buffer: bytes, start: int) -> tuple[Publish | None, int]:
-        """The command, and where it ends, if all of it lies in `buffer` from `start`; else all from there is taken in.
+        """The command and where it ends, if all of it lies in `buffer` from `start`; else all from there is taken in.
 
-        FatalError when that shows already that it is wrong.
+        FatalError as soon as the bytes show that it is wrong.
         """
         if len(buffer) - start >= _SIZE_AND_COUNT_BYTES:
             command = self._take_uniform(buffer, start)
             if command is not None:
                 return command, start + _SIZE_AND_COUNT_BYTES + len(command.blob)
-            # By its declared size first, for what follows need not be copied then.
+            # Up to the declared size first: then what follows need not be copied.
             declared_end = start + 4 + self._check_body_size(buffer, start)
             self.extend(buffer[start:declared_end])
             command = self.take()
@@ -128,7 +128,7 @@ class MpubBody:
         return bytes(memoryview(self._buffer)[_SIZE_AND_COUNT_BYTES + self._walked :])
 
     def eof_error(self) -> FatalError:
-        """What it means that nothing more will come; valid once `take` has returned None."""
+        """What an end of the stream means here; valid once `take` has returned None."""
         arrived = len(self._buffer)
         if arrived < 4:
             return self._bad_body(b"MPUB failed to read body size")
@@ -175,7 +175,7 @@ class MpubBody:
         return range(4 + size, self._walked + 1, 4 + size)
 
     def _size_changes(self) -> bool:
-        """Whether the next message is known to have another size than the first, or none that is allowed."""
+        """Whether the next message has another size than the first, or goes beyond the limit."""
         first, start = _SIZE_AND_COUNT_BYTES, _SIZE_AND_COUNT_BYTES + self._walked
         next_size = self._buffer[start : start + 4]
         if len(next_size) < 4:
@@ -184,7 +184,7 @@ class MpubBody:
         return next_size != self._buffer[first : first + 4] or 4 + end > self._max_body_size
 
     def _walk(self, count: int) -> bool:
-        """Go on from size to size; whether the last message was reached."""
+        """Walk from size to size as far as the bytes go; whether the last message was reached."""
         buffer, ends, position = self._buffer, self._ends, self._walked
         available = len(buffer) - _SIZE_AND_COUNT_BYTES
         largest = min(self._max_msg_size, self._max_body_size)

@@ -1,14 +1,14 @@
 """IDENTIFY: what a client asks for, and what it gets.
 
 `parse_request` reads the client's JSON, `negotiate` decides. Both are pure: a request and the server's limits in, the
-settings of the connection and the answer out. A field that is 0 or absent keeps what the connection has.
+settings of the connection and the answer out. A field that is 0 or absent leaves the setting as it is.
 
 Not in NSQ: a client may ask to number what it publishes, so that a batch it sends again is stored once, by
 
     "emberq_producer_id": "<32 hexadecimal digits>"      and is answered      "emberq_idempotent": true
 
-It takes a random id and keeps it for as long as it may send a batch again, over new connections too. Those who do not
-ask are not told. An nsqd that does not know the key ignores it, and its answer lacks the other.
+It takes a random id and keeps it for as long as it may send a batch again, over new connections too. A client that does
+not ask gets no such answer. An nsqd that does not know the key ignores it, and its answer lacks the other.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEFAULT_OUTPUT_BUFFER_SIZE = 16 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """What the server offers and how far a client may go."""
+    """What the server offers, and the range of what a client may ask for."""
 
     version: str
     max_rdy_count: int = 2500
@@ -63,12 +63,12 @@ class ConnectionSettings:
     topology_region: str = ""
     topology_zone: str = ""
     producer_id: bytes = b""
-    """As whom the client numbers what it publishes; empty if it does not."""
+    """The producer id under which the client numbers what it publishes; empty if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdentifyRequest:
-    """The fields of an IDENTIFY that mean something to a server; each default is what an absent field means."""
+    """The fields of an IDENTIFY that a server reads; each default is what an absent field means."""
 
     client_id: str = ""
     hostname: str = ""
@@ -104,7 +104,7 @@ _FIELD_TYPES: dict[str, type] = {field.name: type(field.default) for field in fi
 
 
 def parse_request(body: bytes) -> IdentifyRequest:
-    """The request in the body of an IDENTIFY. Keys match whatever their case; unknown keys are ignored."""
+    """The request in the body of an IDENTIFY. Keys match in any case; unknown keys are ignored."""
     try:
         return IdentifyRequest(**parse_object(body, _FIELD_TYPES))
     except UndecodableError:

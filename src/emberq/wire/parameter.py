@@ -1,37 +1,41 @@
-"""How names, numbers, producer ids, JSON objects and bodies in JSON are spelled and refused; ProducerSequence.
+"""How names, numbers, producer ids, JSON objects and bodies in JSON are spelled, and which spellings are refused.
 
-Names of topics and channels, and how they look inside an error text.
+Names have 1 to 64 of the characters `.a-zA-Z0-9_-`, and may end in `#ephemeral`.
 
-Decimal parameters, read as the reference reads them.
+Numbers are decimal digits alone, and wrap at 64 bits as in the reference.
 
-How a producer names itself and numbers its batches, where it does (see `negotiation`, and nsqd's HTTP API).
+A producer that numbers its batches (see `negotiation`, and nsqd's HTTP API) has an id of 16 bytes, written as 32
+hexadecimal digits; all zeros stand for no producer. The number of a batch is 0 to 2**63 - 1, in digits alone. A wrong
+one is refused and never bent into a right one: a batch with the number of another would be taken for stored, and be
+lost.
 
-The id is 16 bytes, written as 32 hexadecimal digits; all zeros stand for nobody. The number is 0 to 2**63 - 1, written
-in digits alone. A wrong one is refused and never bent into a right one: a batch with the number of another would be
-taken for stored, and be lost.
+A JSON object from the network is read as leniently and as strictly as the reference reads it:
 
-A JSON object from the network, read as leniently and as strictly as the reference reads it.
+- lenient: keys match in any case, unknown ones are ignored, null counts as absent (for the whole object too), the last
+  of equal keys counts, and bytes that are no UTF-8 are replaced;
+- strict: a known value of another type than its field's makes the whole object undecodable, even if an equal key behind
+  it would have replaced it. Numbers have no fraction and fit 64 bits. NaN and Infinity, which Python would take, are no
+  JSON.
 
-Lenient: keys match whatever their case, unknown ones are ignored, null counts as absent (for the whole object too),
-the last of equal keys counts, and what is no UTF-8 is replaced.
-
-Strict: a known value of another type than its field's makes the whole object undecodable, even if an equal key behind
-it would have replaced it. Numbers have no fraction and fit 64 bits; NaN and Infinity, which Python would take, are no
-JSON.
+The body of a message is `"body"` in JSON if it is text, else `"body_base64"`.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+# Names of topics and channels.
+
 MAX_NAME_BYTES = 64
 EPHEMERAL_SUFFIX = "#ephemeral"
 
-_VALID = re.compile(rb"[.a-zA-Z0-9_-]+(#ephemeral)?")
+_NAME = re.compile(rb"[.a-zA-Z0-9_-]+(#ephemeral)?")
 _SHORT_ESCAPES = {
     '"': '\\"',
     "\\": "\\\\",
@@ -52,7 +56,7 @@ def parse_name(raw: bytes) -> str | None:
 
 @lru_cache(maxsize=4096)  # a busy nsqd sees the same few names in every command
 def _parse_short_name(raw: bytes) -> str | None:
-    return None if _VALID.fullmatch(raw) is None else raw.decode("ascii")
+    return None if _NAME.fullmatch(raw) is None else raw.decode("ascii")
 
 
 def is_valid_name(name: str) -> bool:
@@ -66,7 +70,7 @@ def is_ephemeral(name: str) -> bool:
 
 
 def quote(raw: bytes) -> bytes:
-    """`raw` in double quotes with everything unprintable escaped, as error texts show names."""
+    """`raw` in double quotes, with everything unprintable escaped: so error texts show names."""
     quoted = "".join(_escape(character) for character in raw.decode("utf-8", "surrogateescape"))
     return f'"{quoted}"'.encode()
 
@@ -84,6 +88,8 @@ def _escape(character: str) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
+# Numbers.
+
 _TWO_64 = 1 << 64
 _CHUNK_DIGITS = 18
 
@@ -91,8 +97,8 @@ _CHUNK_DIGITS = 18
 def parse_int64(raw: bytes) -> int | None:
     """The number that `raw` spells in digits alone, or None.
 
-    No digits at all is 0. What does not fit 64 bits wraps, and the upper half of the range is negative: so a client
-    that sends 2**64 - 1 is told about -1.
+    No digits at all is 0. A number that does not fit 64 bits wraps, and the upper half of the range is negative: so a
+    client that sends 2**64 - 1 is told about -1.
     """
     if not raw:
         return 0
@@ -105,12 +111,14 @@ def parse_int64(raw: bytes) -> int | None:
     return value - _TWO_64 if value >= _TWO_64 >> 1 else value
 
 
+# Producers that number their batches.
+
 PRODUCER_ID_BYTES = 16
 MAX_SEQUENCE = (1 << 63) - 1
 
 _PRODUCER_ID = re.compile("[0-9a-fA-F]{32}")
 _SEQUENCE = re.compile(rb"[0-9]{1,19}")
-_NOBODY = bytes(PRODUCER_ID_BYTES)
+_NO_PRODUCER_ID = bytes(PRODUCER_ID_BYTES)
 
 
 class ProducerSequence(NamedTuple):
@@ -120,13 +128,13 @@ class ProducerSequence(NamedTuple):
     sequence: int
 
 
-NO_PRODUCER = ProducerSequence(_NOBODY, 0)
+NO_PRODUCER = ProducerSequence(_NO_PRODUCER_ID, 0)
 
 
 def parse_producer_id(text: str) -> bytes | None:
     """The id that these digits spell; None if they spell none."""
-    producer_id = bytes.fromhex(text) if _PRODUCER_ID.fullmatch(text) else _NOBODY
-    return None if producer_id == _NOBODY else producer_id
+    producer_id = bytes.fromhex(text) if _PRODUCER_ID.fullmatch(text) else _NO_PRODUCER_ID
+    return None if producer_id == _NO_PRODUCER_ID else producer_id
 
 
 def parse_sequence(raw: bytes) -> int | None:
@@ -134,6 +142,8 @@ def parse_sequence(raw: bytes) -> int | None:
     sequence = int(raw) if _SEQUENCE.fullmatch(raw) else -1
     return sequence if 0 <= sequence <= MAX_SEQUENCE else None
 
+
+# JSON objects, and bodies in them.
 
 _INT64_LIMIT = 1 << 63
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -181,3 +191,22 @@ def _checked(value: Any, expected: type) -> Any:
     if isinstance(value, int) and not -_INT64_LIMIT <= value < _INT64_LIMIT:
         raise UndecodableError("number beyond 64 bits")
     return _LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+
+
+def body_members(body: bytes) -> dict[str, str]:
+    """A message's body as a member of a JSON object: as text if it is text, else in base64."""
+    try:
+        return {"body": body.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode("ascii")}
+
+
+def parse_body(document: Mapping[str, Any]) -> bytes | None:
+    """The body that a JSON object has as `"body"` or `"body_base64"`; None if it has none, or one that is neither."""
+    text, encoded = document.get("body"), document.get("body_base64")
+    try:
+        if isinstance(text, str):
+            return text.encode("utf-8")
+        return base64.b64decode(encoded, validate=True) if isinstance(encoded, str) else None
+    except (UnicodeError, binascii.Error):
+        return None
