@@ -16,27 +16,16 @@ The columns of a row:
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
-from uuid import UUID
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberq.spark.schema import ARROW_SCHEMA, TIMESTAMP
+from emberq.wire.journal_batch import HAS_TIMES, HEADER_BYTES, BatchHeader, DamagedBatchError, check_crc, header_at
 
-MAGIC = b"EqB1"
-VERSION = 1
-HAS_TIMES = 1
-HAS_DUE = 2
-HAS_PRODUCER = 4
-
-_KNOWN_FLAGS = HAS_TIMES | HAS_DUE | HAS_PRODUCER
-_HEADER = struct.Struct("<4sIIHHqqII24x")
-_CHECKED_FROM = 8
 _POSITION_BYTES = 4
 _TIME_BYTES = 8
 
@@ -79,55 +68,44 @@ class Decoded(NamedTuple):
     """What is wrong with the next batch; None if the bytes ended with a whole one."""
 
 
-def seed_of(journal: str) -> int:
-    """What the crcs of the journal with this uuid start from."""
-    return crc32(UUID(journal).bytes)
-
-
 def decode(data: bytes | bytearray, *, seed: int) -> Decoded:
     """All batches in `data`, which must not change while they are in use."""
     view, buffer = memoryview(data), pa.py_buffer(data)
     batches: list[ArrowBatch] = []
     at = 0
     while at < len(view):
-        if len(view) - at < _HEADER.size:
-            return Decoded(batches, "the answer ends within a header")
-        magic, crc, length, version, flags, base_offset, timestamp_ns, count, body_bytes = _HEADER.unpack_from(view, at)
-        if magic != MAGIC or version != VERSION or flags & ~_KNOWN_FLAGS:
-            return Decoded(batches, f"no batch of a known kind ({magic!r}, version {version}, flags {flags})")
-        if length != _length(count=count, flags=flags, body_bytes=body_bytes):
-            return Decoded(batches, "the length of a batch does not fit its contents")
-        if length > len(view) - at:
-            return Decoded(batches, "the answer ends within a batch")
-        if crc32(view[at + _CHECKED_FROM : at + length], seed) != crc:
-            return Decoded(batches, "the crc of a batch does not fit its contents")
-        positions_at = at + _HEADER.size
-        bodies = pa.Array.from_buffers(
-            pa.binary(),
-            count,
-            [
-                None,
-                buffer.slice(positions_at, _POSITION_BYTES * (count + 1)),
-                buffer.slice(at + length - _padded(body_bytes), body_bytes),
-            ],
-            0,
-        )
-        times_ns = None
-        if flags & HAS_TIMES:
-            times_at = positions_at + _padded(_POSITION_BYTES * (count + 1))
-            times_ns = pa.Array.from_buffers(pa.int64(), count, [None, buffer.slice(times_at, _TIME_BYTES * count)], 0)
-        batches.append(ArrowBatch(base_offset, count, timestamp_ns, times_ns, bodies))
-        at += length
+        room_bytes = len(view) - at
+        if room_bytes < HEADER_BYTES:
+            return Decoded(batches, "the header of a batch is not complete")
+        header = header_at(view[at:])
+        fault = header.fault(room_bytes=room_bytes)
+        if fault is not None:
+            return Decoded(batches, fault)
+        try:
+            check_crc(view[at : at + header.length], header, seed=seed)
+        except DamagedBatchError as damage:
+            return Decoded(batches, str(damage))
+        batches.append(_arrow_batch(header, buffer, at))
+        at += header.length
     return Decoded(batches, None)
 
 
-def _length(*, count: int, flags: int, body_bytes: int) -> int:
-    columns = (flags & HAS_TIMES != 0) + (flags & HAS_DUE != 0)
-    return _HEADER.size + _padded(_POSITION_BYTES * (count + 1)) + columns * _TIME_BYTES * count + _padded(body_bytes)
-
-
-def _padded(size_bytes: int) -> int:
-    return (size_bytes + 7) & -8
+def _arrow_batch(header: BatchHeader, buffer: pa.Buffer, at: int) -> ArrowBatch:
+    """The batch that lies at `at`."""
+    count = header.message_count
+    positions = buffer.slice(at + HEADER_BYTES, _POSITION_BYTES * (count + 1))
+    bodies = [None, positions, buffer.slice(at + header.bodies_at, header.body_bytes)]
+    times_ns = None
+    if header.flags & HAS_TIMES:
+        times = buffer.slice(at + header.times_at, _TIME_BYTES * count)
+        times_ns = pa.Array.from_buffers(pa.int64(), count, [None, times])
+    return ArrowBatch(
+        header.base_offset,
+        count,
+        header.timestamp_ns,
+        times_ns,
+        pa.Array.from_buffers(pa.binary(), count, bodies),
+    )
 
 
 # Rows.

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from uuid import UUID
 
 import pyarrow as pa
 
 from emberq.spark.error import DataLossError, NsqdRefusedError, NsqdUnavailableError, OptionError
-from emberq.spark.journal_columns import ArrowBatch, decode, record_batches, seed_of
+from emberq.spark.journal_columns import ArrowBatch, decode, record_batches
 from emberq.spark.journal_offset import parse_start
 from emberq.spark.journal_plan import (
     JournalExtent,
@@ -29,6 +30,7 @@ from emberq.spark.journal_plan import (
 )
 from emberq.spark.nsqd_http import HttpPeer, NsqdAnswer, patiently
 from emberq.spark.option import SourceSettings, Use
+from emberq.wire.journal_batch import seed_of
 
 MAX_FAULTS = 3
 """How many damaged answers in a row are taken for chance. One more, and the read fails."""
@@ -47,7 +49,7 @@ class RangeReader:
         self._bytes_per_row = bytes_per_row
         self._offset = wanted.start
         """The offset of the next message to be read."""
-        self._seed = seed_of(wanted.journal)
+        self._seed = seed_of(UUID(wanted.journal))
         self._peer = HttpPeer(wanted.place.nsqd, settings.access)
 
     def read(self) -> Iterator[pa.RecordBatch]:
