@@ -34,13 +34,13 @@ from emberq.client import ClientConfig, Connection, ConnectionLostError, NsqErro
 from emberq.client.connection import OnClose
 from emberq.client.discovery import Connector, Discovery
 from emberq.http.client import HttpClient
-from emberq.spark.channel_frames import Arrived, Cut, FrameCutter, MessageOrigin, frames_of
+from emberq.spark.channel_frames import Arrived, MessageOrigin, frames_of
 from emberq.spark.channel_spool import Spool, without_stored
 from emberq.spark.error import NsqSparkError
 from emberq.spark.nsqd_http import AddressBook
 from emberq.spark.option import Access, SourceSettings
 from emberq.wire import command
-from emberq.wire.frame import Frame
+from emberq.wire.frame import Frame, FrameDecoder, WholeMessages
 
 CONNECTIONS = 4
 FIRST_RDY = 100
@@ -71,21 +71,21 @@ class ReceiverConnection:
 
     async def connect(self, config: ClientConfig, *, on_close: OnClose) -> None:
         """Raises what `Connection.open` does."""
-        cutter = FrameCutter(max_frame_bytes=config.max_frame_bytes)
+        decoder = FrameDecoder(max_frame_bytes=config.max_frame_bytes)
         self.connection = await Connection.open(
             self._origin.nsqd,
             config,
-            decode=partial(_cut, cutter),
+            decode=partial(_decode, decoder),
             on_messages=self._collect,
             on_error=_log_error,
             on_close=on_close,
         )
 
-    def _collect(self, connection: Connection, cut: Cut) -> None:
+    def _collect(self, connection: Connection, received: WholeMessages) -> None:
         if connection.is_open:
-            self._pieces += cut.pieces
-            self._lengths += cut.lengths
-            self.on_arrival(len(cut.lengths))
+            self._pieces += received.pieces
+            self._lengths += received.lengths
+            self.on_arrival(len(received.lengths))
 
     def take(self) -> Arrived | None:
         """The messages that arrived since the last call; None if there are none."""
@@ -182,10 +182,10 @@ class ChannelLink:
         self._on_lost(self)
 
 
-def _cut(cutter: FrameCutter, data: bytes) -> tuple[Cut | None, list[Frame]]:
+def _decode(decoder: FrameDecoder, data: bytes) -> tuple[WholeMessages | None, list[Frame]]:
     """How a receiving connection decodes: messages stay in their frames."""
-    cut = cutter.feed(data)
-    return cut if cut.lengths else None, cut.others
+    received = decoder.feed_whole(data)
+    return received if received.lengths else None, received.others
 
 
 def _ignore_arrival(_count: int) -> None:
