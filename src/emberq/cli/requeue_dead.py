@@ -19,7 +19,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emberq.base.clock import SystemClock
 from emberq.base.task import RateLimiter
@@ -37,8 +37,7 @@ from emberq.cli.argument import (
 from emberq.cli.pub import paced
 from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_parser, counted, run_command
 from emberq.client import Consumer, Message, MessageBatch
-from emberq.wire.dead_letter import decode_dead_letter
-from emberq.wire.parameter import is_valid_name
+from emberq.wire.dead_letter import target_of
 
 if TYPE_CHECKING:
     from emberq.client import ClientConfig
@@ -209,13 +208,6 @@ Publish: TypeAlias = Callable[[str, str, list[bytes]], Awaitable[None]]
 """Publishes bodies to the nsqd at an address, in a topic, and returns when they are confirmed."""
 
 
-class Target(NamedTuple):
-    """Where a message goes, and what is published there."""
-
-    topic: str
-    body: bytes
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveLimits:
     """Where a redrive ends."""
@@ -231,15 +223,6 @@ class RedriveLimits:
     def include(self, message: Message) -> bool:
         """Whether a message is old enough."""
         return self.before_ns is None or message.timestamp_ns < self.before_ns
-
-
-def target_of(message: Message, *, to: str | None) -> Target | None:
-    """Where to publish a message: `to`, or where its envelope says it came from; None if nobody knows."""
-    letter = decode_dead_letter(message.body)
-    if letter is None or not letter.body:
-        return None if to is None else Target(to, message.body)
-    topic = letter.topic if to is None else to
-    return Target(topic, letter.body) if is_valid_name(topic) else None
 
 
 class DeadLetterRedrive:
@@ -287,7 +270,7 @@ class DeadLetterRedrive:
     def _chosen(self, batch: MessageBatch) -> MessageBatch:
         """The messages of the batch that are to be moved."""
         old_enough = list(filter(self._limits.include, batch))
-        chosen = MessageBatch(message for message in old_enough if target_of(message, to=self._to) is not None)
+        chosen = MessageBatch(message for message in old_enough if target_of(message.body, to=self._to) is not None)
         self.left_count += len(batch) - len(old_enough)
         self.unaddressed_count += len(old_enough) - len(chosen)
         if self._limits.count is not None:
@@ -312,7 +295,7 @@ class DeadLetterRedrive:
         """The messages and what to publish for them, by address and topic."""
         groups: dict[tuple[str, str], tuple[MessageBatch, list[bytes]]] = {}
         for message in messages:
-            target = target_of(message, to=self._to)
+            target = target_of(message.body, to=self._to)
             assert target is not None  # noqa: S101 - it would not have been chosen
             group, bodies = groups.setdefault((message.address, target.topic), (MessageBatch(), []))
             group.append(message)
