@@ -72,9 +72,11 @@ class LoopThread:
         *,
         closed_error: type[Exception] = RuntimeError,
         timeout_error: type[Exception] = TimeoutError,
+        new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
     ) -> None:
         """The errors are raised, with a text, where a caller cannot be served any more, or has waited long enough."""
         self._name = name
+        self._new_loop = new_loop
         self._closed_error = closed_error
         self._timeout_error = timeout_error
         self._guard = threading.RLock()
@@ -143,7 +145,7 @@ class LoopThread:
 
     def _started_loop(self) -> asyncio.AbstractEventLoop:
         if self._thread is None:
-            self._asyncio_loop = asyncio.new_event_loop()
+            self._asyncio_loop = self._new_loop()
             self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
             self._process_id = os.getpid()
             self._thread.start()

@@ -20,9 +20,7 @@ link subscribes, what was stored is put in doubt (`channel_spool`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -30,6 +28,7 @@ import uvloop
 
 from emberq.base.address import TcpAddress, parse_tcp_address
 from emberq.base.clock import NS_PER_SECOND
+from emberq.base.task import LoopThread
 from emberq.client import ClientConfig, Connection, ConnectionLostError, NsqError, ServerError
 from emberq.client.connection import OnClose
 from emberq.client.discovery import Connector, Discovery
@@ -226,8 +225,9 @@ class ChannelReceiver:
         """Why an nsqd refused a subscription. A query that starts fails with it."""
         self._read_to = 0
         """Spark has read the segments below this number."""
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="emberq-receiver", daemon=True)
+        self._loop = LoopThread("emberq-receiver", new_loop=uvloop.new_event_loop)
+        self._receiving: asyncio.Task[None] | None = None
+        """Runs in the loop from `start` on."""
         self._stopping = asyncio.Event()
         self._storing = asyncio.Lock()
         """Held while a segment is being stored."""
@@ -240,13 +240,11 @@ class ChannelReceiver:
     def start(self) -> None:
         """NsqdUnavailable if an nsqd that the options name does not answer."""
         self._nsqds = tcp_addresses(self._settings.access)
-        self._thread.start()
+        self._loop.run(self._begin)
 
     def stop(self) -> None:
         """Stop receiving. Returns when every message received is stored and finished, or left to nsqd."""
-        self._in_loop(self._stopping.set)
-        if self._thread.is_alive():
-            self._thread.join()
+        self._loop.end(self._end)
 
     @property
     def is_full(self) -> bool:
@@ -257,21 +255,28 @@ class ChannelReceiver:
         """Note that Spark has read the segments below this number. It may read some of them again."""
         if number > self._read_to:
             self._read_to = number
-            self._in_loop(self._control_flow)
+            if not self._loop.is_ended:
+                self._loop.run(self._ask_again)
 
-    def _in_loop(self, action: Callable[[], None]) -> None:
-        """Have it done by the receiver's thread, unless that has ended."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(action)
+    # In the loop.
 
-    def _run(self) -> None:
+    async def _begin(self) -> None:
+        self._receiving = asyncio.create_task(self._receive_or_fail())
+
+    async def _end(self) -> None:
+        self._stopping.set()
+        if self._receiving is not None:
+            await self._receiving
+
+    async def _ask_again(self) -> None:
+        self._control_flow()
+
+    async def _receive_or_fail(self) -> None:
         try:
-            self._loop.run_until_complete(self._receive())
+            await self._receive()
         except Exception as failure:  # noqa: BLE001 - whatever it is, the query must hear of it
             self.failure = failure
             _log.error("receiving has ended: %s", failure)
-        finally:
-            self._loop.close()
 
     async def _receive(self) -> None:
         self._connectors = {topic: self._connector(topic) for topic in self._settings.topics}
