@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -43,6 +42,7 @@ from emberq.storage.journal.inspection import (
 )
 from emberq.storage.journal.scan import Damage
 from emberq.storage.journal.segment import base_offsets, log_path
+from emberq.wire.parameter import body_members
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -294,10 +294,7 @@ def _message_document(row: JournalRow) -> dict[str, Any]:
     document: dict[str, Any] = {"offset": row.offset, "timestamp_ns": row.timestamp_ns}
     if row.due_ns:
         document["due_ns"] = row.due_ns
-    try:
-        return {**document, "body": row.body.decode()}
-    except UnicodeDecodeError:
-        return {**document, "body_base64": base64.b64encode(row.body).decode()}
+    return {**document, **body_members(row.body)}
 
 
 def _draw(row: JournalRow, terminal: Terminal) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import base64
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,6 +23,7 @@ from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, ru
 from emberq.cluster.action import MAX_COUNT, PeekedMessage, peek
 from emberq.cluster.topology import Topology
 from emberq.cluster.upstream import ClusterError, UpstreamsFailedError
+from emberq.wire.parameter import body_members
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -104,18 +104,15 @@ async def _messages(arguments: argparse.Namespace, terminal: Terminal) -> list[P
 
 def _document(message: PeekedMessage, *, topic: str, channel: str) -> dict[str, Any]:
     """The message as JSON, its body as text where it is text."""
-    document = {
+    return {
         "topic": topic,
         "channel": channel,
         "id": message.id,
         "timestamp_ns": message.timestamp_ns,
         "attempts": message.attempts,
         "nsqd": message.nsqd,
+        **body_members(message.body),
     }
-    try:
-        return {**document, "body": message.body.decode()}
-    except UnicodeDecodeError:
-        return {**document, "body_base64": base64.b64encode(message.body).decode()}
 
 
 def _table(messages: Sequence[PeekedMessage]) -> Table:

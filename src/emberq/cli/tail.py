@@ -7,7 +7,6 @@ anywhere, and a terminal obeys escape sequences; so nothing unprintable reaches 
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import random
 import sys
@@ -30,6 +29,7 @@ from emberq.cli.argument import (
 )
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
 from emberq.client import Message
+from emberq.wire.parameter import body_members
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -128,18 +128,14 @@ def show(message: Message, *, topic: str, terminal: Terminal) -> None:
 
 def message_document(message: Message, *, topic: str) -> dict[str, Any]:
     """A message for `--json`. A body that is not text is given as `body_base64`."""
-    document: dict[str, Any] = {
+    return {
         "topic": topic,
         "id": message.id.decode(),
         "timestamp_ns": message.timestamp_ns,
         "attempts": message.attempts,
         "nsqd": message.address,
+        **body_members(message.body),
     }
-    try:
-        document["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        document["body_base64"] = base64.b64encode(message.body).decode()
-    return document
 
 
 def headline(message: Message) -> str:
