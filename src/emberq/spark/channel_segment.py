@@ -22,6 +22,7 @@ from typing import NamedTuple, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from emberq.base.file import sync_folder
 from emberq.spark.channel_frames import MessageOrigin, keys, times_ns
 
 SEGMENT_SUFFIX = ".arrow"
@@ -139,15 +140,6 @@ def read_segment(path: Path) -> Iterator[Messages]:
 def files_in(folder: Path, suffix: str) -> list[StoredFile]:
     """The segments, or the files of keys, in order."""
     return [_found(path) for path in sorted(folder.glob(f"*{suffix}"))]
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring the names of created, renamed and removed files to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _write_keys(folder: Path, files: Sequence[StoredFile], parts: Iterable[tuple[Part, pa.BinaryArray]]) -> StoredFile:

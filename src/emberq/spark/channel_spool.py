@@ -48,6 +48,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from emberq.base.file import replace_file, sync_folder
 from emberq.spark.channel_frames import Arrived, MessageOrigin, attempts, keys, times_ns
 from emberq.spark.channel_segment import (
     KEYS_SUFFIX,
@@ -57,7 +58,6 @@ from emberq.spark.channel_segment import (
     StoredFile,
     files_in,
     merge_keys,
-    sync_folder,
     write_keys,
     write_segment,
 )
@@ -255,12 +255,7 @@ def _identity(folder: Path) -> str:
     if path.exists():
         return str(json.loads(path.read_text())["spool"])
     uuid = str(uuid4())
-    being_written = path.with_suffix(UNFINISHED_SUFFIX)
-    with being_written.open("w") as file:
-        json.dump({"spool": uuid}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    being_written.replace(path)
+    replace_file(path, json.dumps({"spool": uuid}).encode())
     sync_folder(folder)
     return uuid
 
