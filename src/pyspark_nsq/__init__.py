@@ -1,5 +1,4 @@
-"""Makes format("nsq") known to Spark, which looks for modules whose names begin with `pyspark_`. The work is done in
-`emberq.spark`."""
+"""Makes format("nsq") known to Spark, which looks for modules named `pyspark_*`. `emberq.spark` does the work."""
 
 from emberq.spark.source import NsqDataSource as DefaultSource
 

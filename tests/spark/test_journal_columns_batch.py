@@ -1,4 +1,4 @@
-"""Batches as nsqd writes them, decoded into Arrow columns. The encoder of the storage package is the other end."""
+"""Batches as nsqd writes them, decoded into Arrow columns. The encoder of the wire package is the other end."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberq.spark.journal_columns import ROWS_PER_RECORD_BATCH, decode, record_batches, seed_of
+from emberq.spark.journal_columns import ROWS_PER_RECORD_BATCH, decode, record_batches
 from emberq.spark.schema import ARROW_SCHEMA
-from emberq.wire import journal_batch as storage
+from emberq.wire.journal_batch import Bodies, encode, seed_of
 from emberq.wire.parameter import ProducerSequence
 
 JOURNAL = UUID(int=7)
-SEED = seed_of(str(JOURNAL))
+SEED = seed_of(JOURNAL)
 T0_NS = 1_700_000_000_000_000_000
 
 
 def encoded(
     messages: Sequence[bytes], *, base_offset: int, timestamp_ns: int = T0_NS, times_ns: Sequence[int] | None = None
 ) -> bytes:
-    batch = storage.encode(
-        storage.Bodies.of(messages),
+    batch = encode(
+        Bodies.of(messages),
         base_offset=base_offset,
         timestamp_ns=timestamp_ns,
-        seed=storage.seed_of(JOURNAL),
+        seed=SEED,
         times_ns=times_ns,
         due_ns=None if times_ns is None else times_ns,
         producer=ProducerSequence(bytes(range(16)), 3),
@@ -101,10 +101,10 @@ def test_a_part_of_a_batch_keeps_its_offsets_bodies_and_times() -> None:
     ("damage", "fault"),
     [
         (lambda data: data[:-1] + b"\xff", "crc"),
-        (lambda data: data[:-8], "ends within a batch"),
-        (lambda data: data[:40], "ends within a header"),
-        (lambda data: b"XXXX" + data[4:], "no batch of a known kind"),
-        (lambda data: data[:32] + b"\x09" + data[33:], "does not fit its contents"),
+        (lambda data: data[:-8], "the batch is not complete"),
+        (lambda data: data[:40], "the header of a batch is not complete"),
+        (lambda data: b"XXXX" + data[4:], "no batch begins here"),
+        (lambda data: data[:32] + b"\x09" + data[33:], "does not fit the contents"),
     ],
 )
 def test_what_comes_before_damage_is_used_and_the_damage_is_told(damage: object, fault: str) -> None:
@@ -115,4 +115,4 @@ def test_what_comes_before_damage_is_used_and_the_damage_is_told(damage: object,
 
 
 def test_a_batch_of_another_journal_is_not_taken() -> None:
-    assert decode(encoded([b"a"], base_offset=0), seed=seed_of(str(UUID(int=8)))).batches == []
+    assert decode(encoded([b"a"], base_offset=0), seed=seed_of(UUID(int=8))).batches == []

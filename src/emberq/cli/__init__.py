@@ -1,0 +1,25 @@
+"""The `emberq` command: a module for each subcommand, and what they share.
+
+main            the table of subcommands
+terminal        how subcommands are called, write and end; progress bars
+argument        the flags that several subcommands share
+attended        a subcommand that stops when its parent process is gone
+daemons         nsqd, nsqlookupd, nsqadmin
+up              a whole NSQ on this machine
+pub             publish messages
+tail            show the messages of a topic
+peek            look at the next messages of a channel
+top             the live screen of a cluster
+top_view        its rows, keys and drawing
+journal         list, print and verify journals on disk
+journal_seek    move a channel to another place of its journal
+requeue_dead    publish dead letters again
+spark_work      running Spark in a thread, with /metrics
+pipeline        run, check and look at a pipeline
+archive         topics to Parquet files
+replay          an archive or a journal published again
+sql             Spark SQL over topics and archives
+prepare_spark   the class archive that makes Spark start faster
+demo            NSQ and a live pipeline, with made-up visits
+demo_events     the visits, published by a process of their own
+"""

@@ -1,4 +1,4 @@
-"""The `emberq archive` command: topics to Parquet files, each message exactly once; and merging small files."""
+"""`emberq archive`: topics to Parquet files, each message exactly once; and merging small files."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ MIB = 1024 * 1024
 
 EXAMPLES = """\
 examples:
-  emberq archive clicks orders --to data/archive            what is there now, then end; run it again for the rest
+  emberq archive clicks orders --to data/archive            what is there now, then end; run it again for new ones
   emberq archive clicks --to data/archive --follow          until Ctrl-C, a file for each 30 seconds
   emberq archive clicks --to s3a://bucket/archive --master spark://host:7077
   emberq archive compact data/archive                       merge small files
 
 Files are in DIR/topic=T/date=D/hour=H, by the time of publishing, in UTC. Run it with the same DIR again and it goes on
-where it was, also with more topics; a topic that is left out is not read any further. If not all topics are journaled,
-they are consumed through their channel archive.files, as any nsqd has it: from the moment on when that is made.
+where it was, also with more topics. A topic that is left out is not read any further. If not all topics are journaled,
+they are consumed through their channel archive.files, which has messages only from its creation on.
 """
 
 
@@ -56,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser("emberq archive", "Write topics to Parquet files.", epilog=EXAMPLES)
     parser.add_argument("topic", nargs="+", type=topic_name, metavar="TOPIC")
-    parser.add_argument("--to", required=True, metavar="DIR", help="the archive; made if it is not there")
-    parser.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    parser.add_argument("--to", required=True, metavar="DIR", help="the archive; created if it does not exist")
+    parser.add_argument("--follow", action="store_true", help="go on with new messages, until Ctrl-C")
     parser.add_argument(
         "--every",
         default=DEFAULT_TRIGGER,

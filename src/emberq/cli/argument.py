@@ -1,19 +1,14 @@
-"""The flags they share: values, addresses, TLS, clusters, consumers.
+"""The flags that several `emberq` subcommands share, and what is made of them.
 
-Kinds of arguments of the `emberq` subcommands, for argparse: a value, or a mistake that says what was expected.
+    topic_name, positive_count ...   kinds of values for argparse; a mistake says what was expected
+    add_nsqd_tcp_flag(parser)        --nsqd-tcp-address     repeatable; 127.0.0.1:4150 if no address at all is given
+    add_nsqd_http_flag(parser)       --nsqd-http-address    repeatable; 127.0.0.1:4151, likewise
+    add_lookupd_flag(parser)         --lookupd-http-address repeatable; none
+    add_security_flags(parser)       --tls and its like, --auth-secret-file
+    add_cluster_flags(parser)        for subcommands that look at a cluster
+    add_consumer_flags(parser)       for subcommands that consume a channel
 
-The flags that say where nsqd and nsqlookupd are and how to connect to them; the same for every `emberq` subcommand.
-
-    add_nsqd_tcp_flag(parser)       --nsqd-tcp-address     repeatable; 127.0.0.1:4150 if no address at all is given
-    add_nsqd_http_flag(parser)      --nsqd-http-address    repeatable; 127.0.0.1:4151, likewise
-    add_lookupd_flag(parser)        --lookupd-http-address repeatable; none
-    add_security_flags(parser)      --tls and its like, --auth-secret-file
-
-A secret is read from a file, for everybody on the machine can read a command line.
-
-How the `emberq` subcommands that look at a cluster reach it: their flags, and what is made of them.
-
-How the `emberq` subcommands that consume a channel reach it: their flags, and what is made of them.
+A secret is read from a file, because every user of the machine can read a command line.
 """
 
 from __future__ import annotations
@@ -36,6 +31,9 @@ if TYPE_CHECKING:
 
     from emberq.client import Consumer
     from emberq.client.config import ClientConfig
+
+
+# Values.
 
 
 def topic_name(text: str) -> str:
@@ -63,7 +61,7 @@ def positive_count(text: str) -> int:
 
 
 def duration_s(text: str) -> float:
-    """A duration such as 1m30s, in seconds; without a unit it is seconds."""
+    """A duration such as 1m30s, in seconds. A number without a unit is seconds."""
     try:
         seconds = parse_duration(f"{text}s" if text.replace(".", "", 1).isdigit() else text) / NS_PER_SECOND
     except ValueError as wrong:
@@ -72,6 +70,8 @@ def duration_s(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{quoted(text)} lies in the past")
     return seconds
 
+
+# Addresses and security.
 
 DEFAULT_NSQD_TCP_ADDRESS = "127.0.0.1:4150"
 DEFAULT_NSQD_HTTP_ADDRESS = "127.0.0.1:4151"
@@ -115,21 +115,21 @@ def add_lookupd_flag(parser: argparse.ArgumentParser) -> None:
 def add_security_flags(parser: argparse.ArgumentParser) -> None:
     """Read the flags with `client_config`."""
     group = parser.add_argument_group("security")
-    group.add_argument("--tls", action="store_true", help="encrypt; implied by the other TLS flags")
-    group.add_argument("--tls-root-ca-file", type=Path, metavar="FILE", help="whose certificates to believe")
-    group.add_argument("--tls-cert", type=Path, metavar="FILE", help="our own certificate, with --tls-key")
+    group.add_argument("--tls", action="store_true", help="connect with TLS; implied by the other TLS flags")
+    group.add_argument("--tls-root-ca-file", type=Path, metavar="FILE", help="certificates of the authorities to trust")
+    group.add_argument("--tls-cert", type=Path, metavar="FILE", help="client certificate, with --tls-key")
     group.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
-    group.add_argument("--tls-insecure", action="store_true", help="believe any certificate")
-    group.add_argument("--auth-secret-file", type=Path, metavar="FILE", help="holds the secret for AUTH")
+    group.add_argument("--tls-insecure", action="store_true", help="do not verify the server's certificate")
+    group.add_argument("--auth-secret-file", type=Path, metavar="FILE", help="file with the secret for AUTH")
 
 
 def nsqd_tcp_addresses(arguments: argparse.Namespace) -> list[str]:
-    """Where to connect; empty if nsqlookupd is to be asked instead."""
+    """The TCP addresses of nsqds; empty if nsqlookupd is to be asked instead."""
     return _or_default(arguments, arguments.nsqd_tcp_address, DEFAULT_NSQD_TCP_ADDRESS)
 
 
 def nsqd_http_addresses(arguments: argparse.Namespace) -> list[str]:
-    """The same for HTTP."""
+    """The HTTP addresses of nsqds; empty if nsqlookupd is to be asked instead."""
     return _or_default(arguments, arguments.nsqd_http_address, DEFAULT_NSQD_HTTP_ADDRESS)
 
 
@@ -138,7 +138,7 @@ def _or_default(arguments: argparse.Namespace, given: list[str], default: str) -
 
 
 def client_config(arguments: argparse.Namespace) -> ClientConfig:
-    """How to connect; CommandError for a file that cannot be used."""
+    """How to connect. CommandError if a file cannot be used."""
     from emberq.client.config import ClientConfig
 
     return ClientConfig(tls=_tls_context(arguments), auth_secret=_secret(arguments.auth_secret_file))
@@ -180,24 +180,26 @@ def _address(text: str) -> str:
     return text
 
 
+# Subcommands that look at a cluster.
+
 CONNECT_TIMEOUT_NS = 2 * NS_PER_SECOND
 REQUEST_TIMEOUT_NS = 5 * NS_PER_SECOND
 
 CLUSTER_HINT = (
     "Is nsqd running? `emberq up` starts one; --nsqd-http-address and --lookupd-http-address say where to look."
 )
-"""For a cluster that does not answer."""
+"""The hint when a cluster does not answer."""
 
 
 def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
-    """Read them with `addresses` and `upstreams`."""
+    """Read the flags with `addresses` and `upstreams`."""
     add_nsqd_http_flag(parser)
     add_lookupd_flag(parser)
     add_security_flags(parser)
 
 
 def addresses(arguments: argparse.Namespace) -> ClusterAddresses:
-    """Whom to ask; CommandError for both kinds at once."""
+    """The addresses to ask. CommandError if both kinds are given."""
     if arguments.lookupd_http_address and arguments.nsqd_http_address:
         raise CommandError("use --nsqd-http-address or --lookupd-http-address not both")
     return ClusterAddresses(
@@ -207,21 +209,23 @@ def addresses(arguments: argparse.Namespace) -> ClusterAddresses:
 
 
 def upstreams(arguments: argparse.Namespace) -> Upstreams:
-    """How to ask them; CommandError for a file that cannot be used."""
+    """The client that asks them. CommandError if a file cannot be used."""
     security = client_config(arguments)
     http = HttpClient(connect_timeout_ns=CONNECT_TIMEOUT_NS, request_timeout_ns=REQUEST_TIMEOUT_NS, tls=security.tls)
     return Upstreams(http, secret=security.auth_secret)
 
 
+# Subcommands that consume a channel.
+
 MAX_IN_FLIGHT = 200
-"""As many messages as can be seen to in a moment."""
+"""As many messages as a command handles in a moment."""
 
 CONSUMER_HINT = "--nsqd-tcp-address or --lookupd-http-address says where to look."
-"""For a channel that cannot be reached."""
+"""The hint when a channel cannot be reached."""
 
 
 def add_consumer_flags(parser: argparse.ArgumentParser) -> None:
-    """Read them with `client_config` and `make_consumer`."""
+    """Read the flags with `client_config` and `make_consumer`."""
     add_nsqd_tcp_flag(parser)
     add_lookupd_flag(parser)
     add_security_flags(parser)
@@ -236,7 +240,7 @@ def make_consumer(
     max_in_flight: int,
     auto_touch: bool = False,
 ) -> Consumer:
-    """A consumer that gives up on no message, however often it was tried: that is not for a command to decide."""
+    """A consumer that gives up no message, however often it was tried: a command should not decide that."""
     from emberq.client import Consumer, ConsumerConfig
 
     return Consumer(

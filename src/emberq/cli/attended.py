@@ -1,7 +1,7 @@
 """Runs an `emberq` subcommand that stops, in good order, when the process that started it is gone.
 
-A process that is killed cannot stop its children. But they notice: it holds the other end of their standard input, and
-the kernel closes that for it.
+A process that is killed cannot stop its children. But it holds the other end of their standard input, and the kernel
+closes that, so the children notice.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ STDIN = 0
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the subcommand that `argv` names; the exit status."""
-    threading.Thread(target=_stop_when_left_alone, daemon=True).start()
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
     return emberq.main(sys.argv[1:] if argv is None else argv)
 
 
-def _stop_when_left_alone() -> None:
+def _stop_with_parent() -> None:
     while os.read(STDIN, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

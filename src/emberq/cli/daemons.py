@@ -1,6 +1,6 @@
 """The commands `nsqd`, `nsqlookupd` and `nsqadmin`.
 
-What each needs is imported when it is called: none waits for the settings of the others.
+Each imports what it needs when it is called, so none loads the settings of the others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def nsqlookupd(argv: Sequence[str] | None = None) -> int:
 
 
 def nsqadmin(argv: Sequence[str] | None = None) -> int:
-    """Run nsqadmin until it is told to stop, or print what its file of users keeps of a password; the exit status."""
+    """Run nsqadmin until it is told to stop, or print the hash of a password for its user file; the exit status."""
     from emberq.admin.options import HASH_PASSWORD, SETTINGS, AdminOptions
 
     def load() -> type[Nsqadmin]:
@@ -58,7 +58,7 @@ def nsqadmin(argv: Sequence[str] | None = None) -> int:
 
 
 def _print_hash() -> int:
-    """Ask for a password, twice on a terminal, and print what --user-file wants to see of it."""
+    """Ask for a password, twice on a terminal, and print its hash for the --user-file."""
     from emberq.admin.access.user import PasswordError, hash_password
 
     if sys.stdin.isatty():

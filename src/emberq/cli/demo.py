@@ -1,10 +1,10 @@
-"""The `emberq demo` command: a whole NSQ with the clickstream pipeline and made-up visits, live.
+"""`emberq demo`: a whole NSQ with the clickstream pipeline and made-up visits, live.
 
-Without --count it runs until Ctrl-C. With it, so many visits are made; then everything that came out is counted and
-compared with what went in, and the exit status says whether it is the same.
+Without --count it runs until Ctrl-C. With --count it makes so many visits and compares what came out with what went
+in; the exit status says whether they are the same.
 
-The command runs Spark's driver. NSQ and the visits are processes of their own, in sessions of their own: the terminal's
-Ctrl-C reaches only the command, which stops the visits, then the queries, then Spark and NSQ.
+The command runs Spark's driver. NSQ and the visits are processes of their own, in sessions of their own. So the
+terminal's Ctrl-C reaches only the command, which stops the visits, then the queries, then Spark and NSQ.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 QUICK_START = {
-    # Half the time to the first batch: a few hundred rows a second need no code that took long to optimize.
-    # Without the last of these there is a fifth of the usual room for compiled code, which is full after a minute.
+    # Halves the time to the first batch: a few hundred rows a second need no highly optimized code.
+    # Without the last option there is a fifth of the usual room for compiled code, which is full after a minute.
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
     "spark.ui.enabled": "false",
 }
@@ -65,13 +65,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--rate",
         type=positive_count,
         metavar="N",
-        help=f"events a second (default {DEFAULT_RATE}; as fast as can be with --count)",
+        help=f"events a second (default {DEFAULT_RATE}; with --count as fast as possible)",
     )
     parser.add_argument(
         "--data-path",
         type=Path,
         metavar="DIR",
-        help="where everything is kept (default emberq-data; with --count a folder that goes at the end)",
+        help="folder for all data (default emberq-data; with --count a folder that is removed at the end)",
     )
     add_master_flag(parser)
     return run_command(parser, argv, _demo)
@@ -90,7 +90,7 @@ async def _demo(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 
 class _Demo:
-    """One run. Owned by the thread that Spark's work has; the screen is drawn by another, which only reads."""
+    """One run of the demo. Owned by the thread of Spark's work; another thread draws the screen and only reads."""
 
     def __init__(self, arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event) -> None:
         from emberq.spark.pipeline.report import ProgressTable
@@ -106,7 +106,7 @@ class _Demo:
         self._table: ProgressTable = ProgressTable()
         self._started_s = time.monotonic()
         self._phase = ""
-        """What is waited for; empty when everything runs."""
+        """What the run waits for; empty when everything runs."""
 
     def run(self) -> int:
         """The exit status."""
@@ -118,7 +118,7 @@ class _Demo:
                 with self._screen():
                     self._run_pipeline(pipeline, stack, folder)
             except Exception:
-                if not self._stopping.is_set():  # else Spark was broken off, and every call of it fails
+                if not self._stopping.is_set():  # else Java was killed, and every call of Spark fails
                     raise
             made = self._events.generated
             if self._stopping.is_set():
@@ -190,7 +190,7 @@ class _Demo:
                 self._terminal.show(line)
 
     def _done_when(self, pipeline: Pipeline) -> Callable[[], bool]:
-        """Told to stop; or, for so many events, when every query has read the last one."""
+        """Whether the run is to end: it was told to stop or, with a count, every query has read the last event."""
         from emberq.spark.pipeline.checkpoint import pipeline_status
 
         query_count = len(pipeline.sinks) + sum(source.bad_records is not None for source in pipeline.sources.values())
@@ -212,7 +212,7 @@ class _Demo:
 
     @contextmanager
     def _screen(self) -> Iterator[None]:
-        """The live table, where a person sees it."""
+        """Show the live table while the block runs, if standard error is a terminal."""
         if not self._terminal.is_watched:
             yield
             return
@@ -239,7 +239,7 @@ class _Demo:
 
 
 class _Stack:
-    """`emberq up`, in a process that does not hear the terminal's Ctrl-C: it is stopped last, or with us if we die."""
+    """`emberq up` in a process that the terminal's Ctrl-C does not reach. It ends last, or when this process dies."""
 
     def __init__(self, folder: Path, ports: Sequence[int]) -> None:
         self._command = [
@@ -262,12 +262,12 @@ class _Stack:
         self._process.wait(STOP_TIMEOUT_S)
 
     def ask_to_stop(self) -> None:
-        """NSQ ends a moment later."""
+        """Tell NSQ to stop, without waiting for it."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
 
     def await_answer(self, stopping: threading.Event) -> None:
-        """Returns when NSQ serves, or when `stopping` is set. CommandError if it cannot be started."""
+        """Returns when NSQ serves, or `stopping` is set. CommandError if it cannot be started."""
         assert self._process is not None  # noqa: S101 - it was entered
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while not stopping.wait(LOOK_INTERVAL_S):
@@ -297,7 +297,7 @@ def _check_free(ports: Sequence[int]) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that no process listens on; all are held until all are known, so that they differ."""
+    """Ports that no process listens on. All are held until all are known, so that they differ."""
     with ExitStack() as held:
         probes = [held.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -327,7 +327,7 @@ def _banner(ports: Sequence[int], folder: Path, *, is_endless: bool) -> list[str
 
 
 def _called_as() -> str:
-    """The `emberq` command, as the user can call it again from the same folder."""
+    """The `emberq` command as the user can call it from the same folder."""
     command = Path(sys.argv[0])
     if command.name != "emberq":
         return "emberq"

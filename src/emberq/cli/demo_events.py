@@ -2,11 +2,11 @@
 
     {"id": "0000002a", "user": "user-17", "page": "/cart", "at": "2026-11-15T06:00:00.420Z"}
 
-The same seed gives the same visits to the pages of a shop. Some are broken on purpose, so that bad records can be seen.
-How many of which kind were made is known (`Generated`), so that what comes out of a pipeline can be checked.
+The same seed gives the same visits to the pages of a shop. Some are broken on purpose, so that there are bad records.
+`Generated` counts them by kind, so that what comes out of a pipeline can be checked.
 
-Spark's driver is a Python process too, and has enough to do. The process of events tells what it has made in lines of
-JSON on its standard output, a few times a second, and ends when its standard input does:
+Spark's driver is a Python process too, and busy enough. So events have a process of their own. It writes what it has
+made as lines of JSON on standard output, a few times a second, and ends when its standard input does:
 
     {"good": 1980, "broken": 20, "pages": {"/": 594, …}, "is_done": false}
 
@@ -38,23 +38,23 @@ WEIGHTS = (30, 25, 18, 12, 10, 5)
 USERS = 50
 MAX_BATCH = 500
 BROKEN = (b"not json at all", b'{"user": "user-1", "page": "/cart"}', b'{"page": "/", "at": "yesterday"}')
-"""What broken events look like: no JSON, no time, no such time."""
+"""Broken events: no JSON, no time, an invalid time."""
 TOPIC = "clicks"
 STDIN = 0
 BROKEN_EVERY = 100
 TELL_INTERVAL_S = 0.25
 STOP_TIMEOUT_S = 1.0
-"""For the last publish; a process that takes longer is killed."""
+"""How long the last publish may take. A process that takes longer is killed."""
 
 
 @dataclass(slots=True)
 class Generated:
-    """What was made so far."""
+    """The events made so far."""
 
     good: int = 0
     broken: int = 0
     pages: Counter[str] = field(default_factory=Counter)
-    """How many good ones for each page."""
+    """Good events by page."""
 
     @property
     def total(self) -> int:
@@ -62,7 +62,7 @@ class Generated:
 
 
 class ClickGenerator:
-    """Makes events, one behind the other. `now` says when they happened; every `broken_every`th is broken."""
+    """Makes events one by one. `now` gives the time of each; every `broken_every`th is broken."""
 
     def __init__(self, *, now: Callable[[], datetime], seed: int = 1, broken_every: int = 0) -> None:
         self._now = now
@@ -89,7 +89,7 @@ class ClickGenerator:
 
 
 def evenly_from(start: datetime, *, interval: timedelta) -> Callable[[], datetime]:
-    """A clock for events: the first at `start`, then one each `interval`."""
+    """A clock for events: the first at `start`, then one every `interval`."""
     count = -1
 
     def now() -> datetime:
@@ -114,17 +114,17 @@ async def publish_events(
     while left is None or left > 0:
         granted = throttle.take(MAX_BATCH if left is None else min(MAX_BATCH, left))
         if not granted:
-            await asyncio.sleep(max(throttle.wait_s, 0.02))  # a few at a time are enough for the eye
+            await asyncio.sleep(max(throttle.wait_s, 0.02))  # small portions look smooth
             continue
         await producer.publish_many(topic, [generator.next() for _ in range(granted)])
         left = None if left is None else left - granted
 
 
 class EventProcess:
-    """Events at a rate, from `start` to `stop`. `generated` and the rest may be read from any thread."""
+    """The process of events, from `start` to `stop`. Its attributes may be read from any thread."""
 
     def __init__(self, nsqd: str, *, count: int | None, rate: int) -> None:
-        """`nsqd` is its TCP address; `count` None: events without end."""
+        """`nsqd` is a TCP address. Without a `count` there is no end of events."""
         self._command = [sys.executable, "-m", __name__, f"--nsqd={nsqd}", f"--rate={rate}"]
         if count is not None:
             self._command.append(f"--count={count}")
@@ -142,10 +142,10 @@ class EventProcess:
         self._reader.start()
 
     def stop(self) -> None:
-        """Returns when no more events are made, and `generated` has all of them."""
+        """Stop the process. Then `generated` has all events."""
         if self._process is None:
             return
-        assert self._process.stdin is not None  # noqa: S101 - it was asked for
+        assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
         self._process.stdin.close()
         try:
             self._process.wait(STOP_TIMEOUT_S)
@@ -156,7 +156,7 @@ class EventProcess:
 
     def _read(self) -> None:
         assert self._process is not None  # noqa: S101 - this thread is started after it
-        assert self._process.stdout is not None  # noqa: S101 - it was asked for
+        assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
         assert self._process.stderr is not None  # noqa: S101
         for line in self._process.stdout:
             told = json.loads(line)
@@ -168,7 +168,7 @@ class EventProcess:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Publish events until `count` are out, or standard input ends; the exit status."""
+    """Publish events until `--count` are out, or standard input ends; the exit status."""
     parser = argparse.ArgumentParser(prog="emberq.cli.demo_events")
     parser.add_argument("--nsqd", required=True)
     parser.add_argument("--rate", type=int, required=True)
@@ -202,7 +202,7 @@ async def _publish(generator: ClickGenerator, nsqd: str, *, count: int | None, r
 
 
 def _cancel_at_end_of_input(loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
-    while os.read(STDIN, 1):  # not by sys.stdin, whose lock would be held at the end of the process
+    while os.read(STDIN, 1):  # not sys.stdin, whose lock would be held at exit
         pass
     loop.call_soon_threadsafe(task.cancel)
 

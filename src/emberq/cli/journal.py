@@ -1,21 +1,13 @@
-"""`journal ls`, `cat`, `verify`: journals on disk.
+"""`emberq journal ls`, `cat` and `verify`: journals on disk, listed, printed and checked.
 
-The `emberq journal` command: look into journals on disk, check them, and move channels of a running nsqd.
-
-Which journals a path on the command line means.
-
-The `emberq journal ls` command: which journals there are.
-
-The `emberq journal cat` command: the messages of a journal.
-
-The `emberq journal verify` command: are journals sound?
+They read the files and need no nsqd. `emberq journal seek`, which moves a channel of a running nsqd, is in
+`journal_seek`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -50,6 +42,7 @@ from emberq.storage.journal.inspection import (
 )
 from emberq.storage.journal.scan import Damage
 from emberq.storage.journal.segment import base_offsets, log_path
+from emberq.wire.parameter import body_members
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -94,12 +87,14 @@ def usage() -> str:
     )
 
 
-PATHS_HELP = "a data folder, or a journal's own folder (default: whatever is in or below this one)"
+# Which journals a path means.
+
+PATHS_HELP = "a data folder, or a journal's own folder (default: all in or below this folder)"
 HINT = "Give the data folder of an nsqd that journals its topics (nsqd --journal, emberq up), or a folder in it."
 
 
 def add_paths_argument(parser: argparse.ArgumentParser) -> None:
-    """Read it with `journals_at`."""
+    """Read the argument with `journals_at`."""
     parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help=PATHS_HELP)
 
 
@@ -113,7 +108,7 @@ def journals_at(paths: list[Path]) -> list[Path]:
 
 
 def journal_at(path: Path) -> Path:
-    """The folder of the one journal that is there; CommandError if there are none or several."""
+    """The folder of the only journal at this path. CommandError if there are none or several."""
     found = journals_at([path])
     if len(found) > 1:
         names = ", ".join(str(folder) for folder in found[:10])
@@ -127,6 +122,8 @@ def _found(path: Path) -> list[Path]:
     except JournalOpenError as failure:
         raise CommandError(str(failure), hint=HINT) from failure
 
+
+# ls
 
 LS_EXAMPLES = """\
 examples:
@@ -209,6 +206,8 @@ def _table(surveys: Sequence[JournalOverview]) -> Table:
     return table
 
 
+# cat
+
 CAT_EXAMPLES = """\
 examples:
   emberq journal cat /var/lib/nsqd/orders.journal                       all messages, one line each
@@ -216,11 +215,11 @@ examples:
   emberq journal cat orders.journal --from 2026-11-15T09:00:00Z | gzip  what was published since nine
 
 A pipe gets the bodies as they are, a terminal shows offset and time before each. Reads the files: nsqd may run
-meanwhile, and what has just been published may be missing. Messages that cannot be read are told of on standard
+meanwhile, and what has just been published may be missing. Messages that cannot be read are reported on standard
 error, and the exit status is 1.
 """
 LINES_AT_ONCE = 1000
-"""Written together; between two such blocks Ctrl-C is heeded."""
+"""Written together. Ctrl-C takes effect between two such blocks."""
 
 
 class Start(NamedTuple):
@@ -295,14 +294,11 @@ def _message_document(row: JournalRow) -> dict[str, Any]:
     document: dict[str, Any] = {"offset": row.offset, "timestamp_ns": row.timestamp_ns}
     if row.due_ns:
         document["due_ns"] = row.due_ns
-    try:
-        return {**document, "body": row.body.decode()}
-    except UnicodeDecodeError:
-        return {**document, "body_base64": base64.b64encode(row.body).decode()}
+    return {**document, **body_members(row.body)}
 
 
 def _draw(row: JournalRow, terminal: Terminal) -> None:
-    """One line; nothing of a body is read as markup or reaches the terminal as a command."""
+    """Print one line. Nothing of a body is read as markup or reaches the terminal as an escape sequence."""
     from rich.text import Text
 
     try:
@@ -313,19 +309,21 @@ def _draw(row: JournalRow, terminal: Terminal) -> None:
     terminal.console.print(facts + body, soft_wrap=True)
 
 
+# verify
+
 VERIFY_EXAMPLES = """\
 examples:
   emberq journal verify /var/lib/nsqd                  every journal of an nsqd
   emberq journal verify orders.journal --json          one of them, as lines of JSON
 
 Changes nothing. nsqd may run meanwhile; then the end of a journal may look torn because it is just being written.
-A `note` mends itself when nsqd starts. A `loss` means that messages are gone; the exit status is then 1.
+nsqd repairs a `note` when it starts. A `loss` means that messages are gone; the exit status is then 1.
 """
 MEGABYTE = 1_000_000
 
 
 class JournalVerdict(NamedTuple):
-    """What was found out about one journal."""
+    """The result for one journal."""
 
     progress: VerifyProgress
     note_count: int
@@ -357,7 +355,7 @@ async def _verify(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 
 async def _verdict(folder: Path, terminal: Terminal) -> JournalVerdict:
-    """Read the journal to its end; findings are shown as they come up, above a bar that counts megabytes."""
+    """Read the journal to its end. Findings are shown as they come, above a bar that counts megabytes."""
     counts = dict.fromkeys(Severity, 0)
     progress, shown_megabytes = VerifyProgress(0, 0, 0, 0), 0
     with terminal.progress(f"{folder.name} (MB)", total=_size_bytes(folder) // MEGABYTE) as bar:
@@ -369,7 +367,7 @@ async def _verdict(folder: Path, terminal: Terminal) -> JournalVerdict:
             progress = found
             bar.advance(found.done_bytes // MEGABYTE - shown_megabytes)
             shown_megabytes = found.done_bytes // MEGABYTE
-            await asyncio.sleep(0)  # so that Ctrl-C is heeded
+            await asyncio.sleep(0)  # so that Ctrl-C takes effect
     return JournalVerdict(progress, counts[Severity.NOTE], counts[Severity.LOSS])
 
 
@@ -377,7 +375,7 @@ def _size_bytes(folder: Path) -> int:
     try:
         return sum(log_path(folder, base).stat().st_size for base in base_offsets(folder))
     except OSError:
-        return 0  # whatever is wrong, `verify` says it better
+        return 0  # `verify` reports what is wrong
 
 
 def _show(finding: Finding, terminal: Terminal) -> None:

@@ -1,4 +1,4 @@
-"""The `emberq journal seek` command: put a channel at another place of its topic's journal."""
+"""`emberq journal seek`: move a channel to another place of its topic's journal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ examples:
   emberq journal seek orders mail 2026-11-15T09:00:00Z   deliver again what was published since nine
   emberq journal seek orders mail 1000                   go on with the message that has offset 1000
 
-Only this channel is moved; what its consumers hold at the moment is forgotten. With --lookupd-http-address the channel
+Only this channel is moved. Messages in flight to its consumers are forgotten. With --lookupd-http-address the channel
 is moved on every nsqd that has the topic. Each of them counts its own offsets, so a number is for one nsqd alone.
 """
 _WORDS = ("earliest", "latest")

@@ -1,10 +1,6 @@
-"""The table of subcommands; stopping with the parent process; is this emberq compiled.
+"""The `emberq` command: the table of subcommands, and how this emberq was built.
 
-The `emberq` command: everything emberq can do, as subcommands.
-
-`emberq nsqd …` is the same as `nsqd …`. A subcommand's module is imported only when it is called for.
-
-How this emberq was built.
+`emberq nsqd …` is the same as `nsqd …`. A subcommand's module is imported only when it is called.
 """
 
 from __future__ import annotations
@@ -20,11 +16,11 @@ from emberq import NSQ_VERSION, __version__
 from emberq.base.text import quoted
 
 COMPILED_MODULE = "emberq.wire.decoder"
-"""One of those that are compiled, if any is (see hatch_build.py)."""
+"""One of the modules that hatch_build.py compiles."""
 
 
 def is_compiled() -> bool:
-    """Whether the hot modules run compiled, or as the Python they are written in."""
+    """Whether the hot modules run compiled, and not as Python."""
     spec = find_spec(COMPILED_MODULE)
     return spec is not None and spec.origin is not None and not spec.origin.endswith(".py")
 

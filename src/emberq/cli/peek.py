@@ -1,9 +1,8 @@
-"""The `emberq peek` command: show the next messages of a channel, which stay where they are."""
+"""`emberq peek`: show the next messages of a channel without taking them."""
 
 from __future__ import annotations
 
 import argparse
-import base64
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -24,6 +23,7 @@ from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, ru
 from emberq.cluster.action import MAX_COUNT, PeekedMessage, peek
 from emberq.cluster.topology import Topology
 from emberq.cluster.upstream import ClusterError, UpstreamsFailedError
+from emberq.wire.parameter import body_members
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DEFAULT_COUNT = 10
 MAX_SHOWN_CHARS = 4096
-"""Of a body in the table: more than any line holds."""
+"""How much of a body the table takes: more than any line holds."""
 
 EXAMPLES = """\
 examples:
@@ -86,7 +86,7 @@ async def _peek(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 
 async def _messages(arguments: argparse.Namespace, terminal: Terminal) -> list[PeekedMessage]:
-    """What is to be shown; what could not be found out is noted."""
+    """The messages to show. Nsqds that do not answer are noted."""
     topic, channel = arguments.topic, arguments.channel
     asked, ask = addresses(arguments), upstreams(arguments)
     nsqds: Sequence[str] = asked.nsqds
@@ -104,18 +104,15 @@ async def _messages(arguments: argparse.Namespace, terminal: Terminal) -> list[P
 
 def _document(message: PeekedMessage, *, topic: str, channel: str) -> dict[str, Any]:
     """The message as JSON, its body as text where it is text."""
-    document = {
+    return {
         "topic": topic,
         "channel": channel,
         "id": message.id,
         "timestamp_ns": message.timestamp_ns,
         "attempts": message.attempts,
         "nsqd": message.nsqd,
+        **body_members(message.body),
     }
-    try:
-        return {**document, "body": message.body.decode()}
-    except UnicodeDecodeError:
-        return {**document, "body_base64": base64.b64encode(message.body).decode()}
 
 
 def _table(messages: Sequence[PeekedMessage]) -> Table:
@@ -144,7 +141,7 @@ def _moment(timestamp_ns: int) -> str:
 
 
 def _body(body: bytes) -> Text:
-    """The beginning of a body in one line; nothing of it is read as markup or reaches the terminal as a command."""
+    """The beginning of a body in one line. Nothing of it is read as markup or as an escape sequence."""
     from rich.text import Text
 
     try:

@@ -1,4 +1,4 @@
-"""The `emberq pipeline` command: run a pipeline of Spark that is written down in a TOML file, check it, look at it."""
+"""`emberq pipeline`: run, check or look at a pipeline of Spark in a TOML file."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ Another run goes on where the last one was, whatever ended it.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do as told; the exit status."""
+    """Run, validate or show a pipeline; the exit status."""
     parser = command_parser("emberq pipeline", "Run pipelines of Spark over topics.", epilog=EXAMPLES)
     parser.add_argument("action", choices=("run", "validate", "status"))
     parser.add_argument("file", metavar="FILE", help="the pipeline, in TOML")
-    parser.add_argument("--once", action="store_true", help="run: end when what is there now is done")
+    parser.add_argument("--once", action="store_true", help="run: end when what is there now has been read")
     parser.add_argument(
         "--accept-changes",
         action="store_true",
-        help="run: go on although SQL has changed that state belongs to; Spark judges",
+        help="run: go on although the SQL behind kept state has changed, if Spark can",
     )
-    parser.add_argument("--quick", action="store_true", help="validate: without asking Spark what it thinks of the SQL")
+    parser.add_argument("--quick", action="store_true", help="validate: without starting Spark, so SQL is not checked")
     add_master_flag(parser)
     add_nsqd_http_flag(parser)
     add_lookupd_flag(parser)
@@ -83,7 +83,7 @@ async def _pipeline(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _loaded(arguments: argparse.Namespace) -> PipelineFile:
-    """The file, with what the flags say otherwise."""
+    """The pipeline in the file, changed as the flags say."""
     from emberq.spark.pipeline.model import AVAILABLE_NOW
     from emberq.spark.pipeline.toml_file import load_pipeline
 
@@ -142,7 +142,7 @@ def _run(
         if progress.rows and not terminal.is_rich:
             try:
                 _write_progress(terminal, progress)
-            except BrokenPipeError:  # whoever read this is gone, and does not want the rest
+            except BrokenPipeError:  # the reader of the pipe is gone
                 stopping.set()
 
     with spark_session(pipeline.name, arguments, terminal, stopping, config=pipeline.spark) as spark:
@@ -160,7 +160,7 @@ def _run(
 
 
 def _watch(wait: Callable[..., None], table: ProgressTable, terminal: Terminal, stopping: threading.Event) -> None:
-    """Wait, and show the table meanwhile where a person sees it."""
+    """Wait. Show the table meanwhile if it goes to a terminal."""
     if not (terminal.is_rich and terminal.is_watched):
         wait(until=stopping.is_set)
         return

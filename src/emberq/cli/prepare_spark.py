@@ -1,4 +1,4 @@
-"""The `emberq prepare-spark` command: have Java archive Spark's classes, so that Spark starts sooner."""
+"""`emberq prepare-spark`: have Java archive Spark's classes, so that Spark starts faster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOCAL = "local[2]"
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the archive; the exit status."""
     parser = command_parser("emberq prepare-spark", "Make Spark start a third sooner from now on.", epilog=EPILOG)
-    parser.add_argument("--force", action="store_true", help="make it anew although it is there")
+    parser.add_argument("--force", action="store_true", help="make the archive again although it exists")
     return run_command(parser, argv, _prepare)
 
 
@@ -42,7 +42,7 @@ async def _prepare(arguments: argparse.Namespace, terminal: Terminal) -> int:
         if path.is_file() and not arguments.force:
             terminal.note(f"that was done: {path}")
             return DONE
-        path.unlink(missing_ok=True)  # so that Java does not start with what it is to make
+        path.unlink(missing_ok=True)  # so that Java does not start with the old archive
         await in_thread(lambda _stopping: _make(java, terminal, is_verbose=arguments.verbose))
     except NsqSparkError as failure:
         raise CommandError(str(failure)) from failure
@@ -62,7 +62,7 @@ def _make(java: Java, terminal: Terminal, *, is_verbose: bool) -> None:
 
 
 def _record(class_list: Path, folder: Path, *, is_verbose: bool) -> str:
-    """Do a bit of everything while Java writes down its classes; its class path."""
+    """Run a bit of everything while Java lists its classes; Java's class path."""
     from emberq.embedded import EmbeddedThread
     from emberq.spark.demo import BODIES, TOPIC, exercise
     from emberq.spark.java import class_path_of, recording

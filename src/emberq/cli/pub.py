@@ -1,18 +1,11 @@
-"""Publishing at a rate.
+"""`emberq pub`: publish messages from the command line, a file or standard input, at a rate if wanted.
 
-The `emberq pub` command: publish what stands on the command line, in a file, or on standard input.
+Bodies are published in batches as large as they come (`LinePublisher`). Empty bodies are skipped, because NSQ has no
+empty messages. A body counts when nsqd has confirmed it. The first failure ends the command, which tells how far it
+got. NSQ has no command for several deferred messages, so those are sent one by one, a batch under way at a time.
 
-Publishing a stream of bodies: in batches as large as they come, at a given rate, each confirmed.
-
-Empty bodies are skipped, because NSQ has no empty messages. A body counts when nsqd has confirmed it; the first failure
-ends it all, and the counts then say how far it got. Deferred messages have no command for many at once, so they are
-sent one by one, a batch of them under way at a time.
-
-Work in portions: as large as it may be, no faster than a throttle lets it go.
-
-Finding out at once whether anybody is there.
-
-A producer waits for nsqds that are down, as a service should. A person at a terminal would rather hear of it.
+A producer waits for nsqds that are down, as a service should. A user at a terminal should hear of it at once, so
+`check_any_is_reachable` tries them first.
 """
 
 from __future__ import annotations
@@ -48,7 +41,7 @@ examples:
   emberq pub reminders 'tea' --defer 3m         delivered in three minutes
 
 Several nsqds take turns, and stand in for one that fails. Empty lines are skipped.
-Done means confirmed: what is counted has been taken by an nsqd.
+Messages are counted when an nsqd has confirmed them.
 """
 STANDARD_INPUT = "-"
 DEFAULT_BATCH_SIZE = 200
@@ -72,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         help="publish up to N messages together (default 200)",
     )
     parser.add_argument("--rate", type=positive_count, metavar="N", help="publish at most N messages a second")
-    parser.add_argument("--defer", type=duration_s, metavar="TIME", help="have them delivered later: 90s, 1h30m")
+    parser.add_argument("--defer", type=duration_s, metavar="TIME", help="deliver them later: 90s, 1h30m")
     add_nsqd_tcp_flag(parser)
     add_security_flags(parser)
     return parser
@@ -104,7 +97,7 @@ async def _publish_and_report(
     messages: AsyncIterator[Sequence[bytes]],
     count: int | None,
 ) -> None:
-    """Tell how much was published, also if it ends early."""
+    """Publish, and report how many messages were published, also if it ends early."""
     progress = terminal.progress(arguments.topic, total=count)
     publisher = _publisher(arguments, producer, progress)
     began_s = time.monotonic()
@@ -141,7 +134,7 @@ def _publisher(arguments: argparse.Namespace, producer: Producer, progress: Prog
 
 
 def _report(terminal: Terminal, result: dict[str, Any]) -> None:
-    """What was done, as a line."""
+    """Write the result."""
     if terminal.as_json:
         terminal.write_json(result)
         return
@@ -155,7 +148,7 @@ def _report(terminal: Terminal, result: dict[str, Any]) -> None:
 def _source(
     arguments: argparse.Namespace, terminal: Terminal
 ) -> Iterator[tuple[AsyncIterator[Sequence[bytes]], int | None]]:
-    """Where the messages come from, and how many there are if that is known."""
+    """The messages to publish, and how many they are if that is known."""
     from emberq.tools.to_nsq import read_lines
 
     if arguments.body:
@@ -188,13 +181,15 @@ def _line_count(path: Path) -> int | None:
         return sum(line != b"\n" for line in lines)
 
 
+# Publishing in batches.
+
 _T = TypeVar("_T")
 
 
 async def paced(items: Sequence[_T], *, throttle: RateLimiter | None, max_size: int) -> AsyncIterator[Sequence[_T]]:
-    """The items in order, up to `max_size` of them at a time; the throttle decides when, and how many it lets through.
+    """The items in order, in portions of up to `max_size`, no faster than the throttle allows.
 
-    A slow rate so makes small portions, and the flow stays even.
+    A slow rate makes small portions, so the flow stays even.
     """
     start = 0
     while start < len(items):
@@ -208,7 +203,7 @@ async def paced(items: Sequence[_T], *, throttle: RateLimiter | None, max_size: 
 
 
 class LinePublisher:
-    """Publishes to one topic. `on_confirmed(count)` hears of each step."""
+    """Publishes to one topic. `on_confirmed(count)` is called after each batch."""
 
     def __init__(
         self,
@@ -254,7 +249,7 @@ class LinePublisher:
 
 
 async def check_any_is_reachable(addresses: Iterable[str], config: ClientConfig) -> None:
-    """Return if an nsqd lets us in; else raise what the last one said."""
+    """Return if a connection to one of the nsqds succeeds; else raise the last failure."""
     refusal: NsqError | None = None
     for address in addresses:
         try:

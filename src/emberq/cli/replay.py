@@ -1,4 +1,4 @@
-"""The `emberq replay` command: publish again what was published before, from an archive or from the journal."""
+"""`emberq replay`: publish the messages of an archive or a journal again."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ examples:
   emberq replay clicks --to clicks.again --archive data/archive --rate 1000
 
 Without --archive the journal of the topic is read, from the nsqds at --nsqd-http-address (or --lookupd-http-address).
-What was there when it began is replayed, so a topic may be replayed into itself. If it is interrupted it has published
-a part, and says how much.
+Only messages that were there at the start are replayed, so a topic may be replayed into itself. If the command is
+interrupted it says how many messages it has published.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Recording:
-    """What is to be replayed."""
+    """The messages to replay."""
 
     count: int
     portions: Callable[[], Iterator[list[bytes]]]
@@ -119,7 +119,7 @@ def _from_journal(arguments: argparse.Namespace) -> _Recording:
 async def _publish(
     arguments: argparse.Namespace, terminal: Terminal, producer: Producer, recording: _Recording
 ) -> None:
-    """Tell how much was published, also if it ends early."""
+    """Publish, and report how many messages were published, also if it ends early."""
     from emberq.base.clock import SystemClock
     from emberq.base.task import RateLimiter
     from emberq.cli.pub import LinePublisher

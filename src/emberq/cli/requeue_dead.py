@@ -1,18 +1,14 @@
-"""Giving dead letters another chance, from outside nsqd.
-
-The `emberq requeue-dead` command: give messages of a dead-letter topic another chance.
-
-Dead-letter redrive: moving messages from a dead-letter topic back to where they can be tried again.
+"""`emberq requeue-dead`: publish dead letters again, from outside nsqd.
 
     dead-letter topic ──channel──▶ publish to its target, on the nsqd it came from ──confirmed──▶ FIN
 
-- A message that lies in an envelope (see `emberq.wire.dead_letter`), as those do that nsqd gave up itself, is taken out
-  of it. The envelope also says where it came from, for a redrive that is not told where to publish. What has none then
-  stays where it is.
-- A message is finished only when nsqd has confirmed its copy: a crash may leave it in both places, never in none.
-- A message that fails again soon comes back to the dead-letter topic, and a redrive that took it again would never end.
-  So what was published there after the redrive began is left alone, and goes back to its channel at the end.
-- The channel counts as empty when nothing has come for `idle_s`.
+- A message that nsqd gave up by a policy lies in an envelope (`emberq.wire.dead_letter`), and is taken out of it. The
+  envelope also says where the message came from, if the command is not told where to publish. A message without an
+  envelope then stays where it is.
+- A message is finished only when nsqd has confirmed its copy. A crash may leave it in both places, never in none.
+- A message that fails again soon returns to the dead-letter topic, and a redrive that took it again would never end. So
+  messages published there after the redrive began are left alone, and go back to their channel at the end.
+- The channel counts as empty when no message has come for `idle_s`.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emberq.base.clock import SystemClock
 from emberq.base.task import RateLimiter
@@ -41,8 +37,7 @@ from emberq.cli.argument import (
 from emberq.cli.pub import paced
 from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_parser, counted, run_command
 from emberq.client import Consumer, Message, MessageBatch
-from emberq.wire.dead_letter import decode_dead_letter
-from emberq.wire.parameter import is_valid_name
+from emberq.wire.dead_letter import target_of
 
 if TYPE_CHECKING:
     from emberq.client import ClientConfig
@@ -59,10 +54,10 @@ Messages that nsqd gave up by a channel's policy lie in envelopes that say where
 these. Others need --to.
 
 Each message is published to the nsqd that it came from, and leaves the dead-letter topic when that is confirmed.
-The command ends when the channel is empty. What dies again meanwhile is left for the next time.
+The command ends when the channel is empty. Messages that die again meanwhile are left for the next time.
 
-A channel holds what was published since it was made, or everything so far if it is the first of its topic: if
-somebody made another channel for the dead letters, that one has to be named.
+The first channel of a topic gets all its messages, a later one only those published after its creation. If the
+dead-letter topic already has a channel, name it with --channel.
 """
 DEFAULT_CHANNEL = "requeue-dead"
 SECONDS_IN_FLIGHT = 10
@@ -92,7 +87,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dry-run", action="store_true", help="show what would be moved; their attempts rise by one")
     parser.add_argument("--include-new", action="store_true", help="also move what dies while the command runs")
     parser.add_argument(
-        "--idle", type=duration_s, default=2.0, metavar="TIME", help="how long nothing must come (default 2s)"
+        "--idle",
+        type=duration_s,
+        default=2.0,
+        metavar="TIME",
+        help="end when no message came for so long (default 2s)",
     )
     add_consumer_flags(parser)
     return parser
@@ -113,12 +112,11 @@ async def requeue_dead(arguments: argparse.Namespace, terminal: Terminal) -> int
             else:
                 await _move(arguments, terminal, consumer, limits, config)
         finally:
-            await consumer.stop()  # in peace; after a failure `async with` would not take the time
+            await consumer.stop()  # in good order; after a failure `async with` does not wait
     return DONE
 
 
 def _limits(arguments: argparse.Namespace) -> RedriveLimits:
-
     return RedriveLimits(
         count=arguments.count,
         idle_s=arguments.idle,
@@ -204,15 +202,10 @@ def _report(arguments: argparse.Namespace, terminal: Terminal, redrive: DeadLett
         terminal.note(f"nothing was waiting in the channel {arguments.channel}; --channel names another")
 
 
+# The redrive.
+
 Publish: TypeAlias = Callable[[str, str, list[bytes]], Awaitable[None]]
 """Publishes bodies to the nsqd at an address, in a topic, and returns when they are confirmed."""
-
-
-class Target(NamedTuple):
-    """Where a message goes, and what is published there."""
-
-    topic: str
-    body: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +216,7 @@ class RedriveLimits:
     """After so many messages; None: when the channel is empty."""
     idle_s: float = 2.0
     before_ns: int | None = None
-    """Only messages that were published before this, in nanoseconds since 1970; None: all."""
+    """Only messages published before this, in nanoseconds since 1970; None: all."""
     batch_size: int = 100
     """How many messages are published together."""
 
@@ -232,19 +225,10 @@ class RedriveLimits:
         return self.before_ns is None or message.timestamp_ns < self.before_ns
 
 
-def target_of(message: Message, *, to: str | None) -> Target | None:
-    """Where to publish a message: `to`, or where its envelope says it came from; None if nobody knows."""
-    letter = decode_dead_letter(message.body)
-    if letter is None or not letter.body:
-        return None if to is None else Target(to, message.body)
-    topic = letter.topic if to is None else to
-    return Target(topic, letter.body) if is_valid_name(topic) else None
-
-
 class DeadLetterRedrive:
-    """One run. The consumer is started and stopped by whoever made it.
+    """One run. The caller starts and stops the consumer.
 
-    `to` is a topic to publish to whatever the envelopes say.
+    `to` is the topic to publish to, whatever the envelopes say.
     """
 
     def __init__(
@@ -264,12 +248,12 @@ class DeadLetterRedrive:
         self._throttle = throttle
         self._on_moved = on_moved
         self._held: list[Message] = []
-        """Not to be moved. They stay in flight to the end, so that they do not come again and again."""
+        """Messages not to be moved. They stay in flight to the end, so that they are not delivered again and again."""
         self.moved_count = 0
         self.left_count = 0
         """Messages that were published too late for this run."""
         self.unaddressed_count = 0
-        """Messages of which nobody knows where they belong."""
+        """Messages without a target."""
 
     async def run(self) -> None:
         """Move messages until one of the limits is reached."""
@@ -284,9 +268,9 @@ class DeadLetterRedrive:
             _give_back(self._held, self._consumer)
 
     def _chosen(self, batch: MessageBatch) -> MessageBatch:
-        """Those of the batch that are to be moved now."""
+        """The messages of the batch that are to be moved."""
         old_enough = list(filter(self._limits.include, batch))
-        chosen = MessageBatch(message for message in old_enough if target_of(message, to=self._to) is not None)
+        chosen = MessageBatch(message for message in old_enough if target_of(message.body, to=self._to) is not None)
         self.left_count += len(batch) - len(old_enough)
         self.unaddressed_count += len(old_enough) - len(chosen)
         if self._limits.count is not None:
@@ -304,14 +288,14 @@ class DeadLetterRedrive:
                     self.moved_count += len(messages)
                     self._on_moved(len(messages))
         except BaseException:
-            batch.requeue(0, backoff=False)  # what has been moved is answered already
+            batch.requeue(0, backoff=False)  # has no effect on messages that were finished
             raise
 
     def _groups(self, messages: Sequence[Message]) -> dict[tuple[str, str], tuple[MessageBatch, list[bytes]]]:
         """The messages and what to publish for them, by address and topic."""
         groups: dict[tuple[str, str], tuple[MessageBatch, list[bytes]]] = {}
         for message in messages:
-            target = target_of(message, to=self._to)
+            target = target_of(message.body, to=self._to)
             assert target is not None  # noqa: S101 - it would not have been chosen
             group, bodies = groups.setdefault((message.address, target.topic), (MessageBatch(), []))
             group.append(message)
@@ -320,7 +304,7 @@ class DeadLetterRedrive:
 
 
 async def look(consumer: Consumer, *, limits: RedriveLimits, max_count: int) -> list[Message]:
-    """What a redrive would begin with, up to `max_count`; they are back in their channel already."""
+    """The first messages that a redrive would move, up to `max_count`. They are back in their channel."""
     end = max_count if limits.count is None else min(max_count, limits.count)
     received: list[Message] = []
     chosen: list[Message] = []
@@ -334,7 +318,7 @@ async def look(consumer: Consumer, *, limits: RedriveLimits, max_count: int) -> 
 
 
 async def _until_idle(consumer: Consumer, limits: RedriveLimits) -> AsyncIterator[MessageBatch]:
-    """What comes, until nothing does."""
+    """Batches, until none comes for `idle_s`."""
     batches = consumer.batches(max_size=limits.batch_size)
     while True:
         try:
@@ -346,7 +330,7 @@ async def _until_idle(consumer: Consumer, limits: RedriveLimits) -> AsyncIterato
 
 
 def _give_back(messages: list[Message], consumer: Consumer) -> None:
-    """Requeue messages, having made sure that they do not come back here."""
+    """Requeue messages. RDY is 0 before that, so that they are not delivered here again."""
     consumer.set_max_in_flight(0)
     for message in messages:
         message.requeue(0, backoff=False)

@@ -1,20 +1,15 @@
-"""Running Spark in a thread, with /metrics.
+"""How subcommands run Spark: quietly, in a thread, stopped by Ctrl-C at any moment, with /metrics if wanted.
 
-How the subcommands that use Spark run it: quietly, in a thread, stopped by Ctrl-C at any moment.
+Spark's calls block, and a batch that has begun should be finished. So the work runs in a thread (`in_thread`) and gets
+an event that is set when it should end. Work that has not ended a few seconds later (Java still starts, or a batch is
+long) is broken off: Java is killed, and every call of Spark fails. Nothing is lost: a query goes on from its checkpoint
+when it is run again. A command returns when Java and all Python workers are gone.
 
-Spark's calls block, and a batch that has begun should be finished before the end. So the work runs in a thread and gets
-an event that is set when it should come to an end. Work that has not ended a few seconds later (Java still starts, or a
-batch is long) is broken off: Java is killed, whereupon every call of Spark fails. Nothing is lost by that. A query goes
-on from its checkpoint when it is run again.
-
-A command returns when Java and all Python workers are gone.
-
-GET /metrics for a command that runs for long: a small HTTP server on the command's own event loop.
+/metrics is served by a small HTTP server on the command's own event loop, so a scrape is answered whatever the thread
+does:
 
     async with metrics_endpoint(arguments.metrics_address, metrics.render, terminal):
         await in_thread(work)
-
-The work goes on in another thread, so that a scrape is answered whatever it does.
 """
 
 from __future__ import annotations
@@ -48,17 +43,17 @@ if TYPE_CHECKING:
 
 
 STOP_TIMEOUT_S = 2.5
-"""How long work may take to come to an end by itself; a batch of a stream takes a second."""
+"""How long work may take to end by itself. A batch of a stream takes a second."""
 JAVA_TIMEOUT_S = 0.7
-"""How long Java may take to end by itself when it is told to."""
+"""How long Java may take to end when it is told to."""
 BREAK_TIMEOUT_S = 1.0
-"""How long work may take to notice that Java is gone. It is left to itself then; its thread ends with the process."""
+"""How long work may take to notice that Java is gone. After that it is left alone; its thread ends with the process."""
 
 _T = TypeVar("_T")
 
 
 def require_spark() -> None:
-    """CommandError if the libraries are not installed."""
+    """CommandError unless PySpark and PyArrow are installed."""
     for library in ("pyspark", "pyarrow"):
         if find_spec(library) is None:
             raise CommandError(f"{library} is not installed", hint="pip install 'emberq[spark]'")
@@ -72,7 +67,7 @@ def add_master_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def nsq_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Where NSQ is, as options of format("nsq"), from --nsqd-http-address and --lookupd-http-address."""
+    """The addresses of NSQ as options of format("nsq"), from --nsqd-http-address and --lookupd-http-address."""
     nsqds, lookupds = arguments.nsqd_http_address, arguments.lookupd_http_address
     if nsqds and lookupds:
         raise CommandError("use --nsqd-http-address or --lookupd-http-address not both")
@@ -90,11 +85,11 @@ def spark_session(
     *,
     config: Mapping[str, str] | None = None,
 ) -> Iterator[Session]:
-    """A SparkSession that logs nothing, unless --verbose, until the block ends. CommandError if there is no Java."""
+    """A SparkSession while the block runs; it logs nothing without --verbose. CommandError if there is no Java."""
     from emberq.spark.error import JavaNotFoundError
     from emberq.spark.session import close_session, quiet_session
 
-    settings = {"spark.ui.showConsoleProgress": "false", **(config or {})}  # Spark's bars would run over ours
+    settings = {"spark.ui.showConsoleProgress": "false", **(config or {})}  # Spark's progress bars would overwrite ours
     with _java_folder(terminal, stopping) as folder:
         terminal.note(f"starting Spark{_hint() if terminal.is_watched else ''}")
         try:
@@ -112,7 +107,7 @@ def spark_session(
 
 @contextmanager
 def _java_folder(terminal: Terminal, stopping: threading.Event) -> Iterator[Path]:
-    """A folder for Java's temporary files and for its log, which is kept if the block fails by itself."""
+    """A folder for Java's temporary files and its log. The log is kept if the block fails by itself."""
     from emberq.spark.session import LOG_NAME
 
     folder = Path(tempfile.mkdtemp(prefix="emberq-spark-"))
@@ -129,7 +124,7 @@ def _java_folder(terminal: Terminal, stopping: threading.Event) -> Iterator[Path
 
 
 def end_spark() -> None:
-    """Kill Java and its workers, as far as there are any.
+    """Kill Java and its workers, if there are any.
 
     They are the processes below this one that share its session. Other processes that a command starts have sessions of
     their own, so that a terminal's Ctrl-C does not reach them.
@@ -144,9 +139,9 @@ def _hint() -> str:
 
 
 async def in_thread(work: Callable[[threading.Event], _T], *, on_stop: Callable[[], None] = lambda: None) -> _T:
-    """What `work` returns. Cancelling sets the event that it got, and waits for its end, or brings it about.
+    """What `work` returns. When cancelled, set the event that `work` got, call `on_stop`, and wait for the end.
 
-    `on_stop` is called when that begins.
+    Work that takes too long to end is broken off.
     """
     stopping = threading.Event()
     running = _started(work, stopping)
@@ -165,20 +160,22 @@ async def in_thread(work: Callable[[threading.Event], _T], *, on_stop: Callable[
 
 
 def _started(work: Callable[[threading.Event], _T], stopping: threading.Event) -> asyncio.Future[_T]:
-    """The work's result. Its thread does not keep the process alive: the work may hang in a call that nothing ends."""
+    """The work's result. Its thread does not keep the process alive, because a call in it may hang for ever."""
     result: Future[_T] = Future()
 
     def run() -> None:
         try:
             result.set_result(work(stopping))
-        except BaseException as failure:  # noqa: BLE001 - it is raised again where the result is awaited
+        except BaseException as failure:  # noqa: BLE001 - raised again where the result is awaited
             result.set_exception(failure)
 
     threading.Thread(target=run, name="emberq-spark", daemon=True).start()
     awaited = asyncio.wrap_future(result)
-    awaited.add_done_callback(lambda done: done.cancelled() or done.exception())  # of broken-off work, not awaited
+    awaited.add_done_callback(lambda done: done.cancelled() or done.exception())  # if it is not awaited
     return awaited
 
+
+# /metrics
 
 Render = Callable[[DaemonScrape], bytes]
 """The text of all metrics, those of the server itself among them."""
@@ -196,7 +193,7 @@ def add_metrics_flag(parser: argparse.ArgumentParser) -> None:
 
 @asynccontextmanager
 async def metrics_endpoint(address: str | None, render: Render, terminal: Terminal) -> AsyncIterator[None]:
-    """Serve while the block runs; without an address nothing is served. CommandError if it cannot be listened on."""
+    """Serve /metrics while the block runs, if there is an address. CommandError if it cannot be listened on."""
     if address is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""The `emberq sql` command: Spark SQL over topics and archives, as they are now."""
+"""`emberq sql`: Spark SQL over topics and archives, as they are now."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ examples:
   emberq sql --archive data/archive 'SELECT topic, count(*) FROM archive GROUP BY topic'
   emberq sql --topic clicks                   asks for statements, until Ctrl-D
 
-A topic, which must be journaled, is a view of its name, with _ for what SQL does not allow in one. Its columns are
-those of its JSON, as its newest messages show it or as --schema says; --raw gives body and text instead. What
---archive names is the view archive.
+A topic must be journaled. It is a view of its name, with _ for characters that SQL does not allow. Its columns are
+those of its JSON, taken from the newest messages or from --schema; --raw gives body and text instead. The folder of
+--archive is the view archive.
 """
 
 
@@ -40,7 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run SQL; the exit status."""
     parser = command_parser("emberq sql", "Query topics and archives with Spark SQL.", epilog=EXAMPLES)
     parser.add_argument("statement", nargs="?", metavar="SQL")
-    parser.add_argument("--topic", action="append", default=[], type=topic_name, metavar="TOPIC", help="a view of it")
+    parser.add_argument(
+        "--topic", action="append", default=[], type=topic_name, metavar="TOPIC", help="query this topic"
+    )
     parser.add_argument("--schema", default="", metavar="DDL", help="the columns of the topics' JSON")
     parser.add_argument("--raw", action="store_true", help="take bodies as they are, not as JSON")
     parser.add_argument("--archive", metavar="DIR", help="what `emberq archive` has written, as the view archive")
@@ -83,7 +85,7 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.
 def _converse(
     console: SqlConsole, arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event
 ) -> None:
-    """Statement by statement; a wrong one is not the end."""
+    """Ask for statements and run them. A wrong one is reported, and the next asked for."""
     from emberq.spark.sql import StatementError
 
     while not stopping.is_set():
@@ -100,7 +102,7 @@ def _converse(
 
 
 def _answer(console: SqlConsole, statement: str, *, max_rows: int, terminal: Terminal) -> None:
-    """A table for people, lines of JSON for programs."""
+    """Run a statement and write its rows: as a table to a terminal, else as lines of JSON."""
     if terminal.is_rich:
         rows = console.rows(statement, max_rows=max_rows)
         terminal.console.print(_table(rows))

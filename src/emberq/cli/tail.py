@@ -1,16 +1,12 @@
-"""Showing messages.
+"""`emberq tail`: show the messages of a topic as they are published.
 
-The `emberq tail` command: show the messages of a topic as they are published.
-
-How a message is shown: to a program as JSON, to a person as its body with the facts above it.
-
-What stands in a message comes from anybody, and a terminal obeys what it is sent; so nothing unprintable reaches it.
+A program gets a message as JSON or as its body; a terminal shows the body with the facts above it. A body may come from
+anywhere, and a terminal obeys escape sequences; so nothing unprintable reaches it.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import random
 import sys
@@ -33,6 +29,7 @@ from emberq.cli.argument import (
 )
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
 from emberq.client import Message
+from emberq.wire.parameter import body_members
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,7 +43,7 @@ examples:
   emberq tail orders -n 10 | jq .        ten bodies, as they are
   emberq tail orders --json              id, time, attempts and nsqd too, a line each
 
-Unless --channel names one, a channel is made for this and goes with it, so nobody else's messages are touched.
+Without --channel the command has an ephemeral channel of its own, so no other consumer loses messages.
 A terminal shows JSON bodies laid out; a pipe gets every body as it is, with a newline behind.
 """
 
@@ -71,14 +68,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 async def tail(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    """Show messages until there were enough of them."""
+    """Show messages, up to `-n` of them."""
     async with _consumer(arguments) as consumer:
         _check_connected(consumer, arguments, terminal)
         try:
             await _show_messages(consumer, arguments, terminal)
         finally:
-            consumer.set_max_in_flight(0)  # what was not shown goes back, and must not come again
-            await consumer.stop()  # in peace; after Ctrl-C `async with` would not take the time
+            consumer.set_max_in_flight(0)  # messages that were not shown are requeued, and must not come again
+            await consumer.stop()  # in good order; after Ctrl-C `async with` does not wait
     return DONE
 
 
@@ -97,7 +94,7 @@ async def _show_messages(consumer: Consumer, arguments: argparse.Namespace, term
 
 
 def _consumer(arguments: argparse.Namespace) -> Consumer:
-    own_channel = f"tail{random.randrange(10**6):06}#ephemeral"  # noqa: S311 - only to be unlike others
+    own_channel = f"tail{random.randrange(10**6):06}#ephemeral"  # noqa: S311 - it only has to differ from others
     return make_consumer(
         arguments,
         client_config(arguments),
@@ -108,7 +105,7 @@ def _consumer(arguments: argparse.Namespace) -> Consumer:
 
 
 def _check_connected(consumer: Consumer, arguments: argparse.Namespace, terminal: Terminal) -> None:
-    """Nobody should stare at a screen that stays empty for lack of an nsqd."""
+    """Tell the user at once when there is no nsqd, instead of showing an empty screen."""
     if consumer.statistics().addresses:
         return
     if not arguments.lookupd_http_address:
@@ -120,8 +117,7 @@ def _check_connected(consumer: Consumer, arguments: argparse.Namespace, terminal
 
 
 def show(message: Message, *, topic: str, terminal: Terminal) -> None:
-    """Write one message in the form that fits the reader."""
-
+    """Write one message: as JSON, drawn for a terminal, or as its body."""
     if terminal.as_json:
         terminal.write_json(message_document(message, topic=topic))
     elif terminal.is_rich:
@@ -131,19 +127,15 @@ def show(message: Message, *, topic: str, terminal: Terminal) -> None:
 
 
 def message_document(message: Message, *, topic: str) -> dict[str, Any]:
-    """A message for `--json`. A body that is not text comes as `body_base64`."""
-    document: dict[str, Any] = {
+    """A message for `--json`. A body that is not text is given as `body_base64`."""
+    return {
         "topic": topic,
         "id": message.id.decode(),
         "timestamp_ns": message.timestamp_ns,
         "attempts": message.attempts,
         "nsqd": message.address,
+        **body_members(message.body),
     }
-    try:
-        document["body"] = message.body.decode()
-    except UnicodeDecodeError:
-        document["body_base64"] = base64.b64encode(message.body).decode()
-    return document
 
 
 def headline(message: Message) -> str:

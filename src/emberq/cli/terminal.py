@@ -1,6 +1,4 @@
-"""How subcommands are called, speak and end; progress bars.
-
-What the `emberq` subcommands for people have in common: how they are called, how they speak, how they end.
+"""How the `emberq` subcommands for people are called, write and end.
 
     def main(argv: Sequence[str] | None = None) -> int:
         parser = command_parser("emberq hello", "Say hello.")
@@ -12,18 +10,16 @@ What the `emberq` subcommands for people have in common: how they are called, ho
         return DONE
 
 Results go to standard output, everything else (notes, progress, errors) to standard error, so that a result can be
-piped. Colours and bars appear only where the stream is a terminal; `--json` turns them off and makes every result, and
-the error if there is one, a line of JSON. rich is imported when something is to be drawn, not before.
+piped. Colours and bars appear only where the stream is a terminal. `--json` turns them off, and makes every result, and
+the error if there is one, a line of JSON. rich is imported only when something is to be drawn.
 
 Exit status:
 
     0    done
     1    it did not work; standard error says why, and what to do next
     2    a mistake on the command line
-    130  interrupted by Ctrl-C or SIGTERM before it was done (0 for a command that is meant to be ended so)
-    141  whoever read our output went away
-
-The progress bar of the `emberq` subcommands; the module that is imported only where there is one to draw.
+    130  interrupted by Ctrl-C or SIGTERM before it was done (0 for a command that is meant to be ended this way)
+    141  the reader of the command's output closed the pipe
 """
 
 from __future__ import annotations
@@ -37,23 +33,12 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
-from typing import Any, Self, TextIO, TypeAlias
-
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
 
 from emberq.base.text import forget_output, one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 DONE = 0
 FAILED = 1
@@ -63,7 +48,7 @@ PIPE_CLOSED = 128 + signal.SIGPIPE
 
 
 class CommandError(Exception):
-    """A command cannot go on: what happened, and in `hint` what the user can do about it."""
+    """Why a command cannot go on, and in `hint` what the user can do about it."""
 
     def __init__(self, text: str, *, hint: str = "") -> None:
         super().__init__(text)
@@ -71,7 +56,7 @@ class CommandError(Exception):
 
 
 class ProgressBar:
-    """How far a piece of work has got. As a context manager it shows a bar while the block runs, if it has one."""
+    """How far a piece of work has got. Shows a bar while the `with` block runs, if there is one to show."""
 
     def __init__(self, make_bar: Callable[[], AbstractContextManager[Callable[[int], None]]] | None) -> None:
         self._make_bar = make_bar
@@ -88,13 +73,13 @@ class ProgressBar:
         self._shown.close()
 
     def advance(self, count: int = 1) -> None:
-        """So much more is done."""
+        """Count `count` more as done."""
         if self._move is not None:
             self._move(count)
 
 
 class Terminal:
-    """Where a command writes. The streams are those of the process unless a test gives others."""
+    """Where a command writes. The streams are those of the process, unless a test gives others."""
 
     def __init__(
         self, program: str, *, as_json: bool = False, out: TextIO | None = None, err: TextIO | None = None
@@ -106,56 +91,56 @@ class Terminal:
 
     @property
     def is_rich(self) -> bool:
-        """Whether results are read by a person, at a terminal."""
+        """Whether results go to a terminal."""
         return not self.as_json and self._out.isatty()
 
     @property
     def is_watched(self) -> bool:
-        """Whether a person watches standard error, where progress is shown."""
+        """Whether standard error, where progress is shown, is a terminal."""
         return not self.as_json and self._err.isatty()
 
     @cached_property
     def console(self) -> Console:
-        """Standard output, for what rich can draw. Use it where `is_rich`."""
+        """Standard output as rich draws on it. Use it if `is_rich`."""
         from rich.console import Console
 
         return Console(file=self._out, highlight=False)
 
     @cached_property
     def error_console(self) -> Console:
-        """Standard error, the same way."""
+        """Standard error as rich draws on it. Use it if `is_watched`."""
         from rich.console import Console
 
         return Console(file=self._err, highlight=False)
 
     def write(self, line: str) -> None:
-        """A line of result."""
+        """Write a line of result."""
         print(line, file=self._out, flush=True)
 
     def write_bytes(self, line: bytes) -> None:
-        """A line of result as it is, for pipes: it may be in no encoding at all."""
+        """Write a line of result as bytes, for pipes: a body may have no encoding."""
         self._out.flush()
         binary = self._out.buffer
         binary.write(line + b"\n")
         binary.flush()
 
     def write_json(self, document: object) -> None:
-        """A result as one line of JSON."""
+        """Write a result as one line of JSON."""
         self.write(json_line(document))
 
     def note(self, text: str) -> None:
-        """Something to know, on standard error. Shown with `--json` too."""
+        """Write a note to standard error. Shown with `--json` too."""
         self.show(one_line(f"{self.program}: {text}"))
 
     def show(self, line: str) -> None:
-        """A line for people, on standard error; above the progress bar or the live table if there is one."""
+        """Write a line to standard error, above the progress bar or the live table if there is one."""
         if self.is_watched:
             self.error_console.print(line, markup=False, soft_wrap=True)
         else:
             print(line, file=self._err, flush=True)
 
     def fail(self, text: str, *, hint: str = "") -> None:
-        """Why the command ends without having done its work."""
+        """Write why the command failed."""
         if self.as_json:
             print(json_line({"error": text, "hint": hint}), file=self._err, flush=True)
             return
@@ -164,19 +149,18 @@ class Terminal:
             print(f"  {one_line(hint)}", file=self._err, flush=True)
 
     def progress(self, label: str, *, total: int | None = None) -> ProgressBar:
-        """A bar on standard error, if somebody is there to see it; `total` None: no end is known."""
+        """A bar on standard error, if that is a terminal. `total` is None if the end is not known."""
         if not self.is_watched:
             return ProgressBar(None)
 
         def make_bar() -> AbstractContextManager[Callable[[int], None]]:
-
             return progress_bar(self.error_console, label, total=total)
 
         return ProgressBar(make_bar)
 
 
 class _Notes(logging.Handler):
-    """What libraries log, as notes of the command."""
+    """Turns log lines of libraries into notes of the command."""
 
     def __init__(self, terminal: Terminal) -> None:
         super().__init__()
@@ -187,7 +171,7 @@ class _Notes(logging.Handler):
 
 
 def json_line(document: object) -> str:
-    """Compact, and readable where the text is not ASCII."""
+    """Compact JSON, in which text that is not ASCII stays readable."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -205,11 +189,11 @@ def command_parser(program: str, description: str, *, epilog: str = "") -> argpa
         prog=program,
         description=description,
         epilog=epilog or None,
-        allow_abbrev=False,  # a flag added later must not change what a script means
+        allow_abbrev=False,  # else a flag added later could change what a script means
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="write every result as a line of JSON")
-    parser.add_argument("--verbose", action="store_true", help="also tell what goes on behind the scenes")
+    parser.add_argument("--verbose", action="store_true", help="also log what the libraries do")
     return parser
 
 
@@ -224,10 +208,10 @@ def run_command(
     *,
     interrupted_status: int = INTERRUPTED,
 ) -> int:
-    """Parse, run and end as this module says. `interrupted_status` is 0 for a command that runs until Ctrl-C."""
+    """Parse `argv`, run the command and return the exit status. `interrupted_status` is 0 if it runs until Ctrl-C."""
     try:
         arguments = parser.parse_args(argv)
-    except SystemExit as ended:  # argparse has said what it had to say
+    except SystemExit as ended:  # argparse has written its message
         return ended.code if isinstance(ended.code, int) else MISUSED
     terminal = Terminal(parser.prog, as_json=arguments.json)
     with _logging_to(terminal, level=logging.INFO if arguments.verbose else logging.WARNING):
@@ -253,7 +237,7 @@ def _run_to_the_end(work: Coroutine[Any, Any, int], terminal: Terminal, *, inter
 
 
 async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
-    """Ctrl-C, SIGTERM and a terminal that is closed cancel the work; a second one cancels its cleaning up."""
+    """Run the work. Ctrl-C, SIGTERM and a closed terminal cancel it; a second one cancels its cleaning up."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -267,7 +251,7 @@ async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
 
 
 def _explained(failure: Exception) -> str | None:
-    """What to do about a failure that is nobody's bug; None for all others."""
+    """The hint for a failure that is not a bug; None if it may be one."""
     from emberq.client import error
     from emberq.http.client import HttpQueryError
 
@@ -287,9 +271,10 @@ def _explained(failure: Exception) -> str | None:
 
 @contextmanager
 def _logging_to(terminal: Terminal, *, level: int) -> Iterator[None]:
-    """What our libraries log becomes notes for as long as the command runs; what others log is told if `level` is INFO.
+    """While the block runs, log lines of emberq become notes; those of other libraries only if `level` is INFO.
 
-    Python shows a log line for which there is no handler, and py4j logs a traceback for each call that a stop breaks.
+    The others get a handler in any case: Python prints log lines without one, and py4j logs a traceback for each call
+    that a stop interrupts.
     """
     logger, root = logging.getLogger("emberq"), logging.getLogger()
     handler = _Notes(terminal)
@@ -307,23 +292,27 @@ def _logging_to(terminal: Terminal, *, level: int) -> Iterator[None]:
         logger.level, logger.propagate = before
 
 
-class _RateColumn(ProgressColumn):
-    """Messages per second, over the last while."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f}/s", style="progress.data.speed")
-
-
 @contextmanager
 def progress_bar(console: Console, label: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar while the block runs; what is given moves it. Without a total it is a count that runs."""
-    text = TextColumn("{task.description}", markup=False)
-    columns: tuple[ProgressColumn, ...]
+    """Show a bar while the block runs, and yield the function that moves it. Without a total it is a running count."""
+    from rich import progress
+    from rich.text import Text
+
+    class RateColumn(progress.ProgressColumn):
+        """Messages per second, over the last while."""
+
+        def render(self, task: progress.Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:,.0f}/s", style="progress.data.speed")
+
+    text = progress.TextColumn("{task.description}", markup=False)
+    columns: tuple[progress.ProgressColumn, ...]
     if total is None:
-        columns = (SpinnerColumn(), text, TextColumn("{task.completed:,.0f}"), _RateColumn(), TimeElapsedColumn())
+        count = progress.TextColumn("{task.completed:,.0f}")
+        columns = (progress.SpinnerColumn(), text, count, RateColumn(), progress.TimeElapsedColumn())
     else:
-        columns = (text, BarColumn(), MofNCompleteColumn(), _RateColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(label, total=total)
-        yield lambda count: progress.advance(task, count)
+        counts = progress.MofNCompleteColumn()
+        columns = (text, progress.BarColumn(), counts, RateColumn(), progress.TimeRemainingColumn())
+    with progress.Progress(*columns, console=console) as shown:
+        task = shown.add_task(label, total=total)
+        yield lambda count: shown.advance(task, count)

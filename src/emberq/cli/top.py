@@ -1,11 +1,8 @@
-"""The live screen.
+"""`emberq top`: the channels of a cluster, live.
 
-The `emberq top` command: the channels of a cluster, live.
-
-The live screen: drawn anew when there is news, a key was pressed or the terminal has another size.
-
-It uses the terminal's second screen, so that what was there before comes back at the end, however that comes. A
-redrawing overwrites line by line and never clears, so nothing flickers.
+The screen is drawn again when there are new figures, a key was pressed or the terminal's size has changed. It is the
+terminal's second screen, so what was there before comes back at the end, however that comes. A redraw overwrites line
+by line and never clears, so nothing flickers.
 """
 
 from __future__ import annotations
@@ -41,12 +38,12 @@ from emberq.cluster.topology import Topology
 
 DEFAULT_INTERVAL_S = 2.0
 MIN_INTERVAL_S = 0.1
-"""Looking more often would be work for the nsqds and nothing for the eye."""
+"""Asking more often is work for the nsqds, and the eye does not see it."""
 
 DESCRIPTION = "Show topics and channels of a cluster with depths, rates and clients, live."
 EPILOG = """\
 keys: q quit, / filter, r reverse, arrows scroll; sort by n name, d depth, f in-flight, e deferred, i in, o out,
-c clients. IN/s is what came to a channel, OUT/s what it finished. Where standard output is no terminal, a table
+c clients. IN/s is what came to a channel, OUT/s what it finished. If standard output is not a terminal, a table
 is printed every interval.
 """
 
@@ -106,13 +103,12 @@ def _watcher(arguments: argparse.Namespace) -> Watcher:
 
 
 async def _show_live(watcher: Watcher, choices: Choices, terminal: Terminal, *, interval_s: float) -> None:
-
     keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
     await LiveScreen(terminal.console, watcher, choices, interval_s=interval_s, keyboard=keyboard).run()
 
 
 async def _print_once(watcher: Watcher, choices: Choices, terminal: Terminal, *, interval_s: float) -> None:
-    """Two looks, for the rates."""
+    """Look twice, because rates need two looks."""
     frame = await watcher.look()
     if not frame.failure:
         await asyncio.sleep(interval_s)
@@ -137,12 +133,14 @@ def _print_frame(frame: ScreenFrame, choices: Choices, terminal: Terminal) -> No
     terminal.console.print(draw_page(frame, choices, width=terminal.console.width))
 
 
+# The live screen.
+
 READ_BYTES = 1024
-"""More than anybody types between two readings."""
+"""More than a user types between two reads."""
 
 
 class LiveScreen:
-    """Shows the cluster until the user quits. Owns the terminal meanwhile."""
+    """Shows the cluster until the user quits. Owns the terminal until then."""
 
     def __init__(
         self, console: Console, watcher: Watcher, choices: Choices, *, interval_s: float, keyboard: int | None
@@ -169,7 +167,7 @@ class LiveScreen:
                 quitting.cancel()
                 watching.cancel()
         if not watching.cancelled() and watching.done():
-            watching.result()  # it never ends by itself, so this raises what ended it
+            watching.result()  # raises what ended it
 
     async def _watch(self) -> None:
         while True:
@@ -184,14 +182,14 @@ class LiveScreen:
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Hear keys, each at once, and changes of the terminal's size."""
+        """Handle keys and changes of the terminal's size while the block runs."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGWINCH, self._draw)
         try:
             if self._keyboard is None:
                 yield
                 return
-            with _each_key_at_once(self._keyboard):
+            with _unbuffered_keys(self._keyboard):
                 loop.add_reader(self._keyboard, self._read_keys, self._keyboard)
                 try:
                     yield
@@ -213,8 +211,8 @@ class LiveScreen:
 
 
 @contextmanager
-def _each_key_at_once(terminal: int) -> Iterator[None]:
-    """Without waiting for Enter and without showing what is typed, for as long as the block runs."""
+def _unbuffered_keys(terminal: int) -> Iterator[None]:
+    """While the block runs, keys arrive without Enter and are not echoed."""
     before = termios.tcgetattr(terminal)
     tty.setcbreak(terminal, termios.TCSADRAIN)
     try:

@@ -1,18 +1,7 @@
-"""Rows, one look, keys, drawing.
+"""What `emberq top` shows: rows, one look at the cluster, keys, drawing.
 
-What is shown of each channel; sorting and filtering.
-
-A topic has a row of its own only when it has something to say that its channels do not: it has none, it holds messages
-that no channel has taken, or it is paused.
-
-One look at the cluster, ready to be shown.
-
-What keys do.
-
-The terminal sends a key as one character, or as an escape sequence; Escape itself is the sequence's first character
-alone. `read_keys` tells them apart within what arrived at once, which is how terminals send a key.
-
-Draws a frame with rich, for any width.
+A row is a channel over the whole cluster. A topic has a row of its own only when it tells something that its channels
+do not: it has none, it holds messages that no channel has taken, or it is paused.
 
     emberq top  2 nsqds · 3 topics · 4 channels · in 1,204/s · out 1,198/s                        05:11:02
       TOPIC          CHANNEL            ▼DEPTH  IN-FLT   DEFER    IN/s   OUT/s CLIENTS
@@ -20,8 +9,11 @@ Draws a frame with rich, for any width.
     P orders         mail                   17       0       0     0.5       0       0
     q quit  / filter  r reverse  sort name depth in-flight deferred in out clients
 
-Names take the room that figures leave. A narrow terminal gets fewer columns and shorter numbers; a column keeps its
-width while its figures change, so that nothing jumps. Names come from outside: they are never read as markup.
+Names take the room that figures leave. A narrow terminal gets fewer columns and shorter numbers. A column keeps its
+width while its figures change, so that nothing jumps. Names come from outside, and are never read as markup.
+
+A terminal sends a key as one character or as an escape sequence. The Escape key is the first character of one, alone.
+`read_keys` tells them apart within what arrived at once, which is how terminals send a key.
 """
 
 from __future__ import annotations
@@ -44,6 +36,8 @@ from emberq.cluster.node_stats import FIGURES
 from emberq.cluster.survey import ClusterReader, Survey, Total
 from emberq.cluster.upstream import ClusterError
 
+# Rows.
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopRow:
@@ -56,12 +50,12 @@ class TopRow:
 
     @property
     def came_per_s(self) -> float | None:
-        """None until there are two looks to compare."""
+        """Messages that came, per second; None until there are two looks to compare."""
         return None if self.total.rates is None else self.total.rates.came
 
     @property
     def left_per_s(self) -> float | None:
-        """Likewise."""
+        """Messages that were finished, per second; None until there are two looks to compare."""
         return None if self.total.rates is None else self.total.rates.left
 
 
@@ -81,7 +75,7 @@ class SortKey(enum.Enum):
         self.key = key
 
     def figure(self, row: TopRow) -> float:
-        """What `row` is sorted by; the name is what settles a draw."""
+        """The figure that `row` is sorted by. Rows with equal figures are sorted by name."""
         match self:
             case SortKey.NAME:
                 return 0
@@ -109,7 +103,7 @@ def rows_of(seen: Survey) -> Iterator[TopRow]:
 
 
 def arranged(rows: Iterable[TopRow], *, sort: SortKey, is_reversed: bool, pattern: str) -> list[TopRow]:
-    """The rows that match, the largest figure first (names: from A to Z), or the other way round."""
+    """The rows that match: the largest figure first, names from A to Z, or the reverse."""
     matching = sorted((row for row in rows if _matches(row, pattern)), key=lambda row: (row.topic, row.channel))
     if sort is SortKey.NAME:
         return matching[::-1] if is_reversed else matching
@@ -117,7 +111,7 @@ def arranged(rows: Iterable[TopRow], *, sort: SortKey, is_reversed: bool, patter
 
 
 def _matches(row: TopRow, pattern: str) -> bool:
-    """Whether the name of topic or channel has the text in it; with `*`, `?` or `[` it is a pattern for all of it."""
+    """Whether the name of topic or channel contains `pattern` or, with `*`, `?` or `[` in it, matches it as a whole."""
     if not pattern:
         return True
     wanted = pattern.lower()
@@ -126,16 +120,18 @@ def _matches(row: TopRow, pattern: str) -> bool:
     return fnmatchcase(row.topic.lower(), wanted) or fnmatchcase(row.channel.lower(), wanted)
 
 
+# One look.
+
 _RATE_DIGITS = 1
 _SHOWN_FIGURES = (*FIGURES, "node_count", "paused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenFrame:
-    """What was seen, or what was seen last and why there is nothing newer."""
+    """One look at the cluster; after a failure, the last look and why there is no newer one."""
 
     taken_ns: int = 0
-    """By the wall clock; 0 if nothing was ever seen."""
+    """The wall clock's time of the look; 0 if there was none yet."""
     nodes: tuple[str, ...] = ()
     topic_count: int = 0
     rows: tuple[TopRow, ...] = ()
@@ -145,16 +141,16 @@ class ScreenFrame:
     """Messages finished, over all channels."""
     warnings: tuple[str, ...] = ()
     failure: str = ""
-    """Why nothing could be seen this time; all else then is from the look before."""
+    """Why this look failed; everything else is then from the look before."""
 
     @property
     def taken_at(self) -> datetime.datetime:
-        """When it was seen, in local time."""
+        """The time of the look, in local time."""
         return datetime.datetime.fromtimestamp(self.taken_ns / NS_PER_SECOND).astimezone()
 
 
 class Watcher:
-    """Looks again and again."""
+    """Looks at the cluster, and compares each look with the one before."""
 
     def __init__(self, observer: ClusterReader, clock: Clock) -> None:
         self._observer = observer
@@ -163,7 +159,7 @@ class Watcher:
         self._last = ScreenFrame()
 
     async def look(self) -> ScreenFrame:
-        """What is to be seen now. A cluster that does not answer is a frame that says so."""
+        """One look. If the cluster does not answer, the frame says so."""
         try:
             found = await self._observer.survey(self._clock, self._seen)
         except ClusterError as failure:
@@ -184,7 +180,7 @@ class Watcher:
 
 
 def frame_document(frame: ScreenFrame, rows: Iterable[TopRow]) -> dict[str, Any]:
-    """The frame as JSON, with the rows that are to be seen of it."""
+    """The frame as JSON, with these rows of it."""
     if frame.failure:
         return {"error": frame.failure}
     return {
@@ -212,6 +208,8 @@ def _rounded(rate: float | None) -> float | None:
     return None if rate is None else round(rate, _RATE_DIGITS)
 
 
+# Keys.
+
 _KEY = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|.", re.DOTALL)
 
 ESCAPE = "\x1b"
@@ -225,11 +223,11 @@ _BACKSPACE = {"\x7f", "\x08"}
 _QUIT = {"q", "Q", "\x03", "\x04"}
 
 MAX_FILTER_CHARS = 64
-"""The longest name there can be."""
+"""The longest name that NSQ allows."""
 
 
 def read_keys(text: str) -> list[str]:
-    """The keys that were pressed, in their order."""
+    """The keys that were pressed, in order."""
     return _KEY.findall(text)
 
 
@@ -251,12 +249,12 @@ class Choices:
     typing: bool = False
     """The filter is being typed: letters go there."""
     first_row: int = 0
-    """The topmost row that is shown; whoever draws keeps it within what there is."""
+    """The topmost row shown. `draw_screen` keeps it within the rows."""
     page_rows: int = 1
-    """How far a page is: set by whoever draws."""
+    """The rows of a page. Set by `draw_screen`."""
 
     def of(self, rows: Iterable[TopRow]) -> list[TopRow]:
-        """The rows to see, in their order."""
+        """The rows to show, in order."""
         return arranged(rows, sort=self.sort, is_reversed=self.is_reversed, pattern=self.pattern)
 
     def press(self, key: str) -> KeyOutcome:
@@ -318,8 +316,10 @@ class Choices:
 _SORT_BY_KEY = {sort.key: sort for sort in SortKey}
 
 
+# Drawing.
+
 WIDE_COLUMNS = 160
-"""From this width on all figures are shown, and in full; names still have room for most of them."""
+"""From this width on all figures are shown, in full. Most names still have room."""
 MAX_TROUBLE_LINES = 3
 """Warnings that are shown; with more, the last line says how many."""
 _FIXED_LINES = 3
@@ -374,13 +374,13 @@ _FIGURES = (
 
 
 def draw_page(frame: ScreenFrame, choices: Choices, *, width: int) -> RenderableType:
-    """All rows, for paper and pipes."""
+    """All rows, for pipes and files."""
     rows = choices.of(frame.rows)
     return Group(_title(frame), *_trouble(frame), _table(rows, choices, width=width))
 
 
 def draw_screen(frame: ScreenFrame, choices: Choices, *, width: int, height: int) -> RenderableType:
-    """As many rows as fit a screen of that size, with the keys below. Tells `choices` how long a page is."""
+    """As many rows as fit the screen, with the keys below. Sets the page of `choices`."""
     rows = choices.of(frame.rows)
     trouble = _trouble(frame)
     choices.page_rows = max(height - _FIXED_LINES - len(trouble), 1)
@@ -453,7 +453,7 @@ def _table(rows: list[TopRow], choices: Choices, *, width: int) -> Table:
 
 
 def _marked(title: str, choices: Choices, sort: SortKey | None) -> str:
-    """The title with an arrow if rows are sorted by it: down where figures fall, up where they rise."""
+    """The title, with an arrow if rows are sorted by it: down if figures fall, up if they rise."""
     if sort is not choices.sort:
         return title
     falls = choices.is_reversed == (sort is SortKey.NAME)

@@ -1,20 +1,12 @@
-"""A whole NSQ on this machine.
+"""`emberq up`: a whole NSQ on this machine, with one nsqlookupd, some nsqds and nsqadmin, started and stopped together.
 
-The `emberq up` command: a whole NSQ on this machine.
+One nsqd runs in the same process. Several run as processes of their own, so that each has a core. The ordinary `nsqd`
+command starts them, and their log lines at or above the level asked for are passed on. The terminal's Ctrl-C does not
+reach them: the process that started them stops them in good order, each flushing to disk. If that process is killed,
+they stop by themselves (`attended`).
 
-The settings of `emberq up`.
-
-What `emberq up` runs: one nsqlookupd, some nsqds and nsqadmin, started and stopped together.
-
-One nsqd runs in the same process. Several run as processes of their own, so that each has a core; they are started by
-the ordinary `nsqd` command, and what they log at or above the level asked for is passed on. They do not see the
-terminal's Ctrl-C: they are stopped in good order, each flushing to disk, by the process that started them, or by
-themselves if that is killed (`attended`).
-
-Unlike a plain nsqd they journal every new topic, unless told not to: whoever tries emberq should find that what was
-confirmed stays, and can be read again.
-
-What `emberq up` says once everything is up.
+Unlike a plain nsqd they journal every new topic, unless told not to: a user who tries emberq should find that confirmed
+messages stay, and can be read again.
 """
 
 from __future__ import annotations
@@ -41,6 +33,8 @@ from emberq.lookupd.daemon import Nsqlookupd
 from emberq.lookupd.options import LookupdOptions
 from emberq.nsqd.daemon import Nsqd
 from emberq.nsqd.options import NsqdOptions
+
+# Settings.
 
 MAX_NSQDS = 32
 SECOND_NSQD_SHIFT = 100
@@ -88,7 +82,7 @@ class UpOptions:
 
     @property
     def log_format(self) -> LogFormat:
-        """What is shown on a terminal is for people."""
+        """Log lines are shown on a terminal, so they are text."""
         return LogFormat.TEXT
 
     @property
@@ -97,12 +91,12 @@ class UpOptions:
         return not self.no_journal
 
     def address(self, port: int) -> str:
-        """Where to listen, with this port."""
+        """The address to listen on, with this port."""
         return str(TcpAddress(self.host, port))
 
     @property
     def broadcast_address(self) -> str:
-        """What others are told to connect to."""
+        """The address that clients are told to connect to."""
         return socket.gethostname() if self.host in _EVERY_INTERFACE else self.host
 
     def nsqd_ports(self, number: int) -> tuple[int, int]:
@@ -115,16 +109,19 @@ class UpOptions:
 SETTINGS = SettingTable("emberq up", options_class=UpOptions, command=())
 
 
+# The command.
+
+
 @dataclass(frozen=True, slots=True)
 class DaemonAddresses:
-    """Where a daemon is to be found, each as host:port."""
+    """The addresses of a daemon, each as host:port."""
 
     tcp: str
     http: str
 
 
 def banner(*, lookupd: DaemonAddresses, nsqds: Sequence[DaemonAddresses], admin: str, data_path: str) -> str:
-    """What there is, and what to try."""
+    """The addresses of everything, and what to try."""
     rows = [("nsqlookupd", lookupd), *(("nsqd", nsqd) for nsqd in nsqds)]
     lines = [f"  {name:<11} tcp {where.tcp:<16} http://{where.http}" for name, where in rows]
     nsqd = nsqds[0].http
@@ -158,7 +155,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(options: UpOptions) -> int:
     """Run the stack; the exit status."""
-    # Here and not above, so that --help and mistakes are answered without loading the daemons.
 
     def announce(stack: Stack) -> None:
         print(
@@ -176,11 +172,13 @@ def run(options: UpOptions) -> int:
     return 0 if stopped_by_signal else 1
 
 
+# The stack.
+
 START_SECONDS = 60.0
 MAX_LINE_BYTES = 1024 * 1024
 """The longest line that a child may log."""
 STOP_SECONDS = 60.0
-"""How long an nsqd may take to bring everything to disk before we stop waiting for it."""
+"""How long an nsqd may take to write everything to disk before it is left alone."""
 
 _LISTENERS = 2
 _LISTENING = re.compile(rb"(TCP|HTTP): listening on (\S+)")
@@ -207,26 +205,26 @@ class _Child:
     process: asyncio.subprocess.Process
     name: str
     listening: dict[bytes, str] = field(default_factory=dict)
-    """Its addresses, by kind, as far as it has told them."""
+    """Its addresses, by kind, as it has logged them."""
     complaint: str = "it ended without a word"
     """Why it could not start."""
     has_begun: asyncio.Event = field(default_factory=asyncio.Event)
-    """It serves, or has given up."""
+    """Set when it serves, or has ended."""
 
 
 class Stack:
-    """Runs from `start` to `stop`."""
+    """The daemons of `emberq up`, from `start` to `stop`."""
 
     def __init__(self, options: UpOptions, *, on_start: Callable[[Stack], None]) -> None:
         """`on_start` is called once everything serves."""
         self._options = options
         self._on_start = on_start
         self.failed = asyncio.Event()
-        """Set when one of the daemons cannot go on."""
+        """Set when a daemon cannot go on."""
         self.lookupd = DaemonAddresses("", "")
         self.nsqds: list[DaemonAddresses] = []
         self.admin = ""
-        """Where nsqadmin is to be found."""
+        """The address of nsqadmin."""
         self._lookupd: Nsqlookupd | None = None
         self._admin: Nsqadmin | None = None
         self._nsqd: Nsqd | None = None
@@ -235,7 +233,7 @@ class Stack:
         self._stopping = False
 
     async def start(self) -> None:
-        """Return when everything serves; StackError, with nothing left running, if that cannot be."""
+        """Return when everything serves. If that fails, StackError, with nothing left running."""
         try:
             await self._start_all()
             self._on_start(self)
@@ -270,12 +268,12 @@ class Stack:
         if self._lookupd is not None:
             await self._lookupd.stop()
         for watcher in self._watchers:
-            watcher.cancel()  # of a child that does not stop; the others have ended
+            watcher.cancel()  # of children that do not stop; the other watchers have ended
         if self._watchers:
             await asyncio.wait(self._watchers)
 
     def reload(self) -> None:
-        """Nothing that a stack reads may change."""
+        """Nothing to do: a stack has no settings that can be reloaded."""
 
     async def _start_lookupd(self) -> None:
         options = self._options
@@ -353,7 +351,7 @@ class Stack:
         self.nsqds.append(DaemonAddresses(child.listening[b"TCP"], child.listening[b"HTTP"]))
 
     async def _watch(self, child: _Child) -> None:
-        """Pass on what the child logs, learn where it listens, and notice its end."""
+        """Pass on what the child logs, learn where it listens, and wait for its end."""
         assert child.process.stderr is not None  # noqa: S101 - it was asked for
         async for line in child.process.stderr:
             listening = _LISTENING.search(line)
@@ -388,7 +386,7 @@ class Stack:
 def _is_grave_enough(line: bytes, level: LogLevel) -> bool:
     found = _LEVEL.search(line)
     if found is None:
-        return True  # not a log line at all: somebody should see it
+        return True  # not a log line, so shown in any case
     return _THRESHOLDS[found[1]] >= level.threshold
 
 

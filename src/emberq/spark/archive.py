@@ -3,9 +3,9 @@
     DIR/topic=clicks/date=2026-11-15/hour=06/*.parquet     columns nsqd, offset, id, timestamp, body
     DIR/_checkpoint                                        how far it has come; goes with the files
 
-It is a pipeline (`archive_pipeline`) like any other. Reading it back needs no Spark: `archived_bodies` goes through the
-files hour by hour and, within an hour, in the order in which they were written, which is that of the offsets of each
-nsqd. Between nsqds, and between files that were merged, the order of times is not kept to the millisecond.
+An archive is written by a pipeline (`archive_pipeline`). Reading it back needs no Spark: `archived_bodies` reads the
+files hour by hour. Within an hour files are read in the order in which they were written, so messages of one nsqd come
+in the order of their offsets. Between nsqds, and between merged files, times are not in exact order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SELECT _topic AS topic, _nsqd AS nsqd, _offset AS offset, _id AS id, _time AS ti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeRange:
-    """From `start` to before `end`, in nanoseconds since the epoch; None: no bound."""
+    """Publish times from `start_ns` to before `end_ns`, in nanoseconds since the epoch. None means no bound."""
 
     start_ns: int | None = None
     end_ns: int | None = None
@@ -41,7 +41,7 @@ class TimeRange:
 def archive_pipeline(
     topics: Sequence[str], folder: str, *, access: Mapping[str, str], trigger: str, options: Mapping[str, str]
 ) -> Pipeline:
-    """The pipeline that brings topics into an archive. `access` and `options` are those of format("nsq")."""
+    """The pipeline that archives these topics. `access` and `options` are options of format("nsq")."""
     folder = folder.rstrip("/")
     return Pipeline(
         name="archive",
@@ -58,17 +58,17 @@ def archive_pipeline(
 
 
 def archived_topics(folder: Path) -> list[str]:
-    """The topics of which there is something in an archive."""
+    """The topics that have files in an archive."""
     return sorted(path.name.removeprefix("topic=") for path in folder.glob("topic=*/"))
 
 
 def archived_count(folder: Path, topic: str, times: TimeRange) -> int:
-    """How many messages of a topic there are from that time; reads only when they were published."""
+    """How many messages of a topic were published in that time. Reads only the column of publish times."""
     return sum(len(_kept(rows.column(0), times)) for rows in _rows(folder, topic, times, ["timestamp"]))
 
 
 def archived_bodies(folder: Path, topic: str, times: TimeRange) -> Iterator[list[bytes]]:
-    """The messages of a topic from that time, in portions."""
+    """The bodies of a topic's messages published in that time, in portions."""
     for rows in _rows(folder, topic, times, ["timestamp", "body"]):
         bodies = rows.column(1).take(_kept(rows.column(0), times)).to_pylist()
         if bodies:
@@ -83,7 +83,7 @@ def _rows(folder: Path, topic: str, times: TimeRange, columns: list[str]) -> Ite
 
 
 def _may_hold(file: DataFile, times: TimeRange) -> bool:
-    """Whether the hour of a file touches the range."""
+    """Whether the hour of a file overlaps the range."""
     parts = dict(part.split("=", 1) for part in file.path.parts if part.startswith(("date=", "hour=")))
     start = datetime.strptime(f"{parts['date']} {parts['hour']}", "%Y-%m-%d %H").replace(tzinfo=UTC)
     start_ns, end_ns = _nanoseconds(start), _nanoseconds(start + HOUR)

@@ -1,6 +1,6 @@
-"""Messages as nsqd sends them, taken by the thousand: no Python object is made for any of them.
+"""Message frames as Arrow arrays: thousands of messages without a Python object for any of them.
 
-A message is kept in the frame it came in, from the socket to the task that makes rows of it:
+A message stays in its frame from the socket (`FrameDecoder.feed_whole`) to the task that makes rows of it:
 
     0       4       8               16         18               34
     +-------+-------+---------------+----------+----------------+------ - -
@@ -9,13 +9,13 @@ A message is kept in the frame it came in, from the socket to the task that make
                     |---------------|          |----------------|
                                      its key
 
-Frames that lie back to back are an Arrow array of binaries over their bytes, where all that is needed besides is how
-long each one is. Whatever is wanted of the messages is then a slice of that array. Numbers are big-endian on the wire:
-reversed, the bytes of a column are the buffer of an array of integers.
+Frames back to back are an Arrow array of binaries over their bytes; only the length of each frame is needed besides.
+A column of the messages is a slice of that array. Numbers are big-endian on the wire: their bytes, reversed, are the
+buffer of an array of integers.
 
-**Key.** nsqd gives a message its id and its publish time once, and sends both whenever it sends the message. Neither is
-enough by itself: the ids of a journaled topic begin anew when it is deleted and made again, and all messages of one
-MPUB have one time.
+**Key.** nsqd gives a message its id and its publish time once, and sends both with every delivery. Neither is enough
+alone: the ids of a journaled topic begin anew when it is deleted and created again, and all messages of one MPUB have
+the same publish time.
 """
 
 from __future__ import annotations
@@ -30,99 +30,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberq.spark.schema import ARROW_SCHEMA, TIMESTAMP
-from emberq.wire.frame import ATTEMPTS_OFFSET, BODY_OFFSET, FRAME_HEADER, ID_OFFSET, MESSAGE, Frame, FrameError
+from emberq.wire.frame import ATTEMPTS_OFFSET, BODY_OFFSET, FRAME_HEADER, ID_OFFSET
 
 _TIME_AT = FRAME_HEADER.size
 _ATTEMPTS_AT = FRAME_HEADER.size + ATTEMPTS_OFFSET
 _ID_AT = FRAME_HEADER.size + ID_OFFSET
 _BODY_AT = FRAME_HEADER.size + BODY_OFFSET
-_SIZE_BYTES = 4
-_LEAST_MESSAGE = _BODY_AT - _SIZE_BYTES
-"""The size of the frame of a message whose body is empty."""
 _ANY_END = 2**31 - 1
-"""Arrow wants to be told where a slice ends; no frame is longer than its size can say."""
+"""Arrow needs the end of a slice; the size field of a frame allows no more than this."""
 _NS_PER_US = 1000
 _FIN, _LINE_END = pa.scalar(b"FIN ", pa.binary()), pa.scalar(b"\n", pa.binary())
 _NOTHING = pa.scalar(b"", pa.binary())
 
 
-class Cut(NamedTuple):
-    """What arrived together: frames of messages back to back in pieces, how long each is, and all other frames."""
-
-    pieces: list[bytes]
-    lengths: list[int]
-    others: list[Frame]
-
-
-class FrameCutter:
-    """Finds the frames in a server's bytes. Holds at most one frame of `max_frame_bytes` that is not complete."""
-
-    def __init__(self, *, max_frame_bytes: int) -> None:
-        self._max_frame_bytes = max_frame_bytes
-        self._begun: list[bytes] = []
-        """The beginning of a frame as it came; put together once, when the frame is complete."""
-        self._begun_bytes = 0
-        self._awaited_bytes = FRAME_HEADER.size
-
-    def feed(self, data: bytes) -> Cut:
-        """The frames that `data` completes. FrameError if that is no frame."""
-        cut = Cut([], [], [])
-        self._begun.append(data)
-        self._begun_bytes += len(data)
-        if self._begun_bytes >= self._awaited_bytes:
-            buffer = b"".join(self._begun)
-            rest = buffer[self._take(buffer, cut) :]
-            self._begun = [rest] if rest else []
-            self._begun_bytes = len(rest)
-        return cut
-
-    def _take(self, buffer: bytes, cut: Cut) -> int:
-        """Move all complete frames of `buffer` into `cut`; where the first that is not begins."""
-        self._awaited_bytes = FRAME_HEADER.size
-        position = 0
-        while len(buffer) - position >= FRAME_HEADER.size:
-            end = self._take_messages(buffer, position, cut.lengths)
-            if end > position:
-                cut.pieces.append(buffer[position:end])
-            position = self._take_other(buffer, end, cut.others)
-            if position == end:
-                break
-        return position
-
-    def _take_messages(self, buffer: bytes, position: int, lengths: list[int]) -> int:
-        """The messages from `position` on, up to the first frame that is something else or not complete."""
-        unpack, take = FRAME_HEADER.unpack_from, lengths.append
-        max_bytes, buffer_bytes = self._max_frame_bytes, len(buffer)
-        last_start = buffer_bytes - FRAME_HEADER.size
-        while position <= last_start:
-            size, frame_type = unpack(buffer, position)
-            end = position + _SIZE_BYTES + size
-            if frame_type != MESSAGE or end > buffer_bytes or not _LEAST_MESSAGE <= size <= max_bytes:
-                break
-            take(_SIZE_BYTES + size)
-            position = end
-        return position
-
-    def _take_other(self, buffer: bytes, position: int, others: list[Frame]) -> int:
-        """The one frame at `position` that is no message; the same position if it is not complete."""
-        if len(buffer) - position < FRAME_HEADER.size:
-            return position
-        size, frame_type = FRAME_HEADER.unpack_from(buffer, position)
-        least = _LEAST_MESSAGE if frame_type == MESSAGE else _SIZE_BYTES
-        if not least <= size <= self._max_frame_bytes:
-            limits = f"{least} to {self._max_frame_bytes}"
-            raise FrameError(f"a frame of {size} bytes and type {frame_type}; expected {limits} bytes")
-        end: int = position + _SIZE_BYTES + size
-        if end > len(buffer):
-            self._awaited_bytes = end - position
-            return position
-        others.append(Frame(frame_type, buffer[position + FRAME_HEADER.size : end]))
-        return end
-
-
 @dataclass(frozen=True, slots=True)
 class MessageOrigin:
-    """Where messages come from: `nsqd` is the address for TCP that we know it by."""
+    """Where messages come from. `nsqd` is its TCP address."""
 
     topic: str
     nsqd: str
@@ -141,12 +64,12 @@ def times_ns(frames: pa.BinaryArray) -> pa.Int64Array:
 
 
 def attempts(frames: pa.BinaryArray) -> pa.UInt16Array:
-    """How often they were delivered, this time included; wraps around."""
+    """How often the messages were delivered, this time included. Wraps around after 65535."""
     return _integers(frames, _ATTEMPTS_AT, pa.uint16())
 
 
 def keys(frames: pa.BinaryArray) -> pa.BinaryArray:
-    """What tells each message from all others of its topic on its nsqd."""
+    """The key of each message, unique within its topic on its nsqd."""
     return pc.binary_join_element_wise(_slice(frames, _TIME_AT, 8), _slice(frames, _ID_AT, 16), _NOTHING)
 
 
@@ -157,7 +80,7 @@ def finish_commands(frames: pa.BinaryArray) -> bytes:
 
 
 def rows(frames: pa.BinaryArray, origin: MessageOrigin) -> pa.RecordBatch:
-    """The messages as Spark sees them."""
+    """The messages as rows of format("nsq")."""
     count = len(frames)
     columns = [
         pa.repeat(origin.topic, count),
@@ -182,21 +105,21 @@ def _integers(frames: pa.BinaryArray, start: int, kind: pa.DataType) -> pa.Array
 
 
 def _data_of(column: pa.BinaryArray) -> pa.Buffer:
-    """The bytes of an array that was just computed, so that it begins where its buffer does."""
+    """The bytes of an array that was just computed, which begins where its buffer begins."""
     _, _, data = column.buffers()
     return data if data is not None else pa.py_buffer(b"")
 
 
 class Arrived(NamedTuple):
-    """Messages that one connection brought; there is one at least."""
+    """Messages that one connection has received: at least one."""
 
     origin: MessageOrigin
     frames: pa.BinaryArray
     in_doubt_until_ns: int
-    """Those published later were never stored before."""
+    """Messages published later than this cannot be in the spool yet."""
     send: Callable[[bytes], None]
-    """To where they came from; in vain if the connection is gone."""
+    """Sends on the connection that the messages came by. Does nothing if it is closed."""
 
     def finish(self) -> None:
-        """Tell nsqd that they are done with."""
+        """Send a FIN for each message."""
         self.send(finish_commands(self.frames))

@@ -1,31 +1,26 @@
-"""A channel received into the spool.
+"""A channel received into the spool, on the driver, in a thread of the process in which Spark runs a query's reader.
 
-Consumes a channel into a spool: in a thread of the process that Spark runs a query's reader in, on the driver.
+    nsqds ──> connections ──> a segment ──fsync──> FIN
+              collect         is written while the next one collects
 
-    nsqds ──> lanes ──> a segment ──fsync──> FIN
-              collect   is written while the next one collects
+Messages are finished when they are on the disk and not before, whatever Spark does. So a receiver that dies has lost
+nothing: what it had stored is in the spool, and what it had not stored is delivered again. What it had stored and not
+finished is delivered again too, and recognized (`channel_spool`).
 
-Messages are finished when they are on the disk, never before and whatever Spark does. So a receiver that dies has lost
-nothing: what it had stored is in the spool, what it had not comes again, and what it had stored and not finished comes
-again too and is recognized (`channel_spool`).
+If Spark does not keep up, the receiver asks for no more messages once `MAX_WAITING_BYTES` wait in the spool. They stay
+with nsqd.
 
-If Spark does not keep up, no more messages are asked for once `MAX_WAITING_BYTES` wait in the spool; they stay with
-nsqd.
-
-The connections of a receiver to one nsqd, for one topic: they are made together and end together.
-
-There are several because an nsqd gives a connection 2500 messages at a time at most, unless told otherwise, and what is
-on its way to the disk is not finished yet. They end together because a message may come again by another connection
-than the one it came by first, and then it must be clear whether it was stored: when a link is lost, what it had brought
-and was not stored yet is forgotten, and before another is made, what was stored is in doubt (`channel_spool`).
+**Links.** A receiver has several connections to one nsqd for one topic: a link. By default nsqd sends a connection at
+most 2500 messages at a time, and messages on their way to the disk are not finished yet. The connections of a link
+begin and end together, because a message may be delivered again on another connection than before, and then it must be
+clear whether it was stored. When a link is lost, what it received and did not store yet is dropped. Before the next
+link subscribes, what was stored is put in doubt (`channel_spool`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -33,30 +28,34 @@ import uvloop
 
 from emberq.base.address import TcpAddress, parse_tcp_address
 from emberq.base.clock import NS_PER_SECOND
+from emberq.base.task import LoopThread
 from emberq.client import ClientConfig, Connection, ConnectionLostError, NsqError, ServerError
 from emberq.client.connection import OnClose
 from emberq.client.discovery import Connector, Discovery
 from emberq.http.client import HttpClient
-from emberq.spark.channel_frames import Arrived, Cut, FrameCutter, MessageOrigin, frames_of
+from emberq.spark.channel_frames import Arrived, MessageOrigin, frames_of
 from emberq.spark.channel_spool import Spool, without_stored
 from emberq.spark.error import NsqSparkError
 from emberq.spark.nsqd_http import AddressBook
 from emberq.spark.option import Access, SourceSettings
 from emberq.wire import command
-from emberq.wire.frame import Frame
+from emberq.wire.frame import Frame, FrameDecoder, WholeMessages
 
 CONNECTIONS = 4
 FIRST_RDY = 100
-"""Until it is known how large messages are."""
+"""The RDY of a new connection, until it is known how large messages are."""
 MAX_BYTES_IN_FLIGHT = 16 * 1024 * 1024
-"""On one connection, about: what may have to be held in memory."""
+"""About this much may be in flight on one connection, and has to fit in memory."""
 CLOSE_TIMEOUT_S = 1.0
 
 _log = logging.getLogger(__name__)
 
 
+# One nsqd.
+
+
 class ReceiverConnection:
-    """One connection, and the frames of the messages that it brought until somebody takes them."""
+    """One connection of a link, and the message frames that it has received until the receiver takes them."""
 
     def __init__(self, origin: MessageOrigin) -> None:
         self.connection: Connection  # from `connect` on
@@ -66,29 +65,29 @@ class ReceiverConnection:
         self._rdy = 0
         self._mean_bytes = MAX_BYTES_IN_FLIGHT // FIRST_RDY
         self.in_doubt_until_ns = -1
-        self.on_arrival: Callable[[int], None] = _nobody
-        """Told how many messages have arrived."""
+        self.on_arrival: Callable[[int], None] = _ignore_arrival
+        """Called with the number of messages that have arrived."""
 
     async def connect(self, config: ClientConfig, *, on_close: OnClose) -> None:
         """Raises what `Connection.open` does."""
-        cutter = FrameCutter(max_frame_bytes=config.max_frame_bytes)
+        decoder = FrameDecoder(max_frame_bytes=config.max_frame_bytes)
         self.connection = await Connection.open(
             self._origin.nsqd,
             config,
-            decode=partial(_cut, cutter),
+            decode=partial(_decode, decoder),
             on_messages=self._collect,
             on_error=_log_error,
             on_close=on_close,
         )
 
-    def _collect(self, connection: Connection, cut: Cut) -> None:
+    def _collect(self, connection: Connection, received: WholeMessages) -> None:
         if connection.is_open:
-            self._pieces += cut.pieces
-            self._lengths += cut.lengths
-            self.on_arrival(len(cut.lengths))
+            self._pieces += received.pieces
+            self._lengths += received.lengths
+            self.on_arrival(len(received.lengths))
 
     def take(self) -> Arrived | None:
-        """What has arrived since the last time."""
+        """The messages that arrived since the last call; None if there are none."""
         if not self._lengths:
             return None
         pieces, lengths = self._pieces, self._lengths
@@ -101,11 +100,11 @@ class ReceiverConnection:
             self.connection.send(data)
 
     def forget(self) -> None:
-        """Do without what has arrived and was not taken."""
+        """Drop what has arrived and was not taken."""
         self._pieces, self._lengths = [], []
 
     def ask(self, *, for_messages: bool) -> None:
-        """Let nsqd send messages, as many as there is room for; or none."""
+        """Set RDY to as many messages as there is room for, or to 0."""
         room = max(1, MAX_BYTES_IN_FLIGHT // self._mean_bytes)
         rdy = min(room, self.connection.answer.max_rdy_count) if for_messages else 0
         if not self._rdy / 2 < rdy < self._rdy * 2 and rdy != self._rdy:  # not for small changes
@@ -114,12 +113,13 @@ class ReceiverConnection:
 
 
 class ChannelLink:
-    """Owned by a receiver, in its event loop, from `connect` to `close` or until it is lost."""
+    """All connections to one nsqd for one topic. Owned by a receiver, from `connect` until it is closed or lost."""
 
     def __init__(self, origin: MessageOrigin, on_lost: Callable[[ChannelLink], None]) -> None:
+        """`on_lost` is called when the link ends by itself."""
         self.origin = origin
-        self.lanes: list[ReceiverConnection] = []
-        """Those that have subscribed."""
+        self.connections: list[ReceiverConnection] = []
+        """The connections that have subscribed."""
         self._unsubscribed: list[ReceiverConnection] = []
         self._on_lost = on_lost
         self._is_over = False
@@ -127,81 +127,83 @@ class ChannelLink:
     async def connect(self, config: ClientConfig) -> None:
         """Connect; no message comes yet. Raises what `Connection.open` does."""
         for _ in range(CONNECTIONS):
-            lane = ReceiverConnection(self.origin)
-            await lane.connect(config, on_close=self._on_close)
-            self._unsubscribed.append(lane)
+            receiving = ReceiverConnection(self.origin)
+            await receiving.connect(config, on_close=self._on_close)
+            self._unsubscribed.append(receiving)
 
     async def subscribe(self, channel: str, *, in_doubt_until_ns: int, on_arrival: Callable[[int], None]) -> None:
         """Subscribe to the channel; messages come when they are asked for. Raises what `Connection.request` does.
 
         An nsqd may allow a channel only so many consumers (`--max-channel-consumers`): one connection is enough.
         """
-        for lane in self._unsubscribed:
-            lane.in_doubt_until_ns = in_doubt_until_ns
-            lane.on_arrival = on_arrival
+        for each in self._unsubscribed:
+            each.in_doubt_until_ns = in_doubt_until_ns
+            each.on_arrival = on_arrival
             try:
-                await lane.connection.request(command.sub(topic=self.origin.topic, channel=channel))
+                await each.connection.request(command.sub(topic=self.origin.topic, channel=channel))
             except ServerError as refusal:
-                if not self.lanes:
+                if not self.connections:
                     raise
-                _log.info("nsqd %s allows %d connections: %s", self.origin.nsqd, len(self.lanes), refusal)
+                _log.info("nsqd %s allows %d connections: %s", self.origin.nsqd, len(self.connections), refusal)
                 break
-            self.lanes.append(lane)
-        if not all(lane.connection.is_open for lane in self.lanes):  # one may have ended behind its answer
+            self.connections.append(each)
+        if not all(each.connection.is_open for each in self.connections):  # one may have ended behind its answer
             raise ConnectionLostError(self.origin.nsqd, "lost while subscribing")
-        await asyncio.gather(*(lane.connection.close() for lane in self._unsubscribed if lane not in self.lanes))
+        await asyncio.gather(*(each.connection.close() for each in self._unsubscribed if each not in self.connections))
 
     def ask(self, *, for_messages: bool) -> None:
-        """Let nsqd send messages, or none from now on."""
-        for lane in self.lanes:
-            lane.ask(for_messages=for_messages)
+        """Ask nsqd for messages, or for none from now on."""
+        for each in self.connections:
+            each.ask(for_messages=for_messages)
 
     async def finish_up(self) -> None:
-        """Ask nsqd for no more; what it had sent before has arrived when this returns, if it answers in time."""
+        """Send CLS. When nsqd has answered, everything it sent before has arrived."""
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
-                connections = [lane.connection for lane in self.lanes if lane.connection.is_open]
-                await asyncio.gather(*(connection.request(command.CLS) for connection in connections))
+                open_ones = [each.connection for each in self.connections if each.connection.is_open]
+                await asyncio.gather(*(connection.request(command.CLS) for connection in open_ones))
         except (TimeoutError, NsqError) as failure:
             _log.warning("nsqd %s: %s", self.origin.nsqd, failure or "does not say that it sends no more")
 
     async def close(self) -> None:
-        """End it; nobody is told."""
+        """Close all connections, without calling `on_lost`."""
         self._is_over = True
-        await asyncio.gather(*(lane.connection.close() for lane in {*self.lanes, *self._unsubscribed}))
+        await asyncio.gather(*(each.connection.close() for each in {*self.connections, *self._unsubscribed}))
 
     def _on_close(self, lost: Connection, failure: BaseException | None) -> None:
-        if self._is_over or lost not in [lane.connection for lane in self.lanes]:
+        if self._is_over or lost not in [each.connection for each in self.connections]:
             return
         self._is_over = True
         _log.warning("lost nsqd %s: %s", self.origin.nsqd, failure)
-        for lane in self.lanes:
-            lane.forget()
-            lane.connection.abort(failure or ConnectionError("another connection to this nsqd was lost"))
+        for each in self.connections:
+            each.forget()
+            each.connection.abort(failure or ConnectionError("another connection to this nsqd was lost"))
         self._on_lost(self)
 
 
-def _cut(cutter: FrameCutter, data: bytes) -> tuple[Cut | None, list[Frame]]:
-    """How the connection of a lane decodes: messages stay in their frames."""
-    cut = cutter.feed(data)
-    return cut if cut.lengths else None, cut.others
+def _decode(decoder: FrameDecoder, data: bytes) -> tuple[WholeMessages | None, list[Frame]]:
+    """How a receiving connection decodes: messages stay in their frames."""
+    received = decoder.feed_whole(data)
+    return received if received.lengths else None, received.others
 
 
-def _nobody(_count: int) -> None:
-    """Listens while nothing can come."""
+def _ignore_arrival(_count: int) -> None:
+    """For a connection that has not subscribed yet, on which no message can arrive."""
 
 
 def _log_error(connection: Connection, data: bytes) -> None:
     _log.info("nsqd %s: %s", connection.address, data.decode("utf-8", "backslashreplace"))
 
 
+# The receiver.
+
 HEARTBEAT_INTERVAL_MS = 5_000
-"""An nsqd that is silent for twice as long is dead; the spool relies on it."""
+"""An nsqd that is silent for twice as long counts as dead; the spool relies on that."""
 MSG_TIMEOUT_MS = 10_000
-"""What a receiver leaves behind that dies, nsqd brings again after so long. Storing takes milliseconds; should it ever
-take longer than that, what comes a second time is recognized."""
+"""After this time nsqd delivers again what a dead receiver had not finished. Storing takes milliseconds; should it ever
+take longer than this, the second delivery is recognized."""
 ENOUGH_ROWS = 2000
-"""Are stored at once; fewer wait for others, `BATCH_WAIT_S` long, to share an fsync with."""
+"""So many messages are stored at once. Fewer wait up to `BATCH_WAIT_S` for others, to share an fsync."""
 BATCH_WAIT_S = 0.02
 MAX_WAITING_BYTES = 2 * 1024 * 1024 * 1024
 MAX_RECONNECT_DELAY_S = 5.0
@@ -209,7 +211,7 @@ LOOKUPD_TIMEOUT_S = 10.0
 
 
 class ChannelReceiver:
-    """Runs from `start` to `stop`. Owned by a reader on the driver."""
+    """Consumes a channel into a spool, from `start` to `stop`. Owned by a reader on the driver."""
 
     def __init__(self, settings: SourceSettings, spool: Spool, *, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
         self._settings = settings
@@ -220,11 +222,12 @@ class ChannelReceiver:
         self._connectors: dict[str, Connector] = {}
         """By topic."""
         self._refusal: ServerError | None = None
-        """Why an nsqd does not let us consume. When a query starts, it fails for that."""
+        """Why an nsqd refused a subscription. A query that starts fails with it."""
         self._read_to = 0
         """Spark has read the segments below this number."""
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="emberq-receiver", daemon=True)
+        self._loop = LoopThread("emberq-receiver", new_loop=uvloop.new_event_loop)
+        self._receiving: asyncio.Task[None] | None = None
+        """Runs in the loop from `start` on."""
         self._stopping = asyncio.Event()
         self._storing = asyncio.Lock()
         """Held while a segment is being stored."""
@@ -237,38 +240,43 @@ class ChannelReceiver:
     def start(self) -> None:
         """NsqdUnavailable if an nsqd that the options name does not answer."""
         self._nsqds = tcp_addresses(self._settings.access)
-        self._thread.start()
+        self._loop.run(self._begin)
 
     def stop(self) -> None:
-        """Returns when what was taken is stored and finished, or given back."""
-        self._in_loop(self._stopping.set)
-        if self._thread.is_alive():
-            self._thread.join()
+        """Stop receiving. Returns when every message received is stored and finished, or left to nsqd."""
+        self._loop.end(self._end)
 
     @property
     def is_full(self) -> bool:
-        """Whether no more is taken until Spark has read some of what there is."""
+        """Whether the spool takes no more until Spark has read some of it."""
         return self._spool.bytes_from(self._read_to) > self._max_waiting_bytes
 
     def has_read(self, number: int) -> None:
-        """Spark has read the segments below this number, though it may want some of them again."""
+        """Note that Spark has read the segments below this number. It may read some of them again."""
         if number > self._read_to:
             self._read_to = number
-            self._in_loop(self._control_flow)
+            if not self._loop.is_ended:
+                self._loop.run(self._ask_again)
 
-    def _in_loop(self, action: Callable[[], None]) -> None:
-        """Have it done by the receiver's thread, unless that has ended."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(action)
+    # In the loop.
 
-    def _run(self) -> None:
+    async def _begin(self) -> None:
+        self._receiving = asyncio.create_task(self._receive_or_fail())
+
+    async def _end(self) -> None:
+        self._stopping.set()
+        if self._receiving is not None:
+            await self._receiving
+
+    async def _ask_again(self) -> None:
+        self._control_flow()
+
+    async def _receive_or_fail(self) -> None:
         try:
-            self._loop.run_until_complete(self._receive())
+            await self._receive()
         except Exception as failure:  # noqa: BLE001 - whatever it is, the query must hear of it
             self.failure = failure
             _log.error("receiving has ended: %s", failure)
-        finally:
-            self._loop.close()
 
     async def _receive(self) -> None:
         self._connectors = {topic: self._connector(topic) for topic in self._settings.topics}
@@ -311,11 +319,11 @@ class ChannelReceiver:
 
     async def _connect(self, topic: str, nsqd: str) -> None:
         channel = self._settings.channel
-        assert channel is not None  # noqa: S101 - the reader has seen to it
+        assert channel is not None  # noqa: S101 - the reader has checked it
         link = ChannelLink(MessageOrigin(topic, nsqd), self._lost)
         try:
             await link.connect(_client_config(self._settings.access))
-            async with self._storing:  # so that all that an earlier link has brought is stored, or forgotten
+            async with self._storing:  # then all that an earlier link received is stored or dropped
                 self._spool.put_in_doubt()
                 in_doubt_until_ns = self._spool.newest_ns(link.origin)
             await link.subscribe(channel, in_doubt_until_ns=in_doubt_until_ns, on_arrival=self._has_arrived)
@@ -362,7 +370,7 @@ class ChannelReceiver:
             self._arrived_count = 0
             self._has_some.clear()
             self._has_enough.clear()
-            arrived = [taken for link in self._links for lane in link.lanes if (taken := lane.take()) is not None]
+            arrived = [taken for link in self._links for each in link.connections if (taken := each.take()) is not None]
             if arrived:
                 await asyncio.to_thread(self._store, arrived)
         for each in arrived:
@@ -374,7 +382,7 @@ class ChannelReceiver:
 
 
 def tcp_addresses(access: Access) -> list[str]:
-    """Where the nsqds speak TCP whose HTTP addresses the options name; none if nsqlookupds are named instead."""
+    """The TCP addresses of the nsqds whose HTTP addresses the options name. None if the options name nsqlookupds."""
     book = AddressBook(access)
     try:
         return [

@@ -22,6 +22,7 @@ from typing import NamedTuple, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from emberq.base.file import sync_folder
 from emberq.spark.channel_frames import MessageOrigin, keys, times_ns
 
 SEGMENT_SUFFIX = ".arrow"
@@ -33,7 +34,7 @@ _KEYS = pa.schema([pa.field("key", pa.binary(), nullable=False)])
 
 
 class Part(NamedTuple):
-    """The messages of one record batch: whence they are, and when the oldest and the newest were published."""
+    """The origin of one record batch, and the publish times of its oldest and newest message."""
 
     origin: MessageOrigin
     first_ns: int
@@ -41,28 +42,28 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, origin: MessageOrigin, frames: pa.BinaryArray) -> Self:
-        """What is to be said of some frames, of which there must be one at least."""
+        """The part that these frames make; there must be at least one."""
         ends = pc.min_max(times_ns(frames))
         return cls(origin, ends["min"].as_py(), ends["max"].as_py())
 
     def may_hold(self, origin: MessageOrigin, first_ns: int, last_ns: int) -> bool:
-        """Whether messages published within these times may be here."""
+        """Whether the record batch may hold messages of `origin` published in that time."""
         return self.origin == origin and self.first_ns <= last_ns and first_ns <= self.last_ns
 
     def metadata(self) -> dict[str, str]:
-        """As the file has it."""
+        """The metadata of the record batch."""
         topic, nsqd = self.origin.topic, self.origin.nsqd
         return {"topic": topic, "nsqd": nsqd, "first_ns": str(self.first_ns), "last_ns": str(self.last_ns)}
 
     @classmethod
     def from_metadata(cls, metadata: pa.KeyValueMetadata) -> Self:
-        """As the file had it."""
+        """The part that this metadata describes."""
         text = {key.decode(): value.decode() for key, value in dict(metadata).items()}
         return cls(MessageOrigin(text["topic"], text["nsqd"]), int(text["first_ns"]), int(text["last_ns"]))
 
 
 class Messages(NamedTuple):
-    """Messages of one topic and nsqd, in their frames; there is one at least."""
+    """Messages of one topic and nsqd, in their frames: at least one."""
 
     origin: MessageOrigin
     frames: pa.BinaryArray
@@ -70,7 +71,7 @@ class Messages(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """Messages that are on the disk, or their keys. `first` and `last` are the segments they were stored in."""
+    """A segment or a file of keys. Its messages were stored in the segments from number `first` to `last`."""
 
     first: int
     last: int
@@ -83,13 +84,13 @@ class StoredFile:
 
     @property
     def number(self) -> int:
-        """Of a segment, which is but one."""
+        """The number of a segment."""
         return self.first
 
     def known_keys(
         self, wanted: pa.BinaryArray, *, origin: MessageOrigin, first_ns: int, last_ns: int
     ) -> Collection[bytes]:
-        """Those of the `wanted` keys whose messages are here."""
+        """The `wanted` keys whose messages are in this file."""
         found: list[bytes] = []
         for part, column in _columns(self):
             if part.may_hold(origin, first_ns, last_ns):
@@ -99,7 +100,7 @@ class StoredFile:
 
 
 def write_segment(folder: Path, number: int, batches: Sequence[Messages], *, stored_at_s: float) -> StoredFile:
-    """Store messages. They are on the disk when this returns."""
+    """Write a segment. It is on the disk when this returns."""
     row_count = sum(len(batch.frames) for batch in batches)
     path = folder / f"{number:012d}-{row_count}{SEGMENT_SUFFIX}"
     parts = [(Part.of(batch.origin, batch.frames), batch.frames) for batch in batches]
@@ -107,7 +108,7 @@ def write_segment(folder: Path, number: int, batches: Sequence[Messages], *, sto
 
 
 def write_keys(folder: Path, segments: Sequence[StoredFile]) -> StoredFile:
-    """Store the keys of all messages of some segments, which are neighbours, as one file."""
+    """Write one file with the keys of all messages of some neighbouring segments."""
     found: dict[MessageOrigin, list[tuple[Part, pa.BinaryArray]]] = {}
     for segment in segments:
         for part, frames in _columns(segment):
@@ -123,12 +124,12 @@ def write_keys(folder: Path, segments: Sequence[StoredFile]) -> StoredFile:
 
 
 def merge_keys(folder: Path, files: Sequence[StoredFile]) -> StoredFile:
-    """Store as one what is in several files of keys, which are neighbours."""
+    """Write one file with the keys of several neighbouring files."""
     return _write_keys(folder, files, (stored for file in files for stored in _columns(file)))
 
 
 def read_segment(path: Path) -> Iterator[Messages]:
-    """The messages of a segment, on the bytes of the file."""
+    """The messages of a segment, as views of the mapped file."""
     with pa.memory_map(str(path)) as source:
         reader = pa.ipc.open_file(source)
         for index in range(reader.num_record_batches):
@@ -139,15 +140,6 @@ def read_segment(path: Path) -> Iterator[Messages]:
 def files_in(folder: Path, suffix: str) -> list[StoredFile]:
     """The segments, or the files of keys, in order."""
     return [_found(path) for path in sorted(folder.glob(f"*{suffix}"))]
-
-
-def sync_folder(folder: Path) -> None:
-    """Make names that were given and taken last."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _write_keys(folder: Path, files: Sequence[StoredFile], parts: Iterable[tuple[Part, pa.BinaryArray]]) -> StoredFile:

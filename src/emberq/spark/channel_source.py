@@ -1,18 +1,14 @@
-"""Spark's reader of a channel.
+"""Spark's reader of a channel: a stream from any nsqd, exactly once as far as Spark is concerned.
 
-A channel as a stream of Spark, for any nsqd, exactly once as far as Spark is concerned.
-
-A receiver on the driver puts messages into a spool on disk and finishes them (`channel_receiver`, `channel_spool`);
-tasks read the spool. Offsets are positions in it:
+A receiver on the driver puts messages into a spool on disk and finishes them (`channel_receiver`, `channel_spool`).
+Tasks read the spool. Offsets are positions in it:
 
     {"spool": "0b5f6a52-…", "next": 183}
 
 The folder of the spool must be the same for the driver and all executors: any folder if Spark runs on one machine, a
 shared one on a cluster. It belongs to the checkpoint: neither means anything without the other.
 
-What `emberq.client` calls an nsqd's address, that for TCP, is what the column `nsqd` says here.
-
-How many messages a channel still has to deliver, as its nsqds say: for a query that is to read them and then end.
+The column `nsqd` holds the TCP address here, as in `emberq.client`.
 """
 
 from __future__ import annotations
@@ -44,8 +40,14 @@ from emberq.spark.option import SourceSettings
 _log = logging.getLogger(__name__)
 
 
+# What a channel still has to deliver.
+
+
 class ChannelBacklog:
-    """Asks the nsqds. Owned by one reader on the driver, while it needs it."""
+    """Asks nsqds how many messages a channel still has to deliver, for a query that reads them and ends.
+
+    Owned by one reader on the driver.
+    """
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
@@ -55,9 +57,9 @@ class ChannelBacklog:
         self._book.close()
 
     def count(self) -> int | None:
-        """Messages that wait or are in flight; None if that cannot be found out just now.
+        """Messages that wait or are in flight; None if an nsqd does not answer.
 
-        Those that are put off, and those that somebody has paused, are not waited for.
+        Deferred messages, and messages of a paused topic or channel, are not counted: the query does not wait for them.
         """
         try:
             places = self._book.places(topics=self._settings.topics, pattern=None)
@@ -67,42 +69,46 @@ class ChannelBacklog:
             return None
 
     def _count_at(self, place: Place) -> int:
-        # Not of the channel alone: nsqd leaves out a topic that does not have it yet, and what waits there for it.
+        # Without the channel: nsqd would leave out a topic that does not have it yet, and the messages waiting there.
         stats = self._book.peer(place.nsqd).get_json(
             "/stats", format="json", topic=place.topic, include_clients="false"
         )
-        return sum(_of_topic(topic, str(self._settings.channel)) for topic in stats.get("data", stats)["topics"] or ())
+        return sum(
+            _depth_of_topic(topic, str(self._settings.channel)) for topic in stats.get("data", stats)["topics"] or ()
+        )
 
 
-def _of_topic(topic: dict[str, Any], name: str) -> int:
+def _depth_of_topic(topic: dict[str, Any], name: str) -> int:
     named = [channel for channel in topic["channels"] or () if channel["channel_name"] == name]
     channels = [channel for channel in named if not channel["paused"]]
     count = 0 if topic["paused"] else int(topic["depth"])
     return count + sum(int(channel["depth"]) + int(channel["in_flight_count"]) for channel in channels)
 
 
+# The stream.
+
 IDLE_WAIT_S = 0.05
-"""Spark asks again at once when there is nothing new; so long it is kept waiting."""
+"""How long a call waits for new messages. Spark asks again at once when there are none."""
 IDLE_PAUSE_S = 0.005
 BACKLOG_PAUSE_S = 0.1
-"""With Trigger.AvailableNow: how often nsqds are asked what is left."""
+"""With Trigger.AvailableNow: the pause between two questions to nsqds about what is left."""
 MAX_STILL_S = 90.0
-"""With Trigger.AvailableNow: when nothing comes for so long, what is left is not waited for. That is longer than it
-takes until a message comes again that a dead consumer has left behind: a minute, unless nsqd is told otherwise."""
+"""With Trigger.AvailableNow: when nothing arrives for so long, the query does not wait for the rest. It is longer than
+nsqd's default message timeout of a minute, after which messages of a dead consumer are delivered again."""
 ROWS_PER_BATCH = 10_000
 BYTES_PER_BATCH = 32 * 1024 * 1024
-"""Fewer rows are enough if they are large; a column of Arrow ends at 2 GiB."""
+"""A batch of large rows ends earlier: a column of Arrow holds at most 2 GiB."""
 
 
 class SegmentPartition(InputPartition):
-    """Segments that one task reads."""
+    """The segments that one task reads."""
 
     def __init__(self, paths: list[str]) -> None:
         super().__init__(paths)
 
 
 class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """On the driver one object serves a query from start to stop."""
+    """Reads a channel as a stream. On the driver one object serves a query from start to stop."""
 
     def __init__(self, settings: SourceSettings, *, spool: str | None) -> None:
         if settings.channel is None:
@@ -128,25 +134,25 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # On the driver.
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as are the others
-        """Where a query begins that has no checkpoint: with what is in the spool."""
+        """Where a query without a checkpoint begins: at the first segment of the spool."""
         spool = self._opened()
         return _document(spool, spool.first_number)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """How much a micro-batch may be."""
+        """The size limit of a micro-batch."""
         max_rows = self._settings.max_rows_per_trigger
         return ReadAllAvailable() if max_rows is None else ReadMaxRows(max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Receive what the channel has; what arrives later is not read."""
+        """Receive what the channel holds now. What arrives later is not read."""
         spool = self._opened()
         if self._receiver is not None:
             self._receive_backlog(spool, self._receiver)
-            self._receiver.stop()  # what it took now would have to wait for its timeout when Spark ends this process
+            self._receiver.stop()  # later messages would wait for their timeout when Spark ends this process
         self._available_end = spool.next_number
 
     def _receive_backlog(self, spool: Spool, receiver: ChannelReceiver) -> None:
-        """Returns when the channel is empty, as much was stored as it had or as the spool takes, or nothing comes."""
+        """Returns when the channel is empty, its backlog is stored, the spool is full, or nothing arrives any more."""
         backlog = ChannelBacklog(self._settings)
         try:
             wanted = backlog.count()
@@ -165,11 +171,11 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             backlog.close()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends; `start` if there is nothing to read within a moment."""
+        """Where the next micro-batch ends; `start` if nothing arrives within `IDLE_WAIT_S`."""
         spool = self._opened()
         first = self._number(start)
         if self._receiver is not None:
-            self._receiver.has_read(first)  # and not when it is committed, which may wait for a batch that never comes
+            self._receiver.has_read(first)  # not in `commit`, which waits for a next batch that may never come
         deadline_s = time.monotonic() + IDLE_WAIT_S
         while spool.next_number <= first and self._available_end is None and time.monotonic() < deadline_s:
             self._check()
@@ -180,7 +186,7 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _document(spool, _limited_end(spool.segments, first=first, end=max(first, end), max_rows=max_rows))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What the tasks of a micro-batch read. After a restart this comes first, with what the checkpoint holds."""
+        """The segments of a micro-batch. After a restart Spark calls this first, with offsets of the checkpoint."""
         spool = self._opened()
         first, behind = self._number(start), self._number(end)
         segments = [segment for segment in spool.segments if first <= segment.number < behind]
@@ -196,23 +202,23 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Called when Spark plans the batch behind this one."""
+        """Called when Spark plans the next batch."""
         self._opened().prune(before=self._number(end))
 
     def stop(self) -> None:
-        """Called when the process ends, for which Spark sends it a SIGTERM."""
+        """Called when the process ends; Spark sends it SIGTERM for that."""
         if self._receiver is not None:
             self._receiver.stop()
         if self._spool is not None:
             self._spool.close()
         if self._is_terminated:
-            os._exit(0)  # or Spark's code would tell a driver that does not listen any more, and complain of that
+            os._exit(0)  # else Spark's code writes to a driver that has closed its end, and prints a traceback
 
     # In a task.
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of some segments."""
-        if isinstance(partition, SegmentPartition):  # Spark makes one of its own when there is nothing to read
+        if isinstance(partition, SegmentPartition):  # Spark passes one of its own when there is nothing to read
             yield from _portions(
                 rows(messages.frames, messages.origin)
                 for path in partition.value
@@ -235,9 +241,9 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._spool
 
     def _terminated(self, _number: int, _frame: FrameType | None) -> None:
-        """Leave whatever is being done, locks and all; on the way out Spark's code calls `stop`.
+        """Handle SIGTERM: leave what is being done, and any lock held for it. On the way out Spark's code calls `stop`.
 
-        So what is in flight is stored or given back. What a receiver has that is just gone, nsqd brings again as well.
+        `stop` stores what is in flight, or leaves it to nsqd, which delivers it again.
         """
         self._is_terminated = True
         sys.exit(0)
@@ -247,7 +253,7 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise NsqSparkError(f"receiving has ended: {self._receiver.failure}") from self._receiver.failure
 
     def _number(self, offset: dict[str, Any]) -> int:
-        """The segment that an offset means. It must be one of this spool."""
+        """The segment number in an offset, which must be of this spool."""
         spool = self._opened()
         try:
             uuid, number = str(offset["spool"]), int(offset["next"])
@@ -268,7 +274,7 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def is_reader_process() -> bool:
-    """Whether this process is the one that Spark made for a query's reader, and not somebody's program."""
+    """Whether Spark started this process to run a query's reader."""
     return "pyspark.sql.streaming.python_streaming_source_runner" in " ".join(sys.orig_argv)
 
 
@@ -277,7 +283,7 @@ def _document(spool: Spool, number: int) -> dict[str, Any]:
 
 
 def _limited_end(segments: Sequence[StoredFile], *, first: int, end: int, max_rows: int | None) -> int:
-    """Where a batch from `first` on ends that has `max_rows` at most, but one segment at least."""
+    """The end of a batch from `first` on with at most `max_rows`, but at least one segment."""
     if max_rows is None:
         return end
     row_count = 0
@@ -290,7 +296,7 @@ def _limited_end(segments: Sequence[StoredFile], *, first: int, end: int, max_ro
 
 
 def _groups(segments: Sequence[StoredFile], *, rows_per_partition: int) -> Iterator[list[StoredFile]]:
-    """Neighbours, so many that a task has about `rows_per_partition` rows."""
+    """Neighbouring segments, grouped so that a task has about `rows_per_partition` rows."""
     group: list[StoredFile] = []
     row_count = 0
     for segment in segments:
@@ -304,7 +310,7 @@ def _groups(segments: Sequence[StoredFile], *, rows_per_partition: int) -> Itera
 
 
 def _portions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of `ROWS_PER_BATCH`, or a little more, where Spark is fastest."""
+    """The same rows in batches of `ROWS_PER_BATCH` or a little more, the size at which Spark is fastest."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)

@@ -1,37 +1,34 @@
-"""The spool: stored once, given again.
-
-The spool of a channel: messages on disk, between nsqd, which forgets what is finished, and Spark, which may want a
+"""The spool of a channel: messages on disk between nsqd, which forgets them once finished, and Spark, which may read a
 batch again.
 
     SPOOL/lock            held by the one receiver that may write
     SPOOL/spool.json      {"spool": uuid}: which spool it is
-    SPOOL/*.arrow         segments: messages that were stored together and that Spark may want
-    SPOOL/*.keys          what is left of segments when Spark has committed them (`channel_segment`)
+    SPOOL/*.arrow         segments: messages that were stored together and that Spark may still read
+    SPOOL/*.keys          the keys of segments that Spark has committed (`channel_segment`)
 
-An offset of Spark is the number of the next segment. A segment never changes, so the same offsets give the same rows
-for ever. Its messages are finished when it is on the disk, and not before.
+An offset of Spark is the number of the next segment. A segment never changes, so the same offsets always give the same
+rows. The messages of a segment are finished when it is on the disk, and not before.
 
-**What comes again.** nsqd brings a message again that was stored already
+**Messages delivered again.** nsqd delivers a message that is already stored
 
-- when it did not get to see the FIN: the receiver died, the connection broke, or the FIN came too late. The attempts of
-  the message are then above 1, if nsqd is still the same process.
-- when it crashed and has forgotten that the message was finished. The attempts may be 1 again. That is for messages
-  finished in the last seconds before the crash, for nsqd saves how far a channel is every second or two.
+- when it has not seen the FIN: the receiver died, the connection broke, or the FIN came too late. The message then has
+  more than one attempt, if nsqd is still the same process.
+- when nsqd crashed and no longer knows that the message was finished. The message may have one attempt again. This
+  happens to messages finished in the last seconds before the crash: nsqd saves a channel's state every second or two.
 
-Both happen within one connection only if attempts are above 1. So when a connection is made, all that was stored before
-is **in doubt**: a message from there that was published no later than the newest of what was stored may be one of them.
-Those messages, and all with attempts above 1, are looked up by their keys; the others, nearly all, are not.
+Within one connection only messages with more than one attempt can be such. So when a connection is made, everything
+stored before is **in doubt**: a message of the same origin that was published no later than the newest stored one may
+be stored already. Such messages, and all with more than one attempt, are looked up by their keys (`without_stored`).
+The others, nearly all, are not.
 
-**What is kept** to look them up in: of segments that Spark has committed, the keys, 24 bytes for a message.
+**Keys kept** for that: 24 bytes for each message of the committed segments.
 
-- Those not in doubt go when they are `window_s` older than the newest segment: their FINs were read long ago by an nsqd
-  to which the connection stands, or it would have been given up as dead. (It is the time between segments, not that on
-  the wall: a receiver may have been down for days.)
-- Those in doubt stay, because a message that is put back may have to wait for all others in the channel. Only if there
-  are more than `max_keys` in all, the oldest go. A crash leaves as many as were stored in the `window_s` before it.
-- The newest file of all stays in any case, so no number is used twice.
-
-Leaving out messages that are in the spool already. `channel_spool` says when nsqd brings some again.
+- Keys not in doubt are removed when they are `window_s` older than the newest segment: nsqd has read their FINs long
+  ago, or the connection would have been given up as dead. Age is the time between segments and not the wall clock's: a
+  receiver may have been down for days.
+- Keys in doubt stay, because a message that was requeued may wait behind all others in the channel. Only when there are
+  more than `max_keys` in all are the oldest removed. A crash leaves as many as were stored in the `window_s` before it.
+- The newest file always stays, so no segment number is used twice.
 """
 
 from __future__ import annotations
@@ -51,6 +48,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from emberq.base.file import replace_file, sync_folder
 from emberq.spark.channel_frames import Arrived, MessageOrigin, attempts, keys, times_ns
 from emberq.spark.channel_segment import (
     KEYS_SUFFIX,
@@ -60,7 +58,6 @@ from emberq.spark.channel_segment import (
     StoredFile,
     files_in,
     merge_keys,
-    sync_folder,
     write_keys,
     write_segment,
 )
@@ -70,16 +67,16 @@ DEFAULT_WINDOW_S = 30.0
 """Three times as long as it takes to notice that an nsqd is dead (`channel_receiver`)."""
 DEFAULT_MAX_KEYS = 10_000_000
 LOCK_TIMEOUT_S = 10.0
-"""A receiver that Spark has told to end may need a moment to be gone."""
+"""A receiver that Spark has told to end may need a moment to exit."""
 LOCK_PAUSE_S = 0.1
 
 _IDENTITY = "spool.json"
 
 
 class Spool:
-    """Owned by one receiver, from `open` to `close`.
+    """The spool of one query. Owned by one receiver, from `open` to `close`.
 
-    The receiver stores in one thread, Spark commits in another: what they change together, they change under a lock.
+    The receiver stores in one thread and Spark commits in another. What both change is changed under a lock.
     """
 
     def __init__(
@@ -96,17 +93,17 @@ class Spool:
         self._wall_s = wall_s
         self._lock_file: int | None = None
         self._files = threading.Lock()
-        """Held by whoever needs files to stay, or changes which there are."""
+        """Held while files are read, added or removed."""
         self._keys: list[StoredFile] = []
-        """What is left of the segments before the first, in order."""
+        """The key files of the segments before the first, in order."""
         self._in_doubt_before = 0
         """Segments below this number were stored before the newest connection was made."""
         self.uuid = ""
         self.segments: tuple[StoredFile, ...] = ()
-        """All that are kept, in order. Replaced as a whole, so it can be read without the lock."""
+        """All segments, in order. Replaced as a whole, so it can be read without the lock."""
 
     def open(self) -> None:
-        """Make or find it. OptionError if another receiver has it."""
+        """Open the spool, or create it. OptionError if another receiver has it open."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock_file = _locked(self._folder / "lock")
         self.uuid = _identity(self._folder)
@@ -132,45 +129,45 @@ class Spool:
 
     @property
     def next_number(self) -> int:
-        """The number of the segment that will be stored next."""
+        """The number of the next segment."""
         if self.segments:
             return self.segments[-1].last + 1
         return self._keys[-1].last + 1 if self._keys else 0
 
     @property
     def first_number(self) -> int:
-        """The oldest segment that can be read; the next one if there is none."""
+        """The number of the oldest segment; `next_number` if there is none."""
         segments = self.segments
         return segments[0].first if segments else self.next_number
 
     @property
     def key_count(self) -> int:
-        """How many messages of committed segments are remembered."""
+        """How many keys of committed segments are kept."""
         return sum(file.row_count for file in self._keys)
 
     def bytes_from(self, number: int) -> int:
-        """How much is stored in the segments from this number on."""
+        """The size of the segments from this number on."""
         return sum(segment.size_bytes for segment in self.segments if segment.first >= number)
 
     def row_count_from(self, number: int) -> int:
-        """How many messages are stored in the segments from this number on."""
+        """How many messages the segments from this number on hold."""
         return sum(segment.row_count for segment in self.segments if segment.first >= number)
 
     # For the receiver.
 
     def append(self, batches: Sequence[Messages]) -> None:
-        """Store messages as a segment. They are on the disk when this returns."""
+        """Store messages as the next segment. It is on the disk when this returns."""
         segment = write_segment(self._folder, self.next_number, batches, stored_at_s=self._wall_s())
         with self._files:
             self.segments = (*self.segments, segment)
 
     def put_in_doubt(self) -> None:
-        """A connection was lost, or is being made: what is stored, or is just being stored, may come again."""
+        """Call when a connection is lost or made: what is stored, or just being stored, may be delivered again."""
         with self._files:
             self._in_doubt_before = self.next_number + 1
 
     def newest_ns(self, origin: MessageOrigin) -> int:
-        """The latest publish time of what is stored from there and remembered; -1 if there is nothing."""
+        """The latest publish time among stored messages and kept keys of this origin; -1 if there are none."""
         with self._files:
             return max(
                 (part.last_ns for file in self._all_files() for part in file.parts if part.origin == origin), default=-1
@@ -179,7 +176,7 @@ class Spool:
     def known_keys(
         self, wanted: pa.BinaryArray, *, origin: MessageOrigin, first_ns: int, last_ns: int
     ) -> Collection[bytes]:
-        """Those of the `wanted` keys, of messages published within these times, whose messages are stored already."""
+        """The `wanted` keys whose messages are stored already. Their messages were published in the given time."""
         found: set[bytes] = set()
         with self._files:
             for file in self._all_files():
@@ -190,7 +187,7 @@ class Spool:
     # For Spark.
 
     def prune(self, *, before: int) -> None:
-        """Segments with numbers below `before` are not needed by Spark any more."""
+        """Replace the segments below `before`, which Spark has committed, by their keys; remove keys not needed."""
         with self._files:
             committed = [segment for segment in self.segments if segment.first < before]
             if committed:
@@ -221,7 +218,7 @@ class Spool:
     # Opening.
 
     def _merged(self, files: list[StoredFile]) -> list[StoredFile]:
-        """One file of keys for those that the runs before have left, each with one for every micro-batch."""
+        """The key files of earlier runs merged into one; a run leaves one for each micro-batch."""
         if len(files) < 2:
             return files
         merged = merge_keys(self._folder, files)
@@ -229,7 +226,7 @@ class Spool:
         return [merged]
 
     def _not_yet_keys(self, segments: list[StoredFile]) -> list[StoredFile]:
-        """Without those of which the keys were stored, but which could not be removed then."""
+        """The segments whose keys are not stored yet. The others were left by a crash, and are removed here."""
         pruned_before = self._keys[-1].last + 1 if self._keys else 0
         _remove(segment for segment in segments if segment.first < pruned_before)
         return [segment for segment in segments if segment.first >= pruned_before]
@@ -253,17 +250,12 @@ def _locked(path: Path) -> int:
 
 
 def _identity(folder: Path) -> str:
-    """The uuid of the spool; a new one if there is none yet."""
+    """The uuid of the spool, which is made if there is none yet."""
     path = folder / _IDENTITY
     if path.exists():
         return str(json.loads(path.read_text())["spool"])
     uuid = str(uuid4())
-    being_written = path.with_suffix(UNFINISHED_SUFFIX)
-    with being_written.open("w") as file:
-        json.dump({"spool": uuid}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    being_written.replace(path)
+    replace_file(path, json.dumps({"spool": uuid}).encode())
     sync_folder(folder)
     return uuid
 
@@ -273,8 +265,11 @@ def _remove(files: Iterable[StoredFile]) -> None:
         file.path.unlink()
 
 
+# Leaving out messages that are stored already.
+
+
 def without_stored(arrived: Sequence[Arrived], spool: Spool) -> list[Messages]:
-    """The messages that are not in the spool yet, each once."""
+    """The messages that are not in the spool yet, each once. The module's docstring says which ones can be."""
     if not any(_has_suspects(each) for each in arrived):
         return [Messages(each.origin, each.frames) for each in arrived]
     suspicions = [_may_be_stored(each) for each in arrived]
@@ -291,7 +286,7 @@ def without_stored(arrived: Sequence[Arrived], spool: Spool) -> list[Messages]:
 
 
 def _has_suspects(arrived: Arrived) -> bool:
-    """Whether any of the messages has to be looked up. Nearly always none has, which takes no time to find out."""
+    """Whether any of the messages has to be looked up. Nearly always none has, so this check is cheap."""
     first_ns = pc.min_max(times_ns(arrived.frames))["min"].as_py()
     tries = pc.min_max(attempts(arrived.frames))
     return bool(first_ns <= arrived.in_doubt_until_ns or tries["min"].as_py() != 1 or tries["max"].as_py() != 1)
@@ -304,7 +299,7 @@ def _may_be_stored(arrived: Arrived) -> pa.BooleanArray:
 
 
 def _are_fresh(arrived: Arrived, suspicion: pa.BooleanArray, spool: Spool, taken: set[bytes]) -> list[bool]:
-    """For each message whether to store it. `taken` are those that will be stored anyway, and becomes more."""
+    """Whether to store each message. `taken` has the keys of messages that will be stored; this adds its own."""
     suspects = arrived.frames.filter(suspicion)
     if not len(suspects):
         return [True] * len(arrived.frames)

@@ -1,9 +1,9 @@
-"""Two small uses of Spark: the check behind `make demo`, and the exercise behind `emberq prepare-spark`.
+"""Two small uses of Spark: the check behind `make demo`, and the run behind `emberq prepare-spark`.
 
-The check finds out whether everything that went into the clickstream pipeline came out again, and once. It looks at the
-end of each way a visit can take: at what is there, and not at what the pipeline says of itself.
+The check compares what went into the clickstream pipeline with what came out, and how often. It reads the outputs
+themselves and not what the pipeline reports.
 
-The exercise does a bit of everything that commands and pipelines do, so that Java loads Spark's classes.
+The run does a bit of everything that commands and pipelines do, so that Java loads Spark's classes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from emberq.spark.pipeline.model import AVAILABLE_NOW, OutputMode, Pipeline, Sin
 from emberq.spark.pipeline.run import PipelineRun
 from emberq.spark.sql import SqlConsole
 
+# The check of the demo.
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A number that should be another."""
+    """A number, and what it should be."""
 
     what: str
     expected: int
@@ -41,7 +43,7 @@ class Check:
 
 
 def check_clickstream(pipeline: Pipeline, *, good: int, broken: int, pages: Mapping[str, int]) -> list[Check]:
-    """Compare what came out with what went in: so many good and broken events, the good ones for these pages."""
+    """Compare the outputs with what was published: `good` and `broken` events; `pages` counts the good ones."""
     ids = _archived_ids(Path(pipeline.sinks["archive"].path))
     counts = _latest_counts(pipeline, pipeline.sinks["live-counts"].topic)
     bad = pipeline.sources["clicks"].bad_records
@@ -81,15 +83,17 @@ def _bodies(pipeline: Pipeline, topic: str) -> Iterator[bytes]:
         yield from portion
 
 
+# The run that loads Spark's classes.
+
 TOPIC = "exercise"
 BODIES = [b'{"page": "/%d", "at": "2026-01-01T00:%02d:00Z"}' % (number % 7, number % 60) for number in range(300)]
-"""What the topic is to hold."""
+"""The messages of the topic."""
 
 _COUNTS = "SELECT window.start AS minute, page, count(*) AS n FROM exercise GROUP BY window(at, '1 minute'), page"
 
 
 def exercise(spark: SparkSession, *, nsqd: str, folder: str) -> None:
-    """Ask the topic at this nsqd in SQL, archive it, count it and publish the counts."""
+    """Query the topic on this nsqd in SQL, archive it, count it and publish the counts."""
     pipeline = Pipeline(
         name=TOPIC,
         nsqd=(nsqd,),

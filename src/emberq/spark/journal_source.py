@@ -1,17 +1,14 @@
-"""Spark's readers of journals, and the channel that follows a stream.
+"""Spark's readers of journals, batch and streaming, and the channel that follows a stream.
 
-Journals as Spark reads them: all at once, and as a stream.
+Both readers plan on the driver and read in tasks. A plan is ranges of offsets, and a range always gives the same rows.
+That makes a stream exact: whatever dies, Spark asks for the same ranges again. Readers are pickled into every task, so
+they hold settings, and open connections at the first use.
 
-Both plan on the driver and read in tasks; a plan is ranges of offsets, and a range gives the same rows for ever. That
-makes a stream exact: whatever dies, Spark asks for the same ranges again.
-
-Readers are pickled into every task: they hold settings, and what is open is opened at the first use.
-
-The channel that follows a stream, so that retention does not overtake it and nsqadmin shows its lag.
-
-Nobody subscribes to it. It is created where the stream begins, and moved to what was committed by /channel/seek. It is
-advice only: what a stream has read stands in its checkpoint, and a channel that cannot be moved just now is moved with
-the next commit. Spark commits a batch when it plans the next one, so the channel is one batch behind.
+**The channel** keeps retention from removing what a stream has not read, and its depth shows the stream's lag in
+nsqadmin. It has no consumers. The stream creates it where it begins, and moves it to what was committed by
+/channel/seek. The channel is advice only: the stream's own position is in its checkpoint, and a channel that cannot be
+moved is moved with the next commit. Spark commits a batch when it plans the next one, so the channel is one batch
+behind.
 """
 
 from __future__ import annotations
@@ -44,6 +41,9 @@ from emberq.spark.option import SourceSettings
 _log = logging.getLogger(__name__)
 
 
+# The channel that follows a stream.
+
+
 class RetentionCursor:
     """Moves a channel of every topic that a stream reads. Owned by the stream's reader on the driver."""
 
@@ -51,10 +51,10 @@ class RetentionCursor:
         self._channel = channel
         self._book = book
         self._offsets: dict[Place, int] = {}
-        """Where the channels were put last."""
+        """Where each channel was moved to last."""
 
     def move_to(self, positions: Positions) -> None:
-        """Everything before these positions is not needed any more."""
+        """Move the channels to these positions. What lies before them is not needed any more."""
         for place, position in positions.items():
             if self._offsets.get(place) == position.offset:
                 continue
@@ -69,28 +69,30 @@ class RetentionCursor:
         peer = self._book.peer(place.nsqd)
         names = {"topic": place.topic, "channel": self._channel}
         if place not in self._offsets:
-            # One that exists stays where it is: then a stream goes on, and is moved below.
+            # A channel that exists stays where it is, and is moved below.
             peer.post("/channel/create", {**names, "from": offset})
         peer.post("/channel/seek", {**names, "to": offset})
 
 
+# The readers.
+
 IDLE_WAIT_S = 0.05
-"""Spark asks again at once when there is nothing new; so long it is kept waiting."""
+"""How long a call waits for new messages. Spark asks again at once when there are none."""
 IDLE_PAUSE_S = 0.01
-"""Between two looks while it waits: what a new message waits at most."""
+"""Between two questions while a call waits: a new message waits at most so long."""
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The range that one task reads."""
 
     def __init__(self, wanted: Range, *, bytes_per_row: int) -> None:
         super().__init__(wanted)
         self.bytes_per_row = bytes_per_row
-        """About; 0 if nobody knows."""
+        """On the average; 0 if unknown."""
 
 
 class JournalBatchReader(DataSourceReader):
-    """Reads what lies between two places of each journal."""
+    """Reads what lies between two offsets of each journal."""
 
     def __init__(self, settings: SourceSettings) -> None:
         self._settings = settings
@@ -121,9 +123,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._survey: JournalSurvey | None = None
         self._cursor: RetentionCursor | None = None
         self._journals: dict[Place, JournalExtent] = {}
-        """As they were when they were looked at last."""
+        """The journals of the last survey."""
         self._available: dict[Place, JournalExtent] | None = None
-        """With Trigger.AvailableNow: as they were when the query started, which is how far it goes."""
+        """With Trigger.AvailableNow: the journals when the query started, to whose ends it reads."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**JournalStreamReader(self._settings).__dict__}
@@ -131,7 +133,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # On the driver.
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as are the others
-        """Where a query begins that has no checkpoint."""
+        """Where a query without a checkpoint begins."""
         settings, survey = self._settings, self._opened()
         self._journals = survey.first_look()
         positions = start_positions(
@@ -141,16 +143,16 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_document(positions)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """How much a micro-batch may be."""
+        """The size limit of a micro-batch."""
         max_rows = self._settings.max_rows_per_trigger
         return ReadAllAvailable() if max_rows is None else ReadMaxRows(max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """From now on, what arrives later is not read."""
+        """Read up to what is stored now. What is published later is not read."""
         self._available = self._opened().first_look()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends; `start` if there is nothing to read within a moment."""
+        """Where the next micro-batch ends; `start` if nothing is published within `IDLE_WAIT_S`."""
         positions = from_document(start)
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         deadline_s = time.monotonic() + IDLE_WAIT_S
@@ -168,17 +170,17 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_document({place: Position(each.uuid, each.end_offset) for place, each in journals.items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """What the tasks of a micro-batch read. After a restart this comes first, with what the checkpoint holds."""
+        """The ranges of a micro-batch. After a restart Spark calls this first, with offsets of the checkpoint."""
         if not self._journals:
             self._journals = self._opened().look()
         return _partitions(from_document(start), from_document(end), self._journals, self._settings)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Called when Spark plans the batch behind this one."""
+        """Called when Spark plans the next batch."""
         self._keep_from(from_document(end))
 
     def stop(self) -> None:
-        """Not always called: the process may just be ended, which does no harm."""
+        """Close connections. Not always called: Spark may just kill the process, which does no harm."""
         if self._survey is not None:
             self._survey.book.close()
 
@@ -226,7 +228,7 @@ def _partitions(
 
 
 def _partition(piece: Range, journal: JournalExtent | None) -> RangePartition:
-    """With the address at which the journal is now, if that is known; a checkpoint may be older than an nsqd's move."""
+    """A partition with the journal's present address, if known. An nsqd may have moved since the checkpoint."""
     if journal is None:
         return RangePartition(piece, bytes_per_row=0)
     moved = Range(place=journal.place, journal=piece.journal, start=piece.start, end=piece.end)
@@ -235,5 +237,5 @@ def _partition(piece: Range, journal: JournalExtent | None) -> RangePartition:
 
 def _read(partition: InputPartition | None, settings: SourceSettings) -> Iterator[pa.RecordBatch]:
     if not isinstance(partition, RangePartition):
-        return iter(())  # Spark makes one of its own when there is nothing to read
+        return iter(())  # Spark passes one of its own when there is nothing to read
     return RangeReader(partition.value, settings, bytes_per_row=partition.bytes_per_row).read()

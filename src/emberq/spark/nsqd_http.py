@@ -1,20 +1,19 @@
-"""Blocking HTTP to nsqds, and which nsqd has which topic.
+"""Blocking HTTP to nsqd and nsqlookupd, for Spark's workers; and which nsqd has which topic.
 
-Talking HTTP to nsqd and nsqlookupd from code that blocks, as Spark's workers do.
+**Requests** (`HttpPeer`)
 
-- A connection is kept open. If the server closed it meanwhile, a GET is put again on a new one, once. A POST is not:
-  it may have been carried out. Whoever may repeat it decides that (`patiently`, and the sink with its numbers).
+- A connection is kept open. If the server closed it meanwhile, a GET is repeated once on a new connection. A POST is
+  not: the server may have carried it out. Callers that may repeat it do so (`patiently`, and the sink with its names).
 - No answer in time, no connection, half an answer, a 5xx: `NsqdUnavailableError`. Any other status but 200:
   `NsqdRefusedError`.
-- A request can be sent and its answer be fetched later, so that several are under way on as many connections.
+- A request can be sent and its answer received later, so that several are under way on as many connections.
 
-Which nsqds there are, and which of them have which topics.
+**Addresses** (`AddressBook`)
 
-The nsqds are those that the option `nsqd` lists, or those that the nsqlookupds know. nsqlookupds are asked all of them,
-because each knows the nsqds that are connected to it; one that does not answer is passed over if another does.
-
-An nsqd is known by the address of its HTTP API. nsqlookupd tells the one for plain HTTP; with `tls` the one for HTTPS
-is asked for there, which an nsqd tells that has `--tls-required`.
+- The nsqds are those that the option `nsqd` lists, or those that the nsqlookupds know. All nsqlookupds are asked,
+  because each knows only the nsqds connected to it. One that does not answer is passed over if another does.
+- An nsqd is known by the address of its HTTP API. nsqlookupd tells the one for plain HTTP. With `tls` that address is
+  asked for the HTTPS port, which an nsqd with `--tls-required` tells.
 """
 
 from __future__ import annotations
@@ -52,8 +51,11 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
+# Requests.
+
+
 class NsqdAnswer(NamedTuple):
-    """The body of a 200, and the headers with it."""
+    """The body and headers of a 200."""
 
     body: bytes
     headers: Mapping[str, str]
@@ -65,7 +67,7 @@ class HttpPeer:
     def __init__(self, address: str, access: Access) -> None:
         scheme, _, host_and_port = address.rpartition("://")
         self.address = host_and_port
-        """As it is shown, and as it stands in offsets."""
+        """As messages and offsets name it."""
         self._access = access
         target = parse_tcp_address(host_and_port)
         timeout_s = access.request_timeout_s
@@ -78,7 +80,7 @@ class HttpPeer:
             self._connection = http.client.HTTPConnection(target.host, target.port, timeout=timeout_s)
 
     def close(self) -> None:
-        """It opens again when it is used again."""
+        """Close the connection. The next request opens another."""
         self._connection.close()
 
     def get(self, path: str, **query: str | int) -> NsqdAnswer:
@@ -87,13 +89,13 @@ class HttpPeer:
         try:
             return self._ask("GET", path, query)
         except NsqdUnavailableError as failure:
-            # Only a connection that lay idle is expected to be gone; a server that takes too long is not asked again.
+            # Only an idle connection may have been closed meanwhile. A server that takes too long is not asked again.
             if not was_open or isinstance(failure.__cause__, TimeoutError):
                 raise
             return self._ask("GET", path, query)
 
     def get_json(self, path: str, **query: str | int) -> Any:
-        """The same where the answer must be JSON."""
+        """The JSON in the answer to a GET."""
         answer = self.get(path, **query)
         try:
             return json.loads(answer.body)
@@ -117,7 +119,7 @@ class HttpPeer:
         body: Iterable[bytes | memoryview] | None,
         headers: Mapping[str, str],
     ) -> None:
-        """Send a request; `receive` fetches its answer."""
+        """Send a request. `receive` returns its answer."""
         if self._access.auth_secret is not None:
             headers = {**headers, "Authorization": f"Bearer {self._access.auth_secret}"}
         target = f"{path}?{urlencode(query)}" if query else path
@@ -148,7 +150,7 @@ class HttpPeer:
         return str(error) or type(error).__name__
 
     def _not_http(self, error: http.client.BadStatusLine) -> Exception:
-        if "E_BAD" in str(error):  # nsqd's way to refuse what is not its protocol
+        if "E_BAD" in str(error):  # how nsqd refuses another protocol on its TCP port
             return OptionError(f"{self.address} is where nsqd speaks TCP; give its address for HTTP, as host:4151")
         return NsqdUnavailableError(self.address, self._reason(error))
 
@@ -161,7 +163,7 @@ class HttpPeer:
 
 
 def _facts(body: bytes) -> dict[str, Any]:
-    """What an error of NSQ says: its name as `message`, and sometimes more."""
+    """The JSON of an error answer: its name as `message`, and sometimes more."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -170,7 +172,7 @@ def _facts(body: bytes) -> dict[str, Any]:
 
 
 def patiently(action: Callable[[], _T], *, timeout_s: float, sleep: Callable[[float], None] = time.sleep) -> _T:
-    """What `action` returns, tried again while it raises `NsqdUnavailableError` and `timeout_s` has not passed."""
+    """The result of `action`, repeated while it raises `NsqdUnavailableError` and `timeout_s` has not passed."""
     deadline_s = time.monotonic() + timeout_s
     delay_s = FIRST_DELAY_S
     while True:
@@ -184,15 +186,18 @@ def patiently(action: Callable[[], _T], *, timeout_s: float, sleep: Callable[[fl
         delay_s = min(delay_s * 2, MAX_DELAY_S)
 
 
+# Addresses.
+
+
 class AddressBook:
     """Finds nsqds and keeps a connection to each. Owned by one reader or writer on the driver."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._peers: dict[str, HttpPeer] = {}
-        """By the address that the rest of the package uses, that is with the scheme where it is not clear."""
+        """By address, with the scheme where it does not follow from the options."""
         self._https: dict[str, str] = {}
-        """The address for HTTPS of nsqds that we know by their address for HTTP."""
+        """HTTPS addresses of nsqds, by HTTP address."""
 
     def peer(self, nsqd: str) -> HttpPeer:
         """The connection to an nsqd."""
@@ -206,11 +211,11 @@ class AddressBook:
             peer.close()
 
     def nsqds(self) -> list[str]:
-        """All of them. NsqdUnavailable if no nsqlookupd answers."""
+        """All nsqds. NsqdUnavailableError if no nsqlookupd answers."""
         return list(self._access.nsqds) or sorted(self._nodes())
 
     def places(self, *, topics: tuple[str, ...], pattern: str | None) -> list[Place]:
-        """Where topics with these names, or of this pattern, may be. NsqdUnavailable if that cannot be found out."""
+        """Where topics with these names, or of this pattern, may be. NsqdUnavailableError if nothing answers."""
         if self._access.lookupds:
             found = self._nodes()
         elif pattern is None:

@@ -1,13 +1,11 @@
-"""One table of options, and what they come to.
+"""The options of format("nsq"), and the settings they make.
 
-The options of format("nsq"): one table, from which they are parsed, checked and documented.
+`OPTIONS` is the one table from which options are parsed, checked and documented. An option is written as Spark's own
+are, `startingOffsets`, and case does not matter. An unknown option is refused with the nearest name that exists: a
+misspelt option that is quietly ignored is a bug found in production.
 
-An option is written as Spark's own are, `startingOffsets`, and case does not matter. What nobody knows is refused with
-the nearest name that exists: a misspelt option that is quietly ignored is a bug found in production.
-
-What the options of one read or write come to, checked together: the values that go to driver and executors.
-
-Nothing here is open or secret to Spark: settings are pickled into every task, so they hold paths and texts, no sockets.
+`SourceSettings` and `SinkSettings` are the options of one read or write, checked together. They are pickled into every
+task, so they hold paths and texts, no sockets.
 """
 
 from __future__ import annotations
@@ -27,9 +25,11 @@ from emberq.spark.error import OptionError
 from emberq.spark.journal_offset import Start, parse_start
 from emberq.wire.parameter import is_valid_name
 
+# One option.
+
 
 class Use(enum.Flag):
-    """What an option is good for."""
+    """Where an option applies."""
 
     BATCH = enum.auto()
     STREAM = enum.auto()
@@ -54,7 +54,7 @@ class Option:
     use: Use
     parse: Callable[[str], Any]
     default: str | None
-    """Its text if it is not given; None: there is no default, and the value is None."""
+    """The text of an option that is not given. None: there is no default, and the value is None."""
     help: str
 
 
@@ -124,6 +124,8 @@ def _as_is(text: str) -> str:
     return text
 
 
+# The table.
+
 OPTIONS: tuple[Option, ...] = (
     Option(
         name="topic",
@@ -169,7 +171,7 @@ OPTIONS: tuple[Option, ...] = (
         parse=_name,
         default=None,
         help="In journal mode: a channel that follows what a stream has committed. Retention keeps what it has not "
-        "passed, and its depth is the stream's lag. In channel mode: the one to consume. Nobody else may consume it.",
+        "passed, and its depth is the stream's lag. In channel mode: the one to consume, by this query alone.",
     ),
     Option(
         name="spool",
@@ -304,12 +306,14 @@ OPTIONS: tuple[Option, ...] = (
 """Every option there is."""
 
 
+# Parsing.
+
 SPARKS_OWN = {"checkpointlocation", "queryname", "asyncprogresstrackingenabled"}
-"""What Spark passes on although it is meant for Spark itself; in lower case."""
+"""Options of Spark itself that it passes on, in lower case."""
 
 
 def parse_options(given: Mapping[str, str], use: Use) -> dict[str, Any]:
-    """The value of every option of this use, by name. OptionError for what is wrong with those given."""
+    """The value of every option of this use, by name. OptionError if one given is wrong."""
     known = {option.name.lower(): option for option in OPTIONS}
     texts: dict[str, str] = {}
     for name, text in given.items():
@@ -357,6 +361,9 @@ def option_table(use: Use) -> str:
     return "\n".join(lines)
 
 
+# Settings.
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """How to reach nsqds and nsqlookupds."""
@@ -374,7 +381,7 @@ class Access:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """From the values of options. OptionError if they do not say where to go."""
+        """From the values of options. OptionError unless they name nsqds or nsqlookupds."""
         nsqds, lookupds = values["nsqd"] or (), values["lookupd"] or ()
         if bool(nsqds) == bool(lookupds):
             fault = "both are given" if nsqds else "neither is given"
@@ -429,7 +436,7 @@ class SourceSettings:
 
     @classmethod
     def of(cls, options: Mapping[str, str], use: Use) -> Self:
-        """From what the user wrote. OptionError for what is wrong with it."""
+        """From options as given to Spark. OptionError if one is wrong."""
         values = parse_options(options, use)
         if bool(values["topic"]) == bool(values["topicPattern"]):
             fault = "both are given" if values["topic"] else "neither is given"
@@ -460,11 +467,11 @@ class SinkSettings:
     topic: str | None
     max_body_bytes: int
     write_id: str | None
-    """What a batch write is called, so that it is known again when it is repeated."""
+    """The name of a batch write, by which nsqd recognizes a repetition."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
-        """From what the user wrote. OptionError for what is wrong with it."""
+        """From options as given to Spark. OptionError if one is wrong."""
         values = parse_options(options, Use.SINK)
         topics = values["topic"] or (None,)
         if len(topics) > 1:

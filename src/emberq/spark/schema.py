@@ -1,25 +1,25 @@
-"""The columns read and written.
+"""The columns that are read, and those that can be written.
 
-The rows that Spark sees: one per message.
+Read, one row per message:
 
     topic      string      where it was published
-    nsqd       string      which nsqd has it: the address of its HTTP API
+    nsqd       string      which nsqd has it: the address of its HTTP API, or of its TCP port in channel mode
     offset     long        its place in the topic's journal on that nsqd; null if it came through a channel
     id         string      NSQ's id of the message, 16 hexadecimal digits
     timestamp  timestamp   when it was published
     attempts   int         how often it was delivered so far; null if it was read from a journal, which delivers nothing
     body       binary      the message
 
-(nsqd, topic, offset) is unique for ever in journal mode. Spark checks what a source yields against the Arrow schema,
-to the unit of the timestamps.
+(nsqd, topic, offset) stays unique in journal mode. Spark checks what a source yields against the Arrow schema, to the
+unit of the timestamps.
 
-Which columns a DataFrame needs to be written to topics.
+Written (`check_schema`):
 
     body       string or binary   the message; neither null nor empty
     topic      string             where it goes, unless the option `topic` says it for all
     defer_ms   short, int, long   after how many milliseconds it is delivered; null or 0: at once
 
-The other columns of format("nsq") are ignored, so that what was read from one topic can be written to another as it is.
+The other columns of format("nsq") are ignored when written, so rows read from one topic can be written to another.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from pyspark.sql.types import (
 )
 
 from emberq.spark.error import OptionError, SchemaError
+
+# Read.
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 
@@ -66,6 +68,8 @@ ARROW_SCHEMA = pa.schema(
 )
 
 
+# Written.
+
 BODY = "body"
 TOPIC = "topic"
 DEFER_MS = "defer_ms"
@@ -78,7 +82,7 @@ _TYPES: dict[str, tuple[type[DataType], ...]] = {
 
 
 def check_schema(schema: StructType, *, topic: str | None) -> None:
-    """SchemaError if rows of this kind cannot be written, OptionError if nothing says where they go."""
+    """SchemaError if such rows cannot be written, OptionError if neither option nor column names the topic."""
     types = {field.name: field.dataType for field in schema.fields}
     if BODY not in types:
         found = ", ".join(types) or "none"

@@ -1,6 +1,4 @@
-"""A SparkSession, loud or quiet.
-
-A SparkSession with the settings that pay for streams, on a Java that is found.
+"""A SparkSession with settings that suit streams, on a Java that is found.
 
     from emberq.spark import session
 
@@ -8,12 +6,11 @@ A SparkSession with the settings that pay for streams, on a Java that is found.
     spark = session("clicks", master="spark://host:7077")  # a cluster
     spark = session("clicks", config={"spark.sql.shuffle.partitions": 8})
 
-Every setting here is a default: what `config`, or spark-submit, says otherwise counts.
+Every setting here is a default; `config` and spark-submit override it.
 
-A SparkSession for commands, which tell themselves what went wrong: Spark and what is around it keep quiet.
-
-What Java and its workers write to standard error all the same (threads that a stop has broken off, what a user's
-function prints) goes to a log file, which a command can name if it fails.
+`quiet_session` is the same for commands, which report errors themselves: Spark logs nothing. What Java and its workers
+still write to standard error (threads that a stop has interrupted, output of a user's function) goes to a log file,
+which the command names if it fails.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from pyspark.sql import SparkSession
 from emberq.spark.java import LOG_VARIABLE, QUIET_JAVA, find_java, launched, local_worker_python, with_archive
 
 LOCAL_MASTER = "local[*,4]"
-"""All cores, and four attempts for each task: without the 4 a task that fails fails the query."""
+"""All cores, and four attempts for each task. Without the 4, one failed task would fail the query."""
 
 TUNED: dict[str, str] = {
     # Together these halve the fixed cost of a micro-batch: from about 190 ms to about 100 ms.
@@ -42,27 +39,27 @@ TUNED: dict[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # Timestamps of messages are moments; a session that shows them in the zone of the machine is read wrong elsewhere.
+    # Timestamps shown in the zone of one machine would be misread on another.
     "spark.sql.session.timeZone": "UTC",
 }
 
 _LOCAL: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
-    # The 200 of Spark are meant for clusters; each costs a task, and with state a file, in every micro-batch.
+    # Spark's 200 are meant for clusters. Each costs a task, and with state a file, in every micro-batch.
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-"""For this machine alone."""
+"""Settings for a local master."""
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""In the environment of programs that spark-submit has started: Java runs already, and the master is chosen."""
+"""Set in programs that spark-submit has started: Java runs already, and the master is chosen."""
 
 
 def session(
     name: str = "emberq", *, master: str | None = None, config: Mapping[str, str | int | bool] | None = None
 ) -> SparkSession:
-    """The session of this process; made if there is none, in which case Java is looked for. JavaNotFound if none is."""
+    """The session of this process, made if there is none. JavaNotFoundError if there is no Java to run it on."""
     settings = TUNED | {key: _text(value) for key, value in (config or {}).items()}
     if _SUBMITTED in os.environ:
         settings = {key: value for key, value in settings.items() if key in (config or {}) or not _is_set(key)}
@@ -70,10 +67,10 @@ def session(
         master = master or LOCAL_MASTER
         if SparkSession.getActiveSession() is None:
             os.environ["JAVA_HOME"] = str(with_archive(find_java()).home)
-            os.environ.setdefault("PYSPARK_PYTHON", _worker_python(master))  # else any python3 on the PATH is taken
+            os.environ.setdefault("PYSPARK_PYTHON", _worker_python(master))  # else Spark takes any python3 on the PATH
     if master is not None and master.startswith("local"):
         settings = _LOCAL | settings
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark looks at it before it looks at its settings
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark reads it before its settings
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
@@ -87,8 +84,8 @@ def _worker_python(master: str) -> str:
 
 
 def _is_set(key: str) -> bool:
-    """Whether spark-submit, or Spark's file of defaults, says something about a setting."""
-    SparkContext._ensure_initialized()  # only then a SparkConf knows of them
+    """Whether spark-submit, or Spark's file of defaults, has a setting."""
+    SparkContext._ensure_initialized()  # only then does a SparkConf know them
     return SparkConf().contains(key)
 
 
@@ -96,31 +93,33 @@ def _text(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-Session: TypeAlias = SparkSession
-"""For those who may not import pyspark."""
+# For commands.
 
-_TALKATIVE = (
+Session: TypeAlias = SparkSession
+"""For modules that may not import pyspark."""
+
+_NOISY_LOGGERS = (
     "SQLQueryContextLogger",  # repeats every error in SQL, as JSON
-    "py4j",  # tells of connections that a stop has closed
+    "py4j",  # logs connections that a stop has closed
 )
 
 _log = logging.getLogger(__name__)
 
 LOG_NAME = "spark.log"
 _JAVA_OPTIONS = "spark.driver.defaultJavaOptions"
-"""Not the extra ones, which would replace what a cluster's file of defaults says."""
+"""Not `extraJavaOptions`, which would replace those in a cluster's file of defaults."""
 _SILENT_LOG = Path(__file__).with_name("silent_log4j2.properties")
-"""Read when Java starts. `spark.log.level` comes later, when much was said already."""
+"""Read when Java starts. `spark.log.level` takes effect later, when much has been logged already."""
 
 
 def quiet_session(
     name: str, *, master: str | None, is_verbose: bool, config: Mapping[str, str], folder: Path | None = None
 ) -> Session:
-    """The session of this process. JavaNotFound if there is no Java.
+    """The session of this process, for a command. JavaNotFoundError if there is no Java.
 
-    `folder` takes Java's temporary files and, unless everything is to be seen, what Java writes to standard error.
+    `folder` takes Java's temporary files and, unless `is_verbose`, its standard error.
     """
-    for logger in _TALKATIVE:
+    for logger in _NOISY_LOGGERS:
         logging.getLogger(logger).setLevel(logging.CRITICAL)
     options = [config[_JAVA_OPTIONS]] if _JAVA_OPTIONS in config else []
     if folder is not None:
@@ -137,14 +136,14 @@ def quiet_session(
 
 
 def close_session(spark: Session, *, timeout_s: float | None = None) -> None:
-    """Stop Spark, then the Java that it runs in, unless spark-submit has started that. It may be gone already.
+    """Stop Spark, then the Java that it runs in, unless spark-submit started it. Java may be gone already.
 
-    Java ends by itself when its standard input does. PySpark leaves that to the end of the process, so that Java would
-    outlive a command. Returns when it has ended, or has not in that time.
+    Java ends by itself when its standard input is closed. PySpark closes it only at the end of the process, so Java
+    would outlive a command. Returns when Java has ended, or after `timeout_s`.
     """
     gateway: Any = SparkContext._gateway
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PySpark warns of a Java that is gone
+        warnings.simplefilter("ignore")  # PySpark warns when Java is gone
         try:
             spark.stop()
         except (Py4JError, OSError) as failure:
@@ -153,7 +152,7 @@ def close_session(spark: Session, *, timeout_s: float | None = None) -> None:
     if java is None:
         return
     gateway.shutdown()
-    SparkContext._gateway = SparkContext._jvm = None  # so that another session would start another Java
+    SparkContext._gateway = SparkContext._jvm = None  # so that another session starts another Java
     if java.stdin is not None:
         java.stdin.close()
     try:

@@ -1,32 +1,26 @@
-"""Rows to messages: the writers, MPUB bodies, requests under way.
+"""Rows to messages: what the tasks of a write do, batch and streaming.
 
-Rows to messages: what the tasks of a write do, batch and streaming.
-
-Each task publishes its rows to one nsqd with MPUBs of up to `maxBodyBytes`, several of them under way at a time. It has
-succeeded when all are confirmed; an nsqd with a journaled topic confirms what is on its disk.
+Each task publishes its rows to one nsqd with MPUBs of up to `maxBodyBytes`, several under way at a time. It succeeds
+when all are confirmed; an nsqd with a journaled topic confirms what is on its disk.
 
 **Retries do not double.** Spark runs a task again when it does not know that it succeeded, and a whole micro-batch
-after a crash. So every MPUB carries a name: a producer id that stands for the query, the partition and the messages in
-it, in whatever order, and the number of the micro-batch as its sequence. An emberq nsqd stores what it has stored under
-that name already no second time, if the topic is journaled. The name follows from the content and not from the place
-among others, because Spark may cut and order the same rows differently the second time (behind a shuffle, or with
-another number of partitions): then a message may be stored twice, but never is one taken for another and lost.
+after a crash. So every MPUB carries a name: a producer id made of the query, the partition and the messages in it, in
+whatever order, and the number of the micro-batch as its sequence. If the topic is journaled, an emberq nsqd does not
+store again what it has stored under that name. The name follows from the content and not from the place among others,
+because Spark may cut and order the same rows differently the second time (behind a shuffle, or with another number of
+partitions). A message may then be stored twice, but is never taken for another and lost.
 
-What remains, for journaled topics: exactly once if the rows of each task, for each topic, fit into one MPUB, or come in
-the same order again (from a source and without a shuffle). Else, for classic topics, for Go's nsqd, and for deferred
-messages, which are published one by one: at least once.
+What this gives for journaled topics: exactly once if the rows of each task, for each topic, fit into one MPUB, or come
+in the same order again (from a source, without a shuffle). In all other cases it is at least once: for classic topics,
+for Go's nsqd, and for deferred messages, which are published one by one.
 
-Which nsqd gets the rows follows from the number of the partition, so that a retry finds it again as long as the nsqds
-are the same. There is no failover to another: it would double what the first one stored before it went silent.
+The number of the partition decides which nsqd gets its rows, so a retry goes to the same one as long as the nsqds are
+the same. There is no failover to another nsqd: it would double what the first one stored before it fell silent.
 
-The rows of one task, sorted by topic, cut into MPUBs and named. See `sink` for what the names promise.
+A request without an answer is sent again, with the same name, until `retryTimeout` has passed. Requests may then
+arrive in another order; names do not depend on it.
 
-Publishing to one nsqd over HTTP, several requests under way at a time.
-
-A request that gets no answer is put again, with the same name, until `retryTimeout` has passed. Order between requests
-is not kept then; names do not depend on it.
-
-The body of an MPUB, made from an Arrow column without touching a row in Python.
+The body of an MPUB is made from an Arrow column without touching a row in Python:
 
 offset  size  field
 0       4     number of messages
@@ -59,19 +53,22 @@ from emberq.spark.schema import BODY, DEFER_MS, TOPIC
 from emberq.wire.parameter import is_valid_name
 
 MAX_UNDER_WAY = 2
-"""Requests sent and not yet confirmed: while nsqd stores what one brought, the next is made."""
+"""Requests sent and not yet confirmed: while nsqd stores one, the task makes the next."""
+
+
+# Requests under way.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishRequest:
-    """One request: to /mpub, or to /pub if it is deferred."""
+    """One request: to /mpub, or to /pub for a deferred message."""
 
     topic: str
     parts: Sequence[bytes | memoryview]
     """The body, in pieces."""
     length: int
     producer_id: str = ""
-    """Under which name nsqd remembers it, 32 hexadecimal digits, with `sequence`; empty: it does not."""
+    """32 hexadecimal digits. With `sequence` the name by which nsqd recognizes a repetition; empty: no name."""
     sequence: int = 0
     defer_ms: int = 0
 
@@ -87,7 +84,7 @@ class PublishRequest:
 
     @property
     def headers(self) -> dict[str, str]:
-        length = {"Content-Length": str(self.length)}  # else the parts would be sent as chunks
+        length = {"Content-Length": str(self.length)}  # else http.client sends the parts as chunks
         if not self.producer_id:
             return length
         return length | {"X-Emberq-Producer": self.producer_id, "X-Emberq-Sequence": str(self.sequence)}
@@ -95,24 +92,24 @@ class PublishRequest:
 
 @dataclass(slots=True)
 class _PublishLine:
-    """A connection, and what was sent on it and is not confirmed."""
+    """A connection, and the request on it that is not confirmed."""
 
     peer: HttpPeer
     under_way: PublishRequest | None = None
     failure: NsqdUnavailableError | None = field(default=None)
-    """Why it could not be sent."""
+    """Why the request could not be sent."""
 
 
 class MpubPublisher:
-    """Owned by a task."""
+    """Publishes to one nsqd, with several requests under way. Owned by one task."""
 
     def __init__(self, nsqd: str, access: Access) -> None:
         self._retry_timeout_s = access.retry_timeout_s
         self._lines = deque(_PublishLine(HttpPeer(nsqd, access)) for _ in range(MAX_UNDER_WAY))
-        """The one that has waited longest for its answer first."""
+        """In the order of their requests: the oldest first."""
 
     def publish(self, publish: PublishRequest) -> None:
-        """Send it. What was sent earlier may be waited for, and what is wrong with that is raised here."""
+        """Send a request. May wait for an earlier one, and raises what went wrong with that."""
         line = self._lines[0]
         self._settle(line)
         self._lines.rotate(-1)
@@ -120,10 +117,10 @@ class MpubPublisher:
         try:
             _send(line.peer, publish)
         except NsqdUnavailableError as failure:
-            line.failure = failure  # put again when its turn comes
+            line.failure = failure  # sent again by `_settle`
 
     def flush(self) -> None:
-        """Returns when everything is confirmed."""
+        """Wait until every request is confirmed."""
         for line in self._lines:
             self._settle(line)
 
@@ -155,34 +152,36 @@ def _send(peer: HttpPeer, publish: PublishRequest) -> None:
     peer.send("POST", publish.path, query=publish.query, body=publish.parts, headers=publish.headers)
 
 
+# The body of an MPUB.
+
 SIZE_BYTES = 4
 DIGEST_BYTES = 16
-"""What a producer id has. Half of a SHA-256, for which processors have instructions."""
+"""The size of a producer id: half of a SHA-256, for which processors have instructions."""
 
 _COUNT = struct.Struct(">i")
 
 
 class ArrowMpubBody(NamedTuple):
-    """Ready to be sent, `parts` one after the other."""
+    """The body of an MPUB, ready to be sent: `parts` one after the other."""
 
     parts: tuple[bytes, memoryview]
     length: int
 
 
 def mpub_body(bodies: pa.BinaryArray) -> ArrowMpubBody:
-    """The body that publishes these messages, in their order."""
+    """The body that publishes these messages in this order."""
     messages = pc.binary_join_element_wise(_sizes(bodies), bodies, b"")
     data = memoryview(_data(messages))
     return ArrowMpubBody((_COUNT.pack(len(bodies)), data), _COUNT.size + len(data))
 
 
 def mpub_bytes(bodies: pa.BinaryArray) -> int:
-    """How long the messages are in an MPUB, without their number."""
+    """The size of the messages in an MPUB, without the count."""
     return len(_data(bodies)) + SIZE_BYTES * len(bodies)
 
 
 def fitting_count(bodies: pa.BinaryArray, *, room_bytes: int) -> int:
-    """How many of the first messages take no more than `room_bytes` in an MPUB."""
+    """How many messages from the first on fit into `room_bytes` of an MPUB."""
     positions = _positions(bodies)
 
     def end_of(count: int) -> int:
@@ -192,7 +191,7 @@ def fitting_count(bodies: pa.BinaryArray, *, room_bytes: int) -> int:
 
 
 def digest(bodies: pa.BinaryArray, *, salt: bytes) -> bytes:
-    """16 bytes that stand for these messages, in whatever order they are, and for `salt`."""
+    """16 bytes that stand for `salt` and these messages, in whatever order."""
     ordered = bodies.take(pc.sort_indices(bodies))
     hashed = sha256(salt)
     hashed.update(memoryview(pc.binary_length(ordered).buffers()[1])[: SIZE_BYTES * len(ordered)])
@@ -201,7 +200,7 @@ def digest(bodies: pa.BinaryArray, *, salt: bytes) -> bytes:
 
 
 def _sizes(bodies: pa.BinaryArray) -> pa.BinaryArray:
-    """The size of each message as the four bytes that go before it."""
+    """The four bytes of size before each message."""
     sizes = array("i")
     sizes.frombytes(memoryview(pc.binary_length(bodies).buffers()[1])[: SIZE_BYTES * len(bodies)])
     if sys.byteorder == "little":
@@ -222,15 +221,17 @@ def _data(bodies: pa.BinaryArray) -> pa.Buffer:
     return bodies.buffers()[2].slice(positions[0], positions[-1] - positions[0])
 
 
+# The rows of one task.
+
 COUNT_BYTES = 4
-"""What the number of messages takes at the start of an MPUB."""
+"""The count at the start of an MPUB."""
 
 _OCCURRENCE = struct.Struct(">I")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteIdentity:
-    """What makes a task's output its own, the same in every attempt."""
+    """What names a task's output, the same in every attempt."""
 
     query: str
     batch_id: int
@@ -238,12 +239,12 @@ class WriteIdentity:
 
     @property
     def salt(self) -> bytes:
-        """What goes into the names of its MPUBs besides the messages."""
+        """What goes into the name of an MPUB besides its messages."""
         return f"{self.query}/{self.partition_id}".encode()
 
 
 class Outbox:
-    """Messages to one topic that wait to fill an MPUB."""
+    """Messages for one topic that wait until they fill an MPUB."""
 
     def __init__(self, *, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -251,11 +252,11 @@ class Outbox:
         self._waiting_bytes = 0
 
     def add(self, bodies: pa.BinaryArray) -> Iterator[pa.BinaryArray]:
-        """Take these in; yields what fills an MPUB with more behind it."""
+        """Add messages. Yields the messages of each MPUB that is full."""
         while len(bodies):
             count = fitting_count(bodies, room_bytes=self._max_bytes - self._waiting_bytes)
             if not count and not self._waiting:
-                count = 1  # larger than an MPUB should be; nsqd decides
+                count = 1  # larger than `max_bytes`: nsqd decides whether to take it
             if count:
                 fitting = bodies.slice(0, count)
                 self._waiting.append(fitting)
@@ -265,13 +266,13 @@ class Outbox:
                 yield self.take()
 
     def take(self) -> pa.BinaryArray:
-        """All that waits."""
+        """Remove and return all messages that wait."""
         taken, self._waiting, self._waiting_bytes = self._waiting, [], 0
         return taken[0] if len(taken) == 1 else pa.concat_arrays(taken)
 
 
 class PartitionWriter:
-    """Publishes the rows of one task. Owned by it."""
+    """Publishes the rows of one task: sorted by topic, cut into MPUBs and named. Owned by that task."""
 
     def __init__(
         self, publisher: MpubPublisher, identity: WriteIdentity, *, topic: str | None, max_body_bytes: int
@@ -282,11 +283,11 @@ class PartitionWriter:
         self._max_bytes = max_body_bytes - COUNT_BYTES
         self._outboxes: dict[str, Outbox] = {}
         self._sent: Counter[tuple[str, bytes]] = Counter()
-        """How often MPUBs with the same messages went to a topic."""
+        """How many MPUBs with the same messages went to a topic."""
         self._row_count = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Publish these rows, or keep them until there are enough. RowError if one cannot be a message."""
+        """Publish these rows, or keep them until an MPUB is full. RowError if a row cannot be a message."""
         self._row_count += rows.num_rows
         _refuse_empty(rows)
         if DEFER_MS in rows.schema.names:
@@ -299,7 +300,7 @@ class PartitionWriter:
                 self._publish(topic, full)
 
     def finish(self) -> int:
-        """Publish what is left; returns the number of rows when all are confirmed."""
+        """Publish what is left and wait until all is confirmed. Returns the number of rows."""
         for topic, outbox in self._outboxes.items():
             self._publish(topic, outbox.take())
         self._publisher.flush()
@@ -334,7 +335,7 @@ class PartitionWriter:
         )
 
     def _publish_deferred(self, rows: pa.Table) -> None:
-        """One by one, for NSQ has no command for several."""
+        """Publish one by one: NSQ has no command for several deferred messages."""
         topics = [self._topic] * rows.num_rows if self._topic is not None else rows.column(TOPIC).to_pylist()
         bodies = rows.column(BODY).cast(pa.binary()).to_pylist()
         for topic, body, defer_ms in zip(topics, bodies, rows.column(DEFER_MS).to_pylist(), strict=True):
@@ -359,9 +360,12 @@ def _refuse_empty(rows: pa.RecordBatch) -> None:
         )
 
 
+# What Spark calls.
+
+
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task has published."""
+    """How many rows a task has published."""
 
     row_count: int
 
@@ -397,7 +401,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 
 def reachable(settings: SinkSettings, *, timeout_s: float) -> SinkSettings:
-    """The settings with all nsqds named. NsqdUnavailable if one of them does not answer in `timeout_s`."""
+    """The settings with all nsqds named. NsqdUnavailableError if one of them does not answer in `timeout_s`."""
     book = AddressBook(settings.access)
 
     def answering_nsqds() -> tuple[str, ...]:

@@ -9,8 +9,8 @@
     df.selectExpr("to_json(struct(*)) AS body").write.format("nsq").mode("append")
         .option("nsqd", "127.0.0.1:4151").option("topic", "counts").save()
 
-`schema` describes the rows that are read, `sink_schema` those that can be written, `option` what can be set. Mistakes
-in options and columns, and servers that do not answer, show before any data moves.
+`schema` describes the rows that are read and those that can be written, `option` what can be set. Mistakes in options
+and columns, and servers that do not answer, show before any data moves.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from emberq.spark.sink import BatchSink, StreamSink, reachable
 
 
 class NsqDataSource(DataSource):
-    """What Spark finds under the name `nsq`."""
+    """The data source that Spark knows as `nsq`."""
 
     @classmethod
     def name(cls) -> str:
@@ -67,7 +67,7 @@ class NsqDataSource(DataSource):
         return BatchSink(reachable(self._sink_settings(schema, overwrite=overwrite), timeout_s=0))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        # Spark makes one for every micro-batch, and an nsqd that is being restarted should not end a query.
+        # Spark makes a writer for every micro-batch, and an nsqd that restarts should not end a query.
         settings = self._sink_settings(schema, overwrite=overwrite)
         if settings.write_id is not None:
             raise OptionError('option "writeId" is for batch writes; a stream names its batches by itself')
@@ -90,7 +90,7 @@ class NsqDataSource(DataSource):
 
 
 def _mode(settings: SourceSettings) -> Mode:
-    """The mode, where `auto` has been decided by asking the nsqds."""
+    """The mode; `auto` is decided by asking the nsqds."""
     if settings.mode is not Mode.AUTO:
         return settings.mode
     survey = JournalSurvey(settings)
@@ -103,6 +103,6 @@ def _mode(settings: SourceSettings) -> Mode:
 def _quiet_when_spark_hangs_up(
     kind: type[BaseException], error: BaseException, traceback: TracebackType | None
 ) -> None:
-    """Spark ends a query by hanging up on its reader, perhaps in the middle of an answer. Nobody need know."""
+    """An exception hook. Spark ends a query by closing the connection to its reader, which is no error to print."""
     if not issubclass(kind, ConnectionError):
         sys.__excepthook__(kind, error, traceback)

@@ -1,7 +1,7 @@
 """SQL over topics and archives, as they are when a statement runs: what `emberq sql` asks.
 
-A topic is a view of its name, with _ for what SQL does not allow in one: the columns of its JSON, or with `raw` the
-columns of format("nsq") and the body as `text`. An archive is the view `archive`.
+A topic is a view of its name, with _ for characters that SQL does not allow. Its columns are those of the JSON in the
+bodies, or with `raw` those of format("nsq") and the body as `text`. An archive is the view `archive`.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ _Item = TypeVar("_Item")
 
 
 class StatementError(NsqSparkError):
-    """Spark cannot do what was asked."""
+    """Spark cannot run a statement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[_Item]):
-    """What a statement gives: rows, or lines of JSON."""
+    """The result of a statement: rows, or lines of JSON."""
 
     columns: Sequence[str]
     items: Sequence[_Item]
     is_cut: bool
-    """There were more than were asked for."""
+    """Whether there were more rows than asked for."""
 
 
 class SqlConsole:
-    """Owns no session; uses one."""
+    """Runs statements over topics and archives, in a session that it does not own."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
     def add_topic(self, topic: str, *, access: Mapping[str, str], schema: str, raw: bool) -> None:
-        """Make a view of a topic, which must be journaled. An empty schema is found in the newest messages."""
+        """Make a view of a journaled topic. An empty `schema` is derived from the newest messages."""
         with _explained():
             options = {**access, "topic": topic}
             messages = self._spark.read.format("nsq").options(**options).load()
@@ -68,16 +68,16 @@ class SqlConsole:
             )
 
     def rows(self, statement: str, *, max_rows: int) -> Result[tuple[Any, ...]]:
-        """What a statement gives, as values."""
+        """The rows of a statement, as values."""
         with _explained():
             found = self._spark.sql(statement)
             return _cut(found.columns, [tuple(row) for row in found.limit(max_rows + 1).collect()], max_rows)
 
     def json_lines(self, statement: str, *, max_rows: int) -> Result[str]:
-        """The same, each row as an object of JSON on one line. A value that is null has no key."""
+        """The rows of a statement, each as a JSON object on one line. A value that is null has no key."""
         with _explained():
             found = self._spark.sql(statement)
-            if not found.columns:  # it made something, and gives nothing
+            if not found.columns:  # a statement without a result, such as CREATE VIEW
                 return Result(found.columns, [], is_cut=False)
             lines = found.limit(max_rows + 1).select(F.to_json(F.struct("*")))
             return _cut(found.columns, [str(row[0]) for row in lines.collect()], max_rows)

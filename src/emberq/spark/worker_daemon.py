@@ -1,10 +1,11 @@
 """PySpark's daemon, which forks the workers of Spark, silent about connections that Spark has closed.
 
-Spark closes the connection of a worker that had nothing to do for a minute, and those of all workers when it stops. The
-worker then finds a closed socket when it writes what is left in its buffer, and PySpark prints a traceback, on the
-terminal of the command that runs Spark. Nothing was lost: the worker ends as it was meant to.
+Spark closes the connection of a worker that was idle for a minute, and those of all workers when it stops. The worker
+then writes what is left in its buffer to a closed socket, and PySpark prints a traceback on the terminal of the command
+that runs Spark. Nothing is lost: the worker was to end anyway.
 
-`worker_python` starts this module in place of `pyspark.daemon`. Every other failure is printed as PySpark does it.
+The launcher for workers (`java.local_worker_python`) starts this module in place of `pyspark.daemon`. Every other
+failure is printed as PySpark does it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
 
 
 def main() -> None:
-    os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"  # raise the failure; without it PySpark prints it
+    os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"  # PySpark then raises it instead of printing it
     daemon.worker = worker
     daemon.manager()
 

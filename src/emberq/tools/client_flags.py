@@ -1,6 +1,6 @@
-"""The flags that make consumers and producers, and running consumers.
+"""The flags that make consumers and producers, and running the consumers of a tool.
 
-`--consumer-opt` and `--producer-opt`: settings of the client library, by the names that NSQ's Go client gave them.
+**Options of the client library**, `--consumer-opt` and `--producer-opt`, have the names that NSQ's Go client gave them:
 
     --consumer-opt=max_attempts,10 --consumer-opt=tls-v1 --consumer-opt=backoff_multiplier,500ms
 
@@ -16,12 +16,10 @@ All names of the Go client are known. Some of them stand for what our client doe
 
 A tool's `--max-in-flight` and its user agent win over these options.
 
-Where the messages of a tool come from: the flags that say so, and the consumers they make.
-
-Either nsqds are named, or nsqlookupds that know them, never both. An nsqd that was named and cannot be reached at the
-start ends the tool: most likely its address was mistyped. What comes and goes later is the consumer's business.
-
-A message that failed five times is given up, as by NSQ's own tools; `--consumer-opt=max_attempts,0` never gives up.
+**The source** of a tool's messages is either nsqds or nsqlookupds that know them, never both. An nsqd that was named
+and cannot be reached at the start ends the tool: most likely its address was mistyped. The consumer handles those that
+come and go later. A message that failed five times is given up, as by NSQ's own tools;
+`--consumer-opt=max_attempts,0` never gives up.
 """
 
 from __future__ import annotations
@@ -47,8 +45,10 @@ from emberq.client.config import OFF, ClientConfig, ConsumerConfig
 from emberq.client.consumer import Consumer
 from emberq.wire.parameter import is_valid_name
 
+# Options of the client library.
+
 UNLIMITED_S = 86_400.0
-"""What a timeout of zero, which means none at all, becomes: nobody waits for longer than a day."""
+"""Stands for a timeout of zero, which means none: no run of a tool waits longer than a day."""
 
 DEFAULT_HEARTBEAT_INTERVAL_NS = 30 * NS_PER_SECOND
 DEFAULT_READ_TIMEOUT_NS = 60 * NS_PER_SECOND
@@ -79,7 +79,7 @@ BACKOFF_STRATEGY = Words("strategy", {strategy.value: strategy for strategy in B
 TLS_VERSION = Words(
     "version",
     {
-        "ssl3.0": ssl.TLSVersion.TLSv1,  # SSL 3.0 is dead; the oldest that is not
+        "ssl3.0": ssl.TLSVersion.TLSv1,  # SSL 3.0 is not supported; the oldest version that is
         "tls1.0": ssl.TLSVersion.TLSv1,
         "tls1.1": ssl.TLSVersion.TLSv1_1,
         "tls1.2": ssl.TLSVersion.TLSv1_2,
@@ -192,7 +192,7 @@ class ClientOption:
 
 
 def parse_client_option(text: str) -> ClientOption:
-    """The option that `text` gives; ValueError with the reason if it gives none."""
+    """Parse an option. ValueError with the reason if it is none."""
     key, comma, value_text = text.partition(",")
     name = key.replace("-", "_")
     rule = _RULES.get(name)
@@ -211,7 +211,7 @@ def parse_client_option(text: str) -> ClientOption:
 
 
 class ClientOptions(ValueKind[tuple[ClientOption, ...]]):
-    """The kind of the two flags. With `ignores_mistakes` an option that is none is dropped without a word."""
+    """The kind of the two flags. With `ignores_mistakes` an invalid option is silently dropped."""
 
     placeholder = "name,value"
     noun = "an option of the client"
@@ -232,16 +232,16 @@ class ClientOptions(ValueKind[tuple[ClientOption, ...]]):
         return " ".join(f"{option.name},{_RULES[option.name].kind.to_text(option.value)}" for option in value)
 
 
-# Configs
+# Configs.
 
 
 def user_agent(tool: str) -> str:
-    """What nsqd and nsqadmin show of a tool."""
+    """The user agent of a tool, which nsqd and nsqadmin show."""
     return f"{tool}/{NSQ_VERSION} emberq/{__version__}"
 
 
 def client_config(options: Iterable[ClientOption], *, tool: str) -> ClientConfig:
-    """How the connections of `tool` are made; OptionsError for what does not go together."""
+    """How the connections of `tool` are made. OptionsError if options contradict each other."""
     values = _latest(options)
     _check_heartbeat(values)
     fields = _fields(values, lambda rule: rule.client)
@@ -260,7 +260,7 @@ def client_config(options: Iterable[ClientOption], *, tool: str) -> ClientConfig
 
 
 def consumer_config(options: Iterable[ClientOption], *, max_in_flight: int) -> ConsumerConfig:
-    """How the consumers of a tool behave; OptionsError for what cannot be."""
+    """How the consumers of a tool behave. OptionsError for impossible values."""
     values = _latest(options)
     fields = _fields(values, lambda rule: rule.consumer)
     if "lookupd_poll_interval" in values:
@@ -310,9 +310,11 @@ def _tls_context(values: Mapping[str, Any]) -> ssl.SSLContext:
         raise OptionsError(f"failed to load {files} - {error}") from error
 
 
+# The source.
+
 FAILED_DRAIN_S = 0.5
-"""Enough for nsqd to hear that we leave, and to get back what it sent meanwhile. What a failed pump holds comes again
-when its time is over."""
+"""Enough to tell nsqd that the consumer leaves, and to give back what it sent meanwhile. Messages that a failed pump
+holds are delivered again after their timeout."""
 
 SOURCE = Group("Source")
 
@@ -338,7 +340,7 @@ def check_addresses(options: SourceOptions) -> None:
 
 
 def make_consumer(options: SourceOptions, *, topic: str, channel: str, tool: str) -> Consumer:
-    """A consumer of one topic, not started; its messages are taken in batches. OptionsError for what cannot work."""
+    """A consumer of one topic, not started. OptionsError if the options cannot work."""
     if not is_valid_name(topic):
         raise OptionsError("invalid topic name")
     if not is_valid_name(channel):
@@ -357,7 +359,7 @@ def make_consumer(options: SourceOptions, *, topic: str, channel: str, tool: str
 
 
 async def start_consumer(consumer: Consumer, *, nsqd_addresses: Sequence[str]) -> None:
-    """Start it; ToolError if one of the nsqds that were named cannot be reached (the log says why)."""
+    """Start a consumer. ToolError if an nsqd that was named cannot be reached; the log says why."""
     await consumer.start()
     unreachable = {nsqd_address(address.strip()) for address in nsqd_addresses} - set(consumer.statistics().addresses)
     if unreachable:
@@ -372,9 +374,9 @@ async def consume(
     nsqd_addresses: Sequence[str],
     stop_asked: asyncio.Event,
 ) -> None:
-    """Run `pump(topic, consumer)` for every topic until the stop is asked for, or one returns or raises; then end all.
+    """Run `pump(topic, consumer)` for every topic until the stop is asked for, or one returns or raises. Then end all.
 
-    The consumers are stopped in order: no more messages come, and those that are with a pump are waited for, but not
+    The consumers are stopped in good order: they take no more messages, and wait for those that a pump holds, but not
     for long when a pump has failed.
     """
 
@@ -383,7 +385,7 @@ async def consume(
             await start_consumer(consumer, nsqd_addresses=nsqd_addresses)
         except ToolError:
             if stop_asked.is_set():
-                return  # it was stopped before it was connected, which is no failure
+                return  # stopped before it was connected, which is no failure
             raise
         await pump(topic, consumer)
 

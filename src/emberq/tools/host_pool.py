@@ -1,24 +1,22 @@
-"""Which of several hosts is next, and how long deliveries take.
-
-Which of several hosts gets the next message.
+"""Which of several hosts gets the next message, and how long deliveries take.
 
     round-robin      each in turn, whatever happened before
     hostpool         each in turn, except those that failed lately
     epsilon-greedy   mostly the fast ones among those that did not fail lately
 
-A host that fails is dead for DEAD_FOR_NS. Then it gets one message; it is alive again if that succeeds, and left alone
-for twice as long as before if not, up to MAX_DEAD_FOR_NS. When all are dead all are taken to be alive: better to try
-than to stand still.
+A host that fails is dead for DEAD_FOR_NS. Then it gets one message. If that succeeds it is alive again, else it is left
+alone for twice as long as before, up to MAX_DEAD_FOR_NS. When all hosts are dead, all count as alive: trying is better
+than standing still.
 
 Epsilon-greedy explores with probability ε, which shrinks with every exploration: then it takes hosts in turn. Otherwise
 a host is drawn with a chance inverse to its response time: the mean of the last WINDOW_NS, in which recent answers
 weigh more than old ones.
 
-`--status-every`: how long deliveries took, logged each time there have been so many.
+`--status-every` logs how long deliveries took, each time there have been so many (`StatusReport`):
 
     [aggregate]: finished 250 - 99th: 1.23ms - 95th: 1.00ms - avg: 0.50ms
 
-With more than one address there is a line for each of them as well. Only what succeeded counts.
+With more than one address there is a line for each of them as well. Only successful deliveries count.
 """
 
 from __future__ import annotations
@@ -32,6 +30,8 @@ from typing import Protocol
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock, SystemClock
 
+# Hosts.
+
 DEAD_FOR_NS = 30 * NS_PER_SECOND
 MAX_DEAD_FOR_NS = 900 * NS_PER_SECOND
 
@@ -42,22 +42,22 @@ WINDOW_NS = 300 * NS_PER_SECOND
 BUCKET_COUNT = 120
 BUCKET_NS = WINDOW_NS // BUCKET_COUNT
 REFRESH_NS = 100 * NS_PER_MS
-"""Chances are worked out anew this often, not for every message."""
+"""How often chances are computed; not for every message."""
 
 
 class HostPool(Protocol):
-    """Asked for a host for each message, and told how it went."""
+    """Picks a host for each message, and is told how it went."""
 
     def pick(self) -> str:
         """The host for the next message."""
         ...
 
     def succeeded(self, host: str, *, elapsed_ns: int) -> None:
-        """It took the message."""
+        """The host took the message."""
         ...
 
     def failed(self, host: str) -> None:
-        """It did not."""
+        """The host did not take the message."""
         ...
 
 
@@ -68,7 +68,7 @@ def make_pool(
     clock: Clock | None = None,
     random: Callable[[], float] = random_numbers.random,
 ) -> HostPool:
-    """The pool for a `--mode`; one that is unknown is round-robin."""
+    """The pool for a `--mode`. An unknown mode is round-robin."""
     clock = clock or SystemClock()
     if mode == "epsilon-greedy":
         return EpsilonGreedy(hosts, clock=clock, random=random)
@@ -78,7 +78,7 @@ def make_pool(
 
 
 class RoundRobin:
-    """Each in turn."""
+    """Takes hosts in turn."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self._turns = deque(hosts)
@@ -89,22 +89,22 @@ class RoundRobin:
         return host
 
     def succeeded(self, host: str, *, elapsed_ns: int) -> None:
-        """Makes no difference."""
+        """Has no effect."""
 
     def failed(self, host: str) -> None:
-        """Makes no difference."""
+        """Has no effect."""
 
 
 @dataclass(slots=True)
 class _Death:
-    """Why a host is left alone, and until when."""
+    """Until when a host is left alone, and for how long."""
 
     pause_ns: int
     retry_at_ns: int
 
 
 class LiveHosts:
-    """Each in turn, except the dead."""
+    """Takes hosts in turn, except dead ones."""
 
     def __init__(self, hosts: Sequence[str], *, clock: Clock) -> None:
         self._hosts = tuple(hosts)
@@ -128,11 +128,11 @@ class LiveHosts:
             self._dead[host] = _Death(DEAD_FOR_NS, self._clock.monotonic_ns() + DEAD_FOR_NS)
 
     def living(self) -> list[str]:
-        """Those that have not failed lately."""
+        """The hosts that have not failed lately."""
         return [host for host in self._hosts if host not in self._dead]
 
     def _is_due(self, death: _Death) -> bool:
-        """Whether a dead host may have one message; the next would come twice as late."""
+        """Whether a dead host may have one message. Then the pause until the next one doubles."""
         now_ns = self._clock.monotonic_ns()
         if now_ns < death.retry_at_ns:
             return False
@@ -176,7 +176,7 @@ class ResponseTimes:
 
 
 class EpsilonGreedy:
-    """Mostly the fast ones among the living."""
+    """Takes mostly the fast hosts among the living."""
 
     def __init__(self, hosts: Sequence[str], *, clock: Clock, random: Callable[[], float]) -> None:
         self._live = LiveHosts(hosts, clock=clock)
@@ -199,7 +199,7 @@ class EpsilonGreedy:
             drawn -= chance
             if drawn < 0:
                 return host
-        return self._live.pick()  # nothing is known of anybody yet
+        return self._live.pick()  # no host has answered yet
 
     def succeeded(self, host: str, *, elapsed_ns: int) -> None:
         self._live.succeeded(host, elapsed_ns=elapsed_ns)
@@ -218,6 +218,8 @@ class EpsilonGreedy:
         self._chances_until_ns = now_ns + REFRESH_NS
 
 
+# --status-every
+
 FEW = 100
 """With fewer values than this the 99th percentile is just the slowest."""
 
@@ -225,7 +227,7 @@ logger = logging.getLogger(__name__)
 
 
 class Timing:
-    """The durations since the last line."""
+    """The durations since the last log line."""
 
     def __init__(self, name: str, *, every: int) -> None:
         self._name = name
@@ -233,7 +235,7 @@ class Timing:
         self._durations_ns: list[int] = []
 
     def record(self, elapsed_ns: int, *, count: int = 1) -> None:
-        """So many deliveries took so long each."""
+        """Count `count` deliveries that took `elapsed_ns` each."""
         self._durations_ns.extend([elapsed_ns] * count)
         while len(self._durations_ns) >= self._every:
             logger.info("%s", status_line(self._name, self._durations_ns[: self._every]))
@@ -241,7 +243,7 @@ class Timing:
 
 
 class StatusReport:
-    """The timing of everything together, and of each address if there are several. `every` 0 turns it off."""
+    """The timing of all deliveries, and of each address if there are several. Off if `every` is 0."""
 
     def __init__(self, addresses: Sequence[str], *, every: int) -> None:
         named = addresses if len(addresses) > 1 else ()
@@ -253,7 +255,7 @@ class StatusReport:
             )
 
     def record(self, address: str, *, elapsed_ns: int, count: int = 1) -> None:
-        """So many deliveries to the address took so long each."""
+        """Count `count` deliveries to the address that took `elapsed_ns` each."""
         if self._aggregate is not None:
             self._aggregate.record(elapsed_ns, count=count)
         if address in self._by_address:

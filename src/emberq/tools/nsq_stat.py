@@ -1,16 +1,12 @@
-"""Nsq_stat.
-
-nsq_stat: how a channel fares over the whole cluster, one row per interval, as vmstat does it for a machine.
+"""nsq_stat: the figures of a channel over the whole cluster, one row per interval, as vmstat does it for a machine.
 
     ------rate------+----------------depth----------------+--------------metadata---------------
     ingress  egress |   total     mem    disk inflt   def |     req     t-o         msgs clients
          12      10 |       3       3       0     1     0 |       0       0           42       1
 
-`ingress` is how many messages per second came, `egress` how many left the queue; both need two looks at the cluster, so
-the first look gives no row. Every HEADER_INTERVAL looks the header is repeated, for those who scroll. A figure of a
-part of the cluster would be wrong without looking so: one daemon that does not answer ends the tool.
-
-The `nsq_stat` command.
+`ingress` is how many messages per second came, `egress` how many left the queue. Both need two looks at the cluster, so
+the first look gives no row. The header is repeated every HEADER_INTERVAL looks, for those who scroll. Figures of a part
+of the cluster would be wrong without looking wrong, so one daemon that does not answer ends the tool.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ from emberq.http.client import HttpClient
 TOOL = "nsq_stat"
 HEADER_INTERVAL = 25
 UNLIMITED = INT64_MAX
-"""More reports than anybody will wait for."""
+"""More reports than a run can ever make."""
 
 HEADER = (
     "------rate------+----------------depth----------------+--------------metadata---------------\n"
@@ -52,7 +48,7 @@ _WHAT = Group("What to report")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatOptions:
-    """What nsq_stat is to do."""
+    """The flags of nsq_stat."""
 
     topic: str = _WHAT.text("", "topic to report on", placeholder="topic")
     channel: str = _WHAT.text("", "channel to report on", placeholder="channel")
@@ -64,7 +60,7 @@ class StatOptions:
     http_client_request_timeout_ns: int = _WHERE.duration("5s", "longest wait for an answer")
 
     def validated(self) -> StatOptions:
-        """These options; OptionsError for what cannot work."""
+        """These options. OptionsError if they cannot work."""
         if not self.topic or not self.channel:
             raise OptionsError("--topic and --channel are required")
         if self.interval_ns <= 0:
@@ -119,7 +115,7 @@ async def run(options: StatOptions, stop_asked: asyncio.Event) -> None:
 
 
 class _Reporter:
-    """Looks at the cluster again and again, and prints."""
+    """Looks at the cluster every interval, and prints a row."""
 
     def __init__(self, options: StatOptions) -> None:
         self._options = options
@@ -138,7 +134,7 @@ class _Reporter:
         look_at_s = loop.time()
         before: ChannelFigures | None = None
         for look in range(self._options.count + 1):
-            # Counted from one look to the next, not from its end: asking takes time too, and would make rates wrong.
+            # From the start of one look to the next: the time that asking takes would make rates wrong.
             await asyncio.sleep(look_at_s - loop.time())
             now = await self._look()
             look_at_s = max(look_at_s + interval_ns / NS_PER_SECOND, loop.time())
@@ -159,7 +155,7 @@ class _Reporter:
 
 
 async def _whole(what: str, asking: Awaitable[Findings[T]]) -> T:
-    """What is asked for, if everybody answered; ToolError if not."""
+    """The answer, if every daemon answered. ToolError if not."""
     try:
         found = await asking
     except UpstreamsFailedError as failure:

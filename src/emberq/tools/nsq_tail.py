@@ -1,12 +1,8 @@
-"""Nsq_tail.
+"""nsq_tail: prints the messages of topics, each with a line feed behind it.
 
-nsq_tail: prints the messages of topics, each with a line feed behind it.
-
-Without `--channel` it makes one of its own that is gone with it, so nobody else misses a message. Messages are finished
-when they have been written; with `-n` the rest of what came along goes back to nsqd at once. Writing happens in a
-thread: whoever reads our output may be slow, and nsqd is to hear our heartbeats all the same.
-
-The `nsq_tail` command.
+Without `--channel` it has an ephemeral channel of its own, so no other consumer misses a message. Messages are finished
+when they have been written. With `-n` the rest of a batch goes back to nsqd at once. Writing happens in a thread: the
+reader of the output may be slow, and nsqd has to get its heartbeats all the same.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from emberq.tools.client_flags import SourceOptions, check_addresses, consume, m
 
 TOOL = "nsq_tail"
 CHANNEL_NUMBERS = 999_999
-"""How many names there are for a channel of its own."""
+"""The number of names for its own channel."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +32,12 @@ _TAIL = Group("Printing")
 
 
 def _own_channel() -> str:
-    return f"tail{random.randrange(CHANNEL_NUMBERS):06}#ephemeral"  # noqa: S311 - it is to be unique, not secret
+    return f"tail{random.randrange(CHANNEL_NUMBERS):06}#ephemeral"  # noqa: S311 - it has to be unique, not secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TailOptions(SourceOptions):
-    """What nsq_tail is to do."""
+    """The flags of nsq_tail."""
 
     topic: tuple[str, ...] = _TAIL.strings("topic to print", placeholder="topic")
     channel: str = _TAIL.text(
@@ -51,7 +47,7 @@ class TailOptions(SourceOptions):
     print_topic: bool = _TAIL.boolean("print the topic, a space, a bar and a space before each message", default=False)
 
     def validated(self) -> TailOptions:
-        """These options with the channel named; OptionsError for what cannot work."""
+        """These options with the channel named. OptionsError if they cannot work."""
         check_addresses(self)
         if not self.topic:
             raise OptionsError("--topic required")
@@ -68,7 +64,7 @@ async def run(options: TailOptions, stop_asked: asyncio.Event) -> None:
 
 
 async def print_messages(options: TailOptions, stop_asked: asyncio.Event, *, output: int) -> None:
-    """The same to any file descriptor."""
+    """Print to a file descriptor until the stop is asked for, or enough is printed."""
     printer = _Printer(options, output=output)
     consumers = {}
     for topic in options.topic:
@@ -78,7 +74,7 @@ async def print_messages(options: TailOptions, stop_asked: asyncio.Event, *, out
 
 
 class _Printer:
-    """Takes messages from consumers to a file descriptor."""
+    """Writes messages of consumers to a file descriptor."""
 
     def __init__(self, options: TailOptions, *, output: int) -> None:
         self._options = options
@@ -87,7 +83,7 @@ class _Printer:
         """Held while a batch is written, so that those of several topics do not mix."""
 
     async def pump(self, topic: str, consumer: Consumer) -> None:
-        """Print what the consumer brings, until it is stopped or there is enough."""
+        """Print the consumer's messages, until it is stopped or enough are printed."""
         limit = self._options.n
         printed_count = 0
         async for batch in consumer.batches():

@@ -1,26 +1,21 @@
-"""Nsq_to_nsq and its JSON filter.
+"""nsq_to_nsq: consumes topics and publishes them to other nsqds.
 
-nsq_to_nsq: consumes topics and publishes them to other nsqds.
+A batch that has arrived is filtered, dealt out over the destinations (`host_pool`), and published to each in one
+command. Messages are finished when their destination has confirmed them, and requeued when it has not. Several batches
+are under way at a time, so that the connection to the destination is not idle while the next messages arrive.
 
-A batch that has arrived is looked through (see `json_filter`), dealt out over the destinations (see `host_pool`), and
-published to each in one command. Messages are finished when their destination confirmed them, and requeued when it did
-not. Several batches are under way at a time, so that the line to the destination does not stand idle while the next
-messages are on their way to us.
-
-If a destination refuses a whole batch because of one message (it may be too long there), or hangs up on it, its
+If a destination refuses a whole batch because of one message (it may be too long there), or closes the connection, its
 messages are published one by one, so that only that one fails. Some may then arrive twice, none is lost.
 
-What nsq_to_nsq passes on when it looks into messages, which then must be JSON objects.
+**The filter** (`JsonFilter`) passes on only JSON objects:
 
     --require-json-field=F                       only if there is a field F
     --require-json-field=F --require-json-value=V    only if F is V: a string equal to V, or a number equal to V if V
                                                  reads as a number; nothing else equals anything
     --whitelist-json-field=F                     only these fields, written anew with their keys in order
 
-What does not pass is dropped. One case is different, as it is in NSQ: a message without the field whose value is
-required is taken for a fault that may pass, and comes again.
-
-The `nsq_to_nsq` command.
+What does not pass is dropped. One case differs, as in NSQ: a message without the field whose value is required is
+requeued, because the fault may pass.
 """
 
 from __future__ import annotations
@@ -53,21 +48,23 @@ from emberq.tools.client_flags import (
 from emberq.tools.host_pool import HostPool, StatusReport, make_pool
 from emberq.wire.parameter import is_valid_name
 
+# The filter.
+
 INTEGRAL_BELOW = 1e21
 """Larger floats are written with an exponent."""
 
 
 class Dropped(Exception):
-    """The message is not to be passed on; the text, if any, is worth a line in the log."""
+    """The message is not passed on. The text, if any, is logged."""
 
 
 class FieldMissingError(Exception):
-    """The field whose value is required is not there."""
+    """The field whose value is required is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonFilter:
-    """Decides what becomes of a message. Names are top-level fields."""
+    """Decides which messages and fields are passed on. Names are top-level fields."""
 
     required_field: str = ""
     required_value: str = ""
@@ -75,11 +72,11 @@ class JsonFilter:
 
     @property
     def is_active(self) -> bool:
-        """Whether it looks at messages at all."""
+        """Whether there is anything to check."""
         return bool(self.required_field or self.allowed_fields)
 
     def apply(self, body: bytes) -> bytes:
-        """The body to pass on; `Dropped` or `FieldMissingError` if there is none."""
+        """The body to pass on. `Dropped` or `FieldMissingError` if there is none."""
         document = _parse_object(body)
         if self.required_field:
             self._check(document)
@@ -124,7 +121,7 @@ def _equals(value: Any, wanted: str) -> bool:
 
 def _encode(document: dict[str, Any]) -> bytes:
     text = json.dumps(_with_integers(document), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode("utf-8", "backslashreplace")  # half of a surrogate pair was written as an escape, and is again
+    return text.encode("utf-8", "backslashreplace")  # half of a surrogate pair came as an escape
 
 
 def _with_integers(value: Any) -> Any:
@@ -138,14 +135,16 @@ def _with_integers(value: Any) -> Any:
     return value
 
 
+# The tool.
+
 TOOL = "nsq_to_nsq"
 BATCHES_UNDER_WAY = 4
-"""For each topic. One is being published while others are being read, decoded and answered."""
+"""For each topic: one is published while others are read, decoded and answered."""
 ONCE = RetryPolicy(max_attempts=1, timeout_s=5.0)
-"""A message that a destination did not confirm goes back to its source, and from there perhaps to another. The time is
-for a destination to come back that hung up behind a refusal."""
+"""A message that a destination did not confirm goes back to its source, and from there perhaps to another destination.
+The time is for a destination that closed the connection after a refusal."""
 FIRST_ATTEMPT_POLL_S = 0.01
-"""How often to look whether a destination has been connected for the first time."""
+"""The pause between two checks whether a destination is connected for the first time."""
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +154,7 @@ _FILTER = Group("Filter")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NsqToNsqOptions(SourceOptions):
-    """What nsq_to_nsq is to do."""
+    """The flags of nsq_to_nsq."""
 
     topic: tuple[str, ...] = _COPYING.strings("topic to consume", placeholder="topic")
     channel: str = _COPYING.text(TOOL, "channel to consume", placeholder="channel")
@@ -177,7 +176,7 @@ class NsqToNsqOptions(SourceOptions):
     )
 
     def validated(self) -> NsqToNsqOptions:
-        """These options; OptionsError for what cannot work."""
+        """These options. OptionsError if they cannot work."""
         if not self.topic or not self.channel:
             raise OptionsError("--topic and --channel are required")
         if not all(map(is_valid_name, self.topic)):
@@ -209,7 +208,7 @@ async def run(options: NsqToNsqOptions, stop_asked: asyncio.Event) -> None:
 
 
 class _Copier:
-    """Takes batches from consumers to the destinations."""
+    """Copies batches from consumers to the destinations."""
 
     def __init__(self, options: NsqToNsqOptions, config: ClientConfig, *, clock: Clock) -> None:
         addresses = list(dict.fromkeys(options.destination_nsqd_tcp_address))
@@ -228,7 +227,7 @@ class _Copier:
         await asyncio.gather(*(producer.close() for producer in self._producers.values()))
 
     async def pump(self, topic: str, consumer: Consumer) -> None:
-        """Copy what the consumer brings, until it is stopped."""
+        """Copy the consumer's messages, until it is stopped."""
         destination_topic = self._destination_topic or topic
         await asyncio.gather(*(self._copy_batches(destination_topic, consumer) for _ in range(BATCHES_UNDER_WAY)))
 
@@ -240,7 +239,7 @@ class _Copier:
             await asyncio.gather(*(self._publish(topic, address, share) for address, share in shares.items()))
 
     def _passing(self, batch: MessageBatch) -> list[tuple[Message, bytes]]:
-        """The messages to pass on and what to publish for each; the others are answered."""
+        """The messages to pass on, with the body to publish for each. The others are finished or requeued."""
         if not self._filter.is_active:
             return [(message, message.body) for message in batch]
         passing = []
@@ -276,7 +275,8 @@ class _Copier:
     async def _publish_singly(self, topic: str, address: str, share: Sequence[tuple[Message, bytes]]) -> None:
         """Publish one by one what failed together.
 
-        nsqd hangs up behind a refusal, so each waits until it is connected again. If it is not, that was no refusal.
+        nsqd closes the connection after a refusal, so each publish waits for the next connection. If there is none, the
+        destination is down and refused nothing.
         """
         for index, (message, body) in enumerate(share):
             began_ns = self._clock.monotonic_ns()
@@ -291,7 +291,7 @@ class _Copier:
                 self._done(address, MessageBatch([message]), began_ns=began_ns)
 
     async def _check_connected(self, address: str) -> None:
-        """Fail at once if the destination is known to be away: waiting for it would hold up the other messages."""
+        """Fail at once if the destination is known to be down: waiting for it would hold up the other messages."""
         producer = self._producers[address]
         producer.start()
         [health] = producer.health()

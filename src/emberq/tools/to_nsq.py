@@ -1,29 +1,20 @@
-"""To_nsq: standard input as records and lines.
+r"""to_nsq: publishes standard input, a message a record, to every nsqd that is named.
 
-to_nsq: publishes what it reads from standard input, a message a record, to every nsqd that is named.
+The records of one block read are published together, so a file goes in at the speed of batches, and a line typed at a
+terminal goes at once. The next block is published when all nsqds have confirmed this one, which keeps the order. The
+first message that any nsqd does not confirm ends the tool: everything before it has been published everywhere.
 
-The records of a block that was read are published together, so a file goes in at the speed of batches; a line typed at
-a terminal goes at once. The next block is published when all nsqds confirmed this one, which keeps the order. The first
-message that any nsqd does not confirm ends the tool: what stands before it has been published everywhere.
+Records end at a delimiter of one byte (`RecordSplitter`):
 
-What to_nsq reads: standard input, cut into records at a delimiter of one byte.
-
-    abc
-
- def          delimiter
-
-    --- ----- ---
-    abc       de
+    abc\n\ndef       read with the delimiter \n
+    ---    --
+    abc    de         two records
 
 Empty records are skipped. What stands behind the last delimiter is a record too, but loses its last byte: NSQ's to_nsq
 takes that byte for the delimiter, and scripts have come to rely on it.
 
-The lines of a file, a pipe or a keyboard, without holding up the event loop.
-
-All lines that one read brought come together: many from a file, one from a keyboard. So batches are as large as they
-can be without making anybody wait.
-
-The `to_nsq` command.
+`read_lines` gives whole lines, for `emberq pub`: all that one read completed together, many from a file, one from a
+keyboard. So batches are as large as they can be without waiting.
 """
 
 from __future__ import annotations
@@ -47,21 +38,23 @@ from emberq.client.producer import Producer
 from emberq.tools.client_flags import ClientOption, ClientOptions, client_config
 from emberq.wire.parameter import is_valid_name
 
+# Records.
+
 BLOCK_BYTES = 256 * 1024
-"""Read at a time: what fits a pipe arrives in one go, and the records of a block make a good batch."""
+"""Read at a time. What fits a pipe arrives in one go, and the records of a block make a good batch."""
 MAX_BLOCKS_AHEAD = 2
 """One being published, one ready."""
 MAX_RECORD_BYTES = 256 * 1024 * 1024
-"""No nsqd takes a message of that length; input without delimiters must not fill the memory."""
+"""No nsqd takes a longer message, and input without delimiters must not fill the memory."""
 
 
 class RecordSplitter:
-    """Blocks in, records out."""
+    """Cuts blocks into records."""
 
     def __init__(self, delimiter: bytes) -> None:
         self._delimiter = delimiter
         self._pieces: list[bytes] = []
-        """The beginning of a record whose end has not been seen."""
+        """The beginning of a record that is not complete."""
         self._pieces_bytes = 0
 
     def feed(self, block: bytes) -> list[bytes]:
@@ -99,7 +92,7 @@ class BlockReader:
         self._thread = threading.Thread(target=self._read_all, name="stdin", daemon=True)
 
     async def blocks(self) -> AsyncIterator[bytes]:
-        """What is read, to the end; ToolError if it cannot be read."""
+        """The blocks, to the end of input. ToolError if it cannot be read."""
         self._thread.start()
         while block := await self._blocks.get():
             if isinstance(block, OSError):
@@ -116,15 +109,17 @@ class BlockReader:
                 block = error
             try:
                 self._loop.call_soon_threadsafe(self._blocks.put_nowait, block)
-            except RuntimeError:  # the loop is closed: nobody wants it any more
+            except RuntimeError:  # the loop is closed, and the block not wanted any more
                 return
             if not block or isinstance(block, OSError):
                 return
 
 
+# The tool.
+
 TOOL = "to_nsq"
 ONCE = RetryPolicy(max_attempts=1, timeout_s=10.0)
-"""Nothing is sent twice. The time is for an nsqd that has been restarted meanwhile."""
+"""Nothing is sent twice. The time is for an nsqd that was restarted meanwhile."""
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +128,7 @@ _PUBLISHING = Group("Publishing")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToNsqOptions:
-    """What to_nsq is to do."""
+    """The flags of to_nsq."""
 
     topic: str = _PUBLISHING.text("", "topic to publish to", placeholder="topic")
     nsqd_tcp_address: tuple[str, ...] = _PUBLISHING.strings(
@@ -146,7 +141,7 @@ class ToNsqOptions:
     )
 
     def validated(self) -> ToNsqOptions:
-        """These options; OptionsError for what cannot work."""
+        """These options. OptionsError if they cannot work."""
         if not self.topic:
             raise OptionsError("--topic required")
         if len(os.fsencode(self.delimiter)) != 1:
@@ -167,7 +162,7 @@ async def run(options: ToNsqOptions, stop_asked: asyncio.Event) -> None:
 
 
 async def publish_input(options: ToNsqOptions, stop_asked: asyncio.Event, *, descriptor: int) -> None:
-    """The same for any file descriptor."""
+    """Publish what a file descriptor gives, until it ends or the stop is asked for."""
     publisher = _Publisher(options, stop_asked)
     reading = asyncio.create_task(_publish_blocks(options, publisher, descriptor))
     stop = asyncio.create_task(stop_asked.wait())
@@ -224,11 +219,11 @@ class _Publisher:
         try:
             await producer.publish_many(self._topic, records)
         except BadRequestError:
-            for record in records:  # nsqd took none of them because of one; this publishes those before it
+            for record in records:  # one was refused, and all with it; this publishes those before it
                 await producer.publish(self._topic, record)
 
     async def _connect(self) -> None:
-        """Make the producers, after a trial: they would go on trying an address that nobody listens at."""
+        """Make the producers, after a trial connection: they would retry an address without a listener for ever."""
         for address in self._addresses:
             trial = await Connection.open(address, self._config)
             await trial.close()
@@ -243,8 +238,10 @@ class _Publisher:
         await asyncio.gather(*(producer.close() for producer in self._producers))
 
 
+# Lines.
+
 MAX_LINE_BYTES = 64 * 1024 * 1024
-"""Far longer than any message that nsqd takes; whoever sends more has not sent lines."""
+"""Far longer than any message that nsqd takes. Longer input does not consist of lines."""
 
 
 async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:

@@ -19,7 +19,8 @@ A message, in the data of a frame and in the record of a disk queue:
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias, TypeVar
 
 # Messages.
 
@@ -105,15 +106,29 @@ class Received(NamedTuple):
     others: list[Frame]
 
 
+_T = TypeVar("_T")
+
+
+class WholeMessages(NamedTuple):
+    """The same, with messages left in their frames: back to back in pieces, and the length of each frame."""
+
+    pieces: list[bytes]
+    lengths: list[int]
+    others: list[Frame]
+
+
 class FrameDecoder:
     """Cuts a server's bytes into frames. Holds at most one incomplete frame of `max_frame_bytes`.
 
-    Nearly all frames are messages, so these are found and taken apart in one step:
+    Nearly all frames are messages, so these are found and taken apart in one step (`feed`), or found and left whole
+    (`feed_whole`):
 
         0       4       8               16         18     34
         +-------+-------+---------------+----------+------+------ - -
         | size  | type  | publish time  | attempts | id   | body
         +-------+-------+---------------+----------+------+------ - -
+
+    What is no frame raises FrameError; the good frames before it are given first.
     """
 
     def __init__(self, *, max_frame_bytes: int) -> None:
@@ -130,19 +145,29 @@ class FrameDecoder:
         self._pieces.append(data)
         self._pieces_bytes += len(data)
         if self._pieces_bytes >= self._awaited_bytes:
-            self._cut(b"".join(self._pieces), received)
+            self._cut(self._take_messages, received.messages, received.others)
         return received
 
-    def _cut(self, buffer: bytes, received: Received) -> None:
-        """Move all complete frames of `buffer` into `received`, and keep what is left."""
+    def feed_whole(self, data: bytes) -> WholeMessages:
+        """The frames that `data` completes, with messages left in theirs."""
+        received = WholeMessages([], [], [])
+        self._pieces.append(data)
+        self._pieces_bytes += len(data)
+        if self._pieces_bytes >= self._awaited_bytes:
+            self._cut(self._take_whole, received, received.others)
+        return received
+
+    def _cut(self, take_messages: Callable[[bytes, int, _T], int], messages: _T, others: list[Frame]) -> None:
+        """Move all complete frames from the pieces to `messages` and `others`, and keep what is left."""
+        buffer = b"".join(self._pieces)
         self._awaited_bytes = FRAME_HEADER.size
         position = 0
         try:
             while len(buffer) - position >= self._awaited_bytes:
-                position = self._take_messages(buffer, position, received.messages)
-                position = self._take_others(buffer, position, received.others)
+                position = take_messages(buffer, position, messages)
+                position = self._take_others(buffer, position, others)
         except FrameError:
-            if not any(received):
+            if position == 0:
                 raise
             # The good frames first. What is no frame is kept, and the next call raises.
         finally:
@@ -163,6 +188,22 @@ class FrameDecoder:
             body = buffer[position + _MESSAGE_FRAME.size : end]
             take((timestamp_ns, attempts, message_id, body))
             position = end
+        return position
+
+    def _take_whole(self, buffer: bytes, position: int, messages: WholeMessages) -> int:
+        """The same, without taking messages apart."""
+        unpack, take = FRAME_HEADER.unpack_from, messages.lengths.append
+        max_bytes, buffer_bytes = self._max_frame_bytes, len(buffer)
+        start, last_start = position, buffer_bytes - FRAME_HEADER.size
+        while position <= last_start:
+            size, frame_type = unpack(buffer, position)
+            end = position + 4 + size
+            if frame_type != MESSAGE or end > buffer_bytes or not _LEAST_MESSAGE <= size <= max_bytes:
+                break
+            take(4 + size)
+            position = end
+        if position > start:
+            messages.pieces.append(buffer[start:position])
         return position
 
     def _take_others(self, buffer: bytes, position: int, others: list[Frame]) -> int:

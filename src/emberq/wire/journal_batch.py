@@ -138,8 +138,18 @@ class BatchHeader(NamedTuple):
         if self.length != batch_length(count=self.message_count, flags=self.flags, body_bytes=self.body_bytes):
             return "the length does not fit the contents"
         if self.length > room_bytes:
-            return "the file ends within the batch"
+            return "the batch is not complete"
         return None
+
+    @property
+    def times_at(self) -> int:
+        """Where the publish times begin in the batch, if it has the flag TIMES."""
+        return HEADER_BYTES + padded(_INT32_BYTES * (self.message_count + 1))
+
+    @property
+    def bodies_at(self) -> int:
+        """Where the bodies begin in the batch."""
+        return self.length - padded(self.body_bytes)
 
 
 class JournalBatch:
@@ -294,9 +304,14 @@ def header_at(data: memoryview) -> BatchHeader:
 
 def decode(data: memoryview, header: BatchHeader, *, seed: int) -> JournalBatch:
     """The batch in `data`, whose `header` has no fault and whose length is that of `data`. DamagedBatchError if not."""
+    check_crc(data, header, seed=seed)
+    return JournalBatch(data, header)
+
+
+def check_crc(data: memoryview, header: BatchHeader, *, seed: int) -> None:
+    """DamagedBatchError unless the crc of the batch in `data` is right: then it is what nsqd has written."""
     if crc32(data[_CHECKED_FROM:], seed) != header.crc:
         raise DamagedBatchError("the crc does not fit the contents")
-    return JournalBatch(data, header)
 
 
 def _without_prefixes(items: bytes, *, size: int, prefix_bytes: int) -> bytes | bytearray:

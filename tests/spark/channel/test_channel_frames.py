@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberq.spark.channel_frames import FrameCutter, attempts, finish_commands, frames_of, keys, rows, times_ns
+from emberq.spark.channel_frames import attempts, finish_commands, frames_of, keys, rows, times_ns
 from emberq.spark.schema import ARROW_SCHEMA
-from emberq.wire.frame import FRAME_HEADER, HEARTBEAT, FrameError
+from emberq.wire.frame import FRAME_HEADER, HEARTBEAT, FrameDecoder, FrameError
 from tests.spark.channel.message_frames import HERE, array, frame
 
 MAX_BYTES = 1024
@@ -23,13 +23,13 @@ MAX_BYTES = 1024
 def test_frames_are_found_wherever_the_bytes_are_cut(sent: list[bytes | None], cuts: list[int]) -> None:
     frames = [HEARTBEAT if body is None else frame(number, body=body) for number, body in enumerate(sent)]
     data = b"".join(frames)
-    cutter = FrameCutter(max_frame_bytes=MAX_BYTES)
+    decoder = FrameDecoder(max_frame_bytes=MAX_BYTES)
     pieces, lengths, heartbeats = b"", [], 0
     for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(data)], strict=True):
-        cut = cutter.feed(data[start:end])
-        pieces += b"".join(cut.pieces)
-        lengths += cut.lengths
-        heartbeats += len(cut.others)
+        received = decoder.feed_whole(data[start:end])
+        pieces += b"".join(received.pieces)
+        lengths += received.lengths
+        heartbeats += len(received.others)
     messages = [each for each, body in zip(frames, sent, strict=True) if body is not None]
     assert frames_of([pieces], lengths).to_pylist() == messages
     assert heartbeats == len(frames) - len(messages)
@@ -44,9 +44,11 @@ def test_frames_are_found_wherever_the_bytes_are_cut(sent: list[bytes | None], c
     ],
 )
 def test_what_is_no_frame_is_refused(header: tuple[int, int]) -> None:
-    cutter = FrameCutter(max_frame_bytes=MAX_BYTES)
+    decoder = FrameDecoder(max_frame_bytes=MAX_BYTES)
+    received = decoder.feed_whole(frame(1) + FRAME_HEADER.pack(*header) + bytes(100))
+    assert received.pieces == [frame(1)]
     with pytest.raises(FrameError):
-        cutter.feed(frame(1) + FRAME_HEADER.pack(*header) + bytes(100))
+        decoder.feed_whole(b"")
 
 
 def test_the_columns_of_frames() -> None:

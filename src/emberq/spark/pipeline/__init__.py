@@ -1,6 +1,17 @@
 """Pipelines: topics read as rows, SQL over them, results to topics and files, exactly once.
 
-As values (`model`) or as TOML (`toml_file`), run here or by `emberq pipeline run FILE`.
+A pipeline is written as values (`model`) or as TOML (`toml_file`). `PipelineRun` or `emberq pipeline run FILE` runs it.
+
+    model         what a pipeline is made of, and problems with one
+    check         what is wrong with a pipeline, without Spark
+    toml_file     a pipeline as TOML, with line numbers
+    body_format   message bodies to rows, and bad records
+    build         sources, views and sinks as queries of Spark
+    run           queries started, watched and stopped
+    files         files anywhere; Parquet folders, written exactly once and compacted
+    checkpoint    how far queries have come, and their lag, without Spark
+    progress      figures of each batch of a query
+    report        progress to a topic, to Prometheus, to a table
 """
 
 from emberq.spark.pipeline.model import (

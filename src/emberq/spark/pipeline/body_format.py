@@ -1,6 +1,6 @@
-"""From the bodies of messages to rows, and to those that are no rows and why.
+"""Message bodies to rows, and to bad records with their reasons.
 
-Every message is judged, none is lost and none stops a query: a body that is not what its source says gets a reason, and
+Every message is judged. None is lost, and none stops a query: a body that does not fit its source gets a reason and
 goes where bad records go. The reasons:
 
     not UTF-8
@@ -10,8 +10,8 @@ goes where bad records go. The reasons:
     page is missing                                      for a column that the schema says is NOT NULL
     does not have the columns of the schema              for CSV
 
-A bad record in a topic is a dead letter, laid out as `emberq.wire.dead_letter` draws it, so that `emberq requeue-dead`
-can publish it again once the pipeline knows better. Its channel is the name of the pipeline and the source.
+A bad record in a topic is a dead letter (`emberq.wire.dead_letter`), so `emberq requeue-dead` can publish it again once
+the pipeline is mended. Its channel is named after the pipeline and the source.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from emberq.spark.pipeline.model import BodyFormat, Source
 from emberq.wire.dead_letter import MARK, VERSION
 
 MESSAGE_COLUMNS = {"_topic": "topic", "_nsqd": "nsqd", "_offset": "offset", "_id": "id", "_time": "timestamp"}
-"""What a row says of its message besides the body, and the columns of format("nsq") it comes from."""
+"""The columns that tell of a row's message, and the columns of format("nsq") they come from."""
 
 MAX_LETTER_BYTES = 1_000_000
-"""nsqd takes messages of up to 1 MiB unless it was told otherwise. Where the note would not fit, the bare body goes."""
+"""By default nsqd takes messages of up to 1 MiB. Where the note would not fit, the bare body is published."""
 
 _ROW = "row"
 _REASON = "reason"
@@ -37,7 +37,7 @@ _CORRUPT = "_emberq_corrupt"
 
 
 def fixed_schema(body_format: BodyFormat) -> StructType | None:
-    """The columns that a format always has; None if a schema says them."""
+    """The columns that a format always has; None if the schema decides."""
     if body_format is BodyFormat.TEXT:
         return StructType([StructField("text", StringType())])
     if body_format is BodyFormat.BINARY:
@@ -69,7 +69,7 @@ def judged(messages: DataFrame, source: Source, schema: StructType) -> DataFrame
 
 
 def good_rows(judged_messages: DataFrame, schema: StructType) -> DataFrame:
-    """The rows, with what there is to know of their messages."""
+    """The good rows, with the columns that tell of their messages."""
     columns = [F.col(_ROW)[field.name].alias(field.name) for field in schema.fields]
     return judged_messages.where(F.col(_REASON).isNull()).select(
         *columns, *(F.col(column).alias(name) for name, column in MESSAGE_COLUMNS.items())
@@ -77,12 +77,12 @@ def good_rows(judged_messages: DataFrame, schema: StructType) -> DataFrame:
 
 
 def bad_records(judged_messages: DataFrame) -> DataFrame:
-    """The others as they came, with the reason: for a table."""
+    """The bad records as they came, with the reason: for a table."""
     return judged_messages.where(F.col(_REASON).isNotNull()).select(*MESSAGE_COLUMNS.values(), _REASON, F.col("body"))
 
 
 def dead_letters(bad: DataFrame, *, channel: str) -> DataFrame:
-    """The same as messages of a dead-letter topic."""
+    """Bad records as messages of a dead-letter topic."""
     text = F.col("body").cast("string")
     is_text = F.is_valid_utf8(text)
     letter = F.to_json(
@@ -103,7 +103,7 @@ def dead_letters(bad: DataFrame, *, channel: str) -> DataFrame:
 
 
 def counts() -> Sequence[Column]:
-    """What a query observes of its messages: how many there were, and how many were bad."""
+    """What a query counts: its messages, and how many were bad."""
     return F.count(F.lit(1)).alias("messages"), F.count(_REASON).alias("bad")
 
 
@@ -124,7 +124,7 @@ def _from_csv(text: Column, source: Source, schema: StructType) -> Column:
 
 
 def _json_misfit(text: Column, schema: StructType) -> Column:
-    """What is wrong with a body that from_json did not like."""
+    """The reason for a body that from_json refused."""
     misfits = [
         F.when(
             F.get_json_object(text, f"$['{field.name}']").isNotNull() & F.col(_ROW)[field.name].isNull(),
@@ -140,7 +140,7 @@ def _json_misfit(text: Column, schema: StructType) -> Column:
 
 
 def _missing(schema: StructType) -> Column:
-    """Which of the columns that must be there are not; null if none is missing."""
+    """The reason for missing NOT NULL columns; null if none is missing."""
     required = [field.name for field in schema.fields if not field.nullable]
     missing = [F.when(F.col(_ROW)[name].isNull(), f"{name} is missing") for name in required]
     return F.nullif(F.concat_ws(", ", *missing), F.lit("")) if missing else F.lit(None)

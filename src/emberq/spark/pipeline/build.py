@@ -1,25 +1,19 @@
-"""Sources, views and sinks as queries.
+"""From a pipeline to queries that Spark can start: sources become views, SQL is analyzed, every sink gets its rows.
 
-From a pipeline to queries that Spark can start: sources become views, SQL is analyzed, every sink gets its rows.
+Nothing is read here but schemas that the pipeline leaves open. So this also validates a pipeline: what Spark finds
+wrong with SQL, columns and output modes becomes problems with the place where they stand.
 
-Nothing is read here but schemas that nobody wrote down (`schema_peek`), so this is also how a pipeline is validated:
-what Spark thinks of SQL, columns and output modes shows, as problems with the place where they stand.
+Each sink is a query that reads its sources for itself. So exactly once holds for each, and a slow one does not hold up
+the others. Each has a channel of its own on the topics, `PIPELINE.SINK`, which follows what the query has done:
+retention keeps what it has not read, and the channel's depth is the query's lag.
 
-Each sink is a query that reads its sources for itself: exactly once holds for every one of them, and a slow one does
-not hold up the others. Each has a channel of its own on the topics, `PIPELINE.SINK`, which follows what it has done:
-retention keeps what it has not, and its depth is the query's lag.
+**Analysis.** Whether a query can run as a stream, and whether it keeps state, is known to Spark's analyzer and has no
+Python API; it is asked through py4j. A query keeps state when it must remember rows or groups from one batch to the
+next. The state is in its checkpoint and belongs to its SQL.
 
-What Spark makes of a query, before it is started: whether it can run as a stream, and whether it keeps state.
-
-Both are known to Spark's analyzer and have no Python API, so they are asked for through py4j. A query keeps state when
-it must remember rows or groups from one batch to the next; its state is in its checkpoint and belongs to its SQL.
-
-The schema of a topic of JSON, as its newest messages show it.
-
-Read once: what was found is kept in the folder of the checkpoint and used from then on, because a query that has begun
-with one schema must go on with it. To look anew, remove the file; to have it your way, write the schema down.
-
-Only a journaled topic can be looked at without taking messages from somebody.
+**Schemas.** A source of JSON without a schema gets that of its newest messages. It is read once and kept in the folder
+of the checkpoint, because a query that has begun with one schema must go on with it. To look anew, remove the file; to
+choose the schema, write it down. Only a journaled topic can be read without taking messages from its consumers.
 """
 
 from __future__ import annotations
@@ -57,6 +51,8 @@ from emberq.spark.pipeline.model import (
     Source,
 )
 
+# Analysis.
+
 _ALWAYS_STATEFUL = {
     "Aggregate",
     "Deduplicate",
@@ -70,7 +66,7 @@ _ALWAYS_STATEFUL = {
 }
 
 _IN_FUNCTION = re.compile(r"^(?:pyspark\.errors\.[\w.]+|: [\w.$]+): (.+)", re.MULTILINE)
-"""In the traceback of a function that Spark called for a batch: what Spark itself, or Java, had said to it."""
+"""Finds the error of Spark or Java in the traceback of a function that Spark called for a batch."""
 
 
 def stream_fault(rows: DataFrame, output_mode: OutputMode) -> str | None:
@@ -91,17 +87,17 @@ def stream_fault(rows: DataFrame, output_mode: OutputMode) -> str | None:
 
 
 def keeps_state(rows: DataFrame) -> bool:
-    """Whether a stream of these rows remembers anything from batch to batch."""
+    """Whether a stream of these rows keeps state from batch to batch."""
     return _is_stateful(_analyzed(rows))
 
 
 def first_sentence(fault: Exception) -> str:
-    """What an error of Spark says, without the plan that it prints behind."""
+    """The first sentence of an error of Spark, without the plan printed behind it."""
     return str(fault).partition("\n")[0].partition(" SQLSTATE")[0].rstrip(".; ")
 
 
 def cause_of(fault: Exception) -> str:
-    """What our own code said, out of all that Spark wraps around it; else what Spark says."""
+    """The text of our own error inside an error of Spark; else what Spark says."""
     text = str(fault)
     ours = re.findall(r"emberq\.[\w.]+: (.+)", text)
     if ours:
@@ -129,14 +125,16 @@ def _is_stateful(node: Any) -> bool:
     return any(_is_stateful(child) for child in children)
 
 
+# Schemas.
+
 NEWEST_ROWS = 1000
-"""How many messages are looked at, of each topic and nsqd."""
+"""How many messages of each topic and nsqd the schema is derived from."""
 
 
 def peeked_schema(spark: SparkSession, options: Mapping[str, str], *, kept_in: str) -> StructType | None:
-    """The schema kept in that file, or else that of the newest messages; None if there are none.
+    """The schema kept in the file `kept_in`, else that of the newest messages; None if there are none.
 
-    `options` say as those of a batch read which messages. NsqSparkError if they cannot be had.
+    `options` are those of a batch read of the messages. NsqSparkError if they cannot be read.
     """
     files = FileSystem(spark)
     kept = files.read_text(kept_in)
@@ -150,13 +148,13 @@ def peeked_schema(spark: SparkSession, options: Mapping[str, str], *, kept_in: s
 
 
 def struct_of(ddl: str) -> StructType:
-    """The columns that DDL names. ParseException if it is none."""
+    """The columns in DDL. ParseException if it is not DDL."""
     found = StructType.fromDDL(ddl)
     return found if isinstance(found, StructType) else StructType([StructField("value", found)])
 
 
 def newest_schema(spark: SparkSession, options: Mapping[str, str]) -> StructType:
-    """The columns of the newest messages; none if they are no JSON objects. NsqSparkError if they cannot be had."""
+    """The columns of the newest messages; none if they are no JSON objects. NsqSparkError if they cannot be read."""
     texts = spark.createDataFrame(
         [(text,) for text in _texts(newest_bodies(options, count=NEWEST_ROWS))], "text STRING"
     )
@@ -169,11 +167,13 @@ def _texts(bodies: Iterable[bytes]) -> Iterable[str]:
         try:
             yield body.decode()
         except UnicodeDecodeError:
-            continue  # it is none that JSON could be in
+            continue  # not UTF-8, so not JSON
 
+
+# Queries.
 
 OBSERVED = "emberq_"
-"""Before the name of a source: what a query observes of its messages."""
+"""The prefix of what a query observes of a source's messages."""
 MAX_CHANNEL_CHARS = 64
 
 _WRITE_IT_DOWN = 'write it down: schema = "page STRING, at TIMESTAMP"'
@@ -182,7 +182,7 @@ _WINDOW_REMEDY = 'add a watermark to the source and group by a window of that co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkQuery:
-    """What is to be started for a sink, or for the bad records of a source."""
+    """The query of a sink, or of the bad records of a source."""
 
     name: str
     rows: DataFrame
@@ -191,11 +191,11 @@ class SinkQuery:
     state: Mapping[str, str]
     """The definitions that the query's state depends on, by their paths; empty if it keeps none."""
     definitions: Mapping[str, str]
-    """All that its rows are made by."""
+    """All definitions that its rows depend on, by their paths."""
 
 
 def build(pipeline: Pipeline, spark: SparkSession, *, origin: ProblemOrigin | None = None) -> list[SinkQuery]:
-    """The queries of a pipeline. PipelineError for everything that is wrong with it."""
+    """The queries of a pipeline. PipelineError with all that is wrong with it."""
     problems = problems_of(pipeline)
     if problems:
         raise PipelineError(problems, origin)
@@ -221,13 +221,13 @@ class _Builder:
         for name, sink in self._pipeline.sinks.items():
             self._define_views(query=name)
             if self.problems:
-                return  # what is built on it would only say the same again
+                return  # what is built on it would repeat the problem
             query = self._query(name, sink)
             if query is not None:
                 yield query
 
     def bad_records(self) -> Iterator[SinkQuery]:
-        """A query for each source that has somewhere for them to go."""
+        """A query for each source that says where its bad records go."""
         for name, source in self._pipeline.sources.items():
             if source.bad_records is None or name not in self._schemas:
                 continue
@@ -333,7 +333,7 @@ class _Builder:
                 self.problems.append(Problem(("table", name), first_sentence(fault)))
 
     def _define_views(self, *, query: str) -> None:
-        """All views, reading as `query`."""
+        """Define all views, reading from the channel of `query`."""
         for name, source in self._pipeline.sources.items():
             try:
                 self._rows(name, source, query=query).createOrReplaceTempView(name)
@@ -348,10 +348,10 @@ class _Builder:
                 self.problems.append(
                     Problem(("view", name, "sql"), first_sentence(fault), line_offset=_sql_line(fault, view.sql))
                 )
-                return  # views behind it may need it
+                return  # later views may use it
 
     def _definitions(self, view: str) -> Iterator[tuple[str, str]]:
-        """What a view is made by: its SQL and that of the views it uses, and what sources do with rows."""
+        """The definitions of a view: its SQL, that of the views it uses, and watermarks and dedupe of its sources."""
         pipeline = self._pipeline
         if view in pipeline.sources:
             source = pipeline.sources[view]
@@ -373,6 +373,6 @@ def channel_name(pipeline: str, query: str) -> str:
 
 
 def _sql_line(fault: Exception, sql: str) -> int:
-    """How far below its key the fault lies, in SQL that begins on the line behind three quotes, as long ones do."""
+    """How many lines below its key the fault lies. Long SQL begins on the line behind the three quotes."""
     found = re.search(r"\bline (\d+)", str(fault))
     return int(found[1]) if found and "\n" in sql.strip() else 0

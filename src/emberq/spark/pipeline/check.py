@@ -1,7 +1,7 @@
-"""Whether a pipeline makes sense, as far as that can be told without Spark and without NSQ.
+"""What is wrong with a pipeline, as far as that can be told without Spark and without NSQ.
 
-`problems_of` names everything that is wrong, not just the first; what SQL and schemas mean is for Spark to judge, when
-the pipeline is built.
+`problems_of` names everything that is wrong, not just the first. SQL and schemas are judged by Spark, when the pipeline
+is built (`build`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SET_ELSEWHERE = {option.name.lower() for option in OPTIONS if option.name in ("
 
 
 def problems_of(pipeline: Pipeline) -> list[Problem]:
-    """What is wrong with it; nothing if it can be built."""
+    """All problems of a pipeline; none if it can be built."""
     return [
         *_of_the_whole(pipeline),
         *(each for name, source in pipeline.sources.items() for each in _of_source(name, source, pipeline)),
@@ -43,7 +43,7 @@ def problems_of(pipeline: Pipeline) -> list[Problem]:
 
 
 def trigger_seconds(text: str) -> float | None:
-    """The interval of a trigger; None for `available-now`. ValueError for what is neither."""
+    """The interval of a trigger; None for `available-now`. ValueError if it is neither."""
     if text == AVAILABLE_NOW:
         return None
     interval_ns = parse_duration(text)
@@ -70,7 +70,7 @@ def _of_the_whole(pipeline: Pipeline) -> Iterator[Problem]:
 
 
 def _of_names(pipeline: Pipeline) -> Iterator[Problem]:
-    """Sources, tables and views share their names, for SQL knows them all alike."""
+    """Sources, tables and views share one set of names: SQL does not tell them apart."""
     seen: dict[str, str] = {}
     for kind, names in (("source", pipeline.sources), ("table", pipeline.tables), ("view", pipeline.views)):
         for name in names:
@@ -172,12 +172,12 @@ def _of_options_set_elsewhere(path: KeyPath, options: Mapping[str, str]) -> Iter
 
 
 def _with_access(pipeline: Pipeline, options: Mapping[str, str]) -> dict[str, str]:
-    """The options with where NSQ is; they may name other nsqds than the pipeline does."""
+    """The options with the addresses of NSQ. They may name other nsqds than the pipeline does."""
     return access_for(pipeline, options) | {key: text for key, text in options.items() if key not in _SET_ELSEWHERE}
 
 
 def access_for(pipeline: Pipeline, options: Mapping[str, str]) -> dict[str, str]:
-    """Where NSQ is for something with these options: the pipeline's addresses, unless they have their own."""
+    """The pipeline's addresses of NSQ, unless these options have their own."""
     has_own = {"nsqd", "lookupd"} & {key.lower() for key in options}
     return {} if has_own else pipeline.access_options
 

@@ -1,14 +1,11 @@
-"""How far a query has come, and its lag, without Spark.
-
-How far the queries of a pipeline have come, as their checkpoints tell. Needs neither Spark nor a run of it.
+"""How far the queries of a pipeline have come, and their lag, without Spark.
 
 Spark keeps, in the folder of each query, `offsets/N` with what batch N reads, and `commits/N` when it is done. The
 former has three parts, each on a line: a version, facts of Spark, and the offsets of each source, or `-`.
 
-How many messages a query has still to read: how far its journals reach, less how far it has come.
-
-A channel that is read through a spool has no offsets to compare; the lag of such a query is its channel's depth, which
-every NSQ tool shows. It is unknown here, as is that of a journal whose nsqd does not answer.
+The lag of a query is how far its journals reach, less how far it has come. A channel that is read through a spool has
+no offsets to compare: the lag of such a query is its channel's depth, which every NSQ tool shows. Here it is unknown,
+as is that of a journal whose nsqd does not answer.
 """
 
 from __future__ import annotations
@@ -29,20 +26,23 @@ from emberq.spark.pipeline.check import access_for
 from emberq.spark.pipeline.model import Pipeline
 
 PAUSE_S = 10.0
-"""How long an nsqd that did not answer is not asked again: whoever waits for the lag has waited for it once."""
+"""How long an nsqd that did not answer is not asked again: a caller waits for its timeout only once."""
+
+
+# Lag.
 
 
 class JournalLag:
     """Asks nsqds how far journals reach. Owned by one thread."""
 
     def __init__(self, access: Access | None, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        """`access` None: there is nobody to ask, and nothing is known."""
+        """Without `access` no nsqd is known, and neither is the lag."""
         self._book = AddressBook(access) if access is not None else None
         self._monotonic_s = monotonic_s
         self._silent_until_s: dict[str, float] = {}
 
     def behind(self, offsets: Mapping[Place, int]) -> int | None:
-        """The messages from these offsets on."""
+        """How many messages there are from these offsets on; None if an nsqd does not tell."""
         total = 0
         for place, offset in offsets.items():
             end = self._end_of(place)
@@ -69,7 +69,7 @@ class JournalLag:
 
 
 def journal_offsets(documents: Iterable[Any]) -> dict[Place, int] | None:
-    """The offsets in what Spark keeps of the sources of a query; None if one of them reads no journal."""
+    """The offsets of a query's sources, from what Spark keeps of them; None if one of them reads no journal."""
     offsets: dict[Place, int] = {}
     for document in documents:
         if not isinstance(document, Mapping) or "spool" in document:
@@ -82,6 +82,8 @@ def journal_offsets(documents: Iterable[Any]) -> dict[Place, int] | None:
     return offsets
 
 
+# Status.
+
 _HEAD_LINES = 2
 
 
@@ -91,13 +93,13 @@ class QueryStatus:
 
     query: str
     batch: int | None
-    """The last that is done; None: it has never finished one."""
+    """The last batch that is done; None if there is none yet."""
     done_at: str
-    """When; in RFC 3339."""
+    """When that batch was done, in RFC 3339."""
     offsets: Mapping[str, int]
-    """Of the next message to be read, by topic and nsqd: `clicks@127.0.0.1:4151`."""
+    """The offset of the next message to be read, by topic and nsqd: `clicks@127.0.0.1:4151`."""
     lag: int | None
-    """How many messages it has still to read; None if nsqd does not tell."""
+    """How many messages it has still to read; None if unknown."""
 
 
 def pipeline_status(pipeline: Pipeline) -> list[QueryStatus]:

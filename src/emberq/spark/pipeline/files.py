@@ -1,36 +1,33 @@
-r"""Any file system; Parquet folders, written once and compacted.
+r"""Files anywhere Spark can reach, and folders of Parquet files that are written exactly once and compacted.
 
-Files where Spark has them: on this machine, in HDFS, in an object store. Through Hadoop's API, on the driver.
+**Files** (`FileSystem`) are on this machine, in HDFS or in an object store, through Hadoop's API on the driver.
 
-A folder of Parquet files into which the batches of a query are written, each exactly once.
+**A folder of Parquet files** (`ParquetFolder`), into which the batches of a query are written, each exactly once:
 
     data/clicks/date=2026-11-15/hour=06/5f0c2a91-0000000042-0000.parquet
                                         |        |          which file of that batch in that partition
                                         |        batch of the query
                                         the query, by the beginning of its id, which is in its checkpoint
 
-A batch is written to `_staging` first, then its files are moved to their names. If that was interrupted, Spark runs the
-batch again when the query starts again; then files of that batch are removed first. So a batch is there once, however
-often it was tried, and whatever lies in the folder counts: no log beside it has to be read, as with Spark's own sink,
-and any program that reads Parquet sees the same rows. Files may be merged (`parquet_compaction`).
+A batch is written to `_staging` first, then its files are moved to their names. If that is interrupted, Spark runs the
+batch again when the query starts again, and files of that batch are removed first. So a batch is there once, however
+often it was tried, and every file in the folder counts. No log beside it has to be read, as with Spark's own sink, and
+any program that reads Parquet sees the same rows. While a batch is being moved, a reader may see some of its files and
+not yet the others.
 
-While a batch is being moved, a reader may see some of its files and not yet the others.
-
-Merging the small Parquet files that many small batches leave. Without Spark; for folders on this machine.
-
-Files of the same partition and the same columns become files of about `target_bytes`:
+**Compaction** (`compact`) merges the small files that many small batches leave, without Spark, for folders on this
+machine. Files of the same partition and the same columns become files of about `target_bytes`:
 
     5f0c2a91-0000000041-0000.parquet  \
     5f0c2a91-0000000042-0000.parquet   >  compact-5f0c2a91-0000000041-0000000042-0000.parquet
     5f0c2a91-0000000042-0001.parquet  /
 
-The query may go on writing meanwhile. The files of its newest batch are left alone: that one may have to be written
-again after a crash, which removes its files by their names (see `parquet_folder`).
+The query may go on writing meanwhile. The files of its newest batch are left alone: that batch may have to be written
+again after a crash, which removes its files by their names.
 
-**No row is lost or doubled.** The merged file is complete and on the disk before anything else. Then a
-note of what is to be added and removed goes to `_compaction`; from then on the merge counts as done, and whatever was
-interrupted is finished by the next compaction, which begins with the notes it finds. In that moment, between moving the
-merged file in and removing the old ones, a reader may see rows twice.
+No row is lost or doubled. First the merged file is written and brought to the disk. Then a note of what is to be added
+and removed goes to `_compaction`. From then on the merge counts as done, and if it is interrupted, the next compaction
+finishes it from the note. Between moving the merged file in and removing the old ones, a reader may see rows twice.
 """
 
 from __future__ import annotations
@@ -48,9 +45,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+# Files anywhere.
+
 
 class FileSystem:
-    """Any file system that Spark knows; a path says which."""
+    """Any file system that Spark knows, chosen by the path."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark._jvm
@@ -58,7 +57,7 @@ class FileSystem:
         self._configuration: Any = java_context.hadoopConfiguration()
 
     def read_text(self, path: str) -> str | None:
-        """What is in a small file; None if it is not there."""
+        """The text of a small file; None if it does not exist."""
         system, file = self._opened(path)
         if not system.exists(file):
             return None
@@ -69,7 +68,7 @@ class FileSystem:
             stream.close()
 
     def write_text(self, path: str, text: str) -> None:
-        """Make the file hold `text`, as a whole or not at all."""
+        """Write a file, whole or not at all."""
         system, file = self._opened(path)
         being_written = self._path(f"{path}.new")
         stream = system.create(being_written, True)
@@ -81,12 +80,12 @@ class FileSystem:
         system.rename(being_written, file)
 
     def remove(self, path: str) -> None:
-        """Remove a file or a folder; if it is not there, all is well."""
+        """Remove a file or a folder, if it exists."""
         system, file = self._opened(path)
         system.delete(file, True)
 
     def move(self, old: str, new: str) -> None:
-        """Move a file; the folder it goes to is made."""
+        """Move a file, and create the folder it goes to."""
         system, file = self._opened(old)
         target = self._path(new)
         system.mkdirs(target.getParent())
@@ -94,12 +93,12 @@ class FileSystem:
             raise OSError(f"{old} cannot be moved to {new}")
 
     def matching(self, pattern: str) -> list[str]:
-        """The files whose paths match, where `*` is any name."""
+        """The files whose paths match the pattern, in which `*` is any name."""
         system, glob = self._opened(pattern)
         return [str(status.getPath().toString()) for status in system.globStatus(glob) or ()]
 
     def files_below(self, folder: str) -> Iterator[str]:
-        """The paths of all files in a folder and the folders in it, relative to it."""
+        """The paths of all files below a folder, relative to it."""
         system, root = self._opened(folder)
         start = len(str(system.makeQualified(root).toUri().getPath())) + 1
         found = system.listFiles(root, True)
@@ -114,13 +113,15 @@ class FileSystem:
         return file.getFileSystem(self._configuration), file
 
 
+# A folder of Parquet files.
+
 STAGING = "_staging"
 QUERY_DIGITS = 8
 BATCH_DIGITS = 10
 
 
 class ParquetFolder:
-    """Where one query writes. Belongs to its thread on the driver."""
+    """The folder that one query writes to. Owned by the query's thread on the driver."""
 
     def __init__(self, path: str, *, partition_by: Sequence[str] = (), partition_by_time: str = "") -> None:
         self._path = path.rstrip("/")
@@ -130,7 +131,7 @@ class ParquetFolder:
         """Only the first batch of a run can have been tried before."""
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
-        """For foreachBatch."""
+        """Write one batch; for foreachBatch."""
         spark = rows.sparkSession
         query = spark.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
         batch = f"{query.replace('-', '')[:QUERY_DIGITS]}-{batch_id:0{BATCH_DIGITS}d}"
@@ -142,7 +143,7 @@ class ParquetFolder:
             self._is_first_batch = False
         counted = Observation()
         staging = f"{self._path}/{STAGING}/{batch}"
-        # The other way to store moments, INT96, is Spark's default; no other program writes it any more.
+        # Spark's default, INT96, is outdated; no other program writes it any more.
         spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         observed = rows.observe(counted, F.count(F.lit(1)).alias("rows"))
         writer = self._with_date_and_hour(observed).write.mode("overwrite")
@@ -165,6 +166,8 @@ class ParquetFolder:
             files.move(f"{staging}/{file}", f"{target}{batch}-{number:04d}.parquet")
 
 
+# Compaction.
+
 NOTES = "_compaction"
 DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
 ROWS_AT_A_TIME = 65_536
@@ -175,7 +178,7 @@ _COMPACT_NAME = re.compile(r"compact-(?P<query>[0-9a-f]{8})-(?P<first>\d{10})-(?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A file that a query, or a compaction, has written."""
+    """A file that a query or a compaction has written."""
 
     path: Path
     query: str
@@ -186,14 +189,14 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction has done."""
+    """The number of files before and after a compaction."""
 
     files_before: int
     files_after: int
 
 
 def data_files(folder: Path) -> list[DataFile]:
-    """The files of a folder, partition by partition, each in the order in which they were written."""
+    """The files of a folder, by partition, and in the order in which they were written."""
     found = (_data_file(path) for path in folder.rglob("*.parquet") if not _is_hidden(path.relative_to(folder)))
     return sorted(
         (file for file in found if file is not None),
@@ -202,7 +205,7 @@ def data_files(folder: Path) -> list[DataFile]:
 
 
 def compact(folder: Path, *, target_bytes: int = DEFAULT_TARGET_BYTES) -> Compacted:
-    """Merge what can be merged."""
+    """Merge small files into files of about `target_bytes`."""
     finish_interrupted(folder)
     before = data_files(folder)
     newest: dict[str, int] = defaultdict(int)
@@ -215,10 +218,10 @@ def compact(folder: Path, *, target_bytes: int = DEFAULT_TARGET_BYTES) -> Compac
 
 
 def finish_interrupted(folder: Path) -> None:
-    """Do what the notes of compactions that were interrupted say."""
+    """Finish interrupted compactions, as their notes say."""
     for note in sorted((folder / NOTES).glob("*.json")):
         _carry_out(folder, note)
-    # What is left now is of a merge that never came to a note.
+    # The rest is of merges that were interrupted before their note.
     for left_over in (*(folder / NOTES).glob("*.new"), *(folder / STAGING).glob("compact-*.parquet")):
         left_over.unlink()
 
@@ -281,7 +284,7 @@ def _write_note(note: Path, document: object) -> None:
 
 
 def _carry_out(folder: Path, note: Path) -> None:
-    """Can be done again after any interruption: each step leaves nothing to do where it was done before."""
+    """Do what a note says. Can be repeated after any interruption: a step that was done before does nothing."""
     document = json.loads(note.read_text())
     staged, target = folder / document["add"]["from"], folder / document["add"]["to"]
     if staged.exists():

@@ -1,6 +1,4 @@
-"""What a pipeline is, and what is wrong with it.
-
-What a pipeline is, as values: where its data comes from, what is made of it, where that goes. Nothing runs here.
+"""What a pipeline is, as values: where its data comes from, what is made of it, where that goes. Nothing runs here.
 
     from emberq.spark.pipeline import Pipeline, Sink, Source, View, Watermark
 
@@ -19,15 +17,14 @@ What a pipeline is, as values: where its data comes from, what is made of it, wh
         sinks={"counts": Sink(view="per_minute", topic="clicks.per-minute")},
     )
 
-The same can be written as TOML (`toml_file`). `check` says what is wrong with one, `run` runs it.
+The same can be written as TOML (`toml_file`). `check` finds what is wrong with a pipeline, `run` runs it.
 
 A source is a view of its own name: the columns of its schema, and `_topic`, `_nsqd`, `_offset`, `_id` and `_time` of
 the message. Views may use sources, tables and the views before them.
 
-What is wrong with a pipeline: all of it at once, each with the place where it stands and what to do about it.
-
-A problem is found by its path, the keys that lead to it: `("sink", "counts", "from")`. Where the pipeline came from
-a file, the path is turned into a line:
+**Problems** with a pipeline (`PipelineError`) are told all at once, each with its place and a remedy. The place is a
+path, the keys that lead to it: `("sink", "counts", "from")`. If the pipeline came from a file, the path is turned into
+a line:
 
     clicks.toml:14: sink.counts.from: there is no source or view "per_minut"; did you mean "per_minute"?
 """
@@ -46,7 +43,7 @@ PROGRESS_TOPIC = "emberq.pipelines"
 
 
 class BodyFormat(enum.StrEnum):
-    """What the bodies of messages are."""
+    """The format of message bodies."""
 
     JSON = "json"
     CSV = "csv"
@@ -55,7 +52,7 @@ class BodyFormat(enum.StrEnum):
 
 
 class OutputMode(enum.StrEnum):
-    """Which rows of a result go to a sink with each batch."""
+    """Which rows of a result each batch writes to a sink."""
 
     APPEND = "append"
     UPDATE = "update"
@@ -64,7 +61,7 @@ class OutputMode(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """How late a row may come: rows whose `column` is more than `delay` behind the latest are too late."""
+    """How late a row may be: rows whose `column` is more than `delay` behind the latest are dropped."""
 
     column: str
     delay: str
@@ -72,7 +69,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadRecords:
-    """Where messages go that are not what their source says: to a topic, or to a folder of Parquet files."""
+    """Where messages go that do not fit their source: to a topic, or to a folder of Parquet files."""
 
     topic: str = ""
     path: str = ""
@@ -87,24 +84,24 @@ class Source:
     """Instead of `topic`: a regular expression for whole names."""
     format: BodyFormat = BodyFormat.JSON
     schema: str = ""
-    """The columns as DDL. Empty for JSON: as the newest messages show it. NOT NULL makes a message without it bad."""
+    """The columns as DDL. Empty for JSON: those of the newest messages. A message without a NOT NULL column is bad."""
     format_options: Mapping[str, str] = field(default_factory=dict)
-    """Spark's for the format, such as `sep` for CSV."""
+    """Spark's options for the format, such as `sep` for CSV."""
     bad_records: BadRecords | None = None
-    """None: they are counted and left out."""
+    """None: bad records are counted and left out."""
     watermark: Watermark | None = None
     dedupe: tuple[str, ...] = ()
-    """Columns that together are the same in copies of a row; needs a watermark, which says for how long to look."""
+    """Columns that together are the same in copies of a row. Needs a watermark, which says how long copies may come."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Options of format("nsq"), such as `maxRowsPerTrigger`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "format", BodyFormat(self.format))  # "json" will do
+        object.__setattr__(self, "format", BodyFormat(self.format))  # a text such as "json" is taken too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Data that stays as it is while the pipeline runs, to be joined with."""
+    """Data that does not change while the pipeline runs, to join with."""
 
     path: str
     format: str = "parquet"
@@ -124,7 +121,7 @@ class Sink:
     """Where the rows of a view go: a topic, a folder of files, or whatever Spark can write a stream to.
 
     A topic gets the column `body`, or else the whole row as JSON. Parquet is written exactly once and can be compacted
-    (`parquet_folder`).
+    (`files`).
     """
 
     view: str
@@ -137,7 +134,7 @@ class Sink:
     """A timestamp column from which partitions `date` and `hour` are made, in UTC."""
     output_mode: OutputMode = OutputMode.APPEND
     trigger: str = ""
-    """As the pipeline's, if this sink is to have another."""
+    """The sink's own trigger; empty: the pipeline's."""
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -157,7 +154,7 @@ class Pipeline:
     nsqd: tuple[str, ...] = ()
     lookupd: tuple[str, ...] = ()
     trigger: str = DEFAULT_TRIGGER
-    """How often a batch is made, such as `10s`; `available-now`: until what is there now is done, then it ends."""
+    """The interval of batches, such as `10s`. `available-now`: read what is there now, then end."""
     progress_topic: str = PROGRESS_TOPIC
     """Where progress is published; empty: nowhere."""
     spark: Mapping[str, str] = field(default_factory=dict)
@@ -171,18 +168,20 @@ class Pipeline:
         return {"lookupd": ",".join(self.lookupd)} if self.lookupd else {}
 
 
+# Problems.
+
 KeyPath = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong."""
+    """One thing that is wrong with a pipeline."""
 
     path: KeyPath
     text: str
     remedy: str = ""
     line_offset: int = 0
-    """In a text of several lines: how far below the key's line."""
+    """In a text of several lines: how many lines below the key."""
 
     def __str__(self) -> str:
         where = f"{'.'.join(self.path)}: " if self.path else ""
@@ -197,7 +196,7 @@ class ProblemOrigin:
     lines: Mapping[KeyPath, int]
 
     def line_of(self, path: KeyPath) -> int:
-        """The line of a key, or of what surrounds it if it is not there."""
+        """The line of a key, or of the table around it if the key is missing."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 1)

@@ -1,6 +1,6 @@
-"""How the queries of a pipeline get on: a listener of Spark turns every batch into a line of numbers.
+"""The figures of a pipeline's queries: a listener of Spark turns every batch into one line.
 
-Lines are shown to people and published as JSON to the topic `emberq.pipelines` (`progress_report`):
+Lines are shown on terminals and published as JSON to the topic `emberq.pipelines` (`report`):
 
     {"pipeline": "clickstream", "query": "counts", "state": "running", "error": "", "time": "2026-11-15T06:10:00.000Z",
      "as_of": "2026-11-15T06:10:01.263Z", "batch": 42, "rows": 1200, "rows_per_second": 950.2,
@@ -9,11 +9,11 @@ Lines are shown to people and published as JSON to the topic `emberq.pipelines` 
      "messages": {"clicks": 1200}, "bad": {"clicks": 3}, "offsets": [{"127.0.0.1:4151": {"clicks": …}}]}
 
 There are lines without a batch too: when a query starts, every two seconds while no batch ends, and when the query
-ends. They repeat what was last known, with the lag of that moment, no rows and no duration, so that adding lines up
-counts nothing twice.
+ends. They repeat what was last known, with the lag of that moment, no rows and no duration. So summing lines counts
+nothing twice.
 
-Spark tells of a batch in one JSON document, and one call brings it here. PySpark's own listener class asks Java for
-every field of the event instead: 600 calls, which take longer than a batch does.
+Spark describes a batch in one JSON document, fetched with one call. PySpark's own listener class asks Java for every
+field of the event instead: 600 calls, which take longer than a batch does.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from emberq.spark.pipeline.build import OBSERVED
 from emberq.spark.pipeline.checkpoint import journal_offsets
 
 OBSERVED_OUTPUT = "emberq output"
-"""What a query observes of the rows that go to its sink; no source can be called so."""
+"""The name under which a query counts the rows to its sink. No source can have it."""
 OUTPUT_COUNT = "rows"
 NOT_COUNTED = -1
-"""What Spark says of the rows that went to a sink which is a function, as that of Parquet files is here."""
+"""What Spark reports as the rows of a sink that is a function, as the one for Parquet files here."""
 MS_PER_SECOND = 1000
 
 _log = logging.getLogger(__name__)
 
 
 class QueryState(enum.StrEnum):
-    """What has become of a query. The last two end its run."""
+    """The state of a query. The last two are final."""
 
     RUNNING = "running"
     ENDED = "ended"
@@ -52,44 +52,44 @@ class QueryState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryProgress:
-    """One batch of one query; or, with no rows and no duration, a sign of life from it."""
+    """One batch of one query; or a sign of life of it, without rows and duration."""
 
     pipeline: str
     query: str
     state: QueryState = QueryState.RUNNING
     error: str = ""
-    """Why it has failed."""
+    """Why the query failed."""
     time: str
-    """When the batch began, or the sign was given; in RFC 3339."""
+    """When the batch began, or the sign of life was given; in RFC 3339."""
     as_of: str = ""
-    """When these figures were right: at the end of the batch, or when the sign was given; in RFC 3339."""
+    """The moment these figures are of: the end of the batch, or of the sign of life; in RFC 3339."""
     batch: int | None = None
-    """The last one; None: there was none in this run."""
+    """The number of the last batch; None if there was none in this run."""
     rows: int = 0
     rows_per_second: float = 0.0
-    """How fast it was: over the duration of the batch."""
+    """Rows over the duration of the batch: how fast the query reads."""
     rows_in_per_second: float = 0.0
-    """How fast rows arrive: over the time since the batch before began."""
+    """Rows over the time since the batch before began: how fast they arrive."""
     rows_out: int | None = None
-    """What went to the sink; None: the sink does not tell."""
+    """Rows that went to the sink; None if the sink does not count them."""
     rows_out_per_second: float | None = None
     """Over the same time as `rows_in_per_second`."""
     lag: int | None = None
     """Messages that waited to be read at that moment; None: unknown."""
     duration_ms: int = 0
     durations_ms: Mapping[str, int] = field(default_factory=dict)
-    """The parts of it, as Spark calls them."""
+    """The parts of the duration, by Spark's names."""
     state_rows: int = 0
     watermark: str = ""
     messages: Mapping[str, int] = field(default_factory=dict)
-    """How many came from each source."""
+    """How many messages came from each source."""
     bad: Mapping[str, int] = field(default_factory=dict)
-    """How many of those were not what the source says."""
+    """How many messages of each source were bad."""
     offsets: tuple[Any, ...] = ()
-    """Where the batch ended, of each source."""
+    """Where the batch ended in each source."""
 
     def sign_of_life(self, sign: QuerySign, *, lag: int | None = None) -> QueryProgress:
-        """What is known of the query at a moment without a batch. Rates stay while it has something to read."""
+        """The progress at a moment without a batch. Rates stay while there is something to read."""
         told = replace(
             self,
             state=sign.state,
@@ -112,7 +112,7 @@ class QueryProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuerySign:
-    """A moment of a query without a batch: it has started, still runs, or has come to an end."""
+    """A sign of life of a query: it has started, still runs, or has ended."""
 
     query: str
     time: str
@@ -121,22 +121,22 @@ class QuerySign:
 
 
 class ProgressListener:
-    """Hears of all queries in a session, and tells `tell` of those of one pipeline, in a thread of Spark."""
+    """Listens to all queries of a session. Calls `tell` for those of one pipeline, in a thread of Spark."""
 
     def __init__(
         self, pipeline: str, queries: Mapping[str, str], tell: Callable[[QueryProgress | QuerySign], None]
     ) -> None:
-        """`queries` are the names that Spark knows the queries by, and those of their sinks."""
+        """`queries` maps Spark's names of the queries to the names of their sinks."""
         self._pipeline = pipeline
         self._queries = queries
         self._tell = tell
         self._began: dict[str, datetime] = {}
-        """The beginning of the last batch of each query."""
+        """When the last batch of each query began."""
         self._java: Any = None
-        """Spark's side of it, while it listens."""
+        """The Java object of this listener, while it listens."""
 
     def listen(self, spark: SparkSession) -> None:
-        """Be told of all batches that end from now on."""
+        """Listen to batches from now on."""
         gateway: Any = spark.sparkContext._gateway
         java_gateway.ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         wrapper = gateway.jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
@@ -144,7 +144,7 @@ class ProgressListener:
         _manager(spark).addListener(self._java)
 
     def close(self, spark: SparkSession) -> None:
-        """Be told of nothing any more."""
+        """Stop listening."""
         if self._java is not None:
             _manager(spark).removeListener(self._java)
             self._java = None
@@ -160,18 +160,18 @@ class ProgressListener:
         self.take(event.progress().json())
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """The reporter gives signs of life by itself, and more often."""
+        """Nothing to do: the reporter gives signs of life by itself, and more often."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """The run reports ends: it knows whether a query was meant to end."""
+        """Nothing to do: the run reports ends, because it knows whether a query was meant to end."""
 
     class Java:
-        """How py4j learns what this object is to Java."""
+        """Tells py4j which Java interface this object implements."""
 
         implements: ClassVar = ["org.apache.spark.sql.streaming.PythonStreamingQueryListener"]
 
     def take(self, text: str) -> None:
-        """Tell of a batch, given what Spark says of it."""
+        """Report a batch, given Spark's JSON about it."""
         try:
             document = json.loads(text)
             query = self._queries.get(document.get("name") or "")
@@ -183,7 +183,7 @@ class ProgressListener:
             _log.warning("Spark told of a batch in a way that is not understood", exc_info=True)
 
     def _interval_s(self, query: str, document: Mapping[str, Any]) -> float:
-        """The time since the batch before began; of the first, its duration."""
+        """The time since the batch before began; for the first batch, its duration."""
         began, before = datetime.fromisoformat(document["timestamp"]), self._began.get(query)
         self._began[query] = began
         duration_s = _duration_ms(document) / MS_PER_SECOND
@@ -196,7 +196,7 @@ def _manager(spark: SparkSession) -> Any:
 
 
 def progress_of(document: Mapping[str, Any], *, pipeline: str, query: str, interval_s: float) -> QueryProgress:
-    """What counts of all that Spark tells. Rows came in and went out during `interval_s`."""
+    """The progress in a document of Spark. Rows came in and went out during `interval_s`."""
     observed: Mapping[str, Any] = document.get("observedMetrics") or {}
     sources = {name.removeprefix(OBSERVED): metrics for name, metrics in observed.items() if name.startswith(OBSERVED)}
     rows: int = document["numInputRows"]
@@ -228,12 +228,12 @@ def progress_of(document: Mapping[str, Any], *, pipeline: str, query: str, inter
 
 
 def rfc3339(moment: datetime) -> str:
-    """As Spark writes moments."""
+    """A moment as Spark writes it."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _lag(sources: list[Mapping[str, Any]]) -> int | None:
-    """What the journals had beyond the batch when it was planned, by the batch's own figures."""
+    """What the journals held beyond the batch when it was planned, by the batch's own figures."""
     ends = journal_offsets(_offsets(source.get("endOffset")) for source in sources)
     latest = journal_offsets(_offsets(source.get("latestOffset")) for source in sources)
     if ends is None or latest is None or not ends:
@@ -247,12 +247,12 @@ def _duration_ms(document: Mapping[str, Any]) -> int:
 
 
 def _rate(count: int, seconds: float) -> float:
-    """JSON has no infinity: what took no time has no rate."""
+    """JSON has no infinity: a batch that took no time has the rate 0."""
     return round(count / seconds, 1) if seconds > 0 else 0.0
 
 
 def _offsets(offset: Any) -> Any:
-    """Spark writes an offset that is JSON as such, and any other as text."""
+    """An offset as a document. Spark writes some as JSON and others as text."""
     if not isinstance(offset, str):
         return offset
     try:

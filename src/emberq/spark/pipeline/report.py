@@ -1,26 +1,26 @@
-"""Where that goes: a topic, Prometheus, a table.
+"""Where the progress of queries goes: to a topic, to Prometheus, to a table on the terminal.
 
-Progress on its way to people: completed with the lag, shown, and published to a topic. In a thread of its own.
+**The reporter** (`ProgressReporter`) runs in a thread of its own. It adds the lag to each line of progress, shows the
+line and publishes it to a topic.
 
-A figure is never old: while no batch of a query ends, its figures are told again every two seconds, with the lag of
-that moment. The lag subtracts two offsets of one moment. A batch is told of within milliseconds of its end, so it is
-the journal's end now, less the batch's end. A batch that is told of late keeps the lag that it had when it was planned.
+- A figure is never old: while no batch of a query ends, its figures are reported again every two seconds, with the lag
+  of that moment.
+- The lag subtracts two offsets of one moment. A batch is reported within milliseconds of its end, so its lag is the
+  journal's end now, less the batch's end. A batch reported late keeps the lag that it had when it was planned.
+- Nothing here holds a query up. What cannot be published is dropped, and logged once. An nsqd that does not answer is
+  left alone for a while, so that the display does not wait for it again and again.
 
-Nothing here holds a query up. What cannot be published is dropped, and said once; an nsqd that does not answer is left
-alone for a while, so that what is shown does not wait for it again and again.
-
-A run of a pipeline for Prometheus: what its queries have done since it started, and how they stand now.
+**Prometheus** (`PipelineMetrics`): what the queries of a run have done since it started, and how they stand now.
 
     # HELP emberq_pipeline_rows_read_total Messages read.
     # TYPE emberq_pipeline_rows_read_total counter
     emberq_pipeline_rows_read_total{pipeline="clickstream",query="archive"} 12000
 
-`FAMILIES` is the whole of it. The numbers are those of `query_progress`; what is not known has no sample. A query that
-has ended keeps its own, with `emberq_pipeline_running` at 0.
+`FAMILIES` lists all metrics. The numbers are those of `progress`; an unknown number has no sample. A query that has
+ended keeps its samples, with `emberq_pipeline_running` at 0.
 
-The live table of a pipeline: a line for each query, with what it does now and has done in this run.
-
-The column AGE says how old the figures of the line are.
+**The table** (`ProgressTable`) has a line for each query, with what it does now and has done in this run. The column
+AGE says how old the figures of the line are.
 """
 
 from __future__ import annotations
@@ -64,22 +64,25 @@ from emberq.spark.pipeline.checkpoint import JournalLag, journal_offsets
 from emberq.spark.pipeline.progress import MS_PER_SECOND, QueryProgress, QuerySign, QueryState, rfc3339
 
 SIGN_INTERVAL_S = 2.0
-"""How old the figures of a query may become; a page or a scrape that shows them adds its own few seconds."""
+"""How old the figures of a query may become. A page or a scrape that shows them adds its own few seconds."""
 LATE_S = 1.0
-"""A batch told of later than this after its end is not compared with how far the journals reach now."""
+"""A batch reported later than this after its end is not compared with how far the journals reach now."""
 MAX_WAITING = 1000
-"""Lines that wait to be told; more than that come only if nsqd does not answer for long."""
+"""Lines that wait to be reported. There are more only if nsqd does not answer for long."""
 ANSWER_TIMEOUT_S = 2.0
 PAUSE_S = 10.0
-"""How long nothing is published after that failed."""
+"""How long nothing is published after a failure."""
 CLOSE_TIMEOUT_S = 2.0
-"""For the last lines: a stop is not held up by an nsqd that does not answer."""
+"""For the last lines: an nsqd that does not answer must not hold up a stop."""
 
 _log = logging.getLogger(__name__)
 
 
+# The reporter.
+
+
 class ProgressReporter:
-    """From `start` to `close`; `put` may be called from any thread."""
+    """Reports progress from `start` to `close`, in a thread of its own. `put` may be called from any thread."""
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class ProgressReporter:
         on_progress: Callable[[QueryProgress], None] | None,
         clock: Clock | None = None,
     ) -> None:
-        """Without `access_options` the lag is unknown and nothing is published; nor is it with an empty `topic`."""
+        """Without `access_options` the lag is unknown. Without them, or with an empty `topic`, nothing is published."""
         self._pipeline = pipeline
         self._on_progress = on_progress
         self._clock = clock or SystemClock()
@@ -98,7 +101,7 @@ class ProgressReporter:
         self._lag = JournalLag(access)
         self._publisher = ProgressPublisher(access, topic) if access is not None and topic else None
         self._last: dict[str, QueryProgress] = {}
-        """Of each query, in the reporter's thread."""
+        """The last line of each query. Owned by the reporter's thread."""
         self._waiting: queue.Queue[QueryProgress | QuerySign | None] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="emberq-progress", daemon=True)
 
@@ -106,26 +109,26 @@ class ProgressReporter:
         self._thread.start()
 
     def put(self, news: QueryProgress | QuerySign) -> None:
-        """Tell it soon, or never."""
+        """Queue a line to be reported. Dropped if too many wait."""
         try:
             self._waiting.put_nowait(news)
         except queue.Full:
             _log.warning("progress of %s is left out: more than %d lines wait", news.query, MAX_WAITING)
 
     def close(self) -> None:
-        """Returns when what waits is told, or cannot be."""
+        """Stop. Returns when all waiting lines are reported, or after `CLOSE_TIMEOUT_S`."""
         self._waiting.put(None)
         self._thread.join(CLOSE_TIMEOUT_S)
 
     def give_signs(self) -> None:
-        """Tell again of running queries whose figures grow old. In the reporter's thread."""
+        """Report running queries again whose figures grow old. In the reporter's thread."""
         now = self._now()
         for query, last in list(self._last.items()):
             if last.state is QueryState.RUNNING and _seconds(last.as_of, now) >= SIGN_INTERVAL_S:
                 self._tell(QuerySign(query=query, time=now))
 
     def tell_next(self, *, timeout_s: float = 0.0) -> bool:
-        """Tell what waits longest, or comes within that time. False if the end came. In the reporter's thread."""
+        """Report the oldest waiting line, if there is one in time. False at the end. In the reporter's thread."""
         try:
             news = self._waiting.get(timeout=timeout_s)
         except queue.Empty:
@@ -160,7 +163,7 @@ class ProgressReporter:
         return replace(news, lag=self._lag_behind(news))
 
     def _lag_behind(self, progress: QueryProgress) -> int | None:
-        """What the journals have now beyond the last batch; None: unknown."""
+        """What the journals hold now beyond the last batch; None if unknown."""
         offsets = journal_offsets(progress.offsets)
         return self._lag.behind(offsets) if offsets else None
 
@@ -179,7 +182,7 @@ class ProgressPublisher:
         self._has_failed = False
 
     def publish(self, progress: QueryProgress) -> None:
-        """Publish it now, or never."""
+        """Publish a line now, or drop it."""
         if self._monotonic_s() < self._paused_until_s:
             return
         try:
@@ -217,13 +220,15 @@ def _seconds(since: str, until: str) -> float:
     return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds() if since else 0.0
 
 
+# Prometheus.
+
 DURATION_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""From a batch of one row, which takes a tenth of a second, to one that makes up for a long stop."""
+"""From a batch of one row, a tenth of a second, to a batch that catches up after a long stop."""
 
 
 @dataclass(slots=True)
 class _Totals:
-    """What a query has done in this run."""
+    """The totals of a query in this run."""
 
     last: QueryProgress
     rows: int = 0
@@ -233,7 +238,7 @@ class _Totals:
     failures: int = 0
     duration_ms: int = 0
     durations: list[int] = field(default_factory=lambda: [0] * (len(DURATION_BOUNDS_S) + 1))
-    """Batches up to each of the bounds and above the one before; the last: longer ones."""
+    """How many batches took up to each bound and longer than the one before; the last counts longer ones."""
 
     def add(self, progress: QueryProgress) -> None:
         self.last = progress
@@ -249,7 +254,7 @@ class _Totals:
 
 
 class PipelineMetrics:
-    """Collects progress from one thread, and is rendered in another."""
+    """Metrics of the queries of a run. Progress is added in one thread, and rendered in another."""
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
@@ -257,7 +262,7 @@ class PipelineMetrics:
         self._guard = threading.Lock()
 
     def add(self, progress: QueryProgress) -> None:
-        """Another batch is done, or nothing came."""
+        """Count a line of progress."""
         with self._guard:
             key = progress.pipeline, progress.query
             self._totals.setdefault(key, _Totals(progress)).add(progress)
@@ -271,7 +276,7 @@ class PipelineMetrics:
 
 
 class _PipelineSource:
-    """Where samples come from; the labels of queries are written once for all families."""
+    """What samples are made of. The labels of queries are written once for all families."""
 
     def __init__(
         self, totals: Mapping[tuple[str, str], _Totals], scrape: DaemonScrape, process: ProcessStats, *, now_s: float
@@ -285,7 +290,7 @@ class _PipelineSource:
 
 
 def _each(value: Callable[[_Totals], int | float | None]) -> Sampler[_PipelineSource]:
-    """A sample for each query of which the value is known."""
+    """A sample for each query whose value is known."""
 
     def samples(source: _PipelineSource) -> Iterator[Sample]:
         for written, total in source.queries:
@@ -349,25 +354,27 @@ FAMILIES: tuple[Family[_PipelineSource], ...] = (
     start_time_family("emberq_pipeline"),
     *PROCESS_FAMILIES,
 )
-"""Every metric there is, in the order they are written."""
+"""Every metric, in the order of the page."""
 
+
+# The table.
 
 _STYLES = {QueryState.RUNNING: "", QueryState.ENDED: "dim", QueryState.FAILED: "red"}
 
 
 @dataclass(slots=True)
 class _QueryLine:
-    """What is known of a query."""
+    """One line of the table."""
 
     last: QueryProgress
     row_count: int = 0
     duration_ms: int = 0
-    """Of the last batch."""
+    """The duration of the last batch."""
     bad: dict[str, int] = field(default_factory=dict)
 
 
 class ProgressTable:
-    """Collects progress from any thread."""
+    """The live table of a pipeline. Progress may be added from any thread."""
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -375,7 +382,7 @@ class ProgressTable:
         self._guard = threading.Lock()
 
     def add(self, progress: QueryProgress) -> None:
-        """Another batch is done, or the query is still there."""
+        """Take in a line of progress."""
         with self._guard:
             line = self._lines.setdefault(progress.query, _QueryLine(progress))
             line.last = progress
@@ -396,7 +403,7 @@ class ProgressTable:
             return sum(line.row_count for line in self._lines.values())
 
     def bad_count(self) -> int:
-        """Messages of this run that were not what their source says. Every query that reads a source sees them all."""
+        """Bad messages of this run, counted once for each source although every query of the source sees them."""
         with self._guard:
             sources: dict[str, int] = {}
             for line in self._lines.values():
@@ -430,7 +437,7 @@ class ProgressTable:
         return table
 
     def _age(self, progress: QueryProgress) -> str:
-        """Of a query that has ended there is nothing new."""
+        """The age of the figures; a dash for a query that has ended, which has no new ones."""
         if not progress.as_of or progress.state is not QueryState.RUNNING:
             return "–"
         now_s = self._clock.wall_ns() / NS_PER_SECOND
@@ -442,5 +449,5 @@ def _number(value: float | None) -> str:
 
 
 def _watermark(text: str) -> str:
-    """The time of day, in UTC; nothing while there is none, for which Spark says 1970."""
+    """The time of day in UTC; empty without a watermark, which Spark writes as 1970."""
     return "" if not text or text.startswith("1970") else f"{datetime.fromisoformat(text):%H:%M:%S}"

@@ -1,6 +1,4 @@
-"""Started, watched, stopped; changed SQL.
-
-Running a pipeline: every query started, watched and stopped in good order.
+"""Running a pipeline: every query started, watched and stopped in good order.
 
     from emberq.spark import session
     from emberq.spark.pipeline import PipelineRun
@@ -10,20 +8,18 @@ Running a pipeline: every query started, watched and stopped in good order.
     run.wait()          # until it is done (trigger "available-now"), or fails
     run.stop()
 
-If a query fails the others are stopped, and `wait` raises PipelineFailed with the sink and the cause. Whatever happens,
-another run goes on where this one was: what a batch had not finished is done again, into the same files and under the
-same names.
+If a query fails the others are stopped, and `wait` raises PipelineFailedError with the sink and the cause. The next run
+always goes on where this one was: a batch that was not finished is done again, into the same files and under the same
+names.
 
-A pipeline that was changed between two runs: what may change, and what may not.
-
-A checkpoint holds how far a query has read, and, for one with windows, joins of streams or dedupe, its state: the
-groups and rows it remembers. Spark goes on with any SQL if there is no state. State belongs to the SQL that made it;
-with another, Spark stops with an error about its innermost files, or, worse, goes on with numbers that mean something
-else.
+**Changed pipelines.** A checkpoint holds how far a query has read and, for one with windows, joins of streams or
+dedupe, its state: the groups and rows it remembers. Without state, Spark goes on with any SQL. State belongs to the SQL
+that made it. With other SQL, Spark stops with an error about its innermost files or, worse, goes on with numbers that
+mean something else.
 
 So the definitions of each query are kept beside its checkpoint, in `SINK.definition.json`, and compared when it starts:
 
-    no state           it goes on where it was, with the new SQL, and says so
+    no state           it goes on where it was, with the new SQL, and logs that
     state              refused, with the ways out
     state, accepted    Spark decides: it takes changes that leave groups and aggregates as they are
 """
@@ -61,9 +57,11 @@ from emberq.spark.pipeline.progress import (
 )
 from emberq.spark.pipeline.report import ProgressReporter
 
+# Changed pipelines.
+
 
 def changes(query: SinkQuery, files: FileSystem) -> list[str]:
-    """The paths of the definitions of a query that differ from those it began with."""
+    """The paths of the definitions that differ from those the query began with."""
     kept = files.read_text(_file(query))
     if kept is None:
         return []
@@ -72,7 +70,7 @@ def changes(query: SinkQuery, files: FileSystem) -> list[str]:
 
 
 def refusal(query: SinkQuery, changed: list[str]) -> Problem:
-    """Why a query that keeps state cannot go on."""
+    """The problem of a query that keeps state and was changed."""
     return Problem(
         tuple(changed[0].split(".")),
         f"this has changed since sink {query.name} began, and the sink keeps state that belongs to what it was",
@@ -82,7 +80,7 @@ def refusal(query: SinkQuery, changed: list[str]) -> Problem:
 
 
 def keep(query: SinkQuery, files: FileSystem) -> None:
-    """Remember the definitions of a query that is about to start."""
+    """Keep the definitions of a query that is about to start."""
     files.write_text(_file(query), json.dumps(dict(query.definitions), indent=1, sort_keys=True))
 
 
@@ -90,16 +88,18 @@ def _file(query: SinkQuery) -> str:
     return f"{query.checkpoint}.definition.json"
 
 
+# The run.
+
 PARQUET = "parquet"
 LOOK_INTERVAL_S = 0.2
 BATCH_TIMEOUT_S = 2.0
-"""How long a stop waits for batches that have begun. A longer one is broken off, and done again by the next run."""
+"""How long a stop waits for batches that have begun. A longer one is interrupted, and done again by the next run."""
 START_TIMEOUT_S = 120.0
-"""How long a query may take to begin; it takes two seconds where there is nothing else to do."""
+"""How long a query may take to begin. On an idle machine it takes two seconds."""
 EVENT_TIMEOUT_MS = 1000
-"""How long a stop waits for Spark to tell of the last batches. Each takes milliseconds."""
+"""How long a stop waits for Spark's events of the last batches. Each takes milliseconds."""
 MAX_ERROR_CHARS = 2000
-"""Of what is published; there may be a whole plan in it."""
+"""The length of a published error, which may contain a whole plan."""
 WORKER_TOO_LATE = "failed to connect back"
 
 _log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class PipelineRun:
         accept_changes: bool = False,
         on_progress: Callable[[QueryProgress], None] | None = None,
     ) -> None:
-        """`on_progress` is called in a thread of its own, and not any more when `stop` has returned."""
+        """`on_progress` is called in a thread of its own, and never after `stop` has returned."""
         self._pipeline = pipeline
         self._spark = spark
         self._origin = origin
@@ -137,12 +137,12 @@ class PipelineRun:
         self._on_progress = on_progress
         self._running: dict[str, StreamingQuery] = {}
         self._told_of: set[str] = set()
-        """Queries whose end has been reported."""
+        """The queries whose end was reported."""
         self._listener: ProgressListener | None = None
         self._reporter: ProgressReporter | None = None
 
     def start(self, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Start all queries, or as many as can be started before `until` says that the run should end.
+        """Start all queries, or as many as can be started before `until` returns true.
 
         PipelineError, with nothing left running, if the pipeline cannot be run.
         """
@@ -160,12 +160,12 @@ class PipelineRun:
                 raise PipelineError([Problem(("sink", query.name), first_sentence(fault))], self._origin) from fault
 
     def wait(self, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Returns when all queries are done, or `until` says so. PipelineFailed if one of them fails."""
+        """Returns when all queries are done, or `until` returns true. PipelineFailedError if a query fails."""
         while not until():
             for name in self._finished():
                 fault = self._running[name].exception()
                 if fault is not None:
-                    time.sleep(LOOK_INTERVAL_S)  # Ctrl-C reaches the workers too, and perhaps before us
+                    time.sleep(LOOK_INTERVAL_S)  # Ctrl-C reaches the workers too, perhaps before this process
                     if until():
                         return
                     self._report_end([name], error=cause_of(fault))
@@ -177,7 +177,7 @@ class PipelineRun:
             time.sleep(LOOK_INTERVAL_S)
 
     def stop(self) -> None:
-        """Stop all queries, between two batches if that comes soon. What goes wrong is logged, and stops nothing."""
+        """Stop all queries, between two batches if possible within `BATCH_TIMEOUT_S`. Failures are only logged."""
         if self._running:
             deadline_s = time.monotonic() + BATCH_TIMEOUT_S
             with ThreadPoolExecutor(len(self._running), "emberq-stop") as pool:
@@ -195,11 +195,11 @@ class PipelineRun:
             self._reporter = None
 
     def _finished(self) -> list[str]:
-        """The queries that have come to an end, which has not been told yet."""
+        """The queries that have ended, and whose end was not reported yet."""
         return [name for name, query in self._running.items() if name not in self._told_of and not query.isActive]
 
     def _report_end(self, names: Sequence[str], *, error: str | None = None) -> None:
-        """Tell that queries have ended, or failed, after all that there is to tell of their batches."""
+        """Report that queries have ended or failed, behind the reports of their batches."""
         self._told_of.update(names)
         if self._reporter is None or not names:
             return
@@ -259,7 +259,7 @@ class PipelineRun:
                 time.sleep(LOOK_INTERVAL_S)
             fault = running.exception()
             if fault is None or WORKER_TOO_LATE not in str(fault) or time.monotonic() > deadline_s or until():
-                return  # a fault is for `wait` to tell
+                return  # `wait` raises the fault
 
     def _started(self, query: SinkQuery) -> StreamingQuery:
         sink = query.sink
@@ -280,8 +280,8 @@ class PipelineRun:
 
 
 def _into_topic(writer: DataStreamWriter, sink: Sink, options: Mapping[str, str]) -> DataStreamWriter:
-    """Spark lets a Python sink have appended rows only. Rows that change are written batch by batch, under the name of
-    the query and the batch, by which a batch that is done again after a crash is recognized."""
+    """Spark gives a Python sink appended rows only. Rows that change are written batch by batch, named after the query
+    and the batch, so that nsqd recognizes a batch that is repeated after a crash."""
     if sink.output_mode is OutputMode.APPEND:
         return writer.format("nsq").options(**options)
 
@@ -305,7 +305,7 @@ def _with_trigger(writer: DataStreamWriter, text: str) -> DataStreamWriter:
 
 
 def _as_messages(rows: DataFrame) -> DataFrame:
-    """What a topic takes: the column `body` and when to deliver it, or else everything as JSON."""
+    """The columns that a topic takes: `body` and `defer_ms`, or else the whole row as JSON."""
     if "body" in rows.columns:
         return rows.select(*(name for name in ("body", "defer_ms") if name in rows.columns))
     return rows.select(F.to_json(F.struct("*")).alias("body"))
@@ -321,7 +321,7 @@ def _stop_one(query: StreamingQuery, *, deadline_s: float) -> None:
 
 
 def _await_events(spark: SparkSession) -> None:
-    """Events come to listeners a moment later; without this the last batch would often be missing."""
+    """Wait for events on their way to listeners; without this the last batch would often be missing."""
     java_context: Any = spark.sparkContext._jsc
     try:
         java_context.sc().listenerBus().waitUntilEmpty(EVENT_TIMEOUT_MS)
@@ -335,7 +335,7 @@ def _is_initializing(query: StreamingQuery) -> bool:
 
 
 def _is_in_a_batch(query: StreamingQuery) -> bool:
-    """Or in one without data, which writes the windows that are over."""
+    """Whether a batch runs, also one without data that writes the windows that are over."""
     status: dict[str, Any] = query.status
     has_work = status["isDataAvailable"] or str(status["message"]).startswith("No new data but cleaning up")
     return bool(status["isTriggerActive"] and has_work)

@@ -1,6 +1,4 @@
-"""A pipeline as TOML, with line numbers.
-
-A pipeline written as TOML.
+"""A pipeline written as TOML, and the lines on which its keys stand.
 
     name = "clickstream"
     checkpoint = "data/checkpoint"
@@ -19,16 +17,13 @@ A pipeline written as TOML.
     from = "per_minute"
     topic = "clicks.per-minute"
 
-The keys are the fields of the classes in `model`, which say what each means; only `Sink.view` is written `from`. A key
-that is none of them is refused with the nearest that is. Paths are relative to the folder of the file.
+The keys are the fields of the classes in `model`, which describe them; only `Sink.view` is written `from`. An unknown
+key is refused with the nearest that exists. Paths are relative to the folder of the file.
 
-On which line of a TOML document each key stands, which tomllib does not tell.
-
-A document is a row of statements: `[a.b]`, or `key = value`, where a value may go on over several lines. tomllib itself
-says where a statement ends: what has begun and is not whole yet does not parse. So this holds for every TOML that
-tomllib reads, and knows no more of its grammar than that comments begin with # and tables with [.
-
-Keys within `{ ... }` have the line of the key before it.
+**Lines.** tomllib does not tell on which line a key stands (`key_lines`). A document is a row of statements, `[a.b]` or
+`key = value`, where a value may take several lines. A statement that has begun and is not complete does not parse, so
+tomllib itself says where each one ends. This works for every TOML that tomllib reads, and needs to know only that
+comments begin with # and tables with [. Keys within `{ ... }` have the line of the key before it.
 """
 
 from __future__ import annotations
@@ -59,9 +54,11 @@ from emberq.spark.pipeline.model import (
     Watermark,
 )
 
+# Lines.
+
 
 def key_lines(text: str) -> dict[KeyPath, int]:
-    """The line of each table and key of a document that tomllib has read, counted from 1."""
+    """The line of each table and key of a valid document, counted from 1."""
     found: dict[KeyPath, int] = {}
     table: KeyPath = ()
     for number, statement in _statements(text):
@@ -77,7 +74,7 @@ def key_lines(text: str) -> dict[KeyPath, int]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Each statement with the line on which it begins."""
+    """Each statement, with the line on which it begins."""
     pending, begun_at = "", 0
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
         if not pending:
@@ -99,9 +96,9 @@ def _is_whole(statement: str) -> bool:
 
 
 def _only_path(document: dict[str, Any], *, is_table: bool) -> KeyPath:
-    """The keys that lead to what one statement defines: for `a.b = 1` a and b, and no further for `a = {b = 1}`.
+    """The keys that lead to what one statement defines: a and b for `a.b = 1`.
 
-    The two look the same when they are read; a key within braces then has the same line, which is right for it too.
+    `a = {b = 1}` looks the same once it is parsed, so its b gets the same line, which is right for it too.
     """
     path: KeyPath = ()
     value: Any = document
@@ -114,6 +111,8 @@ def _only_path(document: dict[str, Any], *, is_table: bool) -> KeyPath:
     return path
 
 
+# Values.
+
 _T = TypeVar("_T")
 
 _KINDS: dict[str, tuple[str, type[Any]]] = {
@@ -123,26 +122,26 @@ _KINDS: dict[str, tuple[str, type[Any]]] = {
     "sink": ("sinks", Sink),
 }
 _SPELLED = {"view": "from"}
-"""Fields of Sink that are written otherwise in TOML."""
+"""Fields of Sink that have another name in TOML."""
 _PATHS = ("path", "checkpoint")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PipelineFile:
-    """A pipeline, and where it stands."""
+    """A pipeline, and the file it was read from."""
 
     pipeline: Pipeline
     origin: ProblemOrigin
 
 
 def load_pipeline(file: str | Path) -> PipelineFile:
-    """The pipeline in a file. PipelineError for everything that is wrong with it; OSError if it cannot be read."""
+    """The pipeline in a file. PipelineError with all that is wrong with it; OSError if the file cannot be read."""
     path = Path(file)
     return read_pipeline(path.read_text(encoding="utf-8"), file=str(file), folder=path.parent)
 
 
 def read_pipeline(text: str, *, file: str, folder: Path) -> PipelineFile:
-    """The pipeline that `text` describes; `file` is shown in problems, paths are relative to `folder`."""
+    """The pipeline in `text`. Problems name `file`; paths are relative to `folder`."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -164,7 +163,7 @@ def _syntax_error(text: str, file: str) -> PipelineError:
 
 
 class _Reader:
-    """From a document to values; what does not fit is remembered and left out."""
+    """Turns a document into values. What does not fit becomes a problem and is left out."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -236,7 +235,7 @@ class _Reader:
 
 
 def _required(made_of: Any) -> set[str]:
-    """The fields that have no default."""
+    """The fields without a default."""
     return {
         field.name
         for field in dataclasses.fields(made_of)
@@ -245,7 +244,7 @@ def _required(made_of: Any) -> set[str]:
 
 
 def _text(value: Any) -> str:
-    """A plain value as Spark takes it in an option."""
+    """A plain value, written as Spark takes it in an option."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):

@@ -1,1 +1,6 @@
-"""nsq_to_file: the messages of topics, written to files."""
+"""nsq_to_file: the messages of topics, written to files.
+
+options   flags and file names
+files     the files of one topic, written and synced
+program   an archiver for each topic; messages are finished when synced
+"""

@@ -1,31 +1,26 @@
-"""The files of one topic, written and synced.
+"""The files of one topic, written, synced and rotated. All of it blocks, and is meant for a thread.
 
-One open file, plain or gzip.
-
-A plain file may be continued. If a crash left it in the middle of a line, that line is ended first, so that it does not
-swallow the beginning of the next message.
-
-A gzip file is a sequence of members, each complete in itself, which every decompressor reads as one:
+**One file** (`OutputFile`) is plain or gzip. A plain file may be continued. If a crash left it in the middle of a line,
+that line is ended first, so that the next message begins on a line of its own. A gzip file is a sequence of members,
+each complete in itself, which every decompressor reads as one:
 
     | member | member | ... |      one member from sync to sync
 
-Whatever was synced before a crash can therefore be read after it, even if a torn member follows. But nothing could be
-read behind a torn member, so gzip files are never continued: they are created, or not opened at all. A file without any
+So whatever was synced before a crash can be read after it, even if a torn member follows. But nothing could be read
+behind a torn member, so gzip files are never continued: they are created, or not opened at all. A file without any
 message gets one empty member at its end, because an empty file is not valid gzip.
 
-The files of one topic, one after the other. All of it blocks, and is meant for a thread.
-
-A file is followed by the next when its name no longer fits the time, when it has been open for `--rotate-interval`, or
-when it has become larger than `--rotate-size`; whether that is so is asked at each message and at each tick of the
+**Rotation** (`TopicFiles`). The next file begins when the name no longer fits the time, when the file has been open for
+`--rotate-interval`, or when it is larger than `--rotate-size`. That is checked at each message and at each tick of the
 clock. The last message of a file is the one that made it too large.
 
     Revisions   With gzip or --rotate-interval every file is new: if the name is taken, the next revision is tried.
                 Otherwise a file that exists is continued, unless it is too large already.
-    Work dir    Files are written in --work-dir and appear in --output-dir when they are complete, under a name that
-                nobody else has there: a file that exists is never replaced. After a crash the last file is still in
-                the work dir. It is continued if it may be, and else stays there for its owner to look at.
-    Empty ones  A tick opens a file even if there is nothing to write, so that who waits for one per hour gets it;
-                not so with --skip-empty-files.
+    Work dir    Files are written in --work-dir and moved to --output-dir when they are complete, under a name that no
+                other file has there: a file that exists is never replaced. After a crash the last file is still in
+                the work dir. It is continued if that is allowed, and else stays there for its owner to look at.
+    Empty ones  A tick opens a file even if there is nothing to write, so that a reader who expects one per hour gets
+                it; not so with --skip-empty-files.
 """
 
 from __future__ import annotations
@@ -42,22 +37,24 @@ from emberq.base.clock import Clock
 from emberq.base.file import make_folder, move_without_replacing, sync_folder
 from emberq.tools.nsq_to_file.options import PLAIN, FileName, FileNameFormat, ToFileOptions
 
+# One file.
+
 FILE_MODE = 0o666
 """Less what the user's umask takes away."""
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
-"""What zlib takes for "in the gzip format, with the largest window"."""
+"""zlib's number for the gzip format with the largest window."""
 _NEWLINE = b"\n"
 
 
 class OutputFile:
-    """Owned by a `TopicFiles`. A file that raised OSError once is only good for closing."""
+    """One open file. Owned by a `TopicFiles`. After an OSError it can only be closed."""
 
     def __init__(self, fd: int, path: Path, *, size_bytes: int, gzip_level: int) -> None:
         self._fd = fd
         self.path = path
         self.size_bytes = size_bytes
-        """Of the content, before compression."""
+        """The size of the content, before compression."""
         self._gzip_level = gzip_level
         self._member: zlib._Compress | None = None
         """The member that is being written."""
@@ -103,7 +100,7 @@ class OutputFile:
         self._is_synced = True
 
     def close(self) -> None:
-        """Sync and close; closed it is in any case."""
+        """Sync and close. The file is closed even if the sync fails."""
         try:
             if self._gzip_level != PLAIN and self.size_bytes == 0:
                 self.write(b"")
@@ -112,7 +109,7 @@ class OutputFile:
             os.close(self._fd)
 
     def _guarded(self, preparation: Callable[[], None]) -> None:
-        """What is left to do before anybody can use the file; if it fails the file is closed."""
+        """Run the last step of opening. If it fails, the file is closed."""
         try:
             preparation()
         except OSError:
@@ -134,33 +131,33 @@ class OutputFile:
             self.write(_NEWLINE)
 
 
+# Rotation.
+
 logger = logging.getLogger(__name__)
 
 
 class OutputError(Exception):
-    """A file could not be written; the text says which and why. What was not synced before may be lost."""
+    """A file could not be written; the text says which and why. What was not synced may be lost."""
 
 
 class TopicFiles:
-    """Owned by whoever writes: one thread at a time. After an `OutputError` it must not be used any more."""
+    """The files of one topic, one after the other. Used by one thread at a time, and not after an `OutputError`."""
 
     def __init__(self, names: FileNameFormat, options: ToFileOptions, *, clock: Clock, label: str) -> None:
         self._names = names
         self._options = options
         self._clock = clock
         self._label = label
-        """Begins the log lines."""
+        """The start of its log lines."""
         self._file: OutputFile | None = None
         self._opened_ns = 0
         self._name = FileName("")
-        """Of the last file that was opened."""
+        """The name of the last file opened."""
         self._revision = 0
-        """Of that file, or the first that may be tried for the next one of the name."""
-
-    # What can be asked for
+        """The revision of that file, or the first to try for the next file of the name."""
 
     def append(self, bodies: Sequence[bytes], *, sync: bool) -> bool:
-        """Write one line for each body. Returns whether all that was ever appended is safe now."""
+        """Write one line for each body. Returns whether everything appended so far is synced."""
         with self._translated_errors():
             has_rotated = False
             start = 0
@@ -170,12 +167,12 @@ class TopicFiles:
                 end = self._end_of_share(file, bodies, start)
                 file.write(b"\n".join(bodies[start:end]) + b"\n")
                 start = end
-            if sync or has_rotated:  # what went before the rotation is safe; with this the rest is too
+            if sync or has_rotated:  # what was written before the rotation is synced; this syncs the rest
                 self._sync()
             return sync or has_rotated
 
     def tick(self) -> None:
-        """Time has passed: begin the next file if it is due, and sync."""
+        """Begin the next file if it is due, and sync. Called at each tick of the clock."""
         with self._translated_errors():
             self._rotate_if_due()
             if not self._options.skip_empty_files:
@@ -183,14 +180,14 @@ class TopicFiles:
             self._sync()
 
     def reopen(self) -> None:
-        """Sync and close the file and open it, or the next one, anew: somebody may have moved it away."""
+        """Sync and close the file, and open it or the next one: an operator may have moved it away."""
         with self._translated_errors():
             self._finish()
             if not self._options.skip_empty_files:
                 self._current()
 
     def close(self) -> None:
-        """Sync and close; the file is complete."""
+        """Sync and close the file, which is complete then."""
         with self._translated_errors():
             self._finish()
 
@@ -225,7 +222,7 @@ class TopicFiles:
         return 0 < self._options.rotate_size < file.size_bytes
 
     def _end_of_share(self, file: OutputFile, bodies: Sequence[bytes], start: int) -> int:
-        """How far into `bodies` the file goes: to the one that makes it too large, or to the end."""
+        """Where the part of `bodies` for this file ends: behind the one that makes it too large, or at the end."""
         limit_bytes = self._options.rotate_size
         if limit_bytes == 0:
             return len(bodies)
@@ -259,7 +256,7 @@ class TopicFiles:
         return file
 
     def _try_open(self, relative: Path) -> OutputFile | None:
-        """The file of that name; None if the name cannot be used (which happens only to names with a revision)."""
+        """The file of that name; None if the name cannot be used, which happens only to names with a revision."""
         options = self._options
         if options.has_work_dir and Path(options.output_dir, relative).exists():
             return None
@@ -276,7 +273,7 @@ class TopicFiles:
         return file
 
     def _finish(self) -> None:
-        """Close the file, and move it to where complete files belong."""
+        """Close the file, and move it to the output folder."""
         file, self._file = self._file, None
         if file is None:
             return
@@ -284,14 +281,14 @@ class TopicFiles:
         if self._options.has_work_dir:
             self._move_to_output(file.path)
         if self._options.creates_only or self._options.has_work_dir or self._is_too_large(file):
-            self._revision += 1  # its name is not used again, even if somebody takes the file away
+            self._revision += 1  # its name is not used again, even if the file is moved away
 
     def _move_to_output(self, source: Path) -> None:
         while True:
             target = Path(self._options.output_dir, self._name.with_revision(self._revision))
             try:
                 move_without_replacing(source, target=target)
-            except FileExistsError:  # it was not there when we chose the name
+            except FileExistsError:  # created since the name was chosen
                 self._revision += 1
             else:
                 logger.info("%s moved finished file %s to %s", self._label, source, target)

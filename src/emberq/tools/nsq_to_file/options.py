@@ -1,8 +1,6 @@
-"""Flags and file names.
+"""The flags of nsq_to_file, and the names of its files.
 
-Every flag of nsq_to_file.
-
-The names of files, made from `--filename-format` and `--datetime-format`.
+**File names** are made from `--filename-format` and `--datetime-format`:
 
     <TOPIC>.<HOST><REV>.<DATETIME>.log   ->   clicks.web1-000002.2024-05-17_09.log
 
@@ -15,11 +13,10 @@ The names of files, made from `--filename-format` and `--datetime-format`.
 A datetime format knows %a %A %b %B %d %H %I %m %M %p %S %y %Y %z %Z and %%; any other % stands for itself. The names of
 days and months are English wherever the program runs.
 
-The regular expression of `--topic-pattern`.
-
-NSQ's is of RE2. With google-re2 (the extra `auth`) ours is, too. Without it Python's `re` reads the expression: it
-takes all that is usual for topic names, and a few things that RE2 refuses, such as look-around. RE2 also promises time
-linear in the text. That matters for expressions of strangers; this one is the operator's own.
+**`--topic-pattern`** is a regular expression of RE2 in NSQ, and here too if google-re2 (the extra `auth`) is installed.
+Otherwise Python's `re` reads it: it takes all that is usual for topic names, and a few things that RE2 refuses, such as
+look-around. RE2 also promises time linear in the text, which matters for expressions of strangers; this one is the
+operator's own.
 """
 
 from __future__ import annotations
@@ -40,6 +37,8 @@ from emberq.client.address import lookup_url
 from emberq.tools.client_flags import SOURCE, ClientOption, ClientOptions, SourceOptions, check_addresses
 from emberq.wire.parameter import is_valid_name
 
+# File names.
+
 PLAIN = 0
 """The compression level of a file that is not compressed."""
 REVISION = "<REV>"
@@ -50,12 +49,12 @@ _DIRECTIVE = re.compile(r"%[aAbBdHImMpSyYzZ%]")
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """A name, perhaps with a path before it, in which the revision may still be open."""
+    """A file name, perhaps with a path, in which <REV> may still stand."""
 
     text: str
 
     def with_revision(self, revision: int) -> str:
-        """The name of that revision; the same for all of them where the format has no <REV>."""
+        """The name of that revision. All have the same name if the format has no <REV>."""
         return self.text.replace(REVISION, f"-{revision:06}")
 
 
@@ -82,7 +81,7 @@ def format_time(datetime_format: str, wall_ns: int) -> str:
 
 
 def complete_template(template: str, *, has_revisions: bool, is_gzip: bool) -> str:
-    """The template with the ending that gzip files need, and without <REV> where there is but one file of a name."""
+    """The template with the suffix of gzip files, and without <REV> if there is only one file of a name."""
     if not has_revisions:
         template = template.replace(REVISION, "")
     if is_gzip and not template.endswith(GZIP_SUFFIX):
@@ -91,13 +90,15 @@ def complete_template(template: str, *, has_revisions: bool, is_gzip: bool) -> s
 
 
 def host_part(identifier: str) -> str:
-    """What stands for <HOST>."""
+    """The text for <HOST>."""
     hostname = socket.gethostname()
     short = hostname.partition(".")[0]
     if not identifier:
         return short
     return identifier.replace("<SHORT_HOST>", short).replace("<HOSTNAME>", hostname)
 
+
+# --topic-pattern
 
 try:
     import re2
@@ -110,7 +111,7 @@ class TopicPatternError(ValueError):
 
 
 class TopicPattern:
-    """A compiled expression, found anywhere in a name unless it anchors itself."""
+    """A compiled expression. It may match anywhere in a name, unless it has anchors."""
 
     def __init__(self, text: str) -> None:
         self._compiled = _compiled_by_re(text) if re2 is None else _compiled_by_re2(text)
@@ -135,6 +136,8 @@ def _compiled_by_re(text: str) -> re.Pattern[str]:
         raise TopicPatternError(text) from error
 
 
+# Flags.
+
 TOOL = "nsq_to_file"
 
 _FILES = Group("Files")
@@ -144,7 +147,7 @@ _LOG = Group("Log")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToFileOptions(SourceOptions):
-    """What nsq_to_file is to do. Names are the flags' names; a duration's name ends in its unit, `_ns`."""
+    """The flags of nsq_to_file. A duration's name ends in its unit, `_ns`."""
 
     consumer_opt: tuple[ClientOption, ...] = SOURCE.declare(
         ClientOptions(ignores_mistakes=True),
@@ -184,7 +187,7 @@ class ToFileOptions(SourceOptions):
     log_level: str = _LOG.text("info", "least grave log lines to show", placeholder="level")
     log_prefix: str = _LOG.text(f"[{TOOL}] ", "start of every log line")
 
-    # What follows from the flags
+    # What follows from the flags.
 
     @property
     def has_work_dir(self) -> bool:
@@ -208,7 +211,7 @@ class ToFileOptions(SourceOptions):
 
     @property
     def compression_level(self) -> int:
-        """As `OutputFile` takes it."""
+        """The `gzip_level` of `OutputFile`."""
         return self.gzip_level if self.gzip else PLAIN
 
     @property
@@ -222,13 +225,13 @@ class ToFileOptions(SourceOptions):
         return LOG_LEVEL.from_text(self.log_level)
 
     def compiled_pattern(self) -> TopicPattern:
-        """The regular expression for topics; PatternError if it is none."""
+        """The regular expression for topics. TopicPatternError if it is none."""
         return TopicPattern(self.topic_pattern)
 
     # Checks
 
     def validated(self) -> ToFileOptions:
-        """These options; OptionsError for the first that cannot work."""
+        """These options. OptionsError for the first that cannot work."""
         self._check_general()
         self._check_source()
         self._check_files()

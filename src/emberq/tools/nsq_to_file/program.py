@@ -1,30 +1,23 @@
-"""The program: a topic each, finished when synced.
+"""nsq_to_file: an archiver for every topic, which finishes messages when they are synced.
 
-The program nsq_to_file: an archiver for every topic, named or discovered.
-
-Topics that were named are archived from the start. Without any, nsqlookupd is asked for topics, at once and then every
-`--topic-refresh`, and those that match `--topic-pattern` are added as they appear; none is ever dropped.
-
-The first file that fails ends the whole program: the other topics are brought to an orderly end, and the exit status is
-1. A supervisor that starts it again gets every message that was not safe.
-
-From one topic to its files.
-
-A message is written when it comes, and finished once it is synced: nsqd forgets only what is on the disk. Syncs are
-dear, so one serves many messages. One is due
+**One topic** (`TopicArchiver`). A message is written when it comes, and finished once it is synced: nsqd forgets only
+what is on the disk. Syncs are expensive, so one serves many messages. One is due
 
     - when nsqd will not send much more before some messages are finished, or as many are waiting as may be in flight;
     - at every tick of the clock, `--sync-interval` apart;
-    - when a file ends: by rotation, by SIGHUP, or because the program does.
+    - when a file ends: by rotation, by SIGHUP, or because the program ends.
 
 However long that takes, the messages are kept from timing out. Disks may block, so all work with files is done in a
-thread, one piece of work at a time; meanwhile the next messages arrive.
+thread, one piece at a time; meanwhile the next messages arrive.
 
-If a file fails, nothing more is written and nothing more is finished: all that is not safe goes back to nsqd. After a
-crash nsqd misses the answers and brings the messages again by itself. So the files of a channel may hold a message
-twice but never miss one.
+If a file fails, nothing more is written and nothing more is finished: every message that is not synced goes back to
+nsqd. After a crash nsqd delivers the messages again that were not finished. So the files of a channel may hold a
+message twice but never miss one.
 
-The `nsq_to_file` command.
+**All topics** (`Archive`). Topics that were named are archived from the start. Without any, nsqlookupd is asked for
+topics, at once and then every `--topic-refresh`. Those that match `--topic-pattern` are added as they appear; none is
+ever dropped. The first file that fails ends the whole program: the other topics are brought to an orderly end, and the
+exit status is 1. A supervisor that starts it again gets every message that was not synced.
 """
 
 from __future__ import annotations
@@ -58,15 +51,18 @@ from emberq.tools.nsq_to_file.options import SETTINGS, TOOL, FileNameFormat, ToF
 from emberq.wire.parameter import is_valid_name
 
 GIVING_BACK_TIMEOUT_S = 2.0
-"""For nsqd to take back what could not be written. If it does not, it brings the messages again when they time out."""
+"""How long giving back unwritten messages may take. Those not given back are delivered again when they time out."""
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
+# One topic.
+
+
 class TopicArchiver:
-    """Owned by the event loop it runs in; `files` belong to it alone."""
+    """Writes the messages of one topic. Owned by the event loop it runs in; it alone uses `files`."""
 
     def __init__(
         self, consumer: Consumer, files: TopicFiles, *, sync_interval_s: float, threads: Executor, label: str
@@ -76,11 +72,11 @@ class TopicArchiver:
         self._sync_interval_s = sync_interval_s
         self._threads = threads
         self._label = label
-        """Begins the log lines."""
+        """The start of its log lines."""
         self._unsynced = MessageBatch()
         """Messages that are written and not finished; not many more than may be in flight."""
         self._disk = asyncio.Lock()
-        """Held by whoever works with the files."""
+        """Held by the task that works with the files."""
         self._reopen_asked = asyncio.Event()
         self.failure: OutputError | None = None
         """Why nothing is written any more."""
@@ -93,15 +89,15 @@ class TopicArchiver:
                 ticking = group.create_task(self._tick())
                 await self._receive()
                 async with self._disk:
-                    ticking.cancel()  # now that it cannot be at work with the files; it would open another
+                    ticking.cancel()  # it is not at work with the files now; later it would open another
                     await self._commit(self._files.close)
         except* OutputError:
-            pass  # it is kept in `failure`
+            pass  # kept in `failure`
         finally:
             await self._consumer.stop(drain_timeout_s=None if self.failure is None else GIVING_BACK_TIMEOUT_S)
 
     async def stop(self) -> None:
-        """Take no more messages; return when those that came are synced and finished."""
+        """Take no more messages. Returns when those that came are synced and finished."""
         await self._consumer.stop()
 
     def reopen(self) -> None:
@@ -128,7 +124,7 @@ class TopicArchiver:
         self._reopen_asked.clear()
         return True
 
-    # With the disk held
+    # While the disk is held.
 
     async def _store(self, batch: MessageBatch) -> None:
         self._unsynced.extend(batch)
@@ -137,7 +133,7 @@ class TopicArchiver:
             self._finish_synced()
 
     async def _commit(self, work: Callable[[], None]) -> None:
-        """Do something that ends with all that was written being synced."""
+        """Run work that syncs everything written, then finish the messages."""
         await self._in_thread(work)
         self._finish_synced()
 
@@ -148,7 +144,7 @@ class TopicArchiver:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except OutputError as failure:
             self.failure = failure
-            self._consumer.set_max_in_flight(0)  # first, or nsqd would bring them here again
+            self._consumer.set_max_in_flight(0)  # first, or nsqd would deliver them here again
             self._unsynced.requeue(0, backoff=False)
             raise
 
@@ -159,8 +155,10 @@ class TopicArchiver:
             synced.finish()
 
 
+# All topics.
+
 MAX_THREADS = 8
-"""That work with files at the same time, for any number of topics: a disk does not get faster with more."""
+"""Threads that work with files, for any number of topics: a disk does not get faster with more."""
 
 
 async def run(options: ToFileOptions, stop_asked: asyncio.Event) -> None:
@@ -185,7 +183,7 @@ class Archive:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """What is archived, in the order in which it came."""
+        """The topics that are archived, in the order in which they were added."""
         return tuple(self._archivers)
 
     def reopen(self) -> None:
@@ -194,7 +192,7 @@ class Archive:
             archiver.reopen()
 
     async def run(self, stop_asked: asyncio.Event) -> None:
-        """Archive until the stop is asked for. ToolError if a file fails, which asks for the stop too."""
+        """Archive until the stop is asked for, or a file fails: then ToolError."""
         _prepare_folders(self._options)
         with ThreadPoolExecutor(MAX_THREADS, thread_name_prefix=TOOL) as threads:
             async with asyncio.TaskGroup() as group:
@@ -290,11 +288,11 @@ def _consumer_config(options: ToFileOptions) -> ConsumerConfig:
     config = replace(consumer_config(options.consumer_opt, max_in_flight=options.max_in_flight), auto_touch=True)
     if any(option.name == "max_attempts" for option in options.consumer_opt):
         return config
-    return replace(config, max_attempts=0)  # any message can be written, so to give one up is to lose it
+    return replace(config, max_attempts=0)  # any message can be written, and giving one up would lose it
 
 
 def _prepare_folders(options: ToFileOptions) -> None:
-    """Find out now, and not when the first file is complete, what is wrong with the folders."""
+    """Make the folders and check them now, not when the first file is complete."""
     output, work = Path(options.output_dir), Path(options.folder_of_open_files)
     try:
         make_folder(output)
@@ -308,12 +306,7 @@ def _prepare_folders(options: ToFileOptions) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write topics to files until told to stop; the exit status."""
-    return run_tool(SETTINGS, ToFileOptions, _run, argv, takes_arguments=False, failures=(NsqError,))
-
-
-async def _run(options: ToFileOptions, stop_asked: asyncio.Event) -> None:
-
-    await run(options, stop_asked)
+    return run_tool(SETTINGS, ToFileOptions, run, argv, takes_arguments=False, failures=(NsqError,))
 
 
 if __name__ == "__main__":
