@@ -98,11 +98,11 @@ test-spark: $(DEV_READY) ## run the tests that need a real Spark
 test-cluster: $(DEV_READY) ## run pipelines on a standalone Spark cluster, through spark-pipelines, and without Java
 	$(BIN)/pytest tests/spark_cluster $(ARGS)
 
-check: $(DEV_READY) ## lint, types and import directions
+check: $(DEV_READY) ## lint, types, import directions and the order of the house
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/test_import_directions.py
+	$(BIN)/pytest -q tests/test_import_directions.py tests/test_house.py
 
 bench: $(DEV_READY) $(COMPILED_READY) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
