@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -16,8 +16,6 @@ from emberq.client.rdy import RdyChange, RdyTable, Share, fair_counts
 TICK_S = 5
 TURN_S = 30
 IDLE_S = 10
-
-deterministic = settings(derandomize=True, deadline=None)
 
 
 class Rig:
@@ -128,7 +126,6 @@ def test_probes_in_backoff_go_to_one_connection_after_the_other() -> None:
     assert probed == rig.shares
 
 
-@deterministic
 @given(limit=st.integers(0, 200), caps=st.lists(st.integers(1, 60), max_size=30))
 def test_fair_counts_use_all_that_can_be_used_and_nothing_more(limit: int, caps: list[int]) -> None:
     counts = fair_counts(limit, caps)
@@ -136,7 +133,6 @@ def test_fair_counts_use_all_that_can_be_used_and_nothing_more(limit: int, caps:
     assert all(0 <= count <= cap for count, cap in zip(counts, caps, strict=True))
 
 
-@deterministic
 @given(limit=st.integers(0, 200), caps=st.lists(st.integers(1, 60), min_size=1, max_size=30))
 def test_nobody_has_two_more_than_one_who_could_have_more(limit: int, caps: list[int]) -> None:
     counts = fair_counts(limit, caps)
@@ -144,7 +140,6 @@ def test_nobody_has_two_more_than_one_who_could_have_more(limit: int, caps: list
     assert not unfilled or max(counts) <= min(unfilled) + 1
 
 
-@deterministic
 @given(limit=st.integers(1, 8), connection_count=st.integers(1, 20), data=st.data())
 def test_no_connection_starves(limit: int, connection_count: int, data: st.DataObject) -> None:
     rig = Rig(limit, connection_count=connection_count)
@@ -210,7 +205,6 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = deterministic
 
 
 class Failures(RuleBasedStateMachine):
@@ -278,4 +272,3 @@ class Failures(RuleBasedStateMachine):
 
 
 TestFailures = Failures.TestCase
-TestFailures.settings = deterministic
