@@ -163,7 +163,10 @@ def _changes_of(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], ast.AS
         case ast.Constant(value=bytes() as data):
             yield "constant", lambda _: ast.Constant(data + b"?")
         case ast.Call(args=[ast.expr() as first, ast.expr() as second, *_]) if not (
-            isinstance(first, ast.Starred) or isinstance(second, ast.Starred) or ast.dump(first) == ast.dump(second)
+            isinstance(first, ast.Starred)
+            or isinstance(second, ast.Starred)
+            or ast.dump(first) == ast.dump(second)
+            or (isinstance(node.func, ast.Name) and node.func.id in {"min", "max"})  # the order makes no difference
         ):
             yield "swapped arguments", _swap
         case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
