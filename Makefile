@@ -47,7 +47,7 @@ INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$
     touch $@.unfinished && $(PIP_INSTALL) --require-hashes "$$@"
 
 .PHONY: help setup spark compiled run-ready run up demo test test-processes test-without-spark test-browser test-spark \
-    test-cluster check search mutate bench bench-spark chaos chaos-spark soak-demo chromium lock clean
+    test-cluster check coverage search mutate bench bench-spark chaos chaos-spark soak-demo chromium lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -105,6 +105,12 @@ search: $(DEV_READY) ## look for failing examples of the properties, at random, 
 	@end=$$(( $$(date +%s) + 60 * $(or $(MINUTES),10) )); while [ $$(date +%s) -lt $$end ]; do \
 	    EMBERQ_EXAMPLES=random $(PYTEST_PARALLEL) -q -o timeout=600 $(addprefix --ignore=,$(WITHOUT_EXAMPLES)) $(ARGS) || exit 1; done
 
+# Measuring doubles what the tests take, so `make test` does not.
+coverage: $(NODE_READY) ## measure the coverage of lines and branches without Spark, by package, against its floor
+	$(PYTEST_PARALLEL) -o timeout=600 --cov --cov-report= \
+	    $(addprefix --ignore=,tests/spark tests/browser tests/docs $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
+	$(BIN)/python -m quality.coverage_report
+
 mutate: $(DEV_READY) ## change MODULE=src/emberq/... in COUNT=40 small ways, and show what its tests do not notice
 	$(BIN)/python -m quality.mutate $(MODULE) --count $(or $(COUNT),40) $(ARGS)
 
@@ -142,7 +148,7 @@ lock: $(DEV_READY) ## renew the three lock files from pyproject.toml
 	    $(call above,requirements.lock) $(call above,requirements-spark.lock) -o requirements-dev.lock
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build emberq-data tests/integration/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build emberq-data tests/integration/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 
 $(MADE):
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "emberq needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'
