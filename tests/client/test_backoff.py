@@ -98,6 +98,14 @@ def test_full_jitter_takes_a_fraction_of_the_exponential_pause() -> None:
     assert backoff.record(FAILURE).pause_s == 0.5
 
 
+def test_its_state_is_shown() -> None:
+    backoff = Backoff()
+    backoff.record(FAILURE)
+    assert repr(backoff) == "<Backoff level=1 paused>"
+    backoff.resume()
+    assert repr(backoff) == "<Backoff level=1>"
+
+
 @given(happened=outcomes, unit_s=units_s, max_pause_s=limits_s, strategy=st.sampled_from(BackoffStrategy))
 def test_no_pause_is_longer_than_allowed(
     happened: list[MessageOutcome], unit_s: float, max_pause_s: float, strategy: BackoffStrategy
