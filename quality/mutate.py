@@ -122,7 +122,9 @@ def _left_alone(tree: ast.Module) -> Iterator[int]:
                 parts = [node.annotation]
             case ast.Import() | ast.ImportFrom() | ast.Assert() | ast.If(test=ast.Name(id="TYPE_CHECKING")):
                 parts = [node]
-            case ast.Expr() if _is_text(node.value) or _is_log(node.value):
+            case ast.Expr(value=ast.Constant()):
+                parts = [node]
+            case ast.Expr() if _is_log(node.value):
                 parts = [node]
             case ast.Raise():  # the words of an error: tests should not repeat them
                 parts = [node.exc]
