@@ -18,6 +18,8 @@ OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/brow
 LONG_WHEN_PURE := tests/wire/test_decoder_properties.py tests/wire/test_compression.py
 # Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
 PROCESSES := tests/admin tests/browser tests/cli tests/client tests/docs tests/lookupd tests/tools
+# They need a browser or Spark's Java, and have no properties.
+WITHOUT_EXAMPLES := tests/browser tests/spark_cluster
 PYTEST_PARALLEL := $(BIN)/pytest -n 2 --dist loadfile
 IN_PARALLEL := $(MAKE) --no-print-directory -j2 --output-sync=target
 NODE_READY := tests/integration/node_modules/.ready
@@ -45,7 +47,7 @@ INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$
     touch $@.unfinished && $(PIP_INSTALL) --require-hashes "$$@"
 
 .PHONY: help setup spark compiled run-ready run up demo test test-processes test-without-spark test-browser test-spark \
-    test-cluster check bench bench-spark chaos chaos-spark soak-demo chromium lock clean
+    test-cluster check coverage search mutate bench bench-spark chaos chaos-spark soak-demo chromium lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -98,11 +100,25 @@ test-spark: $(DEV_READY) ## run the tests that need a real Spark
 test-cluster: $(DEV_READY) ## run pipelines on a standalone Spark cluster, through spark-pipelines, and without Java
 	$(BIN)/pytest tests/spark_cluster $(ARGS)
 
-check: $(DEV_READY) ## lint, types and import directions
+# A round after the other, each with new examples, until the time is over; a failure ends it, and is played first next time.
+search: $(DEV_READY) ## look for failing examples of the properties, at random, for MINUTES=10
+	@end=$$(( $$(date +%s) + 60 * $(or $(MINUTES),10) )); while [ $$(date +%s) -lt $$end ]; do \
+	    EMBERQ_EXAMPLES=random $(PYTEST_PARALLEL) -q -o timeout=600 $(addprefix --ignore=,$(WITHOUT_EXAMPLES)) $(ARGS) || exit 1; done
+
+# Measuring doubles what the tests take, so `make test` does not.
+coverage: $(NODE_READY) ## measure the coverage of lines and branches without Spark, by package, against its floor
+	$(PYTEST_PARALLEL) -o timeout=600 --cov --cov-report= \
+	    $(addprefix --ignore=,tests/spark tests/browser tests/docs $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
+	$(BIN)/python -m quality.coverage_report
+
+mutate: $(DEV_READY) ## change MODULE=src/emberq/... in COUNT=40 small ways, and show what its tests do not notice
+	$(BIN)/python -m quality.mutate $(MODULE) --count $(or $(COUNT),40) $(ARGS)
+
+check: $(DEV_READY) ## lint, types, import directions and the order of the house
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/test_import_directions.py
+	$(BIN)/pytest -q tests/test_import_directions.py tests/test_house.py
 
 bench: $(DEV_READY) $(COMPILED_READY) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
@@ -132,7 +148,7 @@ lock: $(DEV_READY) ## renew the three lock files from pyproject.toml
 	    $(call above,requirements.lock) $(call above,requirements-spark.lock) -o requirements-dev.lock
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build emberq-data tests/integration/node_modules .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build emberq-data tests/integration/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 
 $(MADE):
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "emberq needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'

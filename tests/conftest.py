@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
@@ -21,9 +22,13 @@ from tests.harness import NsqdHarness  # noqa: E402
 from tests.nsqd_process import NsqdProcess  # noqa: E402
 from tests.raw_client import Client  # noqa: E402
 
-# The same examples in every run, however long a busy machine takes to make and to play them.
-settings.register_profile("tests", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("tests")
+SEARCH = os.environ.get("EMBERQ_EXAMPLES") == "random"
+"""Whether `make search` looks for examples that fail. Otherwise every run plays the same ones."""
+
+# No deadlines: a busy machine takes long over examples. A search keeps what failed, and plays it first.
+settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("random" if SEARCH else "fixed")
 
 StartNsqd = Callable[..., NsqdHarness]
 StartNsqdProcess = Callable[..., NsqdProcess]
@@ -32,6 +37,14 @@ StartNsqdProcess = Callable[..., NsqdProcess]
 def pytest_sessionstart() -> None:
     """A shell that runs us in the background ignores Ctrl-C for us and all that we start; tests of it need it back."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A search plays only what has examples: properties and state machines."""
+    if SEARCH:
+        others = [item for item in items if not getattr(getattr(item, "obj", None), "is_hypothesis_test", False)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
 
 
 @pytest.hookimpl(wrapper=True)

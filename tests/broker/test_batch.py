@@ -54,7 +54,7 @@ def bodies_in(blob: bytes, ends: Sequence[int]) -> list[bytes]:
 # Shapes.
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(bodies=any_bodies, comes_from_disk=st.booleans(), framed_first=st.booleans(), data=st.data())
 def test_any_part_of_a_batch_keeps_its_messages_in_every_shape(
     bodies: list[bytes], comes_from_disk: bool, framed_first: bool, data: st.DataObject
@@ -190,7 +190,7 @@ def test_a_message_that_is_too_big_for_a_batch_is_a_batch_of_its_own() -> None:
     assert [bodies_in(blob, ends) for blob, ends in cut(*published(bodies))] == [[body] for body in bodies]
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from([1, 2, 1000, MAX_BATCH_BYTES // 3, MAX_BATCH_BYTES]), min_size=1, max_size=20))
 def test_the_pieces_of_a_publish_leave_nothing_out(sizes: list[int]) -> None:
     bodies = [b"%d" % (index % 10) * size for index, size in enumerate(sizes)]
@@ -202,7 +202,7 @@ def test_the_pieces_of_a_publish_leave_nothing_out(sizes: list[int]) -> None:
 # From disk.
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     attempts=st.lists(st.sampled_from([0, 0, 1, 2, 255, 256, 65535]), min_size=1, max_size=15),
     same_size=st.booleans(),

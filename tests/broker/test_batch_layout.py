@@ -44,7 +44,7 @@ def length_header(length: int) -> bytes:
     return struct.pack(">H", length)
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(items=mixed_items, cut=st.integers(0, 1), data=st.data())
 def test_conversion_replaces_the_head_of_each_item(items: list[bytes], cut: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(items) - 1))
@@ -56,7 +56,7 @@ def test_conversion_replaces_the_head_of_each_item(items: list[bytes], cut: int,
     assert list(ends) == list(accumulate(map(len, expected)))
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(items=uniform_items, cut=st.integers(0, 1), data=st.data())
 def test_items_of_one_size_are_converted_as_any_others(items: list[bytes], cut: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(items) - 1))

@@ -311,7 +311,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.model.check(self.rig.broker.snapshot())
 
 
-BrokerMachine.TestCase.settings = settings(derandomize=True, deadline=None, max_examples=120, stateful_step_count=80)
+BrokerMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=80)
 
 
 class TestAnyHistory(BrokerMachine.TestCase):  # type: ignore[misc, valid-type]

@@ -74,7 +74,7 @@ def test_a_node_id_that_does_not_fit_is_refused(node_id: int) -> None:
         IdSource(node_id)
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(
     node_id=st.integers(0, 1023),
     steps=st.lists(

@@ -106,7 +106,7 @@ class History:
 
 
 @pytest.mark.parametrize("kind", ["classic", "journaled"])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(steps=STEPS)
 def test_every_message_is_finished_or_buried_once(kind: str, steps: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as folder, Rig() if kind == "classic" else JournalRig(Path(folder)) as rig:

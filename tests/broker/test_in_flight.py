@@ -213,7 +213,7 @@ operations = st.lists(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(operations)
 def test_any_history_agrees_with_a_dictionary(history: list[tuple[str, int]]) -> None:
     in_flight = InFlight()

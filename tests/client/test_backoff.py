@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.client.backoff import Backoff, BackoffAction, BackoffStrategy, MessageOutcome, exponential_s
 
 SUCCESS, FAILURE, CONTINUE = MessageOutcome.SUCCESS, MessageOutcome.FAILURE, MessageOutcome.CONTINUE
 
-deterministic = settings(derandomize=True, deadline=None)
 
 outcomes = st.lists(st.sampled_from(MessageOutcome), max_size=60)
 units_s = st.floats(min_value=0.001, max_value=10)
@@ -99,7 +98,14 @@ def test_full_jitter_takes_a_fraction_of_the_exponential_pause() -> None:
     assert backoff.record(FAILURE).pause_s == 0.5
 
 
-@deterministic
+def test_its_state_is_shown() -> None:
+    backoff = Backoff()
+    backoff.record(FAILURE)
+    assert repr(backoff) == "<Backoff level=1 paused>"
+    backoff.resume()
+    assert repr(backoff) == "<Backoff level=1>"
+
+
 @given(happened=outcomes, unit_s=units_s, max_pause_s=limits_s, strategy=st.sampled_from(BackoffStrategy))
 def test_no_pause_is_longer_than_allowed(
     happened: list[MessageOutcome], unit_s: float, max_pause_s: float, strategy: BackoffStrategy
@@ -110,7 +116,6 @@ def test_no_pause_is_longer_than_allowed(
         backoff.resume()
 
 
-@deterministic
 @given(happened=outcomes, unit_s=units_s, max_pause_s=limits_s)
 def test_successes_always_lead_out_of_backoff(
     happened: list[MessageOutcome], unit_s: float, max_pause_s: float
@@ -126,7 +131,6 @@ def test_successes_always_lead_out_of_backoff(
     assert backoff.allowance(7) == 7
 
 
-@deterministic
 @given(happened=outcomes)
 def test_an_allowance_never_exceeds_max_in_flight(happened: list[MessageOutcome]) -> None:
     backoff = Backoff()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -16,8 +16,6 @@ from emberq.client.rdy import RdyChange, RdyTable, Share, fair_counts
 TICK_S = 5
 TURN_S = 30
 IDLE_S = 10
-
-deterministic = settings(derandomize=True, deadline=None)
 
 
 class Rig:
@@ -128,7 +126,50 @@ def test_probes_in_backoff_go_to_one_connection_after_the_other() -> None:
     assert probed == rig.shares
 
 
-@deterministic
+def test_every_turn_is_as_long_as_the_first() -> None:
+    rig = Rig(1, connection_count=2)
+    for holder in (0, 1, 0, 1):
+        for _ in range(TURN_S // TICK_S - 1):
+            assert rig.tick(busy=rig.shares) == []
+            assert rig.shares[holder].rdy == 1
+        rig.tick(busy=rig.shares)
+        assert rig.shares[holder].rdy == 0
+
+
+def test_a_turn_that_is_over_begins_again_when_too_few_are_waiting() -> None:
+    rig = Rig(2, connection_count=3)
+    for _ in range(TURN_S // TICK_S):
+        rig.tick(busy=rig.shares)
+    assert rig.counts == [0, 1, 1]
+    for _ in range(TURN_S // TICK_S - 1):
+        assert rig.tick(busy=rig.shares) == []
+
+
+def test_a_newcomer_that_brings_messages_gets_the_remainder_from_those_that_bring_none() -> None:
+    rig = Rig(5, connection_count=2)
+    rig.tick(busy=rig.shares)
+    newcomer = rig.join()
+    assert newcomer.rdy == 1
+    rig.tick(busy=[newcomer])
+    assert newcomer.rdy == 2
+
+
+@pytest.mark.parametrize(("is_busy", "turn_s"), [(False, 10), (True, 30)])
+def test_a_turn_is_ten_seconds_of_silence_or_thirty_of_messages_unless_said_otherwise(
+    is_busy: bool, turn_s: int
+) -> None:
+    clock = ManualClock()
+    table = RdyTable(1, clock=clock)
+    first, _ = table.join(cap=1)
+    second, _ = table.join(cap=1)
+    for _ in range(turn_s):
+        assert table.tick() == []
+        clock.advance(seconds=1)
+        if is_busy:
+            first.received(1, now_ns=clock.monotonic_ns())
+    assert table.tick() == [RdyChange(first, 0), RdyChange(second, 1)]
+
+
 @given(limit=st.integers(0, 200), caps=st.lists(st.integers(1, 60), max_size=30))
 def test_fair_counts_use_all_that_can_be_used_and_nothing_more(limit: int, caps: list[int]) -> None:
     counts = fair_counts(limit, caps)
@@ -136,7 +177,6 @@ def test_fair_counts_use_all_that_can_be_used_and_nothing_more(limit: int, caps:
     assert all(0 <= count <= cap for count, cap in zip(counts, caps, strict=True))
 
 
-@deterministic
 @given(limit=st.integers(0, 200), caps=st.lists(st.integers(1, 60), min_size=1, max_size=30))
 def test_nobody_has_two_more_than_one_who_could_have_more(limit: int, caps: list[int]) -> None:
     counts = fair_counts(limit, caps)
@@ -144,7 +184,6 @@ def test_nobody_has_two_more_than_one_who_could_have_more(limit: int, caps: list
     assert not unfilled or max(counts) <= min(unfilled) + 1
 
 
-@deterministic
 @given(limit=st.integers(1, 8), connection_count=st.integers(1, 20), data=st.data())
 def test_no_connection_starves(limit: int, connection_count: int, data: st.DataObject) -> None:
     rig = Rig(limit, connection_count=connection_count)
@@ -210,7 +249,6 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = deterministic
 
 
 class Failures(RuleBasedStateMachine):
@@ -278,4 +316,3 @@ class Failures(RuleBasedStateMachine):
 
 
 TestFailures = Failures.TestCase
-TestFailures.settings = deterministic

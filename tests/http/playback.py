@@ -23,7 +23,7 @@ from tests.http.site import MAX_ECHO_BYTES, Site
 
 def examples(count: int) -> settings:
     """How a property is tested: so many examples, the same ones every time."""
-    return settings(max_examples=count, derandomize=True, deadline=None, database=None)
+    return settings(max_examples=count)
 
 
 class RecordingTransport(asyncio.Transport):

@@ -127,4 +127,4 @@ class RegistryMachine(RuleBasedStateMachine):
 
 
 TestRegistry = RegistryMachine.TestCase
-TestRegistry.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestRegistry.settings = settings(max_examples=100, stateful_step_count=40)

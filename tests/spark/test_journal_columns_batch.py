@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.spark.journal_columns import ROWS_PER_RECORD_BATCH, decode, record_batches
@@ -47,7 +47,6 @@ def rows_of(data: bytes) -> list[dict[str, object]]:
     return rows
 
 
-@settings(derandomize=True, deadline=None)
 @given(
     st.lists(st.lists(st.binary(max_size=20), min_size=1, max_size=8), min_size=1, max_size=6),
     st.sampled_from([0, 65_530, (1 << 40) - 3]),

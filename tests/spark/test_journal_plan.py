@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.spark.journal_offset import Place, Position, from_document, to_document
@@ -69,7 +69,6 @@ def test_a_journal_that_lost_its_end_is_a_loss_and_goes_on_from_there() -> None:
     assert step.end == {A: Position("ja", 3)}
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.dictionaries(PLACES, st.integers(1, 1000)), st.integers(1, 500))
 def test_a_limit_is_used_up_and_never_exceeded(waiting: dict[Place, int], max_rows: int) -> None:
     shares = shared_out(waiting, max_rows)
@@ -77,7 +76,6 @@ def test_a_limit_is_used_up_and_never_exceeded(waiting: dict[Place, int], max_ro
     assert all(0 <= shares[place] <= waiting[place] for place in waiting)
 
 
-@settings(derandomize=True, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 10**12), st.integers(1, 3000)), max_size=5),
     st.integers(1, 2000),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.spark.sink import digest, fitting_count, mpub_body, mpub_bytes
@@ -10,7 +10,6 @@ from emberq.wire import command
 MESSAGES = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=20)
 
 
-@settings(derandomize=True, deadline=None)
 @given(MESSAGES, st.integers(0, 5))
 def test_it_is_the_body_that_the_client_would_send(messages: list[bytes], skipped: int) -> None:
     column = pa.array([b"before"] * skipped + messages + [b"after"], pa.binary()).slice(skipped, len(messages))
@@ -20,7 +19,6 @@ def test_it_is_the_body_that_the_client_would_send(messages: list[bytes], skippe
     assert body.length == len(whole) == 4 + mpub_bytes(column)
 
 
-@settings(derandomize=True, deadline=None)
 @given(MESSAGES, st.integers(0, 900))
 def test_as_many_fit_as_there_is_room_for(messages: list[bytes], room_bytes: int) -> None:
     column = pa.array([b"before", *messages], pa.binary()).slice(1)
@@ -29,7 +27,6 @@ def test_as_many_fit_as_there_is_room_for(messages: list[bytes], room_bytes: int
     assert count == len(messages) or sum(4 + len(message) for message in messages[: count + 1]) > room_bytes
 
 
-@settings(derandomize=True, deadline=None)
 @given(MESSAGES, st.randoms(use_true_random=False))
 def test_a_digest_stands_for_the_messages_in_whatever_order(messages: list[bytes], random: object) -> None:
     shuffled = list(messages)

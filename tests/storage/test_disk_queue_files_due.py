@@ -76,9 +76,7 @@ def test_saving_where_one_cannot_write_says_why(tmp_path: Path) -> None:
         disk_queue_files.save_due_times(tmp_path / "missing" / "due", {ONE: 5})
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=50, deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=50)
 @given(
     st.dictionaries(message_ids, st.integers(0, 1 << 62), min_size=1, max_size=5),
     st.integers(0, 1 << 16),

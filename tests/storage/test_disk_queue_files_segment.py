@@ -123,7 +123,7 @@ runs = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 30)), min_size=1, m
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.one_of(sizes, runs), st.integers(1, 70), st.integers(1, 2000))
 def test_any_mix_of_sizes_is_read_back(tmp_path: Path, sizes: list[int], max_count: int, max_bytes: int) -> None:
     # Bytes below 3 make payloads that look like length fields.

@@ -116,7 +116,7 @@ class Player:
 
 
 @given(histories_with_empty, file_limits, sync_limits)
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_any_history_gives_first_in_first_out(
     history: list[Operation], max_bytes_per_file: int, sync_every: int
 ) -> None:
@@ -132,7 +132,7 @@ def test_any_history_gives_first_in_first_out(
 
 
 @given(histories, file_limits, sync_limits)
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_a_killed_process_loses_nothing_and_repeats_only_what_was_taken_since_the_last_sync(
     history: list[Operation], max_bytes_per_file: int, sync_every: int
 ) -> None:
@@ -174,7 +174,7 @@ class Disk:
 
 
 @given(histories, file_limits, sync_limits, st.floats(0, 1))
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_a_power_failure_loses_nothing_that_was_synced(
     history: list[Operation], max_bytes_per_file: int, sync_every: int, luck: float
 ) -> None:
@@ -225,7 +225,7 @@ def damage(path: Path, kind: str, place: float, content: bytes) -> None:
 
 
 @given(histories, file_limits, damages, st.booleans())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_no_damage_raises_or_keeps_later_records_from_coming(
     history: list[Operation],
     max_bytes_per_file: int,

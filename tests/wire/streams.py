@@ -23,7 +23,7 @@ MAX_MPUB_COUNT = 39
 
 def examples(count: int) -> settings:
     """How a property is tested: so many examples, the same ones every time."""
-    return settings(max_examples=count, derandomize=True, deadline=None, database=None)
+    return settings(max_examples=count)
 
 
 def int32(value: int) -> bytes:

@@ -69,7 +69,6 @@ def test_the_bytes_are_those_of_the_drawing() -> None:
 
 
 @given(messages, st.booleans(), st.booleans(), st.booleans(), st.data())
-@settings(deadline=None)
 def test_what_is_encoded_is_decoded(
     bodies: list[bytes], with_times: bool, with_due: bool, with_producer: bool, data: st.DataObject
 ) -> None:
@@ -101,7 +100,6 @@ def test_what_is_encoded_is_decoded(
 
 
 @given(messages)
-@settings(deadline=None)
 def test_items_lose_their_prefix_and_nothing_else(bodies: list[bytes]) -> None:
     items = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
     ends, end = [], 0
@@ -135,7 +133,7 @@ def test_bodies_of_one_size_end_in_a_range() -> None:
 
 
 @given(messages, st.data())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_every_truncation_is_detected(bodies: list[bytes], data: st.DataObject) -> None:
     content = encoded(Bodies.of(bodies))
     kept = data.draw(st.integers(0, len(content) - 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.storage.journal.cursor import MAX_ATTEMPTS, Cursor, from_bytes, to_bytes
@@ -98,7 +98,6 @@ class Player:
 
 
 @given(operations)
-@settings(deadline=None)
 def test_a_cursor_knows_what_a_row_for_each_message_would_know(history: list[tuple[str, int, int]]) -> None:
     player = Player()
     for name, offset, value in history:

@@ -112,7 +112,7 @@ class Player:
 
 
 @given(histories, st.sampled_from([150, 400, 2000]))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_any_history_keeps_every_message_at_its_offset(
     history: list[tuple[str, list[int]]], segment_bytes: int
 ) -> None:
@@ -121,7 +121,7 @@ def test_any_history_keeps_every_message_at_its_offset(
 
 
 @given(st.lists(st.integers(0, 80), min_size=1, max_size=12), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_any_damage_shows_and_nothing_false_is_read(sizes: list[int], data: st.DataObject) -> None:
     with rig() as journals:
         journal = journals.open(segment_bytes=400)

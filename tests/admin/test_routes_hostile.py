@@ -32,9 +32,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[AdminThr
         yield closed, open_
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     path=st.sampled_from(PATHS),
     headers=st.dictionaries(st.sampled_from(HEADERS), HEADER_VALUES, max_size=3),

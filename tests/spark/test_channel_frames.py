@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from emberq.spark.channel_frames import attempts, finish_commands, frames_of, keys, rows, times_ns
 from emberq.spark.schema import ARROW_SCHEMA
 from emberq.wire.frame import FRAME_HEADER, HEARTBEAT, FrameDecoder, FrameError
-from tests.spark.channel.message_frames import HERE, array, frame
+from tests.spark.message_frames import HERE, array, frame
 
 MAX_BYTES = 1024
 

@@ -12,7 +12,7 @@ from emberq.spark.channel_frames import MessageOrigin, keys
 from emberq.spark.channel_segment import read_segment
 from emberq.spark.channel_spool import Spool
 from emberq.spark.error import OptionError
-from tests.spark.channel.message_frames import HERE, array, frame, messages
+from tests.spark.message_frames import HERE, array, frame, messages
 
 
 class Wall:

@@ -68,8 +68,6 @@ class JournaledBrokerMachine(BrokerMachine):
 
 
 JournaledBrokerMachine.TestCase.settings = settings(
-    derandomize=True,
-    deadline=None,
     max_examples=50,
     stateful_step_count=60,
     suppress_health_check=SLOW_DISK,
@@ -267,8 +265,6 @@ class CrashMachine(RuleBasedStateMachine):
 
 
 CrashMachine.TestCase.settings = settings(
-    derandomize=True,
-    deadline=None,
     max_examples=40,
     stateful_step_count=50,
     suppress_health_check=SLOW_DISK,

@@ -10,7 +10,7 @@ import pytest
 from emberq.spark.channel_frames import Arrived, MessageOrigin
 from emberq.spark.channel_segment import Messages
 from emberq.spark.channel_spool import Spool, without_stored
-from tests.spark.channel.message_frames import HERE, array, frame, messages
+from tests.spark.message_frames import HERE, array, frame, messages
 
 ELSEWHERE = MessageOrigin("t", "other:4150")
 

@@ -1,8 +1,0 @@
-"""The tests of channel mode are left out where PySpark is not installed."""
-
-from __future__ import annotations
-
-from importlib.util import find_spec
-
-if find_spec("pyspark") is None:
-    collect_ignore_glob = ["test_*.py"]
