@@ -49,6 +49,7 @@ OF_NO_SINGLE_MODULE = {
     "spark/test_bench.py": "a benchmark, in tests that need Spark",
     "test_base_install.py": "the installed package",
     "test_house.py": "all modules",
+    "test_public_api.py": "of what is public, over all packages",
     "test_import_directions.py": "all modules",
 }
 

@@ -14,7 +14,11 @@ import emberq.client
 from docs.api import PUBLIC_MODULES, definition, exported, page
 
 ROOT = Path(__file__).parents[1]
-INTERNAL_PACKAGES = ("emberq.admin", "emberq.admin.access", "emberq.admin.api", "emberq.admin.web", "emberq.cluster")
+SOURCE = ROOT / "src"
+INTERNAL_PACKAGES = sorted(
+    {".".join(path.parent.relative_to(SOURCE).parts) for path in SOURCE.glob("emberq/**/__init__.py")}
+    - {*PUBLIC_MODULES}
+)
 PUBLIC_NAMES = [(module, name) for module in PUBLIC_MODULES for name in exported(import_module(module))]
 RENAMED = {
     "AuthRefused": "AuthError",

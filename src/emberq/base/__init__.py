@@ -13,4 +13,6 @@ daemon         what a daemon's loop carries: alarms, lag, garbage sweeps
 metrics        Prometheus text, and the metrics that every daemon has
 task           a loop in a thread, a line of tasks, a rate limit
 child_process  the processes that this one has started, found and ended
+
+Internal: no part of the public API (docs/API.md).
 """

@@ -18,4 +18,6 @@
 
 A published message goes from `broker` to a topic, from there in a `batch` to each `channel`, into its `queue`, and
 `in_flight` to a subscriber.
+
+Internal: no part of the public API (docs/API.md).
 """

@@ -22,4 +22,6 @@ sql             Spark SQL over topics and archives
 prepare_spark   the class archive that makes Spark start faster
 demo            NSQ and a live pipeline, with made-up visits
 demo_events     the visits, published by a process of their own
+
+Internal: no part of the public API (docs/API.md).
 """

@@ -11,4 +11,6 @@ The rest
     client        asking another server
     live_config   /config/<option> of nsqd and nsqadmin
     debug         /debug/pprof: stacks, profile, allocations
+
+Internal: no part of the public API (docs/API.md).
 """

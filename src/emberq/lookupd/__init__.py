@@ -5,4 +5,6 @@ registry   topics, channels and the nsqds that have them; no I/O
 session    an nsqd's connection
 api        the HTTP API
 daemon     start, stop, /metrics
+
+Internal: no part of the public API (docs/API.md).
 """

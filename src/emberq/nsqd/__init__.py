@@ -23,4 +23,6 @@ The rest of the world
     health                   free disk space, failed writes: what /ping says
     metrics                  /metrics, and memory under the names of /stats
     statsd                   pushing figures to statsd
+
+Internal: no part of the public API (docs/API.md).
 """

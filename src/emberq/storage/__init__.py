@@ -10,4 +10,6 @@
 
 Nothing here knows asyncio or the broker. Positions, offsets, sizes and counts that must hold are asserted before a
 write and after a read; what may be wrong in a file is not asserted but reported.
+
+Internal: no part of the public API (docs/API.md).
 """

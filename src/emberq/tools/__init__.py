@@ -10,4 +10,6 @@
     to_nsq         publishes standard input
 
 `emberq.base.program` runs each of them: flags, log lines, signals, exit status.
+
+Internal: no part of the public API (docs/API.md).
 """

@@ -12,4 +12,6 @@
 Handlers are synchronous and run inside the event loop's turn that brought the request, except those that have to wait
 (profiles, long polls, what must reach the disk before it is answered). They refuse by raising HttpError. The order of
 their checks is part of the API, because clients see which complaint comes first.
+
+Internal: no part of the public API (docs/API.md).
 """

@@ -6,4 +6,6 @@
 
 A secret is known only to the connection that sent it and to the query that carries it. No log line, error text,
 statistic or `repr` holds one.
+
+Internal: no part of the public API (docs/API.md).
 """

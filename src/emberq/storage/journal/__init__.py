@@ -14,4 +14,6 @@
 A batch itself is `wire.journal_batch`. docs/storage-format.md draws every byte. Nothing here knows asyncio or the
 broker, and nothing here has a thread. A `CommitJob` may run in another thread, and shares nothing with the journal; a
 cursor file may be written by one.
+
+Internal: no part of the public API (docs/API.md).
 """
