@@ -78,7 +78,13 @@ Source = Binary | Running
 
 @contextmanager
 def _process(binary: Binary, folder: Path, flags: Sequence[str]) -> Iterator[Server]:
-    address, http_address = _free_address(), _free_address()
+    with _held_address() as address, _held_address() as http_address:
+        yield from _process_at(address, http_address, binary, folder, flags)
+
+
+def _process_at(
+    address: Address, http_address: Address, binary: Binary, folder: Path, flags: Sequence[str]
+) -> Iterator[Server]:
     log = folder / "nsqd.log"
     data = folder / "data"
     data.mkdir()
@@ -104,10 +110,17 @@ def _process(binary: Binary, folder: Path, flags: Sequence[str]) -> Iterator[Ser
         process.wait()
 
 
-def _free_address() -> Address:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        host, port = probe.getsockname()
-        return host, port
+@contextmanager
+def _held_address() -> Iterator[Address]:
+    """A free port that the system gives to no other process meanwhile: bound and not listened on.
+
+    SO_REUSEADDR, which every nsqd sets too, lets the server listen there all the same.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        host, port = holder.getsockname()
+        yield host, port
 
 
 def _wait_until_it_accepts(process: subprocess.Popen[bytes], address: Address) -> None:

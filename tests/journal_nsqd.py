@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
+from tests.held_port import hold_port
 from tests.waiting import wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqd")
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
-
-
-def free_port() -> int:
-    """A port that nobody listens on; it may be taken by the time it is used, but hardly ever is."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class JournalNsqd:
@@ -34,7 +27,8 @@ class JournalNsqd:
         self._folder = folder
         self._flags = flags or ("--journal",)
         self._process: subprocess.Popen[bytes] | None = None
-        self.tcp_port, self.http_port = free_port(), free_port()
+        self._ports = ExitStack()  # held while it is down, too
+        self.tcp_port, self.http_port = (self._ports.enter_context(hold_port()) for _ in range(2))
 
     def __enter__(self) -> Self:
         self.data_path.mkdir(parents=True)
@@ -44,6 +38,7 @@ class JournalNsqd:
     def __exit__(self, *_raised: object) -> None:
         if self._process is not None:
             self.terminate()
+        self._ports.close()
 
     @property
     def data_path(self) -> Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from emberq.cli.demo_events import EventProcess
-from tests.journal_nsqd import JournalNsqd, free_port
+from tests.held_port import hold_port
+from tests.journal_nsqd import JournalNsqd
 from tests.waiting import wait_until
 
 
@@ -33,8 +34,9 @@ def test_events_without_end_stop_when_they_are_told_to(tmp_path: Path) -> None:
 
 
 def test_an_nsqd_that_refuses_is_told_of() -> None:
-    events = EventProcess(f"127.0.0.1:{free_port()}", count=10, rate=10)
-    events.start()
-    wait_until(lambda: bool(events.failure), timeout_s=60)
-    events.stop()
+    with hold_port() as port:
+        events = EventProcess(f"127.0.0.1:{port}", count=10, rate=10)
+        events.start()
+        wait_until(lambda: bool(events.failure), timeout_s=60)
+        events.stop()
     assert "127.0.0.1" in events.failure

@@ -12,7 +12,7 @@ from typing import Any, Self
 import pyspark
 
 from emberq.spark.java import find_java
-from tests.journal_nsqd import free_port
+from tests.held_port import hold_port
 from tests.spark_cluster.process_family import ProcessFamily, wait_for
 
 WORKERS = 2
@@ -32,8 +32,8 @@ class StandaloneCluster:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._home = Path(pyspark.__file__).parent
-        self._port, self._page_port = free_port(), free_port()
         self._running = ExitStack()
+        self._port, self._page_port = (self._running.enter_context(hold_port()) for _ in range(2))
 
     @property
     def url(self) -> str:
@@ -64,7 +64,7 @@ class StandaloneCluster:
                 flags = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", self._work_folder(number))
                 self._start(family, "worker.Worker", *flags, self.url, name=f"worker-{number}")
             wait_for(lambda: self._alive_workers() == WORKERS, timeout_s=START_TIMEOUT_S)
-            self._running = starting.pop_all()
+            self._running.push(starting.pop_all())
         return self
 
     def __exit__(self, *_raised: object) -> None:

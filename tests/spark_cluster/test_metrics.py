@@ -6,12 +6,15 @@ import os
 import signal
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from emberq.spark.archive import TimeRange, archived_count
-from tests.journal_nsqd import JournalNsqd, free_port
+from tests.held_port import hold_port
+from tests.journal_nsqd import JournalNsqd
 from tests.spark_cluster.process_family import ProcessFamily, wait_for
 
 TIMEOUT_S = 240.0
@@ -34,13 +37,20 @@ def scraped(url: str) -> dict[str, float]:
     }
 
 
-def test_an_archive_that_follows_tells_how_far_it_is(nsqd: JournalNsqd, family: ProcessFamily, tmp_path: Path) -> None:
+@pytest.fixture
+def metrics_address() -> Iterator[str]:
+    with hold_port() as port:
+        yield f"127.0.0.1:{port}"
+
+
+def test_an_archive_that_follows_tells_how_far_it_is(
+    nsqd: JournalNsqd, family: ProcessFamily, metrics_address: str, tmp_path: Path
+) -> None:
     nsqd.publish("clicks", [b"visit"] * COUNT)
-    address = f"127.0.0.1:{free_port()}"
     command = (sys.executable, "-m", "emberq.cli.archive", "clicks", "--to", str(tmp_path / "archive"))
-    flags = ("--follow", "--every=1s", f"--nsqd-http-address={nsqd.http}", f"--metrics-address={address}")
+    flags = ("--follow", "--every=1s", f"--nsqd-http-address={nsqd.http}", f"--metrics-address={metrics_address}")
     archive = family.start(*command, *flags, name="archive", environment=dict(os.environ))
-    url = f"http://{address}/metrics"
+    url = f"http://{metrics_address}/metrics"
     wait_for(lambda: scraped(url).get("rows_read_total") == COUNT, timeout_s=TIMEOUT_S)
     found = scraped(url)
     assert (found["rows_written_total"], found["lag_messages"], found["running"]) == (COUNT, 0, 1)

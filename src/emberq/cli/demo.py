@@ -99,7 +99,7 @@ class _Demo:
         self._terminal = terminal
         self._stopping = stopping
         self._count: int | None = arguments.count
-        self._ports: Sequence[int] = _free_ports(len(DEFAULT_PORTS)) if self._count else DEFAULT_PORTS
+        self._held_ports, self._ports = _hold_ports(len(DEFAULT_PORTS)) if self._count else (ExitStack(), DEFAULT_PORTS)
         self._events = EventProcess(
             f"{LOOPBACK}:{self._ports[0]}", count=self._count, rate=arguments.rate or self._count or DEFAULT_RATE
         )
@@ -111,6 +111,7 @@ class _Demo:
     def run(self) -> int:
         """The exit status."""
         with ExitStack() as resources:
+            resources.enter_context(self._held_ports)
             folder = self._folder(resources)
             pipeline = self._pipeline(folder)
             stack = resources.enter_context(_Stack(folder, self._ports))
@@ -296,13 +297,17 @@ def _check_free(ports: Sequence[int]) -> None:
             )
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports that no process listens on. All are held until all are known, so that they differ."""
+def _hold_ports(count: int) -> tuple[ExitStack, Sequence[int]]:
+    """Ports that no process listens on, and that the system gives to no other process until the stack is closed.
+
+    They are bound and not listened on, with SO_REUSEADDR, so that the daemons may still listen on them.
+    """
     with ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((LOOPBACK, 0))
-        return [probe.getsockname()[1] for probe in probes]
+        holders = [held.enter_context(socket.socket()) for _ in range(count)]
+        for holder in holders:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind((LOOPBACK, 0))
+        return held.pop_all(), [holder.getsockname()[1] for holder in holders]
 
 
 def _banner(ports: Sequence[int], folder: Path, *, is_endless: bool) -> list[str]:

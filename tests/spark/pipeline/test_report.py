@@ -13,7 +13,8 @@ import pytest
 from emberq.base.clock import ManualClock
 from emberq.spark.pipeline.progress import QueryProgress, QuerySign, QueryState
 from emberq.spark.pipeline.report import ProgressReporter
-from tests.journal_nsqd import JournalNsqd, free_port
+from tests.held_port import hold_port
+from tests.journal_nsqd import JournalNsqd
 from tests.spark.pipeline.topic_reading import documents_of
 
 TOPIC = "emberq.pipelines"
@@ -81,11 +82,12 @@ def test_the_lag_of_a_spool_or_of_a_topic_that_is_gone_is_unknown(nsqd: JournalN
 
 
 def test_an_nsqd_that_is_away_is_told_of_once_and_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
-    nobody = f"127.0.0.1:{free_port()}"
     shown: list[QueryProgress] = []
-    with caplog.at_level(logging.WARNING, "emberq"), reporting(nobody, shown) as reporter:
-        for _ in range(5):
-            reporter.put(batch(nobody, offset=0))
+    with caplog.at_level(logging.WARNING, "emberq"), hold_port() as port:
+        away = f"127.0.0.1:{port}"
+        with reporting(away, shown) as reporter:
+            for _ in range(5):
+                reporter.put(batch(away, offset=0))
     assert [progress.lag for progress in shown] == [None] * 5
     assert len([line for line in caplog.messages if "cannot be published to topic emberq.pipelines" in line]) == 1
 
