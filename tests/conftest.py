@@ -15,12 +15,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # Their failed assertions should explain themselves like those of tests; this works only ahead of the import.
-pytest.register_assert_rewrite("tests.harness", "tests.nsqd_process", "tests.nsqlookupd_process", "tests.raw_client")
+pytest.register_assert_rewrite("tests.support")
 
 from emberq.nsqd.options import NsqdOptions  # noqa: E402
-from tests.harness import NsqdHarness  # noqa: E402
-from tests.nsqd_process import NsqdProcess  # noqa: E402
-from tests.raw_client import Client  # noqa: E402
+from tests.support.harness import NsqdHarness  # noqa: E402
+from tests.support.nsqd_process import NsqdProcess  # noqa: E402
+from tests.support.raw_client import Client  # noqa: E402
 
 SEARCH = os.environ.get("EMBERQ_EXAMPLES") == "random"
 """Whether `make search` looks for examples that fail. Otherwise every run plays the same ones."""

@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 
 from emberq.cli.main import SUBCOMMANDS
 from tests.cli.looking import get_json
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from emberq.embedded import Embedded, EmbeddedThread
-from tests.raw_client import Client
-from tests.waiting import wait_until
+from tests.support.raw_client import Client
+from tests.support.waiting import wait_until
 
 pytest_plugins = ["pytester"]
 

@@ -19,8 +19,8 @@ from emberq.admin.daemon import Nsqadmin
 from emberq.admin.options import AdminOptions
 from emberq.base.clock import Clock
 from emberq.embedded import EmbeddedThread
-from tests.http_client import Answer, HttpClient
-from tests.waiting import PATIENCE_S
+from tests.support.http_client import Answer, HttpClient
+from tests.support.waiting import PATIENCE_S
 
 T = TypeVar("T")
 

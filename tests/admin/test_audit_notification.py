@@ -15,7 +15,7 @@ from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
 from tests.admin.rig import basic
 from tests.cluster.rig import DEAD, create
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 class Endpoint:

@@ -15,7 +15,7 @@ from emberq.embedded import EmbeddedThread
 from tests.admin.rig import AdminThread, of_cluster
 from tests.cluster.recording_daemon import RecordingDaemon
 from tests.cluster.rig import DEAD, channel_entry, create, publish, topic_entry
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 INFO = {"broadcast_address": "nsqd.example", "hostname": "h", "tcp_port": 4150, "http_port": 4151, "version": "1.3.0"}
 

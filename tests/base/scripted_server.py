@@ -10,8 +10,8 @@ import threading
 from collections.abc import Iterable
 from typing import Self
 
-from tests.certificates import KeyPair
-from tests.waiting import PATIENCE_S
+from tests.support.certificates import KeyPair
+from tests.support.waiting import PATIENCE_S
 
 ACCEPT_POLL_S = 0.05
 

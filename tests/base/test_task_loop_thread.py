@@ -12,7 +12,7 @@ import pytest
 
 from emberq.base.task import LoopThread
 from emberq.client import ClosedError, RequestTimeoutError
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 async def nothing() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from emberq.base.tls import TlsFileError, client_context
-from tests.certificates import Authority, KeyPair, self_signed
+from tests.support.certificates import Authority, KeyPair, self_signed
 
 
 def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext) -> ssl.SSLObject:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqadmin")
 LISTENING = re.compile(r"HTTP: listening on (127\.0\.0\.1:\d+)")

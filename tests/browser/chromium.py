@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, ViewportSize, sync_playwright
 
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 COMMANDS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from emberq.embedded import EmbeddedThread
 from tests.browser.admin_process import AdminProcess
-from tests.http_client import Answer, HttpClient
-from tests.raw_client import Client
-from tests.waiting import wait_until
+from tests.support.http_client import Answer, HttpClient
+from tests.support.raw_client import Client
+from tests.support.waiting import wait_until
 
 JOURNALED = "journaled"
 """Topics whose names begin so are kept as journals."""

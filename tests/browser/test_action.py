@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.chromium import Complaints
 from tests.browser.cluster import JOURNALED, Cluster, dead_letter
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 HOSTILE_BODY = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 

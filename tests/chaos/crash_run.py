@@ -23,9 +23,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.nsqd_process import NsqdProcess
-from tests.raw_client import ERROR, HEARTBEAT, MESSAGE, Client, Frame, mpub_body, parse_message
-from tests.waiting import wait_until
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.raw_client import ERROR, HEARTBEAT, MESSAGE, Client, Frame, mpub_body, parse_message
+from tests.support.waiting import wait_until
 
 TOPIC = "orders"
 CHANNELS = ("fast", "slow")

@@ -26,7 +26,7 @@ from pathlib import Path
 import pytest
 
 from emberq.base.child_process import Process, await_end, descendants, processes_gone
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark" / "clickstream.toml"
 SCRIPT = f"""\

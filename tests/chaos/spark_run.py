@@ -32,8 +32,8 @@ from urllib.error import URLError
 from pyspark.sql import SparkSession
 
 from tests.chaos.spark_processes import BATCH_TIMEOUT_S, CLUSTER, Archiver, ArchivingDriver, ReceivingProcess
-from tests.journal_nsqd import JournalNsqd
 from tests.spark.archiving_driver import archive
+from tests.support.journal_nsqd import JournalNsqd
 
 TOPIC = "orders"
 NSQDS = 2

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Self
 
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 ENTER_SECOND_SCREEN = b"\x1b[?1049h"
 LEAVE_SECOND_SCREEN = b"\x1b[?1049l"

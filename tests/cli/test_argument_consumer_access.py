@@ -10,7 +10,7 @@ from emberq.embedded import EmbeddedThread
 from emberq.sync import Producer
 from tests.cli.looking import is_registered
 from tests.client.scenario import run
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 def consumer(*flags: str) -> Consumer:

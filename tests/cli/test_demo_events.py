@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from emberq.cli.demo_events import EventProcess
-from tests.held_port import hold_port
-from tests.journal_nsqd import JournalNsqd
-from tests.waiting import wait_until
+from tests.support.held_port import hold_port
+from tests.support.journal_nsqd import JournalNsqd
+from tests.support.waiting import wait_until
 
 
 def test_so_many_events_are_published_and_counted(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from emberq.cli.demo_events import ClickGenerator, evenly_from, publish_events
 from emberq.client import Producer
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Consumer
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 SIX = datetime(2026, 11, 15, 6, tzinfo=UTC)
 

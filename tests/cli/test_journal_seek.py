@@ -12,7 +12,7 @@ from emberq.embedded import EmbeddedThread
 from tests.cli.looking import is_registered, topic_stats
 from tests.cluster.recording_daemon import RecordingDaemon
 from tests.cluster.rig import DEAD, create, post, publish
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ from emberq.cli.pub import main
 from emberq.cli.terminal import DONE, FAILED, INTERRUPTED, MISUSED
 from emberq.embedded import EmbeddedThread
 from emberq.nsqd.options import TlsRequired
-from tests.certificates import Authority
 from tests.cli.screen import Screen
+from tests.support.certificates import Authority
+from tests.support.waiting import wait_until
 from tests.tools.rig import Broker
-from tests.waiting import wait_until
 
 Captured = pytest.CaptureFixture[str]
 BLOCKS_AHEAD = 4

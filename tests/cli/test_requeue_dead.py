@@ -14,8 +14,8 @@ from emberq.sync import Producer
 from emberq.wire.dead_letter import DeadLetter, encode_dead_letter
 from tests.cli.looking import is_registered
 from tests.cli.screen import Screen
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.tools.rig import Broker
-from tests.waiting import PATIENCE_S, wait_until
 
 Captured = pytest.CaptureFixture[str]
 UNTIL_EMPTY = "--idle=2s"

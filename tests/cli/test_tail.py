@@ -16,8 +16,8 @@ from emberq.embedded import EmbeddedThread
 from emberq.sync import Producer
 from tests.cli.looking import channels, is_registered
 from tests.cli.screen import Screen
+from tests.support.waiting import wait_until
 from tests.tools.rig import Broker
-from tests.waiting import wait_until
 
 Captured = pytest.CaptureFixture[str]
 

@@ -17,10 +17,10 @@ from typing import NamedTuple, Self
 
 import pytest
 
-from tests.command import require_command
-from tests.http_client import HttpClient
-from tests.raw_client import Client
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.command import require_command
+from tests.support.http_client import HttpClient
+from tests.support.raw_client import Client
+from tests.support.waiting import PATIENCE_S, wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "up")
 PORT_FLAGS = ("--nsqd-tcp-port", "--nsqd-http-port", "--lookupd-tcp-port", "--lookupd-http-port", "--admin-http-port")

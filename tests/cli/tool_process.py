@@ -8,7 +8,7 @@ import sys
 from types import TracebackType
 from typing import Self
 
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 
 def _command(tool: str, flags: tuple[str, ...]) -> list[str]:

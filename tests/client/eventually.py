@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 POLL_INTERVAL_S = 0.002
 

@@ -17,10 +17,10 @@ from emberq.client.consumer import Consumer
 from emberq.client.message import Message
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded
-from tests.certificates import Authority
 from tests.client.publishing import numbered
 from tests.client.scenario import MovableLoop, run, until
 from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.certificates import Authority
 
 SECRET = b"open sesame"
 MESSAGE_COUNT = 300

@@ -22,7 +22,7 @@ from emberq.embedded import Embedded
 from emberq.wire import command
 from tests.client.eventually import eventually
 from tests.client.scripted_nsqd import ERROR, ScriptedNsqd, frame, run
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 CONFIG = ConsumerConfig(max_in_flight=5, concurrency=1, backoff_unit_s=0.01, default_requeue_delay_s=0)
 QUICK = ClientConfig(output_buffer_timeout_ms=25)

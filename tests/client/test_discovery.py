@@ -17,7 +17,7 @@ from emberq.http.client import HttpClient, HttpQueryError
 from tests.base.scripted_server import ScriptedServer, answer
 from tests.client import scenario
 from tests.client.scenario import advance
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 CLIENT = HttpClient(connect_timeout_ns=5 * NS_PER_SECOND, request_timeout_ns=5 * NS_PER_SECOND)
 

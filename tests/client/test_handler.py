@@ -16,7 +16,7 @@ from tests.client.eventually import eventually
 from tests.client.scripted_nsqd import run
 from tests.client.test_handler_inbox import messages
 from tests.client.test_message import Recorder
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 
 def slots(handler: Any, *, count: int = 1) -> list[HandlerRunner]:

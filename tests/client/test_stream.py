@@ -17,9 +17,9 @@ from emberq.client.error import ConnectionLostError, RequestTimeoutError
 from emberq.embedded import Embedded
 from emberq.wire import command
 from emberq.wire.frame import WireMessage
-from tests.certificates import Authority
 from tests.client.scenario import MovableLoop, run, until
 from tests.client.scripted_peer import Peer, keep_open, scripted_peer
+from tests.support.certificates import Authority
 
 CONFIG = ClientConfig(heartbeat_interval_ms=1000)
 

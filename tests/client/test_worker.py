@@ -23,7 +23,7 @@ from tests.client.handler_threads import handler_threads
 from tests.client.process_handlers import SlowToImport, obey, write_down
 from tests.client.scripted_nsqd import run
 from tests.client.test_handler_inbox import messages
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 THREADS, PROCESSES = HandlersIn.THREADS, HandlersIn.PROCESSES
 

@@ -14,7 +14,7 @@ from emberq.client.worker import Returned, WorkerThread
 from tests.client.eventually import eventually
 from tests.client.handler_threads import handler_threads
 from tests.client.scripted_nsqd import run
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
 

@@ -14,9 +14,9 @@ from emberq.cluster.topology import ClusterAddresses, ClusterNode, Topology
 from emberq.cluster.upstream import Upstreams
 from emberq.embedded import EmbeddedThread
 from emberq.http.client import HttpClient
-from tests.http_client import Answer
-from tests.http_client import HttpClient as TestClient
-from tests.waiting import wait_until
+from tests.support.http_client import Answer
+from tests.support.http_client import HttpClient as TestClient
+from tests.support.waiting import wait_until
 
 DEAD = "127.0.0.1:1"
 """Nobody listens there."""

@@ -13,8 +13,8 @@ from emberq.embedded import EmbeddedThread
 from tests.base.running import run
 from tests.cluster.recording_daemon import RecordingDaemon
 from tests.cluster.rig import DEAD, REFUSED, View, create, post, publish, through_lookupd, through_nsqds
-from tests.raw_client import Client
-from tests.waiting import wait_until
+from tests.support.raw_client import Client
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.nsq(nsqd_count=2)
 

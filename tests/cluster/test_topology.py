@@ -10,7 +10,7 @@ from emberq.embedded import EmbeddedThread
 from tests.base.running import run
 from tests.cluster.recording_daemon import RecordingDaemon
 from tests.cluster.rig import DEAD, REFUSED, View, create, post, through_lookupd, through_nsqds
-from tests.lookupd_harness import LookupdHarness
+from tests.support.lookupd_harness import LookupdHarness
 
 TWO_NODES = pytest.mark.nsq(nsqd_count=2)
 

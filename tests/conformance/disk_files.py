@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.raw_client import Message, parse_message
+from tests.support.raw_client import Message, parse_message
 
 
 def data_file(data_path: Path, queue: str, number: int) -> Path:

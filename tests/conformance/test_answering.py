@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.raw_client import Client, Message
+from tests.support.harness import NsqdHarness
+from tests.support.raw_client import Client, Message
 
 MS_NS = 1_000_000
 LATENESS_MS = 100

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from tests.certificates import Authority
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.http_client import HttpClient
 from tests.nsqd.auth.auth_server import AuthServer, Question, entry, grant
-from tests.raw_client import HEARTBEAT, RESPONSE, Client, Frame, mpub_body
-from tests.waiting import wait_until
+from tests.support.certificates import Authority
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import HttpClient
+from tests.support.raw_client import HEARTBEAT, RESPONSE, Client, Frame, mpub_body
+from tests.support.waiting import wait_until
 
 SECRET = b"s3cret"
 ALL = grant(entry())

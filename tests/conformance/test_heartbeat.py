@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.raw_client import ERROR, HEARTBEAT, RESPONSE, Client, Frame
-from tests.waiting import wait_until
+from tests.support.harness import NsqdHarness
+from tests.support.raw_client import ERROR, HEARTBEAT, RESPONSE, Client, Frame
+from tests.support.waiting import wait_until
 
 MS_NS = 1_000_000
 

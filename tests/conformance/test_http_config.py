@@ -10,8 +10,8 @@ import pytest
 
 from emberq.base.log import ROOT
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.http_client import HttpClient
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import HttpClient
 
 LOOKUPD_ADDRESSES = "/config/nsqlookupd_tcp_addresses"
 

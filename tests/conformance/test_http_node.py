@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.http_client import HttpClient
-from tests.raw_client import mpub_body
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import HttpClient
+from tests.support.raw_client import mpub_body
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 import emberq
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.http_client import HttpClient
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import HttpClient
 
 
 @pytest.fixture

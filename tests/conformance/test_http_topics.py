@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.disk_files import read_metadata
-from tests.harness import NsqdHarness
-from tests.http_client import Answer, HttpClient
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import Answer, HttpClient
 
 
 @pytest.fixture

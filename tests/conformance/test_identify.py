@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.raw_client import Client
+from tests.support.harness import NsqdHarness
+from tests.support.raw_client import Client
 
 SECOND_NS = 1_000_000_000
 UNDECODABLE = "E_BAD_BODY IDENTIFY failed to decode JSON body"

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.http_client import HttpClient
-from tests.lookupd_harness import LookupdHarness
-from tests.waiting import wait_until
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import HttpClient
+from tests.support.lookupd_harness import LookupdHarness
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

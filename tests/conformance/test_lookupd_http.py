@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lookupd_harness import LookupdHarness
+from tests.support.lookupd_harness import LookupdHarness
 
 BAD_REQUEST = 400
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lookupd_harness import IDENTITY, NODE, LookupdHarness
-from tests.waiting import wait_until
+from tests.support.lookupd_harness import IDENTITY, NODE, LookupdHarness
+from tests.support.waiting import wait_until
 
 LIFETIME_MS = 45_000
 

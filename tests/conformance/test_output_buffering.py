@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.raw_client import HEARTBEAT, MESSAGE, RESPONSE, Client, Frame
+from tests.support.harness import NsqdHarness
+from tests.support.raw_client import HEARTBEAT, MESSAGE, RESPONSE, Client, Frame
 
 BUFFER_BYTES = 256 * 1024
 

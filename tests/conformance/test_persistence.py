@@ -14,10 +14,10 @@ import pytest
 
 from tests.conformance.disk_files import data_file, meta_file, read_metadata, read_records, write_metadata, write_queue
 from tests.conftest import StartNsqd, StartNsqdProcess
-from tests.harness import NsqdHarness
-from tests.nsqd_process import run_nsqd_to_its_end
-from tests.raw_client import Client
-from tests.waiting import wait_until
+from tests.support.harness import NsqdHarness
+from tests.support.nsqd_process import run_nsqd_to_its_end
+from tests.support.raw_client import Client
+from tests.support.waiting import wait_until
 
 
 def consume(client: Client, count: int) -> list[bytes]:

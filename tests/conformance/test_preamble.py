@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.raw_client import HEARTBEAT, RESPONSE, Client, Frame
-from tests.waiting import wait_until
+from tests.support.harness import NsqdHarness
+from tests.support.raw_client import HEARTBEAT, RESPONSE, Client, Frame
+from tests.support.waiting import wait_until
 
 VALID_NAMES = ("test", "test-with_period.", "test#ephemeral", "x" * 64)
 INVALID_NAMES = ("test:ephemeral", "#ephemeral", "x" * 65)

@@ -7,8 +7,8 @@ import struct
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.raw_client import Client, mpub_body
+from tests.support.harness import NsqdHarness
+from tests.support.raw_client import Client, mpub_body
 
 
 def int32(value: int) -> bytes:

@@ -9,8 +9,8 @@ import pytest
 
 from emberq.base.clock import NS_PER_SECOND
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.waiting import PATIENCE_S
+from tests.support.harness import NsqdHarness
+from tests.support.waiting import PATIENCE_S
 
 INTERVAL_S = 3
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.raw_client import Client
-from tests.waiting import wait_until
+from tests.support.harness import NsqdHarness
+from tests.support.raw_client import Client
+from tests.support.waiting import wait_until
 
 
 def block_disk(nsqd: NsqdHarness, topic: str) -> Path:

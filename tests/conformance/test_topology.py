@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.raw_client import Client
+from tests.support.harness import NsqdHarness
+from tests.support.raw_client import Client
 
 EXPERIMENT = "topology-aware-consumption"
 

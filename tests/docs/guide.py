@@ -30,9 +30,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tests.caught_signal import catches
 from tests.cli.looking import get_json
-from tests.waiting import wait_until
+from tests.support.caught_signal import catches
+from tests.support.waiting import wait_until
 
 BLOCK = re.compile(r"^```python *(?P<kind>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 EXPECTED_OUTPUT = re.compile(r"# ?> ?(.*)$", re.MULTILINE)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from emberq.embedded import EmbeddedThread
 from tests.admin.rig import of_cluster
-from tests.command import require_command
 from tests.docs.shell import read_shell_blocks, run_shell_block
+from tests.support.command import require_command
 
 GUIDE = Path(__file__).parents[2] / "docs" / "ADMIN.md"
 UNTIL_IT_IS_KNOWN = "until curl -s 'http://127.0.0.1:4171/api/topics' | grep -q orders; do sleep 0.1; done;"

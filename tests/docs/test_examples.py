@@ -10,8 +10,8 @@ from pathlib import Path
 
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Consumer, Producer
-from tests.caught_signal import catches
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.caught_signal import catches
+from tests.support.waiting import PATIENCE_S, wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "client"
 

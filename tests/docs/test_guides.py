@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from emberq.embedded import EmbeddedThread
-from tests.certificates import Authority
 from tests.docs.guide import IN_NO_HURRY, Session, read_blocks, run_script, run_service, run_tests
+from tests.support.certificates import Authority
 
 ROOT = Path(__file__).parents[2]
 GUIDES = ("docs/CLIENT.md", "docs/MIGRATION-FROM-OTHER-CLIENTS.md")

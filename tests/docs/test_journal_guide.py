@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from emberq.embedded import EmbeddedThread
-from tests.command import require_command
 from tests.docs.guide import read_blocks, run_script
 from tests.docs.shell import is_as_promised, read_shell_blocks, run_shell_block
+from tests.support.command import require_command
 
 GUIDE = Path(__file__).parents[2] / "docs" / "JOURNAL.md"
 

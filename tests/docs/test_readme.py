@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import require_command
 from tests.docs.console import Command, read_commands, run_command
 from tests.docs.guide import Block, read_blocks, run_script, run_service, run_tests
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.command import require_command
+from tests.support.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from emberq.embedded import EmbeddedThread
-from tests.command import require_command
 from tests.docs.guide import IN_NO_HURRY, Block, read_blocks, run_script
 from tests.docs.shell import ShellBlock, read_shell_blocks, run_shell_block
+from tests.support.command import require_command
 
 DOCS = Path(__file__).parents[2] / "docs"
 

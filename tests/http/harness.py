@@ -16,7 +16,7 @@ from emberq.http.router import Guard, HttpLimits
 from emberq.http.server import HttpServer
 from tests.http.raw_client import RawClient
 from tests.http.site import Site
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 T = TypeVar("T")
 

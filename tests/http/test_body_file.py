@@ -20,7 +20,7 @@ from tests.http.harness import HttpHarness
 from tests.http.raw_client import RawClient, request
 from tests.http.site import FILE_POSITION
 from tests.storage.journal.rig import open_files
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 LENGTH = 9_000_000
 """More than the system keeps for a connection, and no multiple of a piece."""

@@ -15,7 +15,7 @@ from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.http.client import MAX_HEAD_BYTES, HttpClient, HttpQueryError, UnexpectedStatusError, public_url
 from tests.base.running import run
 from tests.base.scripted_server import ScriptedServer, answer, server_context
-from tests.certificates import Authority
+from tests.support.certificates import Authority
 
 
 def client(*, request_timeout_ms: int = 5000, **options: Any) -> HttpClient:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from emberq.http.debug import MAX_FRAMES, StackSampler, describe_all
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 @contextmanager

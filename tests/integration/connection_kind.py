@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.certificates import Authority
 from tests.integration.contract import CHANNEL, TOPIC, Outcome, carry_out
 from tests.integration.listening import ANY_HTTPS_PORT
 from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.certificates import Authority
 
 SECRET = "open sesame"
 

@@ -26,10 +26,10 @@ from emberq.base.clock import SystemClock
 from emberq.storage.journal.cursor import load_cursor
 from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.segment import JournalConfig
-from tests.http_client import HttpClient
 from tests.integration.listening import ANY_HTTP_PORT, port_of
 from tests.integration.plan import Plan
-from tests.nsqd_process import NsqdProcess
+from tests.support.http_client import HttpClient
+from tests.support.nsqd_process import NsqdProcess
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "orders"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.nsqd_process import NsqdProcess
-from tests.waiting import wait_until
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.waiting import wait_until
 
 ANY_HTTP_PORT = "--http-address=127.0.0.1:0"
 ANY_HTTPS_PORT = "--https-address=127.0.0.1:0"

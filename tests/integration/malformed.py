@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 
-from tests.raw_client import mpub_body
+from tests.support.raw_client import mpub_body
 from tests.wire import reference_snappy as snappy
 
 TOPIC = b"fuzz#ephemeral"

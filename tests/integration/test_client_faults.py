@@ -38,11 +38,11 @@ from tests.client.process_handlers import burn, misbehave_at_first
 from tests.client.publishing import Publishing, numbered, publish_all
 from tests.client.scripted_nsqd import run
 from tests.conftest import StartNsqdProcess
-from tests.http_client import HttpClient
 from tests.integration.listening import ANY_HTTP_PORT, port_of
-from tests.nsqd_process import NsqdProcess
-from tests.nsqlookupd_process import NsqlookupdProcess
-from tests.waiting import PATIENCE_S
+from tests.support.http_client import HttpClient
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.waiting import PATIENCE_S
 
 TOPIC, CHANNEL = "t", "c"
 HEARTBEAT_MS = 1000

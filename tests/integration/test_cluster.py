@@ -27,12 +27,12 @@ from typing import Self
 
 import pytest
 
-from tests.http_client import HttpClient
 from tests.integration.listening import ANY_HTTP_PORT, port_of
-from tests.nsqd_process import NsqdProcess
-from tests.nsqlookupd_process import NsqlookupdProcess
-from tests.raw_client import Client
-from tests.waiting import wait_until
+from tests.support.http_client import HttpClient
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.raw_client import Client
+from tests.support.waiting import wait_until
 
 LOSES_NOTHING = ("--mem-queue-size=0", "--sync-every=1000000", "--sync-timeout=1h")
 """With these an nsqd delivers all it ever had again, when it is killed for the first time: messages go to disk before

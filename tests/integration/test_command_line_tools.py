@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import Authority, KeyPair
-from tests.command import require_command
 from tests.conftest import StartNsqdProcess
 from tests.integration.listening import ANY_HTTP_PORT, ANY_HTTPS_PORT, port_of
-from tests.nsqd_process import NsqdProcess
-from tests.raw_client import Client
+from tests.support.certificates import Authority, KeyPair
+from tests.support.command import require_command
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.raw_client import Client
 
 COMMAND_TIMEOUT_S = 30.0
 NO_TRUST_IN_THE_SERVER = 60

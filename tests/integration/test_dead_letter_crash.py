@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 from emberq.wire.dead_letter import decode_dead_letter
-from tests.journal_nsqd import JournalNsqd
-from tests.raw_client import Client
-from tests.waiting import wait_until
+from tests.support.journal_nsqd import JournalNsqd
+from tests.support.raw_client import Client
+from tests.support.waiting import wait_until
 
 KILLS = 4
 IN_FLIGHT = 20

@@ -22,7 +22,7 @@ from tests.integration.contract import CHANNEL, TOPIC, DeliveryContract, Outcome
 from tests.integration.test_gnsq import DRIVER as GNSQ
 from tests.integration.test_nsqjs import DRIVER as NSQJS
 from tests.integration.test_pynsq import DRIVER as PYNSQ
-from tests.nsqlookupd_process import NsqlookupdProcess
+from tests.support.nsqlookupd_process import NsqlookupdProcess
 
 DRIVERS = {"pynsq": PYNSQ, "gnsq": GNSQ, "nsqjs": NSQJS}
 

@@ -19,12 +19,12 @@ from typing import Self
 
 import pytest
 
-from tests.certificates import Authority
 from tests.integration import malformed
 from tests.integration.listening import ANY_HTTP_PORT, ANY_HTTPS_PORT, port_of
-from tests.nsqd_process import NsqdProcess
-from tests.raw_client import MAGIC, Client
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.certificates import Authority
+from tests.support.nsqd_process import NsqdProcess
+from tests.support.raw_client import MAGIC, Client
+from tests.support.waiting import PATIENCE_S, wait_until
 
 MAX_PEAK_BYTES = 300 * malformed.MIB
 """Of nsqd's memory: three times what it takes anyway, and far below what a bomb stands for."""

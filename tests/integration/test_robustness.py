@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import StartNsqd, StartNsqdProcess
-from tests.nsqd_process import NsqdProcess, run_nsqd_to_its_end
-from tests.raw_client import MAGIC, Client
-from tests.waiting import wait_until
+from tests.support.nsqd_process import NsqdProcess, run_nsqd_to_its_end
+from tests.support.raw_client import MAGIC, Client
+from tests.support.waiting import wait_until
 
 MS_NS = 1_000_000
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emberq.lookupd.api import PRODUCERS_PER_TURN
-from tests.lookupd_harness import NODE, LookupdHarness
+from tests.support.lookupd_harness import NODE, LookupdHarness
 
 NEVER_NS = -6795364578871345152
 

@@ -12,7 +12,7 @@ import pytest
 from emberq.base.program import StartError
 from emberq.lookupd.daemon import Nsqlookupd
 from emberq.lookupd.options import LookupdOptions
-from tests.lookupd_harness import LookupdHarness
+from tests.support.lookupd_harness import LookupdHarness
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.lookupd_harness import NODE, LookupdHarness
+from tests.support.lookupd_harness import NODE, LookupdHarness
 
 Samples = dict[str, float]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lookupd_harness import LookupdHarness
-from tests.waiting import wait_until
+from tests.support.lookupd_harness import LookupdHarness
+from tests.support.waiting import wait_until
 
 OK = b"\0\0\0\2OK"
 

@@ -16,7 +16,7 @@ from emberq.http.client import HttpClient
 from emberq.nsqd.lookup import LookupLink
 from emberq.wire.lookup import NsqdIdentity, TopicAndChannels
 from tests.base.scripted_server import answer
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 POLL_S = 0.001  # a loop that spins would keep the scripted servers' threads from running
 SETTLING_TURNS = 20

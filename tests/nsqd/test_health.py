@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from emberq.nsqd.health import DiskSpace
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.http_client import HttpClient
-from tests.waiting import wait_until
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import HttpClient
+from tests.support.waiting import wait_until
 
 MARK_BYTES = 1_000_000
 

@@ -24,7 +24,7 @@ from tests.nsqd.scripted_lookupd import (
     until,
     with_http,
 )
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 
 async def ask(link: LookupLink, topic: str = "t") -> list[list[str]]:

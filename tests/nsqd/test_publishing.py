@@ -7,10 +7,10 @@ import json
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.http_client import HttpClient
 from tests.nsqd.auth.auth_server import AuthServer, entry, grant
-from tests.raw_client import Client, mpub_body
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import HttpClient
+from tests.support.raw_client import Client, mpub_body
 
 PRODUCER = "5f0c0000000000000000000000000abc"
 OTHER = "5f0c0000000000000000000000000abd"

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.http_client import HttpClient
-from tests.raw_client import ERROR, RESPONSE, Client, Frame, mpub_body
-from tests.waiting import wait_until
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import HttpClient
+from tests.support.raw_client import ERROR, RESPONSE, Client, Frame, mpub_body
+from tests.support.waiting import wait_until
 
 OK = Frame(RESPONSE, b"OK")
 JOURNALED = ("^j",)

@@ -20,7 +20,7 @@ from emberq.base.timers import NEVER, Timers
 from emberq.broker.stats import ChannelStats, ClientStats, LatencySummary, Percentile, TopicStats
 from emberq.nsqd.metrics import MemoryStats
 from emberq.nsqd.statsd import Report, StatsdConfig, StatsdPusher, connect_udp, expand_prefix, gap_ns, pack
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 CHANNEL = ChannelStats(
     name="c",

@@ -10,7 +10,7 @@ import ssl
 import warnings
 from pathlib import Path
 
-from tests.certificates import KeyPair
+from tests.support.certificates import KeyPair
 
 FLIGHTS = 6
 """Flights a handshake takes at most, and then some."""

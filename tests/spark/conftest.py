@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.journal_nsqd import JournalNsqd
+from tests.support.journal_nsqd import JournalNsqd
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,8 +15,8 @@ from bench.server import Binary
 from bench.spark.messages import SteadyFlow, publish
 from bench.spark.stream import drained_rate
 from bench.spark.work import WORKS, Bench, Work, prepare_files
-from tests.journal_nsqd import JournalNsqd
-from tests.waiting import wait_until
+from tests.support.journal_nsqd import JournalNsqd
+from tests.support.waiting import wait_until
 
 NSQD = Path(sys.executable).parent / "nsqd"
 

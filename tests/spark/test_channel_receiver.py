@@ -13,9 +13,9 @@ from emberq.spark.channel_receiver import ChannelReceiver
 from emberq.spark.channel_segment import read_segment
 from emberq.spark.channel_spool import Spool
 from emberq.spark.option import SourceSettings, Use
-from tests.journal_nsqd import JournalNsqd
 from tests.spark.conftest import StartNsqd
-from tests.waiting import wait_until
+from tests.support.journal_nsqd import JournalNsqd
+from tests.support.waiting import wait_until
 
 WAIT_S = 30.0
 

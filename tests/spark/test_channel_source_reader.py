@@ -17,7 +17,7 @@ from emberq.spark.channel_source import ChannelStreamReader
 from emberq.spark.error import DataLossError, NsqdUnavailableError, OptionError
 from emberq.spark.option import SourceSettings, Use
 from tests.cluster.rig import create, publish
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 ALL = ReadAllAvailable()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from emberq.base.child_process import await_end, descendants
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark" / "clickstream.toml"
 TIMEOUT_S = 120.0

@@ -9,8 +9,8 @@ from emberq.spark.journal_offset import Edge, Moment, Named, Place, Position, St
 from emberq.spark.journal_plan import JournalExtent, JournalSurvey, end_positions, start_positions
 from emberq.spark.journal_source import RetentionCursor
 from emberq.spark.option import SourceSettings, Use
-from tests.journal_nsqd import JournalNsqd
 from tests.spark.conftest import StartNsqd
+from tests.support.journal_nsqd import JournalNsqd
 
 HERE = Place("a:1", "t")
 UUID = "0b5f6a52-0000-4000-8000-000000000001"

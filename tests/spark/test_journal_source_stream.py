@@ -9,8 +9,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.journal_nsqd import JournalNsqd
 from tests.spark.conftest import StartNsqd
+from tests.support.journal_nsqd import JournalNsqd
 
 QUERY_TIMEOUT_S = 240
 """Far more than it takes, unless the machine is busy with other things."""

@@ -10,8 +10,8 @@ from emberq.spark.error import NsqdUnavailableError
 from emberq.spark.journal_offset import Place
 from emberq.spark.nsqd_http import AddressBook
 from emberq.spark.option import SinkSettings
-from tests.certificates import Authority
-from tests.waiting import wait_until
+from tests.support.certificates import Authority
+from tests.support.waiting import wait_until
 
 
 def book(**options: str) -> AddressBook:

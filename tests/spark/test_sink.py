@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.journal_nsqd import JournalNsqd
+from tests.support.journal_nsqd import JournalNsqd
 
 QUERY_TIMEOUT_S = 240
 """Far more than it takes, unless the machine is busy with other things."""

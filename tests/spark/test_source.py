@@ -9,8 +9,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.journal_nsqd import JournalNsqd
 from tests.spark.conftest import StartNsqd
+from tests.support.journal_nsqd import JournalNsqd
 
 
 def read(spark: SparkSession, **options: str | int) -> DataFrame:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from emberq.spark.error import OptionError
 from emberq.spark.sql import SqlConsole, StatementError
-from tests.journal_nsqd import JournalNsqd
+from tests.support.journal_nsqd import JournalNsqd
 
 VIEWS = [b'{"page": "/", "n": 1}', b'{"page": "/", "n": 2}', b'{"page": "/cart", "n": null}', b"?"]
 

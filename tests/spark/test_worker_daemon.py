@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emberq.spark.java import local_worker_python
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 WORKER = """
 import os, sys, time

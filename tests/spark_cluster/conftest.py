@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal_nsqd import JournalNsqd
 from tests.spark_cluster.process_family import ProcessFamily
+from tests.support.journal_nsqd import JournalNsqd
 
 if find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]

@@ -21,7 +21,7 @@ LOOK_INTERVAL_S = 0.2
 
 
 def wait_for(condition: Callable[[], bool], *, timeout_s: float) -> None:
-    """As `tests.waiting`, for what takes seconds: looking too often would keep Spark from its work."""
+    """As `tests.support.waiting`, for what takes seconds: looking too often would keep Spark from its work."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, "the condition did not come true"

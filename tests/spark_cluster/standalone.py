@@ -12,8 +12,8 @@ from typing import Any, Self
 import pyspark
 
 from emberq.spark.java import find_java
-from tests.held_port import hold_port
 from tests.spark_cluster.process_family import ProcessFamily, wait_for
+from tests.support.held_port import hold_port
 
 WORKERS = 2
 START_TIMEOUT_S = 120.0

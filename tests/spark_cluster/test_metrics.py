@@ -13,9 +13,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from emberq.spark.archive import TimeRange, archived_count
-from tests.held_port import hold_port
-from tests.journal_nsqd import JournalNsqd
 from tests.spark_cluster.process_family import ProcessFamily, wait_for
+from tests.support.held_port import hold_port
+from tests.support.journal_nsqd import JournalNsqd
 
 TIMEOUT_S = 240.0
 COUNT = 300

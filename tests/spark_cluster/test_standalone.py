@@ -12,9 +12,9 @@ from pathlib import Path
 from emberq.cli.demo_events import ClickGenerator, evenly_from
 from emberq.spark.demo import check_clickstream
 from emberq.spark.pipeline import load_pipeline
-from tests.journal_nsqd import JournalNsqd
 from tests.spark_cluster.process_family import ProcessFamily
 from tests.spark_cluster.standalone import WORKERS, StandaloneCluster
+from tests.support.journal_nsqd import JournalNsqd
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark" / "clickstream.toml"
 SIX = datetime(2026, 11, 15, 6, tzinfo=UTC)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from emberq.embedded import EmbeddedThread
-from tests.http_client import HttpClient
-from tests.raw_client import Address, Client
-from tests.waiting import PATIENCE_S
+from tests.support.http_client import HttpClient
+from tests.support.raw_client import Address, Client
+from tests.support.waiting import PATIENCE_S
 
 
 def address_of(text: str) -> Address:

@@ -13,7 +13,7 @@ from emberq.base.settings import OptionsError
 from emberq.client.backoff import BackoffStrategy
 from emberq.client.config import OFF, ClientConfig, ConsumerConfig
 from emberq.tools.client_flags import ClientOptions, client_config, consumer_config, parse_client_option
-from tests.certificates import Authority
+from tests.support.certificates import Authority
 
 
 def client(*texts: str) -> ClientConfig:

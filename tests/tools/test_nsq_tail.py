@@ -18,8 +18,8 @@ from emberq.embedded import EmbeddedThread
 from emberq.tools.nsq_tail import TailOptions, print_messages
 from tests.client.eventually import eventually
 from tests.client.scenario import run
+from tests.support.waiting import PATIENCE_S
 from tests.tools.rig import Broker, running
-from tests.waiting import PATIENCE_S
 
 
 class Output:

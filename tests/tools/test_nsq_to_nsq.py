@@ -16,7 +16,7 @@ from emberq.tools.client_flags import parse_client_option
 from emberq.tools.nsq_to_nsq import NsqToNsqOptions, run
 from tests.client.eventually import eventually
 from tests.client.scenario import run as run_scenario
-from tests.nsqd_process import NsqdProcess
+from tests.support.nsqd_process import NsqdProcess
 from tests.tools.rig import Broker, running
 
 NOBODY = "127.0.0.1:1"

@@ -14,8 +14,8 @@ from emberq.embedded import EmbeddedThread
 from emberq.tools.to_nsq import ToNsqOptions, publish_input
 from tests.client.eventually import eventually
 from tests.client.scenario import run
+from tests.support.waiting import PATIENCE_S
 from tests.tools.rig import Broker, running
-from tests.waiting import PATIENCE_S
 
 
 def publish_file(options: ToNsqOptions, content: bytes, *, folder: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.cli.tool_process import ToolProcess, run_tool
+from tests.support.waiting import wait_until
 from tests.tools.rig import Broker
-from tests.waiting import wait_until
 
 
 @pytest.mark.conformance(260)

@@ -16,7 +16,7 @@ from emberq.base.program import ToolError
 from emberq.tools import to_nsq
 from emberq.tools.to_nsq import BLOCK_BYTES, BlockReader, RecordSplitter
 from tests.client.scenario import run
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 
 def split(*blocks: bytes, delimiter: bytes = b"\n") -> list[bytes]:

@@ -10,7 +10,7 @@ from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
 from tests.admin.rig import AdminThread, of_nsqds
 from tests.cluster.rig import create, http, post, publish
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 DONE = (200, {"message": ""})
 

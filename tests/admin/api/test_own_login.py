@@ -15,7 +15,7 @@ from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
 from tests.admin.rig import AdminThread, basic, of_cluster, user_file
 from tests.cluster.rig import create
-from tests.http_client import Answer
+from tests.support.http_client import Answer
 
 USERS = {"ada": ("admin", "lovelace"), "olga": ("operator", "o"), "tom": ("viewer", "t")}
 

@@ -10,7 +10,7 @@ from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
 from tests.admin.rig import AdminThread, of_cluster, of_nsqds
 from tests.cluster.rig import DEAD, create, post, publish
-from tests.raw_client import Client
+from tests.support.raw_client import Client
 
 
 @pytest.mark.conformance(232)

@@ -15,8 +15,8 @@ from emberq.embedded import EmbeddedThread
 from tests.admin.pipeline_report import HEARTBEAT, REPORT
 from tests.admin.rig import AdminThread, of_nsqds
 from tests.cluster.rig import create, http, publish
-from tests.raw_client import Client
-from tests.waiting import wait_until
+from tests.support.raw_client import Client
+from tests.support.waiting import wait_until
 
 
 def topics_of(cluster: EmbeddedThread, node: int) -> list[str]:

@@ -10,9 +10,9 @@ from emberq.base.text import format_moment
 from emberq.broker.journaled_channel import JournaledChannel
 from emberq.storage.error import StorageError
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.http_client import Answer, HttpClient
-from tests.waiting import wait_until
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import Answer, HttpClient
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture

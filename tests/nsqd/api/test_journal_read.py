@@ -11,11 +11,11 @@ import pytest
 
 from emberq.broker.store import SyncMode
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
 from tests.http.raw_client import RawClient, request
-from tests.http_client import Answer, HttpClient
 from tests.nsqd.api.journal_bytes import read_batches, read_bodies
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import Answer, HttpClient
+from tests.support.waiting import PATIENCE_S, wait_until
 
 MEGABYTE = 1024 * 1024
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.http_client import HttpClient
 from tests.nsqd.auth.auth_server import AuthServer, entry, grant
-from tests.waiting import wait_until
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import HttpClient
+from tests.support.waiting import wait_until
 
 POLICY = {"max_attempts": 2, "dead_letter_topic": "t.dead"}
 CHANNEL = "/channel/policy?topic=t&channel=c"

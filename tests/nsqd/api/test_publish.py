@@ -10,7 +10,7 @@ import pytest
 from emberq.nsqd.api.publish import PublishApi
 from tests.broker.rig import Rig
 from tests.nsqd.api.rig import refusal_of, request
-from tests.raw_client import mpub_body
+from tests.support.raw_client import mpub_body
 
 
 @pytest.fixture

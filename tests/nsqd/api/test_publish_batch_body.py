@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from emberq.http.message import HttpError
 from emberq.nsqd.api.publish import Batch, batch_of_lines, batch_of_records
-from tests.raw_client import mpub_body
+from tests.support.raw_client import mpub_body
 
 MESSAGES = st.lists(st.binary(min_size=1, max_size=20), min_size=1, max_size=20)
 LINES = st.lists(st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")), max_size=20)

@@ -10,9 +10,9 @@ from emberq.http.message import HttpError
 from emberq.nsqd.api.publish import producer_of
 from emberq.wire.parameter import ProducerSequence
 from tests.conftest import StartNsqd
-from tests.harness import NsqdHarness
-from tests.http_client import Answer, HttpClient
 from tests.nsqd.api.rig import request
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import Answer, HttpClient
 
 PRODUCER = "5f0c0000000000000000000000000abc"
 

@@ -13,8 +13,8 @@ from emberq.nsqd.auth.permission import Authorization
 from emberq.nsqd.options import NsqdOptions, TlsVersion
 from tests.base.running import run
 from tests.base.scripted_server import ScriptedServer, answer, server_context
-from tests.certificates import Authority
 from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.certificates import Authority
 
 SECRET = b"s3cret"
 PEER = AuthPeer(remote_ip="10.0.0.7")

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from emberq.spark.error import OptionError
 from emberq.spark.pipeline import build
 from emberq.spark.pipeline.build import newest_schema, peeked_schema
-from tests.journal_nsqd import JournalNsqd
+from tests.support.journal_nsqd import JournalNsqd
 
 
 def test_a_schema_is_seen_in_messages_of_json(spark: SparkSession, nsqd: JournalNsqd) -> None:

@@ -19,8 +19,8 @@ import pytest
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.embedded import EmbeddedThread
-from tests.http_client import HttpClient
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.http_client import HttpClient
+from tests.support.waiting import PATIENCE_S, wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.tools.nsq_to_file.program")
 TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d"

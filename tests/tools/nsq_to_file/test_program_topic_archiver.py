@@ -20,7 +20,7 @@ from emberq.tools.nsq_to_file.options import FileNameFormat, ToFileOptions
 from emberq.tools.nsq_to_file.program import TopicArchiver
 from tests.client.scenario import advance, run, until
 from tests.client.scripted_nsqd import ScriptedNsqd
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 SYNC_INTERVAL_S = 5.0
 

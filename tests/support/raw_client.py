@@ -19,7 +19,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tests.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S
 
 MAGIC = b"  V2"
 RESPONSE, ERROR, MESSAGE = 0, 1, 2

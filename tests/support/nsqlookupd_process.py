@@ -1,6 +1,6 @@
 """The real nsqlookupd command as a child process: for tests in which it is killed, or serves other processes.
 
-Slower than `tests.lookupd_harness` and on real time, so only for tests that need a process.
+Slower than `tests.support.lookupd_harness` and on real time, so only for tests that need a process.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from tests.held_port import hold_ports
-from tests.http_client import HttpClient
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.held_port import hold_ports
+from tests.support.http_client import HttpClient
+from tests.support.waiting import PATIENCE_S, wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqlookupd")
 LISTENING = re.compile(r"\b(TCP|HTTP): listening on 127\.0\.0\.1:(\d+)")

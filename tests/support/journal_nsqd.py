@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from tests.held_port import hold_port
-from tests.waiting import wait_until
+from tests.support.held_port import hold_port
+from tests.support.waiting import wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqd")
 START_TIMEOUT_S = 30.0

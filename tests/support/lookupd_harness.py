@@ -23,8 +23,8 @@ import uvloop
 from emberq.base.clock import ManualClock
 from emberq.lookupd.daemon import Nsqlookupd
 from emberq.lookupd.options import LookupdOptions
-from tests.http_client import Answer, HttpClient
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.http_client import Answer, HttpClient
+from tests.support.waiting import PATIENCE_S, wait_until
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from contextlib import closing
 from http.client import HTTPConnection
 from typing import Any, NamedTuple
 
-from tests.raw_client import Address
-from tests.waiting import PATIENCE_S
+from tests.support.raw_client import Address
+from tests.support.waiting import PATIENCE_S
 
 
 class Answer(NamedTuple):

@@ -25,8 +25,8 @@ from emberq.broker.broker import Broker
 from emberq.broker.stats import ChannelStats, ClientStats, TopicStats
 from emberq.nsqd.daemon import Nsqd
 from emberq.nsqd.options import NsqdOptions
-from tests.raw_client import MAGIC, Address, Client
-from tests.waiting import PATIENCE_S
+from tests.support.raw_client import MAGIC, Address, Client
+from tests.support.waiting import PATIENCE_S
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
 """The real nsqd command as a child process: for what concerns signals, exit codes, crashes and memory.
 
-Slower than `tests.harness` and on real time, so only for tests that need a process.
+Slower than `tests.support.harness` and on real time, so only for tests that need a process.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from tests.held_port import hold_ports
-from tests.raw_client import Client
-from tests.waiting import PATIENCE_S, wait_until
+from tests.support.held_port import hold_ports
+from tests.support.raw_client import Client
+from tests.support.waiting import PATIENCE_S, wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqd")
 LISTENING = re.compile(r"TCP: listening on 127\.0\.0\.1:(\d+)")

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from socket import socket
 from typing import cast
 
-from tests.raw_client import Client
+from tests.support.raw_client import Client
 from tests.wire import reference_snappy as snappy
 
 READ_BYTES = 65536
