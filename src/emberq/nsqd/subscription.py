@@ -35,7 +35,7 @@ class SubscribedConnection(Protocol):
 
 
 class ClientSubscription:
-    """A `Sink` of the broker. Owned by its session. Idle until the SUB, of which there is at most one."""
+    """A `SubscriberSink` of the broker. Owned by its session. Idle until the SUB, of which there is at most one."""
 
     __slots__ = (
         "_channel",
