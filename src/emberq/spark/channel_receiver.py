@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 
 import uvloop
@@ -383,14 +384,12 @@ class ChannelReceiver:
 
 def tcp_addresses(access: Access) -> list[str]:
     """The TCP addresses of the nsqds whose HTTP addresses the options name. None if the options name nsqlookupds."""
-    book = AddressBook(access)
-    try:
-        return [
-            str(TcpAddress(parse_tcp_address(nsqd.rpartition("://")[2]).host, int(_info(book, nsqd)["tcp_port"])))
-            for nsqd in access.nsqds
-        ]
-    finally:
-        book.close()
+    with closing(AddressBook(access)) as book:
+        return [str(TcpAddress(_host(nsqd), int(_info(book, nsqd)["tcp_port"]))) for nsqd in access.nsqds]
+
+
+def _host(http_address: str) -> str:
+    return parse_tcp_address(http_address.rpartition("://")[2]).host
 
 
 def _info(book: AddressBook, nsqd: str) -> dict[str, int]:

@@ -92,7 +92,7 @@ class StoredFile:
     ) -> Collection[bytes]:
         """The `wanted` keys whose messages are in this file."""
         found: list[bytes] = []
-        for part, column in _columns(self):
+        for part, column in _columns(self.path):
             if part.may_hold(origin, first_ns, last_ns):
                 here = keys(column) if self.path.suffix == SEGMENT_SUFFIX else column
                 found += here.filter(pc.is_in(here, value_set=wanted)).to_pylist()
@@ -111,7 +111,7 @@ def write_keys(folder: Path, segments: Sequence[StoredFile]) -> StoredFile:
     """Write one file with the keys of all messages of some neighbouring segments."""
     found: dict[MessageOrigin, list[tuple[Part, pa.BinaryArray]]] = {}
     for segment in segments:
-        for part, frames in _columns(segment):
+        for part, frames in _columns(segment.path):
             found.setdefault(part.origin, []).append((part, keys(frames)))
     parts = [
         (
@@ -125,16 +125,12 @@ def write_keys(folder: Path, segments: Sequence[StoredFile]) -> StoredFile:
 
 def merge_keys(folder: Path, files: Sequence[StoredFile]) -> StoredFile:
     """Write one file with the keys of several neighbouring files."""
-    return _write_keys(folder, files, (stored for file in files for stored in _columns(file)))
+    return _write_keys(folder, files, (stored for file in files for stored in _columns(file.path)))
 
 
 def read_segment(path: Path) -> Iterator[Messages]:
     """The messages of a segment, as views of the mapped file."""
-    with pa.memory_map(str(path)) as source:
-        reader = pa.ipc.open_file(source)
-        for index in range(reader.num_record_batches):
-            batch, metadata = reader.get_batch_with_custom_metadata(index)
-            yield Messages(Part.from_metadata(metadata).origin, batch.column(0))
+    return (Messages(part.origin, frames) for part, frames in _columns(path))
 
 
 def files_in(folder: Path, suffix: str) -> list[StoredFile]:
@@ -175,18 +171,17 @@ def _write(
     return StoredFile(first, last, row_count, path, size_bytes, stored_at_s, tuple(written))
 
 
-def _columns(file: StoredFile) -> Iterator[tuple[Part, pa.BinaryArray]]:
-    with pa.memory_map(str(file.path)) as source:
+def _columns(path: Path) -> Iterator[tuple[Part, pa.BinaryArray]]:
+    """The record batches of a file, as views of the mapped file."""
+    with pa.memory_map(str(path)) as source:
         reader = pa.ipc.open_file(source)
-        for index, part in enumerate(file.parts):
-            yield part, reader.get_batch(index).column(0)
+        for index in range(reader.num_record_batches):
+            batch, metadata = reader.get_batch_with_custom_metadata(index)
+            yield Part.from_metadata(metadata), batch.column(0)
 
 
 def _found(path: Path) -> StoredFile:
     *numbers, row_count = (int(text) for text in path.stem.split("-"))
-    with pa.memory_map(str(path)) as source:
-        reader = pa.ipc.open_file(source)
-        count = reader.num_record_batches
-        parts = tuple(Part.from_metadata(reader.get_batch_with_custom_metadata(index)[1]) for index in range(count))
+    parts = tuple(part for part, _ in _columns(path))
     status = path.stat()
     return StoredFile(numbers[0], numbers[-1], row_count, path, status.st_size, status.st_mtime, parts)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import logging
 import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping
@@ -21,9 +22,11 @@ from typing import Any, Self
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.text import parse_duration, quoted
 from emberq.base.tls import TlsFileError, client_context
-from emberq.spark.error import OptionError
+from emberq.spark.error import DataLossError, OptionError
 from emberq.spark.journal_offset import Start, parse_start
 from emberq.wire.parameter import is_valid_name
+
+_log = logging.getLogger(__name__)
 
 # One option.
 
@@ -433,6 +436,12 @@ class SourceSettings:
     fail_on_data_loss: bool
     fetch_bytes: int
     discovery_interval_s: float
+
+    def report_loss(self, text: str) -> None:
+        """Messages that were to be read are gone: DataLossError, or a line in the log if the options allow it."""
+        if self.fail_on_data_loss:
+            raise DataLossError(f'{text}. Option "failOnDataLoss" = "false" goes on with what is there')
+        _log.warning("%s", text)
 
     @classmethod
     def of(cls, options: Mapping[str, str], use: Use) -> Self:

@@ -35,6 +35,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import NamedTuple
@@ -284,11 +285,9 @@ class PartitionWriter:
         self._outboxes: dict[str, Outbox] = {}
         self._sent: Counter[tuple[str, bytes]] = Counter()
         """How many MPUBs with the same messages went to a topic."""
-        self._row_count = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Publish these rows, or keep them until an MPUB is full. RowError if a row cannot be a message."""
-        self._row_count += rows.num_rows
         _refuse_empty(rows)
         if DEFER_MS in rows.schema.names:
             is_deferred = pc.greater(pc.fill_null(rows.column(DEFER_MS), 0), 0)
@@ -299,12 +298,11 @@ class PartitionWriter:
             for full in outbox.add(of_topic):
                 self._publish(topic, full)
 
-    def finish(self) -> int:
-        """Publish what is left and wait until all is confirmed. Returns the number of rows."""
+    def finish(self) -> None:
+        """Publish what is left and wait until all is confirmed."""
         for topic, outbox in self._outboxes.items():
             self._publish(topic, outbox.take())
         self._publisher.flush()
-        return self._row_count
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.BinaryArray]]:
         if not rows.num_rows:
@@ -363,13 +361,6 @@ def _refuse_empty(rows: pa.RecordBatch) -> None:
 # What Spark calls.
 
 
-@dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):
-    """How many rows a task has published."""
-
-    row_count: int
-
-
 class BatchSink(DataSourceArrowWriter):
     """Writes a DataFrame once. A job that is run again is another write, unless it has the same `writeId`."""
 
@@ -402,7 +393,6 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 def reachable(settings: SinkSettings, *, timeout_s: float) -> SinkSettings:
     """The settings with all nsqds named. NsqdUnavailableError if one of them does not answer in `timeout_s`."""
-    book = AddressBook(settings.access)
 
     def answering_nsqds() -> tuple[str, ...]:
         nsqds = tuple(book.nsqds())
@@ -410,10 +400,8 @@ def reachable(settings: SinkSettings, *, timeout_s: float) -> SinkSettings:
             book.peer(nsqd).get("/info")
         return nsqds
 
-    try:
+    with closing(AddressBook(settings.access)) as book:
         nsqds = patiently(answering_nsqds, timeout_s=timeout_s)
-    finally:
-        book.close()
     if not nsqds:
         raise OptionError(f"nsqlookupd {settings.access.lookupds[0]} knows no nsqd to write to")
     return replace(settings, access=replace(settings.access, nsqds=nsqds))
@@ -425,13 +413,12 @@ def _task() -> TaskContext:
     return task
 
 
-def _write(iterator: Iterator[pa.RecordBatch], settings: SinkSettings, identity: WriteIdentity) -> Written:
+def _write(iterator: Iterator[pa.RecordBatch], settings: SinkSettings, identity: WriteIdentity) -> WriterCommitMessage:
     nsqds = settings.access.nsqds
-    publisher = MpubPublisher(nsqds[identity.partition_id % len(nsqds)], settings.access)
-    writer = PartitionWriter(publisher, identity, topic=settings.topic, max_body_bytes=settings.max_body_bytes)
-    try:
+    nsqd = nsqds[identity.partition_id % len(nsqds)]
+    with closing(MpubPublisher(nsqd, settings.access)) as publisher:
+        writer = PartitionWriter(publisher, identity, topic=settings.topic, max_body_bytes=settings.max_body_bytes)
         for rows in iterator:
             writer.add(rows)
-        return Written(writer.finish())
-    finally:
-        publisher.close()
+        writer.finish()
+    return WriterCommitMessage()

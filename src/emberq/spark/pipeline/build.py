@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
@@ -71,9 +72,6 @@ _IN_FUNCTION = re.compile(r"^(?:pyspark\.errors\.[\w.]+|: [\w.$]+): (.+)", re.MU
 
 def stream_fault(rows: DataFrame, output_mode: OutputMode) -> str | None:
     """Why these rows cannot be written as a stream in this mode; None if they can."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
-    from pyspark.errors import PySparkException
-
     jvm: Any = rows.sparkSession._jvm
     mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, output_mode.capitalize())()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
