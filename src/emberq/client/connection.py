@@ -10,7 +10,7 @@ What comes by itself is handled here or passed on:
 
     heartbeat                         answered at once, whatever the handlers of messages are doing
     messages                          `on_messages`, all that arrived together in one call
-    E_FIN/REQ/TOUCH_FAILED            `on_error`; the connection goes on
+    E_FIN/REQ/TOUCH_FAILED            `on_error`, or else the log; the connection goes on
     any other error                   raised by the oldest request, and nsqd closes; those behind it were not executed
                                       and raise `ConnectionLostError`
     no byte for two heartbeats        the connection is dead; `on_close`
@@ -26,6 +26,7 @@ handled here first; then the messages go to `on_messages`, in the form that `dec
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -52,6 +53,8 @@ SILENT_HEARTBEATS = 2
 """After so many intervals without a byte a connection is dead: one heartbeat may be late, not two."""
 LATE_WAKE_S = 1.0
 """An alarm that rings so much too late tells of our own loop having been held up, not of the peer."""
+
+log = logging.getLogger(__name__)
 
 Messages = TypeVar("Messages")
 """What `decode` makes of those that arrived together; a list of `MessageFields` unless `open` was given another."""
@@ -312,6 +315,8 @@ class Connection:
         if not error.is_fatal:
             if self._on_error is not None:
                 self._on_error(self, data)
+            else:
+                log.info("nsqd %s: %s", self.address, error)
             return
         if self._questions:
             _, future = self._questions.popleft()

@@ -77,7 +77,6 @@ class ReceiverConnection:
             config,
             decode=partial(_decode, decoder),
             on_messages=self._collect,
-            on_error=_log_error,
             on_close=on_close,
         )
 
@@ -190,10 +189,6 @@ def _decode(decoder: FrameDecoder, data: bytes) -> tuple[WholeMessages | None, l
 
 def _ignore_arrival(_count: int) -> None:
     """For a connection that has not subscribed yet, on which no message can arrive."""
-
-
-def _log_error(connection: Connection, data: bytes) -> None:
-    _log.info("nsqd %s: %s", connection.address, data.decode("utf-8", "backslashreplace"))
 
 
 # The receiver.
