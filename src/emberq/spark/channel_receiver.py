@@ -34,9 +34,10 @@ from emberq.client import ClientConfig, Connection, ConnectionLostError, NsqErro
 from emberq.client.connection import OnClose
 from emberq.client.discovery import Connector, Discovery
 from emberq.http.client import HttpClient
-from emberq.spark.channel_frames import Arrived, MessageOrigin, frames_of
+from emberq.spark.channel_frames import Arrived, frames_of
 from emberq.spark.channel_spool import Spool, without_stored
 from emberq.spark.error import NsqSparkError
+from emberq.spark.journal_offset import Place
 from emberq.spark.nsqd_http import AddressBook
 from emberq.spark.option import Access, SourceSettings
 from emberq.wire import command
@@ -58,7 +59,7 @@ _log = logging.getLogger(__name__)
 class ReceiverConnection:
     """One connection of a link, and the message frames that it has received until the receiver takes them."""
 
-    def __init__(self, origin: MessageOrigin) -> None:
+    def __init__(self, origin: Place) -> None:
         self.connection: Connection  # from `connect` on
         self._origin = origin
         self._pieces: list[bytes] = []
@@ -115,7 +116,7 @@ class ReceiverConnection:
 class ChannelLink:
     """All connections to one nsqd for one topic. Owned by a receiver, from `connect` until it is closed or lost."""
 
-    def __init__(self, origin: MessageOrigin, on_lost: Callable[[ChannelLink], None]) -> None:
+    def __init__(self, origin: Place, on_lost: Callable[[ChannelLink], None]) -> None:
         """`on_lost` is called when the link ends by itself."""
         self.origin = origin
         self.connections: list[ReceiverConnection] = []
@@ -316,7 +317,7 @@ class ChannelReceiver:
     async def _connect(self, topic: str, nsqd: str) -> None:
         channel = self._settings.channel
         assert channel is not None  # noqa: S101 - the reader has checked it
-        link = ChannelLink(MessageOrigin(topic, nsqd), self._lost)
+        link = ChannelLink(Place(nsqd, topic), self._lost)
         try:
             await link.connect(_client_config(self._settings.access))
             async with self._storing:  # then all that an earlier link received is stored or dropped

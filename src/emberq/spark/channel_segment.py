@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberq.base.file import sync_folder
-from emberq.spark.channel_frames import MessageOrigin, keys, times_ns
+from emberq.spark.channel_frames import keys, times_ns
+from emberq.spark.journal_offset import Place
 
 SEGMENT_SUFFIX = ".arrow"
 KEYS_SUFFIX = ".keys"
@@ -36,17 +37,17 @@ _KEYS = pa.schema([pa.field("key", pa.binary(), nullable=False)])
 class Part(NamedTuple):
     """The origin of one record batch, and the publish times of its oldest and newest message."""
 
-    origin: MessageOrigin
+    origin: Place
     first_ns: int
     last_ns: int
 
     @classmethod
-    def of(cls, origin: MessageOrigin, frames: pa.BinaryArray) -> Self:
+    def of(cls, origin: Place, frames: pa.BinaryArray) -> Self:
         """The part that these frames make; there must be at least one."""
         ends = pc.min_max(times_ns(frames))
         return cls(origin, ends["min"].as_py(), ends["max"].as_py())
 
-    def may_hold(self, origin: MessageOrigin, first_ns: int, last_ns: int) -> bool:
+    def may_hold(self, origin: Place, first_ns: int, last_ns: int) -> bool:
         """Whether the record batch may hold messages of `origin` published in that time."""
         return self.origin == origin and self.first_ns <= last_ns and first_ns <= self.last_ns
 
@@ -59,13 +60,13 @@ class Part(NamedTuple):
     def from_metadata(cls, metadata: pa.KeyValueMetadata) -> Self:
         """The part that this metadata describes."""
         text = {key.decode(): value.decode() for key, value in dict(metadata).items()}
-        return cls(MessageOrigin(text["topic"], text["nsqd"]), int(text["first_ns"]), int(text["last_ns"]))
+        return cls(Place(text["nsqd"], text["topic"]), int(text["first_ns"]), int(text["last_ns"]))
 
 
 class Messages(NamedTuple):
     """Messages of one topic and nsqd, in their frames: at least one."""
 
-    origin: MessageOrigin
+    origin: Place
     frames: pa.BinaryArray
 
 
@@ -87,9 +88,7 @@ class StoredFile:
         """The number of a segment."""
         return self.first
 
-    def known_keys(
-        self, wanted: pa.BinaryArray, *, origin: MessageOrigin, first_ns: int, last_ns: int
-    ) -> Collection[bytes]:
+    def known_keys(self, wanted: pa.BinaryArray, *, origin: Place, first_ns: int, last_ns: int) -> Collection[bytes]:
         """The `wanted` keys whose messages are in this file."""
         found: list[bytes] = []
         for part, column in _columns(self.path):
@@ -109,7 +108,7 @@ def write_segment(folder: Path, number: int, batches: Sequence[Messages], *, sto
 
 def write_keys(folder: Path, segments: Sequence[StoredFile]) -> StoredFile:
     """Write one file with the keys of all messages of some neighbouring segments."""
-    found: dict[MessageOrigin, list[tuple[Part, pa.BinaryArray]]] = {}
+    found: dict[Place, list[tuple[Part, pa.BinaryArray]]] = {}
     for segment in segments:
         for part, frames in _columns(segment.path):
             found.setdefault(part.origin, []).append((part, keys(frames)))

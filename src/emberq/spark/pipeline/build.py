@@ -84,11 +84,6 @@ def stream_fault(rows: DataFrame, output_mode: OutputMode) -> str | None:
     return None
 
 
-def keeps_state(rows: DataFrame) -> bool:
-    """Whether a stream of these rows keeps state from batch to batch."""
-    return _is_stateful(_analyzed(rows))
-
-
 def first_sentence(fault: Exception) -> str:
     """The first sentence of an error of Spark, without the plan printed behind it."""
     return str(fault).partition("\n")[0].partition(" SQLSTATE")[0].rstrip(".; ")
@@ -113,6 +108,7 @@ def _analyzed(rows: DataFrame) -> Any:
 
 
 def _is_stateful(node: Any) -> bool:
+    """Whether a stream of this plan keeps state from batch to batch."""
     if not node.isStreaming():
         return False
     children = [node.children().apply(number) for number in range(node.children().size())]
@@ -231,9 +227,9 @@ class _Builder:
                 continue
             query = f"{name}-bad"
             rows = bad_records(self._judged(name, source, query=query))
-            sink = Sink(view=name, topic=source.bad_records.topic, path=source.bad_records.path)
-            if sink.topic:
+            if source.bad_records.topic:
                 rows = dead_letters(rows, channel=f"{self._pipeline.name}.{name}")
+                sink = Sink(view=name, topic=source.bad_records.topic)
             else:
                 sink = Sink(view=name, path=source.bad_records.path, partition_by_time="timestamp")
             yield SinkQuery(
@@ -258,7 +254,7 @@ class _Builder:
             rows=rows,
             sink=sink,
             checkpoint=self._checkpoint(name),
-            state=definitions if keeps_state(rows) else {},
+            state=definitions if _is_stateful(_analyzed(rows)) else {},
             definitions=definitions,
         )
 
