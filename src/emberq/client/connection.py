@@ -194,25 +194,19 @@ class Connection:
         """Send what has been written and close. Requests under way raise `ClosedError`. Closing twice is harmless."""
         if self.is_open:
             self._is_closed_by_us = True
-            self.is_open = False
-            self._cancel_alarms()
-            self._fail_questions(None)
+            self._shut(None)
         await self._stream.close()
 
     def abort(self, failure: BaseException) -> None:
         """Give the connection up at once, because of `failure`."""
         if self.is_open:
-            self.is_open = False
-            self._cancel_alarms()
-            self._fail_questions(failure)
+            self._shut(failure)
             self._stream.abort(failure)
 
     def _ended(self, failure: BaseException | None) -> None:
         """The stream is gone, for whatever reason."""
         if self.is_open:
-            self.is_open = False
-            self._cancel_alarms()
-            self._fail_questions(failure)
+            self._shut(failure)
         if self._on_close is not None:
             self._on_close(self, None if self._is_closed_by_us else self._reason_for_owner(failure))
 
@@ -222,7 +216,12 @@ class Connection:
             return failure
         return self._lost(failure)
 
-    def _fail_questions(self, failure: BaseException | None) -> None:
+    def _shut(self, failure: BaseException | None) -> None:
+        """From now on no command is sent, and no question is answered."""
+        self.is_open = False
+        for alarm in (self._question_alarm, self._silence_alarm):
+            if alarm is not None:
+                alarm.cancel()
         questions, self._questions = self._questions, deque()
         for _, future in questions:
             if not future.done():
@@ -276,11 +275,6 @@ class Connection:
             self._ring_for_silence_at(now_s + LATE_WAKE_S)  # likewise
         else:
             self.abort(ConnectionLostError(self.address, f"not a byte from nsqd in {silent_s:.1f} s"))
-
-    def _cancel_alarms(self) -> None:
-        for alarm in (self._question_alarm, self._silence_alarm):
-            if alarm is not None:
-                alarm.cancel()
 
     # What arrives
 
