@@ -64,10 +64,6 @@ class _Found(NamedTuple):
     """One for each nsqd that does not answer."""
 
 
-class _NotJournaledError(Exception):
-    """The topic exists, but has no journal."""
-
-
 class JournalSurvey:
     """Asks nsqds about the journals of some topics. Owned by one reader on the driver."""
 
@@ -152,34 +148,29 @@ class JournalSurvey:
             if place.nsqd in silent:
                 continue
             try:
-                journal = self._ask(place)
+                self._ask(place, found)
             except NsqdUnavailableError as failure:
                 silent.add(place.nsqd)
                 found.failures.append(failure)
-            except _NotJournaledError:
-                found.without.append(place)
-            else:
-                if journal is not None:
-                    found.journals[place] = journal
         return found
 
-    def _ask(self, place: Place) -> JournalExtent | None:
-        """The journal at a place; None if there is no such topic."""
+    def _ask(self, place: Place, found: _Found) -> None:
+        """Ask about one place. A topic that is not there counts for nothing."""
         try:
-            found = self.book.peer(place.nsqd).get_json("/journal", topic=place.topic)
+            told = self.book.peer(place.nsqd).get_json("/journal", topic=place.topic)
         except NsqdRefusedError as refusal:
-            if refusal.code == "TOPIC_NOT_FOUND":
-                return None
-            if refusal.status == HTTPStatus.NOT_FOUND:  # TOPIC_NOT_JOURNALED, or an nsqd without journals
-                raise _NotJournaledError from refusal
-            raise
-        rows = found["next_offset"] - found["first_offset"]
-        return JournalExtent(
+            if refusal.status != HTTPStatus.NOT_FOUND:
+                raise
+            if refusal.code != "TOPIC_NOT_FOUND":  # but TOPIC_NOT_JOURNALED, or an nsqd without journals
+                found.without.append(place)
+            return
+        rows = told["next_offset"] - told["first_offset"]
+        found.journals[place] = JournalExtent(
             place=place,
-            uuid=found["uuid"],
-            first_offset=found["first_offset"],
-            end_offset=found["synced_offset"],
-            bytes_per_row=found["bytes"] // rows + 1 if rows else 0,
+            uuid=told["uuid"],
+            first_offset=told["first_offset"],
+            end_offset=told["synced_offset"],
+            bytes_per_row=told["bytes"] // rows + 1 if rows else 0,
         )
 
 
