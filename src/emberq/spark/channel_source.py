@@ -102,10 +102,7 @@ BYTES_PER_BATCH = 32 * 1024 * 1024
 
 
 class SegmentPartition(InputPartition):
-    """The segments that one task reads."""
-
-    def __init__(self, paths: list[str]) -> None:
-        super().__init__(paths)
+    """The paths of the segments that one task reads."""
 
 
 class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
