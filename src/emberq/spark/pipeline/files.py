@@ -173,8 +173,8 @@ NOTES = "_compaction"
 DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
 ROWS_AT_A_TIME = 65_536
 
-_NAME = re.compile(r"(?P<query>[0-9a-f]{8})-(?P<batch>\d{10})-\d{4}\.parquet")
-_COMPACT_NAME = re.compile(r"compact-(?P<query>[0-9a-f]{8})-(?P<first>\d{10})-(?P<last>\d{10})-\d{4}\.parquet")
+_NAME = re.compile(r"(compact-)?(?P<query>[0-9a-f]{8})-(?P<first>\d{10})(?(1)-(?P<last>\d{10}))-\d{4}\.parquet")
+"""Only what is compacted has a last batch besides the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,16 +293,11 @@ def _carry_out(folder: Path, note: Path) -> None:
 
 
 def _data_file(path: Path) -> DataFile | None:
-    plain, compacted = _NAME.fullmatch(path.name), _COMPACT_NAME.fullmatch(path.name)
-    if plain is not None:
-        query, first, last = plain["query"], plain["batch"], plain["batch"]
-    elif compacted is not None:
-        query, first, last = compacted["query"], compacted["first"], compacted["last"]
-    else:
+    found = _NAME.fullmatch(path.name)
+    if found is None:
         return None
-    return DataFile(
-        path=path, query=query, first_batch=int(first), last_batch=int(last), size_bytes=path.stat().st_size
-    )
+    first, last = int(found["first"]), int(found["last"] or found["first"])
+    return DataFile(path=path, query=found["query"], first_batch=first, last_batch=last, size_bytes=path.stat().st_size)
 
 
 def _is_hidden(path: Path) -> bool:
