@@ -25,7 +25,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from emberq.base.text import quoted
 
@@ -57,6 +57,11 @@ class UnixAddress:
 
     def __str__(self) -> str:
         return self.path
+
+
+def format_peer(peername: Any) -> str:
+    """The other end of a connection, as a transport names it; `@` for a Unix socket, whose peer has no address."""
+    return str(TcpAddress(*peername[:2])) if isinstance(peername, tuple) else "@"
 
 
 def parse_address(text: str) -> TcpAddress | UnixAddress:
