@@ -117,14 +117,23 @@ class Timers:
         return self._heap[0][0] if self._heap else NEVER
 
     def run_due(self, now_ns: int) -> None:
-        """Ring every alarm that is due. Alarms set meanwhile for a time already past wait for the next call."""
+        """Ring every alarm that is due. Alarms set meanwhile for a time already past wait for the next call.
+
+        What an alarm raises is raised here when all have rung: one that fails does not silence the others.
+        """
         heap = self._heap
         due: list[tuple[int, Alarm]] = []
         while heap and heap[0][0] <= now_ns:
             _, number, alarm = heapq.heappop(heap)
             due.append((number, alarm))
+        failures: list[Exception] = []
         for number, alarm in due:
-            if alarm.owns(number):
-                alarm.came_up(now_ns)
-            else:
+            if not alarm.owns(number):
                 self._stale_count -= 1
+                continue
+            try:
+                alarm.came_up(now_ns)
+            except Exception as failure:  # noqa: BLE001 - raised below
+                failures.append(failure)
+        if failures:
+            raise ExceptionGroup("alarms failed", failures)
