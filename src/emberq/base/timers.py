@@ -58,6 +58,10 @@ class Alarm:
         """Never ring again, and let go of the callback, so that its owner is freed at once."""
         self.due_ns = NEVER
         self._ring = _do_nothing
+        if self._entry != _NO_ENTRY:
+            self._entry = _NO_ENTRY
+            self._entry_ns = NEVER
+            self._timers.entry_is_stale()
 
     def owns(self, entry: int) -> bool:
         """Whether this heap entry is the valid one."""
@@ -85,7 +89,7 @@ class Timers:
         self._heap: list[tuple[int, int, Alarm]] = []
         self._numbers = count()
         self._stale_count = 0
-        """Entries in the heap that their alarms have replaced by earlier ones."""
+        """Entries in the heap that their alarms have replaced by earlier ones, or discarded."""
         self.on_earlier: Callable[[int], None] | None = None
         """Told when the next due time moved nearer, so that the owner can shorten its sleep."""
 
@@ -96,16 +100,16 @@ class Timers:
     def push(self, due_ns: int, alarm: Alarm, *, replaces: bool) -> int:
         """Add a heap entry and return its number; for `Alarm` alone."""
         if replaces:
-            self._stale_count += 1
-            self._drop_stale_entries()
+            self.entry_is_stale()
         number = next(self._numbers)
         heapq.heappush(self._heap, (due_ns, number, alarm))
         if self._heap[0][1] == number and self.on_earlier is not None:
             self.on_earlier(due_ns)
         return number
 
-    def _drop_stale_entries(self) -> None:
-        """Keep the heap within twice what is needed."""
+    def entry_is_stale(self) -> None:
+        """An alarm does not need its entry any more; for `Alarm` alone. Keeps the heap within twice what is needed."""
+        self._stale_count += 1
         if self._stale_count > _MIN_STALE and self._stale_count * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].owns(entry[1])]
             heapq.heapify(self._heap)

@@ -423,8 +423,18 @@ class Pause:
             kept, self._kept = self._kept, b""
             self._resume(waiting, kept)
 
-    def cancel(self) -> None:
-        """The connection is gone."""
+    def end(self) -> None:
+        """The connection is gone: stop waiting, and let go of the session."""
         if self.awaited is not None:
             self.awaited.cancel()
             self.awaited = None
+        self._resume = _do_not_resume
+        self._fail = ignore_failure
+
+
+def _do_not_resume(_waiting: Command | None, _kept: bytes) -> None:
+    """What a session that has ended does after a pause."""
+
+
+def ignore_failure(_wrong: FatalError) -> None:
+    """What a session that has ended does with a failure."""

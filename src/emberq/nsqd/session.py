@@ -239,12 +239,14 @@ class ClientSession:
         self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
+        """Let go of everything. The parts let go of this session too, so that all are freed without the collector."""
         if self not in self._context.sessions:
             return
         self._context.sessions.discard(self)
         self._output.is_closing = True
         self._deadlines.stop()
-        self._pause.cancel()
+        self._pause.end()
+        self._publishing.end()
         self._subscription.end()
         _log.info("PROTOCOL(V2): [%s] exiting", self._remote_address)
 
