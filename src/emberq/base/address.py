@@ -20,11 +20,12 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from emberq.base.text import quoted
@@ -140,7 +141,7 @@ class Listener:
         self._label = label
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
-        self._unix_path: Path | None = None
+        self._unix_path: str | None = None
 
     @property
     def address(self) -> tuple[str, int] | str:
@@ -168,7 +169,7 @@ class Listener:
         if isinstance(address, UnixAddress):
             listening = socket.socket(socket.AF_UNIX)
             listening.bind(address.path)
-            self._unix_path = Path(address.path)
+            self._unix_path = address.path
             return listening
         family, _, _, _, where = socket.getaddrinfo(
             address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -212,7 +213,8 @@ class Listener:
         else:
             self._socket.close()
         if self._unix_path is not None:
-            self._unix_path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(self._unix_path)  # noqa: PTH108 - pathlib would be loaded for every client
         self._socket = None
 
 
