@@ -41,7 +41,8 @@ NS_PER_UNIT = {
 MAX_NS = (1 << 63) - 1
 """The longest duration, about 292 years: what fits the signed 64 bits that the protocol's peers keep it in."""
 
-_TERM = re.compile(r"([0-9]*)(?:\.([0-9]*))?(" + "|".join(NS_PER_UNIT) + ")(?![a-z\u00b5\u03bc])")
+# The patterns of this module are compiled when they are first used, by `re` itself: every client loads it.
+_TERM = r"([0-9]*)(?:\.([0-9]*))?(" + "|".join(NS_PER_UNIT) + ")(?![a-z\u00b5\u03bc])"
 
 
 def parse_duration(text: str) -> int:
@@ -59,7 +60,7 @@ def _sum_of_terms(text: str) -> int:
     total_ns = 0
     position = 0
     while position < len(text) or position == 0:
-        term = _TERM.match(text, position)
+        term = re.match(_TERM, text[position:])
         if term is None:
             raise ValueError("parse error")
         whole, fraction, unit = term.group(1), term.group(2) or "", term.group(3)
@@ -69,7 +70,7 @@ def _sum_of_terms(text: str) -> int:
         total_ns += int(whole or "0") * ns_per_unit
         if fraction:
             total_ns += int(fraction) * ns_per_unit // 10 ** len(fraction)
-        position = term.end()
+        position += term.end()
     return total_ns
 
 
@@ -99,11 +100,10 @@ def _decimal(value_ns: int, ns_per_unit: int) -> str:
 
 # Moments.
 
-_MOMENT = re.compile(
+_MOMENT = (
     r"(?P<date>\d{4}-\d\d-\d\d)[Tt ](?P<time>\d\d:\d\d:\d\d)"
     r"(\.(?P<fraction>\d{1,9})\d*)?"
-    r"(?P<zone>[Zz]|[+\- ]\d\d:\d\d)",
-    re.ASCII,
+    r"(?P<zone>[Zz]|[+\- ]\d\d:\d\d)"
 )
 """The blank before a zone is the plus of a query string that was not escaped."""
 _FRACTION_DIGITS = 9
@@ -112,7 +112,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def parse_moment(text: str) -> int | None:
     """Nanoseconds since the Unix epoch; None if `text` is no moment."""
-    found = _MOMENT.fullmatch(text)
+    found = re.fullmatch(_MOMENT, text, re.ASCII)
     if found is None:
         return None
     zone = "Z" if found["zone"] in "Zz" else found["zone"].replace(" ", "+")
@@ -156,10 +156,10 @@ def forget_output() -> None:
 
 # Secrets.
 
-_USER_INFO = re.compile(r"(^|//|[=,])[^/=,\s]*@")
-_QUERY_VALUE = re.compile(r"([?&][^=&#\s]*=)[^&#,\s]*")
+_USER_INFO = r"(^|//|[=,])[^/=,\s]*@"
+_QUERY_VALUE = r"([?&][^=&#\s]*=)[^&#,\s]*"
 
 
 def masked(text: str) -> str:
     """`text` without the secrets of the addresses in it."""
-    return _QUERY_VALUE.sub(r"\1***", _USER_INFO.sub(r"\1***@", text))
+    return re.sub(_QUERY_VALUE, r"\1***", re.sub(_USER_INFO, r"\1***@", text))

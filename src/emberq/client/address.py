@@ -27,8 +27,8 @@ USUAL_LOOKUPD_PORT = 4161
 Addresses: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 """One address, or several."""
 
-_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://")
-_FORBIDDEN = re.compile(r"[\s,;\x00-\x1f\x7f]")
+_SCHEME = r"([a-zA-Z][a-zA-Z0-9+.-]*)://"
+_FORBIDDEN = r"[\s,;\x00-\x1f\x7f]"
 
 
 def address_list(name: str, addresses: object) -> list[str]:
@@ -54,7 +54,7 @@ def nsqd_address(text: str) -> str:
     """An address that can be connected to, `host:port` or a path, for what the user wrote."""
     if text.startswith("unix:"):
         return _unix_path(text)
-    scheme = _SCHEME.match(text)
+    scheme = re.match(_SCHEME, text)
     if "/" in text and scheme is None:
         return text
     _check_characters("nsqd", text, port=USUAL_NSQD_PORT)
@@ -104,7 +104,7 @@ def lookup_url(address: str, topic: str) -> str:
 
 
 def _split_lookupd(text: str) -> SplitResult:
-    scheme = _SCHEME.match(text)
+    scheme = re.match(_SCHEME, text)
     spelling = _spelling(text, USUAL_LOOKUPD_PORT)
     kind = scheme[1].lower() if scheme is not None else "http"
     if kind not in ("http", "https") or text.startswith(("/", "unix:")):
@@ -125,13 +125,13 @@ def _split_lookupd(text: str) -> SplitResult:
 def _check_characters(kind: str, text: str, *, port: int) -> None:
     if not text:
         raise AddressError(f"an {kind} address is empty: missing port or host; write '127.0.0.1:{port}'")
-    if _FORBIDDEN.search(text.partition("?")[0]):
+    if re.search(_FORBIDDEN, text.partition("?")[0]):
         raise AddressError(f"{kind} address {_shown(text)}: several go into a list, ['one:{port}', 'other:{port}']")
 
 
 def _spelling(text: str, port: int) -> str:
     """How an address with the host of `text` is written, quoted."""
-    authority = _SCHEME.sub("", text, count=1).partition("/")[0].rpartition("@")[2]
+    authority = re.sub(_SCHEME, "", text, count=1).partition("/")[0].rpartition("@")[2]
     if authority.startswith("["):
         host = authority.partition("]")[0] + "]"
     elif authority.count(":") > 1:

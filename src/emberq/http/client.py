@@ -263,7 +263,7 @@ def _seconds(timeout_ns: int) -> float | None:
 # URLs.
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_PRINTABLE_ASCII = re.compile(r"[!-~]+")
+_PRINTABLE_ASCII = r"[!-~]+"
 
 
 class HttpUrlError(ValueError):
@@ -297,7 +297,7 @@ class HttpUrl:
     @classmethod
     def parse(cls, text: str) -> HttpUrl:
         """Take a URL apart. HttpUrlError unless it is one of HTTP, with everything escaped that must be."""
-        if _PRINTABLE_ASCII.fullmatch(text) is None:  # a line feed in a URL would forge a header
+        if re.fullmatch(_PRINTABLE_ASCII, text) is None:  # a line feed in a URL would forge a header
             raise HttpUrlError("a URL has a character that must be escaped")
         try:
             parts = urlsplit(text)
