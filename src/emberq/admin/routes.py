@@ -134,11 +134,11 @@ class _Table:
         api = ChangingApi(self._parts.cluster, self._messages, self._parts.gate, self._parts.recorder)
         publish, pause, delete = Permission.PUBLISH, Permission.PAUSE, Permission.DELETE
         yield self._change("POST", "/api/topics", api.create, Permission.CREATE)
-        yield self._change("POST", "/api/topics/{topic}", api.act_on_topic, pause)
+        yield self._change("POST", "/api/topics/{topic}", api.act, pause)
         yield self._change("POST", "/api/publish/{topic}", self._messages.publish, publish, max_bytes=MAX_PUBLISH_BYTES)
-        yield self._change("POST", _CHANNEL, api.act_on_channel, pause)
-        yield self._change("DELETE", "/api/topics/{topic}", api.delete_topic, delete)
-        yield self._change("DELETE", _CHANNEL, api.delete_channel, delete)
+        yield self._change("POST", _CHANNEL, api.act, pause)
+        yield self._change("DELETE", "/api/topics/{topic}", api.delete, delete)
+        yield self._change("DELETE", _CHANNEL, api.delete, delete)
         yield self._change("DELETE", "/api/nodes/{node}", api.tombstone, Permission.TOMBSTONE)
 
     def _change(

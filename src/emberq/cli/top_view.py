@@ -32,7 +32,7 @@ from rich.text import Text
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.text import one_line
-from emberq.cluster.node_stats import FIGURES
+from emberq.cluster.stats import CHANNEL_FIGURES
 from emberq.cluster.survey import ClusterReader, Survey, Total
 from emberq.cluster.upstream import ClusterError
 
@@ -123,7 +123,7 @@ def _matches(row: TopRow, pattern: str) -> bool:
 # One look.
 
 _RATE_DIGITS = 1
-_SHOWN_FIGURES = (*FIGURES, "node_count", "paused")
+_SHOWN_FIGURES = (*CHANNEL_FIGURES, "node_count", "paused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
