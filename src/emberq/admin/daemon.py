@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import emberq
-from emberq.admin.access.gate import Gate
+from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Role, UserFileError
 from emberq.admin.audit import Audit, Notifier, Recorder
 from emberq.admin.history import History
 from emberq.admin.live import Gatherer
 from emberq.admin.options import AdminOptions, OptionsError
 from emberq.admin.routes import Parts, routes
-from emberq.admin.web.pages import Visit
 from emberq.base.address import Listener, ListenError, parse_tcp_address
 from emberq.base.clock import NS_PER_MS, Clock, SystemClock
 from emberq.base.daemon import LoopTimers, Sweeper
@@ -137,23 +136,15 @@ class Nsqadmin:
     def static_folder(self) -> Path | None:
         return Path(self.options.dev_static_dir) if self.options.dev_static_dir else None
 
-    def visit(self, request: Request) -> Visit | None:
+    def visitor(self, request: Request) -> Visitor | None:
         """Who asks; None if they have yet to log in."""
-        visitor = self._gate.visitor(request)
-        if visitor is None:
-            return None
-        session = visitor.session
-        return Visit(
-            user=visitor.name,
-            role=visitor.role,
-            csrf_token=session.csrf_token if session is not None else "",
-            can_log_out=session is not None,
-        )
+        return self._gate.visitor(request)
 
-    def browser_config(self, visit: Visit | None) -> dict[str, Any]:
+    def browser_config(self, visitor: Visitor | None) -> dict[str, Any]:
         """What scripts in the browser have to know; see `Site`."""
         options = self.options
-        role = visit.role if visit is not None else Role.VIEWER
+        role = visitor.role if visitor is not None else Role.VIEWER
+        session = visitor.session if visitor is not None else None
         return {
             "version": self.version,
             "user_agent": f"nsqadmin/v{self.version}",
@@ -168,12 +159,12 @@ class Nsqadmin:
             "live_interval_ms": options.live_interval_ns // NS_PER_MS,
             "history_interval_ms": options.history_interval_ns // NS_PER_MS,
             "history_duration_ms": options.history_duration_ns // NS_PER_MS,
-            "user": visit.user if visit is not None else "",
+            "user": visitor.name if visitor is not None else "",
             "role": role,
-            "is_admin": visit is not None and role is Role.ADMIN,
+            "is_admin": role is Role.ADMIN,
             "permissions": sorted(role.permissions),
-            "csrf_token": visit.csrf_token if visit is not None else "",
-            "can_log_out": visit is not None and visit.can_log_out,
+            "csrf_token": session.csrf_token if session is not None else "",
+            "can_log_out": session is not None,
             "has_passwords": self.has_passwords,
         }
 

@@ -260,10 +260,7 @@ class RequestGuard:
         return self._finished(handle)
 
     async def _visitor(self, request: Request) -> Visitor | None:
-        visitor = self._gate.visitor(request)
-        if visitor is None and self._gate.shows_password(request):
-            visitor = await self._gate.verify(request)
-        return visitor
+        return self._gate.visitor(request) or await self._gate.verify(request)
 
     async def _known_visitor(self, request: Request) -> Visitor:
         visitor = await self._visitor(request)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 import emberq
 from emberq.base import metrics
@@ -159,13 +159,12 @@ def _validated(options: LookupdOptions) -> LookupdOptions:
 _DAEMON = "nsqlookupd"
 
 
-class _LookupdSource:
+class _LookupdSource(NamedTuple):
     """Where samples come from."""
 
-    def __init__(self, registry: Registry, scrape: DaemonScrape, process: ProcessStats) -> None:
-        self.registry = registry
-        self.scrape = scrape
-        self.process = process
+    registry: Registry
+    scrape: DaemonScrape
+    process: ProcessStats
 
 
 def render(registry: Registry, scrape: DaemonScrape) -> bytes:

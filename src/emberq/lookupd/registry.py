@@ -27,9 +27,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from itertools import chain
-from typing import Any
 
-from emberq.base.address import TcpAddress
 from emberq.base.clock import Clock
 from emberq.http.message import encode_json
 from emberq.wire.lookup import NsqdIdentity
@@ -54,11 +52,6 @@ class RegisteredNsqd:
 
     def __repr__(self) -> str:
         return f"<Peer {self.remote_address} ({self.node})>"
-
-
-def format_remote_address(peername: Any) -> str:
-    """The peer's end of a TCP connection, as `ip:port`."""
-    return str(TcpAddress(*peername[:2]))
 
 
 class TopicProducer:

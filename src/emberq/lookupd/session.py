@@ -11,9 +11,10 @@ import asyncio
 import logging
 from typing import cast
 
+from emberq.base.address import TcpAddress
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import Alarm, Timers
-from emberq.lookupd.registry import RegisteredNsqd, Registry, TopicProducer, format_remote_address
+from emberq.lookupd.registry import RegisteredNsqd, Registry, TopicProducer
 from emberq.wire.error import FatalError
 from emberq.wire.lookup import OK, Command, LookupDecoder, LookupIdentify, Ping, Register, Unregister, response
 
@@ -49,7 +50,7 @@ class LookupSession(asyncio.Protocol):
         if peername is None:  # the client left before it was accepted
             self.abort()
             return
-        self._remote_address = format_remote_address(peername)
+        self._remote_address = str(TcpAddress(*peername[:2]))
         self._context.sessions.add(self)
         _log.info("TCP: new client(%s)", self._remote_address)
 
