@@ -32,13 +32,14 @@ from emberq.base.clock import NS_PER_SECOND, SystemClock
 from emberq.base.daemon import Lag, LoopTimers
 from emberq.base.metrics import CONTENT_TYPE, DaemonScrape
 from emberq.base.timers import Timers
-from emberq.cli.argument import DEFAULT_NSQD_HTTP_ADDRESS
+from emberq.cli.argument import add_lookupd_flag, add_nsqd_http_flag, addresses
 from emberq.cli.terminal import CommandError, Terminal
 from emberq.http.message import Request, Response, plain
 from emberq.http.router import Route, Router
 from emberq.http.server import HttpServer
 
 if TYPE_CHECKING:
+    from emberq.spark.pipeline.report import PipelineMetrics
     from emberq.spark.session import Session
 
 
@@ -59,6 +60,25 @@ def require_spark() -> None:
             raise CommandError(f"{library} is not installed", hint="pip install 'emberq[spark]'")
 
 
+@contextmanager
+def spark_failures(*, hint: str = "") -> Iterator[None]:
+    """CommandError, with the hint, if the block fails; and without the block, unless Spark is installed."""
+    require_spark()
+    from emberq.spark.error import NsqSparkError
+
+    try:
+        yield
+    except NsqSparkError as failure:
+        raise CommandError(str(failure), hint=hint) from failure
+
+
+def add_spark_flags(parser: argparse.ArgumentParser) -> None:
+    """Where Spark runs, and where NSQ is. Read them with `spark_session` and `nsq_options`."""
+    add_master_flag(parser)
+    add_nsqd_http_flag(parser)
+    add_lookupd_flag(parser)
+
+
 def add_master_flag(parser: argparse.ArgumentParser) -> None:
     """Read the flag as `arguments.master`."""
     parser.add_argument(
@@ -68,12 +88,13 @@ def add_master_flag(parser: argparse.ArgumentParser) -> None:
 
 def nsq_options(arguments: argparse.Namespace) -> dict[str, str]:
     """The addresses of NSQ as options of format("nsq"), from --nsqd-http-address and --lookupd-http-address."""
-    nsqds, lookupds = arguments.nsqd_http_address, arguments.lookupd_http_address
-    if nsqds and lookupds:
-        raise CommandError("use --nsqd-http-address or --lookupd-http-address not both")
-    if lookupds:
-        return {"lookupd": ",".join(lookupds)}
-    return {"nsqd": ",".join(nsqds or [DEFAULT_NSQD_HTTP_ADDRESS])}
+    asked = addresses(arguments)
+    return {"lookupd": ",".join(asked.lookupds)} if asked.lookupds else {"nsqd": ",".join(asked.nsqds)}
+
+
+def location(path: str) -> str:
+    """A URL as it is, a path of this machine in full: Spark's working folder is its own."""
+    return path if "://" in path else str(Path(path).absolute())
 
 
 @contextmanager
@@ -207,6 +228,17 @@ async def metrics_endpoint(address: str | None, render: Render, terminal: Termin
         yield
     finally:
         await endpoint.stop()
+
+
+async def run_with_metrics(
+    arguments: argparse.Namespace, terminal: Terminal, work: Callable[[threading.Event, PipelineMetrics], None]
+) -> None:
+    """Run a pipeline in a thread, with /metrics of its queries at --metrics-address."""
+    from emberq.spark.pipeline.report import PipelineMetrics
+
+    metrics = PipelineMetrics(clock=SystemClock())
+    async with metrics_endpoint(arguments.metrics_address, metrics.render, terminal):
+        await in_thread(lambda stopping: work(stopping, metrics))
 
 
 def _tcp_address(text: str) -> str:

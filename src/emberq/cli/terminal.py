@@ -39,6 +39,8 @@ from emberq.base.text import forget_output, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 DONE = 0
 FAILED = 1
@@ -128,6 +130,13 @@ class Terminal:
         """Write a result as one line of JSON."""
         self.write(json_line(document))
 
+    def report(self, document: object, text: str) -> None:
+        """Write a result: the document with `--json`, else the text."""
+        if self.as_json:
+            self.write_json(document)
+        else:
+            self.write(text)
+
     def note(self, text: str) -> None:
         """Write a note to standard error. Shown with `--json` too."""
         self.show(one_line(f"{self.program}: {text}"))
@@ -173,6 +182,23 @@ class _Notes(logging.Handler):
 def json_line(document: object) -> str:
     """Compact JSON, in which text that is not ASCII stays readable."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def bare_table() -> Table:
+    """A table without lines, for a result on a terminal."""
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, header_style="bold")
+
+
+def body_text(body: bytes, *, max_chars: int | None = None) -> Text:
+    """A body in one line. Nothing of it is read as markup, or reaches the terminal as an escape sequence."""
+    from rich.text import Text
+
+    try:
+        return Text(one_line(body.decode()[:max_chars]))
+    except UnicodeDecodeError:
+        return Text(repr(body[:max_chars])[2:-1], style="magenta")
 
 
 def counted(count: int, noun: str) -> str:
@@ -250,9 +276,15 @@ async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
             loop.remove_signal_handler(number)
 
 
+CLUSTER_HINT = (
+    "Is nsqd running? `emberq up` starts one; --nsqd-http-address and --lookupd-http-address say where to look."
+)
+
+
 def _explained(failure: Exception) -> str | None:
     """The hint for a failure that is not a bug; None if it may be one."""
     from emberq.client import error
+    from emberq.cluster.upstream import ClusterError, UpstreamsFailedError
     from emberq.http.client import HttpQueryError
 
     match failure:
@@ -264,7 +296,9 @@ def _explained(failure: Exception) -> str | None:
             return "This nsqd cannot store messages at present; its log and /ping tell why."
         case HttpQueryError():
             return "Is it running, and is that its HTTP address? `emberq up` starts nsqd and nsqlookupd."
-        case error.NsqError() | OSError():
+        case UpstreamsFailedError():
+            return CLUSTER_HINT
+        case error.NsqError() | ClusterError() | OSError():
             return ""
     return None
 

@@ -21,14 +21,15 @@ from rich.console import Console
 from rich.live import Live
 
 from emberq.base.clock import SystemClock
-from emberq.cli.argument import CLUSTER_HINT, add_cluster_flags, addresses, duration_s, upstreams
-from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
+from emberq.cli.argument import add_cluster_flags, addresses, duration_s, upstreams
+from emberq.cli.terminal import CLUSTER_HINT, DONE, CommandError, Terminal, command_parser, run_command
 from emberq.cli.top_view import (
     Choices,
     KeyOutcome,
     ScreenFrame,
     SortKey,
     Watcher,
+    draw_page,
     draw_screen,
     frame_document,
     read_keys,
@@ -128,8 +129,6 @@ def _print_frame(frame: ScreenFrame, choices: Choices, terminal: Terminal) -> No
     if terminal.as_json:
         terminal.write_json(frame_document(frame, choices.of(frame.rows)))
         return
-    from emberq.cli.top_view import draw_page
-
     terminal.console.print(draw_page(frame, choices, width=terminal.console.width))
 
 

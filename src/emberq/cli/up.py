@@ -184,13 +184,6 @@ _LISTENERS = 2
 _LISTENING = re.compile(rb"(TCP|HTTP): listening on (\S+)")
 _FATAL = re.compile(rb" FATAL: (.*)")
 _LEVEL = re.compile(rb" (DEBUG|INFO|WARNING|ERROR|FATAL): ")
-_THRESHOLDS = {
-    b"DEBUG": logging.DEBUG,
-    b"INFO": logging.INFO,
-    b"WARNING": logging.WARNING,
-    b"ERROR": logging.ERROR,
-    b"FATAL": logging.CRITICAL,
-}
 _log = logging.getLogger(__name__)
 
 
@@ -387,7 +380,7 @@ def _is_grave_enough(line: bytes, level: LogLevel) -> bool:
     found = _LEVEL.search(line)
     if found is None:
         return True  # not a log line, so shown in any case
-    return _THRESHOLDS[found[1]] >= level.threshold
+    return logging.getLevelNamesMapping()[found[1].decode()] >= level.threshold
 
 
 def _advice(failure: Exception) -> str:
@@ -397,9 +390,7 @@ def _advice(failure: Exception) -> str:
 
 
 def _text(address: tuple[str, int] | str | None) -> str:
-    if isinstance(address, tuple):
-        return f"{address[0]}:{address[1]}"
-    return address or ""
+    return str(TcpAddress(*address)) if isinstance(address, tuple) else address or ""
 
 
 if __name__ == "__main__":
