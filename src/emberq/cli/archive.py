@@ -134,7 +134,3 @@ async def _compact(arguments: argparse.Namespace, terminal: Terminal) -> int:
     result = {"files_before": done.files_before, "files_after": done.files_after}
     terminal.report(result, f"{counted(done.files_before, 'file')} before, {done.files_after:,} now")
     return DONE
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -381,7 +381,3 @@ def _report(folder: Path, verdict: JournalVerdict, terminal: Terminal) -> None:
         },
         one_line(f"{folder}: {state} ({held})"),
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

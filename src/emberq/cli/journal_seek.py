@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Sequence
 
 from emberq.base.text import parse_moment, quoted
@@ -83,7 +82,3 @@ async def _seek_on(nsqd: str, arguments: argparse.Namespace, ask: Upstreams) -> 
         return integer(as_document(json.loads(answer)), "offset")
     except (ValueError, MalformedDocumentError) as wrong:
         raise UpstreamError(f"{nsqd} does not say where the channel is now") from wrong
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -116,7 +115,3 @@ def _table(messages: Sequence[PeekedMessage]) -> Table:
 
 def _moment(timestamp_ns: int) -> str:
     return datetime.fromtimestamp(timestamp_ns / NS_PER_SECOND).astimezone().isoformat(" ", "milliseconds")[:23]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -183,7 +182,3 @@ def _described(status: QueryStatus) -> str:
     lag = "unknown" if status.lag is None else f"{status.lag:,} messages"
     where = ", ".join(f"{place} {offset:,}" for place, offset in status.offsets.items())
     return f"{status.query}: batch {status.batch} done at {status.done_at}; behind by {lag}; next {where}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

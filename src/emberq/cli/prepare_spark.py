@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -75,7 +74,3 @@ def _record(class_list: Path, folder: Path, *, is_verbose: bool) -> str:
             return class_path_of(spark)
         finally:
             close_session(spark)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

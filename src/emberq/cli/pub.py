@@ -18,7 +18,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from emberq.base.clock import SystemClock
 from emberq.base.program import ToolError
@@ -34,7 +34,7 @@ from emberq.cli.argument import (
 )
 from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_parser, counted, run_command
 from emberq.client import ClientConfig, Connection, NsqError, Producer
-from emberq.tools.to_nsq import read_lines
+from emberq.tools.to_nsq import paced, read_lines
 
 EXAMPLES = """\
 examples:
@@ -171,28 +171,10 @@ def _line_count(path: Path) -> int | None:
 
 # Publishing in batches.
 
-_T = TypeVar("_T")
-
 
 def rate_limiter(arguments: argparse.Namespace) -> RateLimiter | None:
     """What keeps to --rate; None without it."""
     return RateLimiter(arguments.rate, clock=SystemClock()) if arguments.rate else None
-
-
-async def paced(items: Sequence[_T], *, throttle: RateLimiter | None, max_size: int) -> AsyncIterator[Sequence[_T]]:
-    """The items in order, in portions of up to `max_size`, no faster than the throttle allows.
-
-    A slow rate makes small portions, so the flow stays even.
-    """
-    start = 0
-    while start < len(items):
-        wanted = min(max_size, len(items) - start)
-        count = wanted if throttle is None else throttle.take(wanted)
-        if count:
-            yield items[start : start + count]
-            start += count
-        elif throttle is not None:
-            await asyncio.sleep(throttle.wait_s)
 
 
 class LinePublisher:
@@ -254,7 +236,3 @@ async def check_any_is_reachable(addresses: Iterable[str], config: ClientConfig)
             return
     if refusal is not None:
         raise refusal
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,7 +137,3 @@ def _report(arguments: argparse.Namespace, terminal: Terminal, *, published: int
     )
     if not count and not terminal.as_json:
         terminal.note(f"there is nothing of {arguments.topic} from that time")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -34,10 +33,11 @@ from emberq.cli.argument import (
     positive_count,
     topic_name,
 )
-from emberq.cli.pub import paced, rate_limiter
+from emberq.cli.pub import rate_limiter
 from emberq.cli.tail import show
 from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_parser, counted, run_command
 from emberq.client import ClientConfig, Consumer, Message, MessageBatch, Producer
+from emberq.tools.to_nsq import paced
 from emberq.wire.dead_letter import target_of
 
 EXAMPLES = """\
@@ -322,7 +322,3 @@ def _give_back(messages: list[Message], consumer: Consumer) -> None:
     consumer.set_max_in_flight(0)
     for message in messages:
         message.requeue(0, backoff=False)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -117,7 +117,3 @@ def _table(result: Result[tuple[Any, ...]]) -> Table:
     for row in result.items:
         table.add_row(*(Text("" if value is None else one_line(str(value))) for value in row))
     return table
-
-
-if __name__ == "__main__":
-    sys.exit(main())

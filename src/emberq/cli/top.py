@@ -218,7 +218,3 @@ def _unbuffered_keys(terminal: int) -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

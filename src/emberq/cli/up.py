@@ -391,7 +391,3 @@ def _advice(failure: Exception) -> str:
 
 def _text(address: tuple[str, int] | str | None) -> str:
     return str(TcpAddress(*address)) if isinstance(address, tuple) else address or ""
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -26,7 +26,6 @@ import random as random_numbers
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock, SystemClock
 
@@ -45,29 +44,13 @@ REFRESH_NS = 100 * NS_PER_MS
 """How often chances are computed; not for every message."""
 
 
-class HostPool(Protocol):
-    """Picks a host for each message, and is told how it went."""
-
-    def pick(self) -> str:
-        """The host for the next message."""
-        ...
-
-    def succeeded(self, host: str, *, elapsed_ns: int) -> None:
-        """The host took the message."""
-        ...
-
-    def failed(self, host: str) -> None:
-        """The host did not take the message."""
-        ...
-
-
 def make_pool(
     mode: str,
     hosts: Sequence[str],
     *,
     clock: Clock | None = None,
     random: Callable[[], float] = random_numbers.random,
-) -> HostPool:
+) -> RoundRobin:
     """The pool for a `--mode`. An unknown mode is round-robin."""
     clock = clock or SystemClock()
     if mode == "epsilon-greedy":
@@ -78,21 +61,22 @@ def make_pool(
 
 
 class RoundRobin:
-    """Takes hosts in turn."""
+    """Takes hosts in turn, whatever it is told of them."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self._turns = deque(hosts)
 
     def pick(self) -> str:
+        """The host for the next message."""
         host = self._turns[0]
         self._turns.rotate(-1)
         return host
 
     def succeeded(self, host: str, *, elapsed_ns: int) -> None:
-        """Has no effect."""
+        """The host took the message."""
 
     def failed(self, host: str) -> None:
-        """Has no effect."""
+        """The host did not take the message."""
 
 
 @dataclass(slots=True)
@@ -103,22 +87,22 @@ class _Death:
     retry_at_ns: int
 
 
-class LiveHosts:
+class LiveHosts(RoundRobin):
     """Takes hosts in turn, except dead ones."""
 
     def __init__(self, hosts: Sequence[str], *, clock: Clock) -> None:
+        super().__init__(hosts)
         self._hosts = tuple(hosts)
-        self._turns = RoundRobin(hosts)
         self._clock = clock
         self._dead: dict[str, _Death] = {}
 
     def pick(self) -> str:
         for _ in self._hosts:
-            host = self._turns.pick()
+            host = super().pick()
             if host not in self._dead or self._is_due(self._dead[host]):
                 return host
         self._dead.clear()
-        return self._turns.pick()
+        return super().pick()
 
     def succeeded(self, host: str, *, elapsed_ns: int) -> None:  # noqa: ARG002 - fast or slow, it lives
         self._dead.pop(host, None)
@@ -175,12 +159,11 @@ class ResponseTimes:
         return total / sum(weight * bucket.count for weight, bucket in recent)
 
 
-class EpsilonGreedy:
+class EpsilonGreedy(LiveHosts):
     """Takes mostly the fast hosts among the living."""
 
     def __init__(self, hosts: Sequence[str], *, clock: Clock, random: Callable[[], float]) -> None:
-        self._live = LiveHosts(hosts, clock=clock)
-        self._clock = clock
+        super().__init__(hosts, clock=clock)
         self._random = random
         self._times = {host: ResponseTimes() for host in hosts}
         self._epsilon = FIRST_EPSILON
@@ -191,7 +174,7 @@ class EpsilonGreedy:
     def pick(self) -> str:
         if self._random() < self._epsilon:
             self._epsilon = max(self._epsilon * EPSILON_DECAY, MIN_EPSILON)
-            return self._live.pick()
+            return super().pick()
         if self._clock.monotonic_ns() >= self._chances_until_ns:
             self._work_out_chances()
         drawn = self._random()
@@ -199,19 +182,19 @@ class EpsilonGreedy:
             drawn -= chance
             if drawn < 0:
                 return host
-        return self._live.pick()  # no host has answered yet
+        return super().pick()  # no host has answered yet
 
     def succeeded(self, host: str, *, elapsed_ns: int) -> None:
-        self._live.succeeded(host, elapsed_ns=elapsed_ns)
+        super().succeeded(host, elapsed_ns=elapsed_ns)
         self._times[host].add(elapsed_ns, now_ns=self._clock.monotonic_ns())
 
     def failed(self, host: str) -> None:
-        self._live.failed(host)
+        super().failed(host)
         self._chances_until_ns = 0  # it must not be drawn again
 
     def _work_out_chances(self) -> None:
         now_ns = self._clock.monotonic_ns()
-        means = {host: self._times[host].weighted_mean_ns(now_ns=now_ns) for host in self._live.living()}
+        means = {host: self._times[host].weighted_mean_ns(now_ns=now_ns) for host in self.living()}
         speeds = {host: 1 / max(mean_ns, 1.0) for host, mean_ns in means.items() if mean_ns is not None}
         total = sum(speeds.values())
         self._chances = [(host, speed / total) for host, speed in speeds.items()]

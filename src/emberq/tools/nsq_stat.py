@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -63,14 +62,14 @@ class StatOptions:
         """These options. OptionsError if they cannot work."""
         if not self.topic or not self.channel:
             raise OptionsError("--topic and --channel are required")
-        if self.interval_ns <= 0:
-            raise OptionsError("--interval should be positive")
-        if self.http_client_connect_timeout_ns <= 0:
-            raise OptionsError("--http-client-connect-timeout should be positive")
-        if self.http_client_request_timeout_ns <= 0:
-            raise OptionsError("--http-client-request-timeout should be positive")
-        if self.count <= 0:
-            raise OptionsError("--count should be positive")
+        for flag, value in (
+            ("interval", self.interval_ns),
+            ("http-client-connect-timeout", self.http_client_connect_timeout_ns),
+            ("http-client-request-timeout", self.http_client_request_timeout_ns),
+            ("count", self.count),
+        ):
+            if value <= 0:
+                raise OptionsError(f"--{flag} should be positive")
         self._check_addresses()
         return self
 
@@ -176,7 +175,3 @@ def _print(text: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Report on a channel until there were enough reports or it is told to stop; the exit status."""
     return run_tool(SETTINGS, StatOptions, run, argv, stop_signals=(*STOP_SIGNALS, signal.SIGHUP), failures=(NsqError,))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

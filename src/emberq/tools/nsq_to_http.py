@@ -24,7 +24,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as random_numbers
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -289,7 +288,3 @@ def _header_lines(url: HttpUrl, ours: Mapping[str, str], given: Mapping[str, str
 def main(argv: Sequence[str] | None = None) -> int:
     """Send messages until a signal stops it; the exit status."""
     return run_tool(SETTINGS, ToHttpOptions, run, argv, failures=(NsqError,))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -26,7 +26,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
@@ -307,7 +306,3 @@ def _prepare_folders(options: ToFileOptions) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write topics to files until told to stop; the exit status."""
     return run_tool(SETTINGS, ToFileOptions, run, argv, takes_arguments=False, failures=(NsqError,))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
