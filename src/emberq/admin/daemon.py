@@ -51,6 +51,10 @@ class Nsqadmin:
             self._gate = Gate(options, clock=clock)
         except (UpstreamOptionsError, UserFileError) as failure:
             raise StartError(str(failure)) from failure
+        self.base_path = options.base_path.rstrip("/")
+        self.version = emberq.NSQ_VERSION
+        self.has_passwords = self._gate.has_passwords
+        self.static_folder = Path(options.dev_static_dir) if options.dev_static_dir else None
         self._audit = Audit(options.audit_log_file, clock=clock)
         self._notifier = Notifier(self.cluster.http, options.notification_http_endpoint, clock=clock)
         self._pipelines = PipelineFeed(clock=clock, auth_secret=self.cluster.secret)
@@ -117,24 +121,7 @@ class Nsqadmin:
         """Host and port of HTTP."""
         return cast(tuple[str, int], self._listener.address)  # the options allow no Unix socket
 
-    # What the pages see (`Site`)
-
-    @property
-    def base_path(self) -> str:
-        """Empty, or `/path` without a slash at the end."""
-        return self.options.base_path.rstrip("/")
-
-    @property
-    def version(self) -> str:
-        return emberq.NSQ_VERSION
-
-    @property
-    def has_passwords(self) -> bool:
-        return self._gate.has_passwords
-
-    @property
-    def static_folder(self) -> Path | None:
-        return Path(self.options.dev_static_dir) if self.options.dev_static_dir else None
+    # What the pages see (`Site`), besides some attributes.
 
     def visitor(self, request: Request) -> Visitor | None:
         """Who asks; None if they have yet to log in."""

@@ -376,11 +376,6 @@ def _counters_by_channel(survey: Survey) -> Iterator[ChannelCounter]:
             )
 
 
-def pipelines_view(reported: Document, look: Look) -> Document:
-    """What the pipelines reported last."""
-    return {**reported, **look.head}
-
-
 def _rates(survey: Survey, topic: str, channel: str = "") -> Rates | None:
     total = survey.totals.get((topic, channel))
     return None if total is None else total.rates

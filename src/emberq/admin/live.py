@@ -46,7 +46,6 @@ from emberq.admin.document import (
     counter_view,
     node_view,
     nodes_view,
-    pipelines_view,
     topic_view,
     topics_view,
 )
@@ -350,7 +349,8 @@ class Gatherer:
             case LiveView.COUNTER:
                 return partial(counter_view, look)
             case LiveView.PIPELINES:
-                return partial(pipelines_view, self._pipelines.document(), look)
+                reported = self._pipelines.document()
+                return lambda: {**reported, **look.head}
 
 
 _MADE_OF_THE_LOOK = frozenset({LiveView.TOPICS, LiveView.TOPIC, LiveView.COUNTER})

@@ -69,7 +69,7 @@ def routes(parts: Parts) -> list[Route]:
         *table.changes(),
         *table.personal(),
     ]
-    return list(_below(parts.site.base_path, listed))
+    return [dataclasses.replace(route, path=f"{parts.site.base_path}{route.path}") for route in listed]
 
 
 def ping(_request: Request) -> Response:
@@ -164,11 +164,6 @@ class _Table:
         )
         yield Route("POST", "/login", self.guard.open(login.log_in), max_body_bytes=MAX_LOGIN_BYTES)
         yield Route("POST", "/logout", personal(login.log_out))
-
-
-def _below(base_path: str, listed: Iterable[Route]) -> Iterable[Route]:
-    for route in listed:
-        yield dataclasses.replace(route, path=f"{base_path}{route.path}")
 
 
 # What stands between a request and its handler

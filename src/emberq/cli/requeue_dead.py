@@ -245,8 +245,6 @@ class DeadLetterRedrive:
 
     async def run(self) -> None:
         """Move messages until one of the limits is reached."""
-        if self._limits.count == 0:
-            return
         try:
             async for batch in _until_idle(self._consumer, self._limits):
                 await self._move(self._chosen(batch))

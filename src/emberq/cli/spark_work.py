@@ -218,16 +218,35 @@ async def metrics_endpoint(address: str | None, render: Render, terminal: Termin
     if address is None:
         yield
         return
-    endpoint = _Endpoint(address, render)
+    clock, timers = SystemClock(), Timers()
+    start_time_s = clock.wall_ns() // NS_PER_SECOND
+
+    def metrics(_request: Request) -> Response:
+        scrape = DaemonScrape(
+            start_time_s=start_time_s,
+            tcp_connection_count=0,
+            http_connection_count=http.connection_count,
+            lag=Lag(),  # nothing else is done on this loop
+        )
+        return plain(render(scrape), content_type=CONTENT_TYPE)
+
+    http = HttpServer(Router([Route("GET", "/metrics", metrics, quiet=True)]), clock=clock, timers=timers)
+    listener = Listener(address, http.make_protocol, label="metrics")
     try:
-        await endpoint.start()
+        await listener.bind()
     except ListenError as failure:
         raise CommandError(f"--metrics-address: {failure}", hint="Is the port free?") from failure
-    terminal.note(f"metrics at http://{endpoint.address}/metrics")
+    loop_timers = LoopTimers(asyncio.get_running_loop(), timers, clock)
+    loop_timers.start()
+    await listener.serve()
+    where = TcpAddress(*cast(tuple[str, int], listener.address))  # the flag takes no Unix socket
+    terminal.note(f"metrics at http://{where}/metrics")
     try:
         yield
     finally:
-        await endpoint.stop()
+        await listener.close()
+        http.close()
+        loop_timers.stop()
 
 
 async def run_with_metrics(
@@ -246,41 +265,3 @@ def _tcp_address(text: str) -> str:
         return str(parse_tcp_address(text))
     except AddressError as wrong:
         raise argparse.ArgumentTypeError(str(wrong)) from wrong
-
-
-class _Endpoint:
-    def __init__(self, address: str, render: Render) -> None:
-        self._render = render
-        self._clock = SystemClock()
-        self._start_time_s = self._clock.wall_ns() // NS_PER_SECOND
-        self._timers = Timers()
-        self._loop_timers: LoopTimers | None = None
-        router = Router([Route("GET", "/metrics", self._metrics, quiet=True)])
-        self._http = HttpServer(router, clock=self._clock, timers=self._timers)
-        self._listener = Listener(address, self._http.make_protocol, label="metrics")
-
-    @property
-    def address(self) -> TcpAddress:
-        """Where it listens."""
-        return TcpAddress(*cast(tuple[str, int], self._listener.address))  # the flag takes no Unix socket
-
-    async def start(self) -> None:
-        await self._listener.bind()
-        self._loop_timers = LoopTimers(asyncio.get_running_loop(), self._timers, self._clock)
-        self._loop_timers.start()
-        await self._listener.serve()
-
-    async def stop(self) -> None:
-        await self._listener.close()
-        self._http.close()
-        if self._loop_timers is not None:
-            self._loop_timers.stop()
-
-    def _metrics(self, _request: Request) -> Response:
-        scrape = DaemonScrape(
-            start_time_s=self._start_time_s,
-            tcp_connection_count=0,
-            http_connection_count=self._http.connection_count,
-            lag=Lag(),  # nothing else is done on this loop
-        )
-        return plain(self._render(scrape), content_type=CONTENT_TYPE)

@@ -31,7 +31,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
 
@@ -39,6 +39,7 @@ from emberq.base.text import forget_output, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, Task, TaskID
     from rich.table import Table
     from rich.text import Text
 
@@ -58,26 +59,54 @@ class CommandError(Exception):
 
 
 class ProgressBar:
-    """How far a piece of work has got. Shows a bar while the `with` block runs, if there is one to show."""
+    """How far a piece of work has got. Shows a bar while the `with` block runs, if there is a console to show it on."""
 
-    def __init__(self, make_bar: Callable[[], AbstractContextManager[Callable[[int], None]]] | None) -> None:
-        self._make_bar = make_bar
-        self._shown = ExitStack()
-        self._move: Callable[[int], None] | None = None
+    def __init__(self, console: Console | None, label: str, *, total: int | None) -> None:
+        """Without a total it is a running count."""
+        self._console = console
+        self._label = label
+        self._total = total
+        self._shown: tuple[Progress, TaskID] | None = None
 
     def __enter__(self) -> Self:
-        if self._make_bar is not None:
-            self._move = self._shown.enter_context(self._make_bar())
+        if self._console is not None:
+            progress = _progress(self._console, has_total=self._total is not None)
+            self._shown = progress, progress.add_task(self._label, total=self._total)
+            progress.start()
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        self._move = None
-        self._shown.close()
+        if self._shown is not None:
+            self._shown[0].stop()
+            self._shown = None
 
     def advance(self, count: int = 1) -> None:
         """Count `count` more as done."""
-        if self._move is not None:
-            self._move(count)
+        if self._shown is not None:
+            progress, task = self._shown
+            progress.advance(task, count)
+
+
+def _progress(console: Console, *, has_total: bool) -> Progress:
+    from rich import progress
+    from rich.text import Text
+
+    class RateColumn(progress.ProgressColumn):
+        """Messages per second, over the last while."""
+
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:,.0f}/s", style="progress.data.speed")
+
+    text = progress.TextColumn("{task.description}", markup=False)
+    columns: tuple[progress.ProgressColumn, ...]
+    if has_total:
+        counts = progress.MofNCompleteColumn()
+        columns = (text, progress.BarColumn(), counts, RateColumn(), progress.TimeRemainingColumn())
+    else:
+        count = progress.TextColumn("{task.completed:,.0f}")
+        columns = (progress.SpinnerColumn(), text, count, RateColumn(), progress.TimeElapsedColumn())
+    return progress.Progress(*columns, console=console)
 
 
 class Terminal:
@@ -159,13 +188,7 @@ class Terminal:
 
     def progress(self, label: str, *, total: int | None = None) -> ProgressBar:
         """A bar on standard error, if that is a terminal. `total` is None if the end is not known."""
-        if not self.is_watched:
-            return ProgressBar(None)
-
-        def make_bar() -> AbstractContextManager[Callable[[int], None]]:
-            return progress_bar(self.error_console, label, total=total)
-
-        return ProgressBar(make_bar)
+        return ProgressBar(self.error_console if self.is_watched else None, label, total=total)
 
 
 class _Notes(logging.Handler):
@@ -324,29 +347,3 @@ def _logging_to(terminal: Terminal, *, level: int) -> Iterator[None]:
         root.removeHandler(others)
         logger.removeHandler(handler)
         logger.level, logger.propagate = before
-
-
-@contextmanager
-def progress_bar(console: Console, label: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar while the block runs, and yield the function that moves it. Without a total it is a running count."""
-    from rich import progress
-    from rich.text import Text
-
-    class RateColumn(progress.ProgressColumn):
-        """Messages per second, over the last while."""
-
-        def render(self, task: progress.Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text("" if speed is None else f"{speed:,.0f}/s", style="progress.data.speed")
-
-    text = progress.TextColumn("{task.description}", markup=False)
-    columns: tuple[progress.ProgressColumn, ...]
-    if total is None:
-        count = progress.TextColumn("{task.completed:,.0f}")
-        columns = (progress.SpinnerColumn(), text, count, RateColumn(), progress.TimeElapsedColumn())
-    else:
-        counts = progress.MofNCompleteColumn()
-        columns = (text, progress.BarColumn(), counts, RateColumn(), progress.TimeRemainingColumn())
-    with progress.Progress(*columns, console=console) as shown:
-        task = shown.add_task(label, total=total)
-        yield lambda count: shown.advance(task, count)

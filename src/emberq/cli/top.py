@@ -87,25 +87,19 @@ def _interval_s(text: str) -> float:
 async def _top(arguments: argparse.Namespace, terminal: Terminal) -> int:
     sort = next(sort for sort in SortKey if sort.word == arguments.sort)
     choices = Choices(sort=sort, is_reversed=arguments.reverse, pattern=arguments.filter)
-    watcher = _watcher(arguments)
+    ask = upstreams(arguments)
+    watcher = Watcher(ClusterReader(ask, Topology(ask, addresses(arguments))), SystemClock())
     interval_s = arguments.interval
     if arguments.once:
         await _print_once(watcher, choices, terminal, interval_s=interval_s)
     elif terminal.is_rich:
-        await _show_live(watcher, choices, terminal, interval_s=interval_s)
+        keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
+        await LiveScreen(terminal.console, watcher, choices, interval_s=interval_s, keyboard=keyboard).run()
     else:
-        await _print_forever(watcher, choices, terminal, interval_s=interval_s)
+        while True:
+            _print_frame(await watcher.look(), choices, terminal)
+            await asyncio.sleep(interval_s)
     return DONE
-
-
-def _watcher(arguments: argparse.Namespace) -> Watcher:
-    ask = upstreams(arguments)
-    return Watcher(ClusterReader(ask, Topology(ask, addresses(arguments))), SystemClock())
-
-
-async def _show_live(watcher: Watcher, choices: Choices, terminal: Terminal, *, interval_s: float) -> None:
-    keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
-    await LiveScreen(terminal.console, watcher, choices, interval_s=interval_s, keyboard=keyboard).run()
 
 
 async def _print_once(watcher: Watcher, choices: Choices, terminal: Terminal, *, interval_s: float) -> None:
@@ -117,12 +111,6 @@ async def _print_once(watcher: Watcher, choices: Choices, terminal: Terminal, *,
     if frame.failure:
         raise CommandError(frame.failure, hint=CLUSTER_HINT)
     _print_frame(frame, choices, terminal)
-
-
-async def _print_forever(watcher: Watcher, choices: Choices, terminal: Terminal, *, interval_s: float) -> None:
-    while True:
-        _print_frame(await watcher.look(), choices, terminal)
-        await asyncio.sleep(interval_s)
 
 
 def _print_frame(frame: ScreenFrame, choices: Choices, terminal: Terminal) -> None:

@@ -155,6 +155,7 @@ class PeekedMessage:
 class _Refused:
     """The answer of an nsqd that has nothing to show."""
 
+    address: str
     refusal: str
 
 
@@ -178,12 +179,13 @@ async def peek(
             )
         except UpstreamError as failure:
             if failure.refusal in (*_ABSENT, _UNKNOWN_PATH):
-                return _Refused(failure.refusal)
+                return _Refused(address, failure.refusal)
             raise
 
     found = await upstreams.ask_each(DaemonKind.NSQD, nsqds, ask)
-    incapable = [each.target for each in found.value if each.value == _Refused(_UNKNOWN_PATH)]
-    shown = [each.value for each in found.value if not isinstance(each.value, _Refused)]
+    refused = [answer for answer in found.value if isinstance(answer, _Refused)]
+    incapable = [answer.address for answer in refused if answer.refusal == _UNKNOWN_PATH]
+    shown = [answer for answer in found.value if not isinstance(answer, _Refused)]
     if not shown and incapable:
         raise PeekUnknownError(f"{', '.join(incapable)} has no peek: only emberq's nsqd can show waiting messages")
     if not shown:

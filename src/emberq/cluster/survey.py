@@ -414,5 +414,4 @@ class ClusterReader:
                 producer.http_address, "/stats", reader(producer), format="json", **query, include_mem="false"
             )
 
-        found = await self._upstreams.ask_each(DaemonKind.NSQD, producers, ask)
-        return Findings([answer.value for answer in found.value], found.warnings)
+        return await self._upstreams.ask_each(DaemonKind.NSQD, producers, ask)

@@ -120,14 +120,6 @@ def warning_text(warnings: Sequence[str]) -> str:
     return f"WARNING: {'; '.join(warnings)}" if warnings else ""
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonAnswer(Generic[TargetT, T]):
-    """What one of the daemons that were asked said."""
-
-    target: TargetT
-    value: T
-
-
 # Asking
 
 
@@ -144,16 +136,11 @@ class Upstreams:
 
     async def ask_each(
         self, kind: DaemonKind, targets: Sequence[TargetT], ask: Callable[[TargetT], Awaitable[T]]
-    ) -> Findings[list[DaemonAnswer[TargetT, T]]]:
+    ) -> Findings[list[T]]:
         """Ask all at once; the answers in the order of `targets`. UpstreamsFailedError if there is none."""
         outcomes = await asyncio.gather(*(self._outcome(ask, target) for target in targets))
-        answers = []
-        failures = []
-        for target, outcome in zip(targets, outcomes, strict=True):
-            if isinstance(outcome, UpstreamError):
-                failures.append(str(outcome))
-            else:
-                answers.append(DaemonAnswer(target, outcome))
+        answers = [outcome for outcome in outcomes if not isinstance(outcome, UpstreamError)]
+        failures = [str(outcome) for outcome in outcomes if isinstance(outcome, UpstreamError)]
         if not answers:
             raise UpstreamsFailedError(kind, failures)
         return Findings(answers, tuple(failures))

@@ -103,7 +103,8 @@ class LookupApi:
 
     def _node(self, producer: TopicProducer) -> str:
         if producer.tombstones:
-            flags = [_bool(self._registry.is_tombstoned(producer, topic)) for topic in producer.topics]
+            hidden = [self._registry.is_tombstoned(producer, topic) for topic in producer.topics]
+            flags = ["true" if each else "false" for each in hidden]
         else:
             flags = ["false"] * len(producer.topics)
         return f'{producer.peer.encoded[:-1]},"tombstones":{_list(flags)},"topics":{_names(producer.topics)}}}'
@@ -173,10 +174,6 @@ def _names(names: Iterable[str]) -> str:
 def _list(values: Iterable[str]) -> str:
     """A JSON list of what is JSON already."""
     return f"[{','.join(values)}]"
-
-
-def _bool(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _encoded(document: str) -> Response:

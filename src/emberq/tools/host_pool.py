@@ -22,12 +22,12 @@ With more than one address there is a line for each of them as well. Only succes
 from __future__ import annotations
 
 import logging
-import random as random_numbers
+import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock, SystemClock
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 
 # Hosts.
 
@@ -44,17 +44,10 @@ REFRESH_NS = 100 * NS_PER_MS
 """How often chances are computed; not for every message."""
 
 
-def make_pool(
-    mode: str,
-    hosts: Sequence[str],
-    *,
-    clock: Clock | None = None,
-    random: Callable[[], float] = random_numbers.random,
-) -> RoundRobin:
+def make_pool(mode: str, hosts: Sequence[str], *, clock: Clock) -> RoundRobin:
     """The pool for a `--mode`. An unknown mode is round-robin."""
-    clock = clock or SystemClock()
     if mode == "epsilon-greedy":
-        return EpsilonGreedy(hosts, clock=clock, random=random)
+        return EpsilonGreedy(hosts, clock=clock, random=random.random)
     if mode == "hostpool":
         return LiveHosts(hosts, clock=clock)
     return RoundRobin(hosts)

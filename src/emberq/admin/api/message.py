@@ -161,8 +161,8 @@ class MessageApi:
             return {"node": producer.node, **found}
 
         found = await self._upstreams.ask_each(DaemonKind.NSQD, producers, ask)
-        journals = [answer.value for answer in found.value if isinstance(answer.value, dict)]
-        reasons = tuple(answer.value for answer in found.value if isinstance(answer.value, str))
+        journals = [answer for answer in found.value if isinstance(answer, dict)]
+        reasons = tuple(answer for answer in found.value if isinstance(answer, str))
         # Most topics have no journal on any nsqd, which is no reason to warn.
         warnings = found.warnings + (reasons if journals else ())
         return json({"nodes": journals, "message": warning_text(warnings)})

@@ -53,7 +53,7 @@ class LoginApi:
     async def log_in(self, request: Request) -> Response:
         self._gate.check_source(request, None)
         is_form = (request.header("content-type") or "").partition(";")[0].strip().lower() == _FORM
-        given = _read_form(request) if is_form else _read_json(request)
+        given = _read_form(request) if is_form else _read_json(Body(request))
         try:
             token, visitor = await self._gate.log_in(given.user, given.password, request)
         except HttpError as refusal:
@@ -86,8 +86,7 @@ class LoginApi:
         return path if is_ours and path.isprintable() and path.isascii() else f"{self._base_path}/"
 
 
-def _read_json(request: Request) -> _Credentials:
-    body = Body(request)
+def _read_json(body: Body) -> _Credentials:
     return _Credentials(body.text("user"), body.text("password"))
 
 

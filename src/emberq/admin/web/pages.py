@@ -89,25 +89,14 @@ def _content(child: Child) -> str:
 class Site(Protocol):
     """The server, as the pages see it."""
 
-    @property
-    def base_path(self) -> str:
-        """Empty, or `/path` without a slash at the end."""
-        ...
-
-    @property
-    def version(self) -> str:
-        """The NSQ version it is compatible with."""
-        ...
-
-    @property
-    def has_passwords(self) -> bool:
-        """Whether `/login` takes a name and a password; otherwise a proxy has to say who asks."""
-        ...
-
-    @property
-    def static_folder(self) -> Path | None:
-        """A folder whose files go before the built-in ones (`--dev-static-dir`)."""
-        ...
+    base_path: str
+    """Empty, or `/path` without a slash at the end."""
+    version: str
+    """The NSQ version it is compatible with."""
+    has_passwords: bool
+    """Whether `/login` takes a name and a password; otherwise a proxy has to say who asks."""
+    static_folder: Path | None
+    """A folder whose files go before the built-in ones (`--dev-static-dir`)."""
 
     def visitor(self, request: Request) -> Visitor | None:
         """Who asks; None if they have yet to log in."""
