@@ -358,15 +358,6 @@ def make_consumer(options: SourceOptions, *, topic: str, channel: str, tool: str
         raise OptionsError(str(error)) from error
 
 
-async def start_consumer(consumer: Consumer, *, nsqd_addresses: Sequence[str]) -> None:
-    """Start a consumer. ToolError if an nsqd that was named cannot be reached; the log says why."""
-    await consumer.start()
-    unreachable = {nsqd_address(address.strip()) for address in nsqd_addresses} - set(consumer.statistics().addresses)
-    if unreachable:
-        await consumer.stop(drain_timeout_s=0)
-        raise ToolError(f"cannot connect to nsqd {', '.join(sorted(unreachable))}")
-
-
 async def consume(
     consumers: Mapping[str, Consumer],
     pump: Callable[[str, Consumer], Awaitable[None]],
@@ -376,18 +367,20 @@ async def consume(
 ) -> None:
     """Run `pump(topic, consumer)` for every topic until the stop is asked for, or one returns or raises. Then end all.
 
-    The consumers are stopped in good order: they take no more messages, and wait for those that a pump holds, but not
-    for long when a pump has failed.
+    ToolError if an nsqd that was named cannot be reached; the log says why. The consumers are stopped in good order:
+    they take no more messages, and wait for those that a pump holds, but not for long when a pump has failed.
     """
 
     async def work(topic: str, consumer: Consumer) -> None:
-        try:
-            await start_consumer(consumer, nsqd_addresses=nsqd_addresses)
-        except ToolError:
-            if stop_asked.is_set():
-                return  # stopped before it was connected, which is no failure
-            raise
-        await pump(topic, consumer)
+        await consumer.start()
+        named = {nsqd_address(address.strip()) for address in nsqd_addresses}
+        unreachable = named - set(consumer.statistics().addresses)
+        if not unreachable:
+            await pump(topic, consumer)
+            return
+        await consumer.stop(drain_timeout_s=0)
+        if not stop_asked.is_set():  # stopped before it was connected, which is no failure
+            raise ToolError(f"cannot connect to nsqd {', '.join(sorted(unreachable))}")
 
     pumps = [asyncio.create_task(work(topic, consumer)) for topic, consumer in consumers.items()]
     stop = asyncio.create_task(stop_asked.wait())

@@ -202,29 +202,14 @@ FEW = 100
 logger = logging.getLogger(__name__)
 
 
-class Timing:
-    """The durations since the last log line."""
-
-    def __init__(self, name: str, *, every: int) -> None:
-        self._name = name
-        self._every = every
-        self._durations_ns: list[int] = []
-
-    def record(self, elapsed_ns: int, *, count: int = 1) -> None:
-        """Count `count` deliveries that took `elapsed_ns` each."""
-        self._durations_ns.extend([elapsed_ns] * count)
-        while len(self._durations_ns) >= self._every:
-            logger.info("%s", status_line(self._name, self._durations_ns[: self._every]))
-            del self._durations_ns[: self._every]
-
-
 class StatusReport:
-    """The timing of all deliveries, and of each address if there are several. Off if `every` is 0."""
+    """The durations of all deliveries, and of those to each address if there are several. Off if `every` is 0."""
 
     def __init__(self, addresses: Sequence[str], *, every: int) -> None:
-        named = addresses if len(addresses) > 1 else ()
-        self._aggregate = Timing("aggregate", every=every) if every > 0 else None
-        self._by_address = {address: Timing(address, every=every) for address in named} if every > 0 else {}
+        names = ["aggregate", *(addresses if len(addresses) > 1 else ())]
+        self._every = every
+        self._durations_ns: dict[str, list[int]] = {name: [] for name in names} if every > 0 else {}
+        """Since the last log line."""
         if 0 < every < FEW:
             logger.info(
                 "Warning: use more than %d status values for accurate percentiles (configured with %d)", FEW, every
@@ -232,10 +217,14 @@ class StatusReport:
 
     def record(self, address: str, *, elapsed_ns: int, count: int = 1) -> None:
         """Count `count` deliveries to the address that took `elapsed_ns` each."""
-        if self._aggregate is not None:
-            self._aggregate.record(elapsed_ns, count=count)
-        if address in self._by_address:
-            self._by_address[address].record(elapsed_ns, count=count)
+        for name in ("aggregate", address):
+            durations_ns = self._durations_ns.get(name)
+            if durations_ns is None:
+                continue
+            durations_ns.extend([elapsed_ns] * count)
+            while len(durations_ns) >= self._every:
+                logger.info("%s", status_line(name, durations_ns[: self._every]))
+                del durations_ns[: self._every]
 
 
 def status_line(name: str, durations_ns: Sequence[int]) -> str:
