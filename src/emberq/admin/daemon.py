@@ -14,12 +14,13 @@ from emberq.admin.access.user import Role, UserFileError
 from emberq.admin.audit import Audit, Notifier, Recorder
 from emberq.admin.history import History
 from emberq.admin.live import Gatherer
-from emberq.admin.options import AdminOptions, OptionsError
+from emberq.admin.options import AdminOptions
 from emberq.admin.routes import Parts, routes
 from emberq.base.address import Listener, ListenError, parse_tcp_address
 from emberq.base.clock import NS_PER_MS, Clock, SystemClock
 from emberq.base.daemon import LoopTimers, Sweeper
 from emberq.base.program import StartError
+from emberq.base.settings import OptionsError
 from emberq.base.timers import Timers
 from emberq.base.tls import TlsFileError, client_context
 from emberq.cluster.cluster import Cluster

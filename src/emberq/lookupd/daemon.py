@@ -36,12 +36,13 @@ from emberq.base.metrics import (
     start_time_family,
 )
 from emberq.base.program import StartError
+from emberq.base.settings import OptionsError
 from emberq.base.timers import Timers
 from emberq.http.message import Request, Response, encode_json, plain
 from emberq.http.router import Route, Router
 from emberq.http.server import HttpServer
 from emberq.lookupd.api import routes
-from emberq.lookupd.options import LookupdOptions, OptionsError
+from emberq.lookupd.options import LookupdOptions
 from emberq.lookupd.registry import Registry
 from emberq.lookupd.session import LookupContext, LookupSession
 

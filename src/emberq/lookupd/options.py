@@ -10,8 +10,6 @@ from emberq.base.flag import LOG_FORMAT, LOG_LEVEL, SettingError
 from emberq.base.log import LogFormat, LogLevel
 from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, SettingTable, deprecated_flag
 
-__all__ = ["SETTINGS", "LookupdOptions", "OptionsError"]
-
 _GENERAL = Group(GENERAL)
 _NETWORK = Group("Network")
 _DISCOVERY = Group("Discovery")
