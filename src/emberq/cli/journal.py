@@ -295,14 +295,6 @@ nsqd repairs a `note` when it starts. A `loss` means that messages are gone; the
 MEGABYTE = 1_000_000
 
 
-class JournalVerdict(NamedTuple):
-    """The result for one journal."""
-
-    progress: VerifyProgress
-    note_count: int
-    loss_count: int
-
-
 def verify_journals(argv: Sequence[str] | None = None) -> int:
     """Check journals; the exit status."""
     parser = command_parser(
@@ -316,19 +308,21 @@ async def _verify(arguments: argparse.Namespace, terminal: Terminal) -> int:
     status = DONE
     for folder in journals_at(arguments.paths):
         try:
-            verdict = await _verdict(folder, terminal)
+            loss_count = await _check(folder, terminal)
         except JournalOpenError as failure:
             terminal.note(str(failure))
             status = FAILED
             continue
-        _report(folder, verdict, terminal)
-        if verdict.loss_count:
+        if loss_count:
             status = FAILED
     return status
 
 
-async def _verdict(folder: Path, terminal: Terminal) -> JournalVerdict:
-    """Read the journal to its end. Findings are shown as they come, above a bar that counts megabytes."""
+async def _check(folder: Path, terminal: Terminal) -> int:
+    """Read the journal to its end and report; how often messages are lost.
+
+    Findings are shown as they come, above a bar that counts megabytes.
+    """
     counts = dict.fromkeys(Severity, 0)
     progress, shown_megabytes = VerifyProgress(0, 0, 0, 0), 0
     with terminal.progress(f"{folder.name} (MB)", total=_size_bytes(folder) // MEGABYTE) as bar:
@@ -341,7 +335,8 @@ async def _verdict(folder: Path, terminal: Terminal) -> JournalVerdict:
             bar.advance(found.done_bytes // MEGABYTE - shown_megabytes)
             shown_megabytes = found.done_bytes // MEGABYTE
             await asyncio.sleep(0)  # so that Ctrl-C takes effect
-    return JournalVerdict(progress, counts[Severity.NOTE], counts[Severity.LOSS])
+    _report(folder, progress, terminal, notes=counts[Severity.NOTE], losses=counts[Severity.LOSS])
+    return counts[Severity.LOSS]
 
 
 def _size_bytes(folder: Path) -> int:
@@ -365,16 +360,15 @@ def _show(finding: Finding, terminal: Terminal) -> None:
         terminal.note(f"{finding.severity.value}: {finding.path} at {finding.position}: {finding.text}")
 
 
-def _report(folder: Path, verdict: JournalVerdict, terminal: Terminal) -> None:
-    progress = verdict.progress
-    state = f"DAMAGED in {counted(verdict.loss_count, 'place')}" if verdict.loss_count else "sound"
+def _report(folder: Path, progress: VerifyProgress, terminal: Terminal, *, notes: int, losses: int) -> None:
+    state = f"DAMAGED in {counted(losses, 'place')}" if losses else "sound"
     held = f"{counted(progress.messages, 'message')}, {progress.total_bytes / MEGABYTE:,.1f} MB"
     terminal.report(
         {
             "journal": str(folder),
-            "is_sound": not verdict.loss_count,
-            "notes": verdict.note_count,
-            "losses": verdict.loss_count,
+            "is_sound": not losses,
+            "notes": notes,
+            "losses": losses,
             "bytes": progress.total_bytes,
             "batches": progress.batches,
             "messages": progress.messages,

@@ -16,9 +16,8 @@ it creates, after the nsqlookupds were told.
 answers that it does not know the path, and the user is told so.
 
     ClusterError
-    └── PeekFailedError
-        ├── NothingToPeekError    no nsqd that answered has the topic and the channel
-        └── PeekUnknownError      none of the nsqds that have them can be peeked into
+    ├── NothingToPeekError    no nsqd that answered has the topic and the channel
+    └── PeekUnknownError      none of the nsqds that have them can be peeked into
 """
 
 from __future__ import annotations
@@ -126,15 +125,11 @@ _ABSENT = ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
 _UNKNOWN_PATH = "NOT_FOUND"
 
 
-class PeekFailedError(ClusterError):
-    """There is nothing to show."""
-
-
-class NothingToPeekError(PeekFailedError):
+class NothingToPeekError(ClusterError):
     """No nsqd that answered has the topic and the channel."""
 
 
-class PeekUnknownError(PeekFailedError):
+class PeekUnknownError(ClusterError):
     """None of the nsqds that have them can be peeked into."""
 
 
@@ -164,7 +159,7 @@ async def peek(
 ) -> Findings[list[PeekedMessage]]:
     """The oldest messages, at most `count`, that wait in the channel on the nsqds at these HTTP addresses.
 
-    UpstreamsFailedError if none of them answers; PeekFailedError.
+    UpstreamsFailedError if none of them answers; NothingToPeekError, PeekUnknownError.
     """
 
     async def ask(address: str) -> list[PeekedMessage] | _Refused:

@@ -118,8 +118,9 @@ class LookupSession(asyncio.Protocol):
                     self._context.registry.hear(self._producer)
             case LookupIdentify():
                 return self._identify(command)
-            case Register():
-                self._register(command)
+            case Register(topic, channel):
+                self._context.registry.register(self._identified(), topic=topic, channel=channel)
+                _log.debug("DB: client(%s) REGISTER %s %s", self._remote_address, topic, channel or "")
             case Unregister():
                 self._unregister(command)
         return OK
@@ -129,10 +130,6 @@ class LookupSession(asyncio.Protocol):
         self._producer = self._context.registry.connect(peer)
         _log.info("CLIENT(%s): IDENTIFY %s", self._remote_address, peer.encoded)
         return response(self._context.introduction)
-
-    def _register(self, command: Register) -> None:
-        self._context.registry.register(self._identified(), topic=command.topic, channel=command.channel)
-        _log.debug("DB: client(%s) REGISTER %s %s", self._remote_address, command.topic, command.channel or "")
 
     def _unregister(self, command: Unregister) -> None:
         registry, producer = self._context.registry, self._identified()

@@ -117,31 +117,23 @@ class _Rule:
     has_effect: bool = True
 
 
-def _socket_timeout(*, client: str = "") -> _Rule:
+def _seconds(at_least: str, at_most: str, *, client: str = "", consumer: str = "") -> _Rule:
+    """A duration that a config has in seconds; one that is for no config is accepted, and has no effect."""
     return _Rule(
         kind=DURATION,
-        at_least=100 * NS_PER_MS,
-        at_most=300 * NS_PER_SECOND,
+        at_least=parse_duration(at_least),
+        at_most=parse_duration(at_most),
         client=client,
-        convert=_in_seconds,
-        has_effect=bool(client),
-    )
-
-
-def _seconds(at_least: str = "", at_most: str = "", *, consumer: str) -> _Rule:
-    return _Rule(
-        kind=DURATION,
-        at_least=parse_duration(at_least) if at_least else None,
-        at_most=parse_duration(at_most) if at_most else None,
         consumer=consumer,
         convert=_in_seconds,
+        has_effect=bool(client or consumer),
     )
 
 
 _RULES: Mapping[str, _Rule] = {
     "dial_timeout": _Rule(kind=DURATION, client="connect_timeout_s", convert=_timeout_in_seconds),
-    "read_timeout": _socket_timeout(client="request_timeout_s"),
-    "write_timeout": _socket_timeout(),
+    "read_timeout": _seconds("100ms", "5m", client="request_timeout_s"),
+    "write_timeout": _seconds("100ms", "5m"),
     "local_addr": _Rule(kind=_LocalAddress(), has_effect=False),
     "lookupd_poll_interval": _seconds("10ms", "5m", consumer="lookupd_poll_interval_s"),
     "lookupd_poll_jitter": _Rule(kind=FLOAT, at_least=0, at_most=1, consumer="lookupd_poll_jitter"),
