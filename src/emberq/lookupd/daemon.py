@@ -177,14 +177,6 @@ def _registry(value: Callable[[Registry], int]) -> Sampler[_LookupdSource]:
     return single(lambda source: value(source.registry))
 
 
-def _producer_count(registry: Registry) -> int:
-    return sum(1 for _ in registry.producers)
-
-
-def _registration_count(registry: Registry) -> int:
-    return sum(len(producer.topics) for producer in registry.producers)
-
-
 def _tombstone_count(registry: Registry) -> int:
     return sum(
         registry.is_tombstoned(producer, topic) for producer in registry.producers for topic in producer.tombstones
@@ -195,13 +187,17 @@ FAMILIES: tuple[Family[_LookupdSource], ...] = (
     # The registry.
     gauge("nsqlookupd_topics", "Topics known, with or without producers.", _registry(lambda r: r.topic_count)),
     gauge("nsqlookupd_channels", "Channels known, of all topics.", _registry(lambda r: r.channel_count)),
-    gauge("nsqlookupd_producers", "nsqds connected and identified.", _registry(_producer_count)),
+    gauge("nsqlookupd_producers", "nsqds connected and identified.", _registry(lambda r: len(r.producers))),
     gauge(
         "nsqlookupd_active_producers",
         "nsqds heard of within the inactivity timeout.",
         _registry(lambda r: len(r.active_producers())),
     ),
-    gauge("nsqlookupd_topic_registrations", "Topics of all nsqds, added up.", _registry(_registration_count)),
+    gauge(
+        "nsqlookupd_topic_registrations",
+        "Topics of all nsqds, added up.",
+        _registry(lambda r: sum(len(producer.topics) for producer in r.producers)),
+    ),
     gauge("nsqlookupd_tombstones", "Tombstones that hide a topic of an nsqd now.", _registry(_tombstone_count)),
     # The daemon and its process.
     info_family(_DAEMON),
