@@ -160,4 +160,4 @@ def test_actions_reach_every_node_of_a_real_cluster(nsq: EmbeddedThread) -> None
 
 
 async def _channel(view: View) -> ChannelFigures:
-    return (await view.observer.channel("t", "c", include_clients=False)).value
+    return (await view.observer.channel("t", "c")).value

@@ -200,13 +200,12 @@ class Notifier:
 
     def _message(self, request: Request, visitor: Visitor, deed: AuditedAction) -> bytes:
         scheme = "https" if is_secure(request) else "http"
-        named = {"topic": deed.topic}
         optional = {"channel": deed.channel, "node": deed.node}
         user = basic_user(request) or visitor.name
         return encode_json(
             {
                 "action": deed.action,
-                **named,
+                "topic": deed.topic,
                 **{key: value for key, value in optional.items() if value},
                 "timestamp": self._clock.wall_ns() // NS_PER_SECOND,
                 **({"user": user} if user else {}),

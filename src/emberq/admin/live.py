@@ -335,9 +335,7 @@ class Gatherer:
             case LiveView.CHANNEL:
                 sieve = ClientFilter(search=subject.search, limit=MAX_CLIENTS)
                 channel = await self._cluster.ask_in_background(
-                    lambda _, observer: observer.channel(
-                        subject.topic, subject.channel, include_clients=True, sieve=sieve
-                    )
+                    lambda _, observer: observer.channel(subject.topic, subject.channel, sieve)
                 )
                 return partial(channel_view, channel.value, sieve, look)
             case LiveView.NODES:

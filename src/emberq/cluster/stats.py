@@ -28,7 +28,7 @@ from emberq.cluster.upstream import Document, MalformedDocumentError, integer, n
 
 # Latency
 
-EVERY_HOST = "*"
+EVERY_NODE = "*"
 
 
 class LatencyPercentile(NamedTuple):
@@ -91,7 +91,7 @@ def combined(latencies: Iterable[Latency], *, topic: str, channel: str = "") -> 
         for percentile in latency.percentiles or ():
             by_quantile.setdefault(percentile.quantile, []).append(percentile)
     percentiles = tuple(_combined(by_quantile[quantile]) for quantile in sorted(by_quantile, reverse=True))
-    return Latency(message_count=count, percentiles=percentiles or None, topic=topic, channel=channel, host=EVERY_HOST)
+    return Latency(message_count=count, percentiles=percentiles or None, topic=topic, channel=channel, host=EVERY_NODE)
 
 
 def _combined(parts: list[LatencyPercentile]) -> LatencyPercentile:
@@ -107,8 +107,6 @@ def _combined(parts: list[LatencyPercentile]) -> LatencyPercentile:
 
 
 # Clients, channels, topics
-
-EVERY_NODE = "*"
 
 
 class ClientFigures(NamedTuple):

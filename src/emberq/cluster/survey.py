@@ -325,16 +325,14 @@ class ClusterReader:
         total = await self._upstreams.background.run(lambda: total_topic(topic, parts.value))
         return Findings(total, producers.warnings + parts.warnings)
 
-    async def channel(
-        self, topic: str, channel: str, *, include_clients: bool, sieve: ClientFilter | None = None
-    ) -> Findings[ChannelFigures]:
-        """A channel over the nsqds that have the topic; ChannelNotFoundError if none has the channel.
+    async def channel(self, topic: str, channel: str, sieve: ClientFilter | None = None) -> Findings[ChannelFigures]:
+        """A channel over the nsqds that have the topic, with its clients; ChannelNotFoundError if none has the channel.
 
         Its clients go through the sieve, if there is one.
         """
         producers = await self._topology.topic_producers(topic)
         stats = await self.of_producers(
-            producers.value, topic=topic, channel=channel, include_clients=include_clients, sieve=sieve
+            producers.value, topic=topic, channel=channel, include_clients=True, sieve=sieve
         )
         parts = [part for of_topic in stats.value for part in of_topic.channels if part.channel_name == channel]
         if not parts:
