@@ -17,10 +17,12 @@ OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/brow
 # Played at length by the compiled run; uncompiled they would say the same, and take a minute for it.
 LONG_WHEN_PURE := tests/wire/test_decoder_properties.py tests/wire/test_compression.py
 # Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
-PROCESSES := tests/admin tests/browser tests/cli tests/client tests/docs tests/lookupd tests/tools
+PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/tools
 # They need a browser or Spark's Java, and have no properties.
 WITHOUT_EXAMPLES := tests/browser tests/spark_cluster
 PYTEST_PARALLEL := $(BIN)/pytest -n 2 --dist loadfile
+# Lines and branches; measuring doubles what a test takes, so its time limit is longer.
+COVERED := --cov --cov-report= -o timeout=600
 IN_PARALLEL := $(MAKE) --no-print-directory -j2 --output-sync=target
 NODE_READY := tests/integration/node_modules/.ready
 
@@ -46,8 +48,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-dep
 INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$$@" --force-reinstall; \
     touch $@.unfinished && $(PIP_INSTALL) --require-hashes "$$@"
 
-.PHONY: help setup spark compiled run-ready run up demo test test-processes test-without-spark test-browser test-spark \
-    test-cluster check coverage search mutate bench bench-spark chaos chaos-spark soak-demo chromium lock clean
+.PHONY: help setup spark compiled run-ready run up demo test test-processes test-alone test-without-spark test-browser test-spark \
+    test-cluster check coverage coverage-report search mutate bench bench-spark chaos chaos-spark soak-demo chromium lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -75,10 +77,10 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 	echo "emberq runs uncompiled: 'make compiled' takes a minute, and makes it faster."; \
 	exec $(BIN)/emberq up $(ARGS)
 
-test: $(BASE_READY) ## run all checks and tests
+test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
 	@$(IN_PARALLEL) check $(NODE_READY) $(COMPILED_READY) chromium
 	@$(MAKE) --no-print-directory -j2 beside-spark beside-processes
-	@$(MAKE) --no-print-directory test-without-spark ARGS="$(addprefix --ignore=,$(PROCESSES))"
+	@$(MAKE) --no-print-directory test-alone coverage-report
 	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
 
 # Two runs of tests at once, each line with the name of its run.
@@ -86,7 +88,11 @@ beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
 test-processes: $(DEV_READY) chromium
-	$(BIN)/pytest $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
+	COVERAGE_FILE=.coverage.processes $(BIN)/pytest $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
+
+test-alone: $(NODE_READY)
+	COVERAGE_FILE=.coverage.alone $(PYTEST_PARALLEL) $(COVERED) \
+	    $(addprefix --ignore=,tests/spark $(PROCESSES) $(OWN_TARGET) $(LONG_WHEN_PURE))
 
 test-without-spark: $(NODE_READY) chromium ## run all tests but those that need a real Spark
 	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
@@ -105,10 +111,10 @@ search: $(DEV_READY) ## look for failing examples of the properties, at random, 
 	@end=$$(( $$(date +%s) + 60 * $(or $(MINUTES),10) )); while [ $$(date +%s) -lt $$end ]; do \
 	    EMBERQ_EXAMPLES=random $(PYTEST_PARALLEL) -q -o timeout=600 $(addprefix --ignore=,$(WITHOUT_EXAMPLES)) $(ARGS) || exit 1; done
 
-# Measuring doubles what the tests take, so `make test` does not.
-coverage: $(NODE_READY) ## measure the coverage of lines and branches without Spark, by package, against its floor
-	$(PYTEST_PARALLEL) -o timeout=600 --cov --cov-report= \
-	    $(addprefix --ignore=,tests/spark tests/browser tests/docs $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
+coverage: test-processes test-alone coverage-report ## measure the coverage of lines and branches, by package, against its floor
+
+coverage-report:
+	$(BIN)/coverage combine --quiet .coverage.processes .coverage.alone
 	$(BIN)/python -m quality.coverage_report
 
 mutate: $(DEV_READY) ## change MODULE=src/emberq/... in COUNT=40 small ways, and show what its tests do not notice

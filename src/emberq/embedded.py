@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from emberq.base.task import LoopThread
@@ -87,9 +86,7 @@ class Embedded:
             self._running = starting.pop_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._running.aclose()
         self.nsqds.clear()
         self.lookupds.clear()
@@ -136,10 +133,8 @@ class EmbeddedThread:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._loop.end(lambda: self.nsq.__aexit__(None, None, None))
+    def __exit__(self, *_: object) -> None:
+        self._loop.end(lambda: self.nsq.__aexit__())
 
     def call(self, function: Callable[[], _T]) -> _T:
         """What `function` returns, run in the daemons' thread."""

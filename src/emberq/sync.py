@@ -35,7 +35,6 @@ from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Self, cast
 
 from emberq import client
@@ -127,9 +126,7 @@ class Producer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -321,9 +318,7 @@ class Consumer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """What has been taken and not answered goes back too: the block that would answer it is over."""
         self._loop.end(lambda: self._wind_up(self._taken))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,22 @@ def test_alarms_ring_in_the_order_of_their_due_times() -> None:
         ringing(timers, log, name).set(due_ns)
     timers.run_due(30)
     assert log == ["early", "middle", "middle too", "late"]
+
+
+def test_an_alarm_that_fails_does_not_silence_the_others() -> None:
+    timers, log = Timers(), list[str]()
+    fault = LookupError("a fault of one")
+
+    def fail() -> None:
+        raise fault
+
+    ringing(timers, log, "before").set(10)
+    timers.alarm(fail).set(20)
+    ringing(timers, log, "behind").set(30)
+    with pytest.raises(ExceptionGroup) as raised:
+        timers.run_due(30)
+    assert (log, raised.value.exceptions) == (["before", "behind"], (fault,))
+    assert timers.next_due_ns == NEVER
 
 
 def test_an_alarm_moved_later_rings_only_then() -> None:

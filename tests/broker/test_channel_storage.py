@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from emberq.base.clock import NS_PER_MS
 from emberq.broker.error import StoreError
 from tests.broker.rig import Consumer, Message, Rig, numbered, stored
 from tests.broker.simulated_disk import REFUSAL
 
 EPHEMERAL = "e#ephemeral"
+HOUR_MS = 3_600_000
+"""The longest delay, by default."""
 
 
 def finish_all(consumer: Consumer) -> list[bytes]:
@@ -92,6 +95,18 @@ def test_deferred_messages_are_due_at_the_same_moment_after_a_restart(on_files: 
         assert consumer.take_new() == []
         rig.advance(ms=1)
         assert consumer.new_bodies() == [b"published"]
+
+
+def test_a_wall_clock_that_was_set_back_does_not_hold_deferred_messages_longer_than_any_may_be() -> None:
+    rig = Rig()
+    rig.channel()
+    rig.publish_deferred(b"later", delay_ms=1000)
+    rig.restart(wall_ns=rig.clock.wall_ns() - 24 * HOUR_MS * NS_PER_MS)
+    consumer = rig.consumer(rdy=1)
+    rig.advance(ms=HOUR_MS - 1)
+    assert consumer.received == []
+    rig.advance(ms=1)
+    assert consumer.new_bodies() == [b"later"]
 
 
 def test_a_message_that_became_due_while_the_broker_was_down_comes_at_once() -> None:

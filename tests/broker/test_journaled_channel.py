@@ -288,6 +288,23 @@ def test_a_wall_clock_that_is_set_does_not_move_what_is_deferred_over_a_restart(
 
 
 @any_memory
+def test_a_wall_clock_that_was_set_back_holds_no_message_longer_than_any_may_be(
+    tmp_path: Path, mem_queue_size: int
+) -> None:
+    rig = with_memory(tmp_path, mem_queue_size)
+    consumer = rig.consumer(rdy=1)
+    rig.publish(b"requeued")
+    consumer.requeue(consumer.take_one(), delay_ms=1000)
+    rig.publish_deferred(b"later", delay_ms=1000)
+    rig.restart(wall_ns=rig.clock.wall_ns() - 86_400 * NS_PER_SECOND)
+    consumer = rig.consumer(rdy=10)
+    rig.advance(ms=3_599_999)
+    assert consumer.take_new() == []
+    rig.advance(ms=1)
+    assert sorted(consumer.new_bodies()) == [b"later", b"requeued"]
+
+
+@any_memory
 def test_a_message_that_timed_out_comes_again(tmp_path: Path, mem_queue_size: int) -> None:
     rig = with_memory(tmp_path, mem_queue_size)
     consumer = rig.consumer(rdy=10, msg_timeout_ms=1000)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from emberq.http.client import HttpAnswerReader
+from emberq.http.client import QueryConnection
 
 CUT_OFF = "the connection was closed before the answer was complete"
 
 
-class Recorder(HttpAnswerReader):
+class Recorder(QueryConnection):
     """Notes the status of every answer, and why there was none."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(max_body_bytes=1000)
         self.events: list[int | str] = []
 
     def data_received(self, data: bytes) -> None:

@@ -82,7 +82,7 @@ def test_no_more_than_a_few_connections_are_made_at_a_time() -> None:
             at_most = max(at_most, connecting)
             await asyncio.sleep(0)
             connecting -= 1
-            return QueryConnection(asyncio.get_running_loop(), max_body_bytes=100)
+            return QueryConnection(max_body_bytes=100)
 
         takers = [asyncio.create_task(pool.take(connect)) for _ in range(30)]
         takers[10].cancel()
@@ -233,7 +233,7 @@ def test_a_connection_that_is_lost_before_its_first_request_is_an_error_at_once(
         async with WebServer() as server:
             origin = origin_of(server)
             _, connection = await loop.create_connection(
-                lambda: QueryConnection(loop, max_body_bytes=100), origin.host, origin.port
+                lambda: QueryConnection(max_body_bytes=100), origin.host, origin.port
             )
             connection.close()
             await asyncio.sleep(0)

@@ -131,8 +131,8 @@ def test_what_it_waits_for_ends_with_the_connection(is_work: bool) -> None:
         else:
             rig.suspension.give_way()
         await asyncio.sleep(0) if is_work else None
-        rig.suspension.cancel()
-        rig.suspension.cancel()
+        rig.suspension.end()
+        rig.suspension.end()
         await turns()
         assert (rig.is_stopped, rig.told) == (False, [])
         assert len(asyncio.all_tasks()) == 1

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from emberq.spark.channel_frames import MessageOrigin, frames_of
+from emberq.spark.channel_frames import frames_of
 from emberq.spark.channel_segment import Messages
+from emberq.spark.journal_offset import Place
 from emberq.wire.frame import FRAME_HEADER, MESSAGE, WireMessage, encode_message
 
-HERE = MessageOrigin("t", "n:4150")
+HERE = Place("n:4150", "t")
 
 
 def frame(number: int, *, attempts: int = 1, time_ns: int | None = None, body: bytes | None = None) -> bytes:
@@ -23,5 +24,5 @@ def array(*frames: bytes) -> pa.BinaryArray:
     return frames_of(frames, [len(each) for each in frames])
 
 
-def messages(*numbers: int, origin: MessageOrigin = HERE) -> Messages:
+def messages(*numbers: int, origin: Place = HERE) -> Messages:
     return Messages(origin, array(*(frame(number) for number in numbers)))

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from emberq.spark import channel_spool
-from emberq.spark.channel_frames import MessageOrigin, keys
+from emberq.spark.channel_frames import keys
 from emberq.spark.channel_segment import read_segment
 from emberq.spark.channel_spool import Spool
 from emberq.spark.error import OptionError
+from emberq.spark.journal_offset import Place
 from tests.spark.message_frames import HERE, array, frame, messages
 
 
@@ -28,7 +29,7 @@ def numbers(spool: Spool) -> list[int]:
     return [segment.number for segment in spool.segments]
 
 
-def known(spool: Spool, *wanted: int, origin: MessageOrigin = HERE) -> list[int]:
+def known(spool: Spool, *wanted: int, origin: Place = HERE) -> list[int]:
     """Which of these messages are known to be stored."""
     key_of = {number: keys(array(frame(number)))[0].as_py() for number in wanted}
     found = spool.known_keys(keys(array(*map(frame, wanted))), origin=origin, first_ns=min(wanted), last_ns=max(wanted))
@@ -37,7 +38,7 @@ def known(spool: Spool, *wanted: int, origin: MessageOrigin = HERE) -> list[int]
 
 def test_what_is_stored_is_there_after_a_restart(tmp_path: Path) -> None:
     with Spool(tmp_path) as spool:
-        spool.append([messages(1, 2), messages(7, origin=MessageOrigin("u", "n:4150"))])
+        spool.append([messages(1, 2), messages(7, origin=Place("n:4150", "u"))])
         spool.append([messages(3)])
         uuid = spool.uuid
     with Spool(tmp_path) as spool:
@@ -136,17 +137,17 @@ def test_a_segment_whose_keys_were_stored_but_that_was_not_removed_is_removed_la
 
 
 def test_messages_are_known_by_topic_nsqd_time_and_id(tmp_path: Path) -> None:
-    elsewhere = MessageOrigin("t", "other:4150")
+    elsewhere = Place("other:4150", "t")
     with Spool(tmp_path) as spool:
         spool.append([messages(1, 2)])
         spool.append([messages(3, origin=elsewhere)])
         for _ in range(2):
             assert known(spool, 1, 3, 9) == [1]
             assert known(spool, 3, origin=elsewhere) == [3]
-            assert known(spool, 1, origin=MessageOrigin("u", "n:4150")) == []
+            assert known(spool, 1, origin=Place("n:4150", "u")) == []
             spool.prune(before=2)
         assert spool.newest_ns(HERE) == 2
-        assert spool.newest_ns(MessageOrigin("u", "n:4150")) == -1
+        assert spool.newest_ns(Place("n:4150", "u")) == -1
 
 
 def test_storing_and_looking_up_go_on_while_committed_segments_go(tmp_path: Path) -> None:

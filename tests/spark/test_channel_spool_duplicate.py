@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from emberq.spark.channel_frames import Arrived, MessageOrigin
+from emberq.spark.channel_frames import Arrived
 from emberq.spark.channel_segment import Messages
 from emberq.spark.channel_spool import Spool, without_stored
+from emberq.spark.journal_offset import Place
 from tests.spark.message_frames import HERE, array, frame, messages
 
-ELSEWHERE = MessageOrigin("t", "other:4150")
+ELSEWHERE = Place("other:4150", "t")
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
         yield opened
 
 
-def arrived(*frames: bytes, in_doubt_until_ns: int = -1, origin: MessageOrigin = HERE) -> Arrived:
+def arrived(*frames: bytes, in_doubt_until_ns: int = -1, origin: Place = HERE) -> Arrived:
     return Arrived(origin, array(*frames), in_doubt_until_ns, lambda _data: None)
 
 

@@ -20,12 +20,13 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from emberq.base.text import quoted
 
@@ -57,6 +58,11 @@ class UnixAddress:
 
     def __str__(self) -> str:
         return self.path
+
+
+def format_peer(peername: Any) -> str:
+    """The other end of a connection, as a transport names it; `@` for a Unix socket, whose peer has no address."""
+    return str(TcpAddress(*peername[:2])) if isinstance(peername, tuple) else "@"
 
 
 def parse_address(text: str) -> TcpAddress | UnixAddress:
@@ -135,7 +141,7 @@ class Listener:
         self._label = label
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
-        self._unix_path: Path | None = None
+        self._unix_path: str | None = None
 
     @property
     def address(self) -> tuple[str, int] | str:
@@ -163,7 +169,7 @@ class Listener:
         if isinstance(address, UnixAddress):
             listening = socket.socket(socket.AF_UNIX)
             listening.bind(address.path)
-            self._unix_path = Path(address.path)
+            self._unix_path = address.path
             return listening
         family, _, _, _, where = socket.getaddrinfo(
             address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -207,7 +213,8 @@ class Listener:
         else:
             self._socket.close()
         if self._unix_path is not None:
-            self._unix_path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                os.unlink(self._unix_path)  # noqa: PTH108 - pathlib would be loaded for every client
         self._socket = None
 
 

@@ -18,13 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 from dataclasses import dataclass
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
-
-_log = logging.getLogger(__name__)
 
 
 class LoopTimers:

@@ -20,7 +20,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from emberq.base.log import LogFormat, LogLevel
 from emberq.base.text import MAX_NS, format_duration, one_line, parse_duration, quoted
@@ -34,19 +34,6 @@ class HelpRequested(Exception):
     """`-h` or `--help`: the usage is printed, and the exit status is 0."""
 
 
-class FlagKind(Protocol):
-    """What the parser must know of a flag."""
-
-    @property
-    def stands_alone(self) -> bool:
-        """Whether the flag without a value means `true`."""
-        ...
-
-    def from_text(self, text: str) -> Any:
-        """The value; ValueError with the reason if `text` is none."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class CommandLine:
     """A command line taken apart."""
@@ -57,7 +44,7 @@ class CommandLine:
     """The words after the flags."""
 
 
-def parse_flags(argv: Sequence[str], kinds: Mapping[str, FlagKind]) -> CommandLine:
+def parse_flags(argv: Sequence[str], kinds: Mapping[str, ValueKind[Any]]) -> CommandLine:
     """Take apart `argv`, the words after the program's name, by the flags in `kinds`."""
     flags: list[tuple[str, Any]] = []
     position = 0
@@ -70,10 +57,9 @@ def parse_flags(argv: Sequence[str], kinds: Mapping[str, FlagKind]) -> CommandLi
             break
         name, equals, text = _split(word)
         kind = _find(name, kinds)
-        if kind.stands_alone:
-            flags.append((name, _boolean_value(kind, name, text if equals else "true")))
-            continue
-        if not equals:
+        if not equals and kind.stands_alone:
+            text = "true"
+        elif not equals:
             if position == len(argv):
                 raise FlagError(f"flag needs an argument: -{name}")
             text = argv[position]
@@ -90,7 +76,7 @@ def _split(word: str) -> tuple[str, str, str]:
     return name, equals, text
 
 
-def _find(name: str, kinds: Mapping[str, FlagKind]) -> FlagKind:
+def _find(name: str, kinds: Mapping[str, ValueKind[Any]]) -> ValueKind[Any]:
     if name in kinds:
         return kinds[name]
     if name in ("h", "help"):
@@ -98,18 +84,12 @@ def _find(name: str, kinds: Mapping[str, FlagKind]) -> FlagKind:
     raise FlagError(f"flag provided but not defined: -{one_line(name)}")
 
 
-def _boolean_value(kind: FlagKind, name: str, text: str) -> Any:
+def _value(kind: ValueKind[Any], name: str, text: str) -> Any:
     try:
         return kind.from_text(text)
     except ValueError as error:
-        raise FlagError(f"invalid boolean value {quoted(text)} for -{name}: {error}") from error
-
-
-def _value(kind: FlagKind, name: str, text: str) -> Any:
-    try:
-        return kind.from_text(text)
-    except ValueError as error:
-        raise FlagError(f"invalid value {quoted(text)} for flag -{name}: {error}") from error
+        what = f"boolean value {quoted(text)} for" if kind.stands_alone else f"value {quoted(text)} for flag"
+        raise FlagError(f"invalid {what} -{name}: {error}") from error
 
 
 # Kinds of values.

@@ -17,6 +17,7 @@ import enum
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 from typing import TextIO
 
 from emberq.base.text import one_line
@@ -61,8 +62,23 @@ _WORD_IN_LINE = {
 }
 
 
-class LineFormatter(logging.Formatter):
-    """Makes the line. The text of the current second is kept, because a busy daemon logs many lines in one."""
+class OneLineFormatter(logging.Formatter, ABC):
+    """Makes one line of a record, or with a traceback one line and its indented tail."""
+
+    @abstractmethod
+    def head(self, record: logging.LogRecord) -> str:
+        """What stands before the text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = self.head(record) + one_line(record.getMessage())
+        if record.exc_info:
+            trace = self.formatException(record.exc_info)
+            line += "".join("\n\t" + one_line(part) for part in trace.splitlines())
+        return line
+
+
+class LineFormatter(OneLineFormatter):
+    """The line of a daemon. The text of the current second is kept, because a busy daemon logs many lines in one."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
@@ -70,19 +86,14 @@ class LineFormatter(logging.Formatter):
         self._second = -1
         self._second_text = ""
 
-    def format(self, record: logging.LogRecord) -> str:
-        """One line, or with a traceback one line and its indented tail."""
+    def head(self, record: logging.LogRecord) -> str:
         second = int(record.created)
         micros = int((record.created - second) * 1_000_000)
         if second != self._second:
             self._second_text = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(second))
             self._second = second
         level = _WORD_IN_LINE.get(record.levelno, record.levelname)
-        line = f"{self._prefix}{self._second_text}.{micros:06} {level}: {one_line(record.getMessage())}"
-        if record.exc_info:
-            trace = self.formatException(record.exc_info)
-            line += "".join("\n\t" + one_line(part) for part in trace.splitlines())
-        return line
+        return f"{self._prefix}{self._second_text}.{micros:06} {level}: "
 
 
 _WORD_IN_JSON = {level.threshold: level.word for level in LogLevel}
@@ -112,7 +123,23 @@ class JsonFormatter(logging.Formatter):
 
 
 class _LineHandler(logging.StreamHandler[TextIO]):
-    """The one handler that `configure` installs; a type of its own so that it can be told from others."""
+    """The one handler that `write_to` installs; a type of its own so that it can be told from others."""
+
+
+def write_to(stream: TextIO | None, formatter: logging.Formatter) -> None:
+    """Write emberq's log lines to `stream` (standard error if None), in place of an earlier `write_to`."""
+    stop_writing()
+    handler = _LineHandler(stream)
+    handler.setFormatter(formatter)
+    logging.getLogger(ROOT).addHandler(handler)
+
+
+def stop_writing() -> None:
+    """Undo `write_to`."""
+    logger = logging.getLogger(ROOT)
+    for handler in list(logger.handlers):
+        if isinstance(handler, _LineHandler):
+            logger.removeHandler(handler)
 
 
 def configure(
@@ -123,17 +150,8 @@ def configure(
     program: str = "",
     stream: TextIO | None = None,
 ) -> None:
-    """Write emberq's log lines to `stream` (standard error if None), in place of an earlier `configure`.
-
-    Lines of text begin with `prefix`; JSON says which `program` wrote them instead.
-    """
-    logger = logging.getLogger(ROOT)
-    for handler in list(logger.handlers):
-        if isinstance(handler, _LineHandler):
-            logger.removeHandler(handler)
-    handler = _LineHandler(stream)
-    handler.setFormatter(JsonFormatter(program) if log_format is LogFormat.JSON else LineFormatter(prefix))
-    logger.addHandler(handler)
+    """Write the log lines of a daemon. Lines of text begin with `prefix`; JSON says which `program` wrote them."""
+    write_to(stream, JsonFormatter(program) if log_format is LogFormat.JSON else LineFormatter(prefix))
     set_level(level)
 
 

@@ -36,16 +36,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, Self, TextIO, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import uvloop
 
 from emberq import NSQ_VERSION
 from emberq.base import log
-from emberq.base.flag import FlagError, HelpRequested, SettingError, parse_flags
-from emberq.base.log import ROOT
-from emberq.base.settings import OptionsError, SettingTable, render_help
-from emberq.base.text import one_line
+from emberq.base.flag import FlagError, HelpRequested, SettingError
+from emberq.base.settings import Given, OptionsError, SettingTable, render_help
 
 logger = logging.getLogger(__name__)
 
@@ -151,8 +149,16 @@ def print_usage(table: SettingTable) -> None:
     sys.stderr.write(render_help(table, width=min(max(columns, 72), 110)))
 
 
-class DaemonOptions(Protocol):
-    """The options that every daemon has."""
+class ToolOptions(Protocol):
+    """The options of a tool: they can tell whether they can work."""
+
+    def validated(self) -> Self:
+        """The options to run with; OptionsError for what cannot work."""
+        ...
+
+
+class LogOptions(Protocol):
+    """How to log: options that every daemon has."""
 
     @property
     def log_prefix(self) -> str: ...
@@ -164,16 +170,13 @@ class DaemonOptions(Protocol):
     def log_format(self) -> log.LogFormat: ...
 
 
-class ValidatedOptions(DaemonOptions, Protocol):
-    """Options that can tell whether they can work."""
-
-    def validated(self) -> Self:
-        """The options to run with; OptionsError for what cannot work."""
-        ...
+class DaemonOptions(LogOptions, ToolOptions, Protocol):
+    """The options of a daemon."""
 
 
-OptionsT = TypeVar("OptionsT", bound=DaemonOptions)
-ValidatedT = TypeVar("ValidatedT", bound=ValidatedOptions)
+LogOptionsT = TypeVar("LogOptionsT", bound=LogOptions)
+DaemonOptionsT = TypeVar("DaemonOptionsT", bound=DaemonOptions)
+ToolOptionsT = TypeVar("ToolOptionsT", bound=ToolOptions)
 
 
 class Finished(Exception):
@@ -184,10 +187,10 @@ class Finished(Exception):
         self.status = status
 
 
-def read_options(table: SettingTable, options_class: type[OptionsT], argv: Sequence[str]) -> OptionsT:
-    """The options that flags and config file ask for, with logging set up as they say; or `Finished`."""
+def _load(table: SettingTable, argv: Sequence[str] | None) -> Given:
+    """What flags and config file ask for; `Finished` if that has been printed. SettingError."""
     try:
-        given = table.load(argv)
+        given = table.load(sys.argv[1:] if argv is None else argv)
     except HelpRequested:
         print_usage(table)
         raise Finished(0) from None
@@ -195,19 +198,23 @@ def read_options(table: SettingTable, options_class: type[OptionsT], argv: Seque
         print(error, file=sys.stderr)
         print_usage(table)
         raise Finished(2) from error
+    if given.version_asked:
+        print(version_line(table.program))
+        raise Finished(0)
+    return given
+
+
+def read_options(table: SettingTable, options_class: type[LogOptionsT], argv: Sequence[str] | None) -> LogOptionsT:
+    """The options that flags and config file ask for, with logging set up as they say; or `Finished`."""
+    try:
+        given = _load(table, argv)
     except SettingError as error:
         log.configure(prefix=f"[{table.program}] ", level=log.LogLevel.INFO)
         logger.critical("%s", error)
         raise Finished(1) from error
-    if given.version_asked:
-        print(version_line(table.program))
-        raise Finished(0)
     options = options_class(**given.options)
     log.configure(
-        prefix=options.log_prefix,
-        level=options.log_level,
-        log_format=options.log_format,
-        program=table.program,
+        prefix=options.log_prefix, level=options.log_level, log_format=options.log_format, program=table.program
     )
     for key in given.unknown_keys:
         logger.warning("config file: %s is not a setting of %s, ignored", key, table.program)
@@ -216,8 +223,8 @@ def read_options(table: SettingTable, options_class: type[OptionsT], argv: Seque
 
 def run_daemon(
     table: SettingTable,
-    options_class: type[ValidatedT],
-    load: Callable[[], Callable[[ValidatedT], Daemon]],
+    options_class: type[DaemonOptionsT],
+    load: Callable[[], Callable[[DaemonOptionsT], Daemon]],
     argv: Sequence[str] | None,
 ) -> int:
     """Run a daemon until it is told to stop; the exit status.
@@ -226,7 +233,7 @@ def run_daemon(
     answered quickly.
     """
     try:
-        options = read_options(table, options_class, sys.argv[1:] if argv is None else argv).validated()
+        options = read_options(table, options_class, argv).validated()
     except Finished as finished:
         return finished.status
     except OptionsError as error:
@@ -253,17 +260,6 @@ class ToolError(Exception):
     """The tool cannot go on: the text is logged, and the exit status is 1."""
 
 
-class ToolOptions(Protocol):
-    """The options of a tool."""
-
-    def validated(self) -> Self:
-        """The options to run with; OptionsError for what cannot work."""
-        ...
-
-
-ToolOptionsT = TypeVar("ToolOptionsT", bound=ToolOptions)
-
-
 def run_tool(
     table: SettingTable,
     options_class: type[ToolOptionsT],
@@ -280,45 +276,22 @@ def run_tool(
     and raises `ToolError`, or one of `failures`, if it cannot be done. Words behind the flags are ignored, unless
     `takes_arguments` is False.
     """
-    log_to(sys.stderr)
+    log.write_to(sys.stderr, ToolLineFormatter())
+    log.set_level(log.LogLevel.INFO)
     ends: tuple[type[Exception], ...] = (OptionsError, SettingError, ToolError, *failures)
-    words = sys.argv[1:] if argv is None else argv
     try:
-        options = _read_flags(table, options_class, words)
-        if options is None:
-            return 0
-        if not takes_arguments:
-            _refuse_arguments(table, words)
-        options = options.validated()
+        given = _load(table, argv)
+        if given.arguments and not takes_arguments:
+            raise OptionsError(f"unknown arguments: [{' '.join(given.arguments)}]")
+        options = options_class(**given.options).validated()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_done(run, options, stop_signals))
-    except FlagError as error:
-        print(error, file=sys.stderr)
-        print_usage(table)
-        return 2
+    except Finished as finished:
+        return finished.status
     except ends as error:
         logger.critical("%s", error)
         return 1
     return 0
-
-
-def _read_flags(table: SettingTable, options_class: type[ToolOptionsT], words: Sequence[str]) -> ToolOptionsT | None:
-    """The options that the flags ask for; None if all that was asked for has been printed."""
-    try:
-        given = table.load(words)
-    except HelpRequested:
-        print_usage(table)
-        return None
-    if given.version_asked:
-        print(version_line(table.program))
-        return None
-    return options_class(**given.options)
-
-
-def _refuse_arguments(table: SettingTable, words: Sequence[str]) -> None:
-    rest = parse_flags(words, {setting.flag: setting.kind for setting in table}).rest
-    if rest:
-        raise OptionsError(f"unknown arguments: [{' '.join(rest)}]")
 
 
 async def _until_done(
@@ -340,8 +313,8 @@ async def _until_done(
 # Log lines of tools.
 
 
-class ToolLineFormatter(logging.Formatter):
-    """Makes the line. What comes from outside is escaped, so that one record is one line."""
+class ToolLineFormatter(log.OneLineFormatter):
+    """The line of a tool."""
 
     _WORDS = {  # noqa: RUF012 - a constant
         logging.DEBUG: "DBG ",
@@ -351,34 +324,12 @@ class ToolLineFormatter(logging.Formatter):
         logging.CRITICAL: "ERR ",
     }
 
-    def format(self, record: logging.LogRecord) -> str:
-        """One line, or with a traceback one line and its indented tail."""
+    def head(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y/%m/%d %H:%M:%S", time.localtime(record.created))
         level = "" if record.name.startswith(("emberq.tools.", __name__)) else self._WORDS.get(record.levelno, "")
-        line = f"{moment} {level}{one_line(record.getMessage())}"
-        if record.exc_info:
-            trace = self.formatException(record.exc_info)
-            line += "".join("\n\t" + one_line(part) for part in trace.splitlines())
-        return line
-
-
-class _ToolLineHandler(logging.StreamHandler[TextIO]):
-    """The one handler that `log_to` installs; a type of its own so that it can be told from others."""
-
-
-def log_to(stream: TextIO) -> None:
-    """Write emberq's log lines to `stream` in the form of the tools, in place of an earlier `log_to`."""
-    root = logging.getLogger(ROOT)
-    stop_logging()
-    handler = _ToolLineHandler(stream)
-    handler.setFormatter(ToolLineFormatter())
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
+        return f"{moment} {level}"
 
 
 def stop_logging() -> None:
-    """Undo `log_to`: for a tool that has set up a log of its own."""
-    root = logging.getLogger(ROOT)
-    for handler in list(root.handlers):
-        if isinstance(handler, _ToolLineHandler):
-            root.removeHandler(handler)
+    """For a tool that sets up a log of its own."""
+    log.stop_writing()

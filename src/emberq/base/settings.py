@@ -208,6 +208,8 @@ class Given:
     version_asked: bool
     unknown_keys: tuple[str, ...]
     """Keys of the config file that are no settings."""
+    arguments: tuple[str, ...] = ()
+    """The words behind the flags."""
 
 
 class SettingTable:
@@ -231,26 +233,27 @@ class SettingTable:
 
         Raises HelpRequested and FlagError; SettingError for the file.
         """
-        flags = self._read_flags(argv)
+        flags, arguments = self._read_flags(argv)
         options = {setting.attribute: flags[setting.flag] for setting in self.options if setting.flag in flags}
         config = flags.get(CONFIG.flag, "")
         if flags.get(VERSION.flag) or not config:
-            return Given(options, version_asked=flags.get(VERSION.flag, False), unknown_keys=())
+            return Given(options, version_asked=flags.get(VERSION.flag, False), unknown_keys=(), arguments=arguments)
         from_file, unknown_keys = self._read_file(config)
-        return Given({**from_file, **options}, version_asked=False, unknown_keys=unknown_keys)
+        return Given(from_file | options, version_asked=False, unknown_keys=unknown_keys, arguments=arguments)
 
     def check_ranges(self, options: Any) -> None:
         """SettingError for the first setting of `options` that is out of its bounds."""
         for setting in self.options:
             setting.check_range(getattr(options, setting.attribute))
 
-    def _read_flags(self, argv: Sequence[str]) -> dict[str, Any]:
-        """Value of every flag given; repeated lists added up."""
+    def _read_flags(self, argv: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Value of every flag given, repeated lists added up; and the words behind the flags."""
         kinds = {setting.flag: setting.kind for setting in self}
         values: dict[str, Any] = {}
-        for flag, value in parse_flags(argv, kinds).flags:
+        given = parse_flags(argv, kinds)
+        for flag, value in given.flags:
             values[flag] = values[flag] + value if kinds[flag].repeatable and flag in values else value
-        return values
+        return values, given.rest
 
     def _read_file(self, path: str) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Options from a TOML file, and the keys that are none."""

@@ -58,6 +58,10 @@ class Alarm:
         """Never ring again, and let go of the callback, so that its owner is freed at once."""
         self.due_ns = NEVER
         self._ring = _do_nothing
+        if self._entry != _NO_ENTRY:
+            self._entry = _NO_ENTRY
+            self._entry_ns = NEVER
+            self._timers.entry_is_stale()
 
     def owns(self, entry: int) -> bool:
         """Whether this heap entry is the valid one."""
@@ -85,7 +89,7 @@ class Timers:
         self._heap: list[tuple[int, int, Alarm]] = []
         self._numbers = count()
         self._stale_count = 0
-        """Entries in the heap that their alarms have replaced by earlier ones."""
+        """Entries in the heap that their alarms have replaced by earlier ones, or discarded."""
         self.on_earlier: Callable[[int], None] | None = None
         """Told when the next due time moved nearer, so that the owner can shorten its sleep."""
 
@@ -96,16 +100,16 @@ class Timers:
     def push(self, due_ns: int, alarm: Alarm, *, replaces: bool) -> int:
         """Add a heap entry and return its number; for `Alarm` alone."""
         if replaces:
-            self._stale_count += 1
-            self._drop_stale_entries()
+            self.entry_is_stale()
         number = next(self._numbers)
         heapq.heappush(self._heap, (due_ns, number, alarm))
         if self._heap[0][1] == number and self.on_earlier is not None:
             self.on_earlier(due_ns)
         return number
 
-    def _drop_stale_entries(self) -> None:
-        """Keep the heap within twice what is needed."""
+    def entry_is_stale(self) -> None:
+        """An alarm does not need its entry any more; for `Alarm` alone. Keeps the heap within twice what is needed."""
+        self._stale_count += 1
         if self._stale_count > _MIN_STALE and self._stale_count * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].owns(entry[1])]
             heapq.heapify(self._heap)
@@ -117,14 +121,23 @@ class Timers:
         return self._heap[0][0] if self._heap else NEVER
 
     def run_due(self, now_ns: int) -> None:
-        """Ring every alarm that is due. Alarms set meanwhile for a time already past wait for the next call."""
+        """Ring every alarm that is due. Alarms set meanwhile for a time already past wait for the next call.
+
+        What an alarm raises is raised here when all have rung: one that fails does not silence the others.
+        """
         heap = self._heap
         due: list[tuple[int, Alarm]] = []
         while heap and heap[0][0] <= now_ns:
             _, number, alarm = heapq.heappop(heap)
             due.append((number, alarm))
+        failures: list[Exception] = []
         for number, alarm in due:
-            if alarm.owns(number):
-                alarm.came_up(now_ns)
-            else:
+            if not alarm.owns(number):
                 self._stale_count -= 1
+                continue
+            try:
+                alarm.came_up(now_ns)
+            except Exception as failure:  # noqa: BLE001 - raised below
+                failures.append(failure)
+        if failures:
+            raise ExceptionGroup("alarms failed", failures)

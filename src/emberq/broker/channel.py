@@ -51,6 +51,8 @@ class ChannelLimits:
 
     mem_queue_size: int = 10_000
     max_msg_timeout_ns: int = 900 * NS_PER_SECOND
+    max_defer_ns: int = 3600 * NS_PER_SECOND
+    """The longest delay. A wall clock that was set back must not make that of a restored message longer."""
     max_consumers: int = 0
     latency: LatencyConfig = NO_LATENCY_KEPT
 
@@ -159,9 +161,12 @@ class Channel(ABC):
     def put_deferred(self, span: Span, *, delay_ns: int) -> None:
         """Take in a message that was published to be delivered later."""
         self.message_count += span.count
-        self._defer(span, self._clock.monotonic_ns() + delay_ns)
+        self._defer(span, delay_ns)
 
-    def _defer(self, span: Span, due_ns: int) -> None:
+    def _defer(self, span: Span, delay_ns: int) -> None:
+        self._hold_until(self._clock.monotonic_ns() + min(delay_ns, self._limits.max_defer_ns), span)
+
+    def _hold_until(self, due_ns: int, span: Span) -> None:
         self._deferred.add(span, due_ns=due_ns)
         self._alarm.set_earlier(due_ns)
 
@@ -274,7 +279,7 @@ class Channel(ABC):
         return None if span is None else self._due(span)
 
     def _put_off(self, span: Span, delay_ns: int) -> None:
-        self._defer(span.compact(), self._clock.monotonic_ns() + delay_ns)
+        self._defer(span.compact(), delay_ns)
 
     # Subscribers.
 
@@ -348,7 +353,7 @@ class Channel(ABC):
         self.requeue_count += 1
         subscriber.requeue_count += 1
         if delay_ns > 0:
-            self._defer(span.compact(), self._clock.monotonic_ns() + delay_ns)
+            self._defer(span.compact(), delay_ns)
         else:
             self._queue.put_again(span.compact())
         self._join_line(subscriber)

@@ -280,7 +280,7 @@ class ClassicChannel(Channel):
         remaining_ns = due_wall_ns - self._clock.wall_ns()
         if remaining_ns <= 0:
             return False
-        self._defer(part.compact(), self._clock.monotonic_ns() + remaining_ns)
+        self._defer(part.compact(), remaining_ns)
         return True
 
     def _done_with(self, spans: list[Span]) -> None:

@@ -229,7 +229,7 @@ class InFlight:
 
 
 class SubscriberSink(Protocol):
-    """Where a subscriber's messages go: the connection's session, or a test."""
+    """Where a subscriber's messages go: a `ClientSubscription` of nsqd, or a test."""
 
     def deliver(self, frames: bytes) -> None:
         """Send these message frames. May call `Channel.block` at once when it cannot take more."""

@@ -115,17 +115,17 @@ class JournaledChannel(Channel):
         self._messages.pass_over(span)
         super().put_deferred(span, delay_ns=delay_ns)
 
-    def _defer(self, span: Span, due_ns: int) -> None:
+    def _hold_until(self, due_ns: int, span: Span) -> None:
         """Keep only the offset of the message; the cursor notes when it is due."""
         lone = Span(journaled(span.batch).unloaded(span.start), 0, 1, span.attempts)
         offset = offsets_of(lone)[0]
         self._cursor.note_attempts(offset, span.attempts)
         self._cursor.note_due(offset, self._clock.wall_ns() + due_ns - self._clock.monotonic_ns())
         self._acknowledger.changed()
-        super()._defer(lone, due_ns)
+        super()._hold_until(due_ns, lone)
 
     def _defer_until(self, span: Span, due_wall_ns: int) -> None:
-        self._defer(span, self._clock.monotonic_ns() + due_wall_ns - self._clock.wall_ns())
+        self._defer(span, due_wall_ns - self._clock.wall_ns())
 
     def _done_with(self, spans: list[Span]) -> None:
         for span in spans:

@@ -25,7 +25,7 @@ from typing import Any
 
 from emberq import __version__
 from emberq.client.argument import check_field_types
-from emberq.client.backoff import BackoffStrategy
+from emberq.client.backoff import BackoffStrategy, exponential_s
 from emberq.client.observer import Observer, check_observer
 from emberq.wire.negotiation import (
     DEFAULT_DEFLATE_LEVEL,
@@ -255,9 +255,6 @@ class ConsumerConfig:
 
 # Retries
 
-MAX_DOUBLINGS = 32
-"""More would change nothing but the size of the number."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
@@ -300,6 +297,5 @@ class ReconnectDelay:
 
     def after(self, failures: int, *, random: Callable[[], float]) -> float:
         """Seconds to wait after so many failures in a row; `random` returns numbers from 0 to 1."""
-        doublings = min(failures - 1, MAX_DOUBLINGS)
-        longest_s: float = min(self.max_s, self.first_s * 2**doublings)
+        longest_s = min(self.max_s, exponential_s(failures - 1, unit_s=self.first_s))
         return longest_s * (1 - random() / 2)

@@ -10,7 +10,7 @@ What comes by itself is handled here or passed on:
 
     heartbeat                         answered at once, whatever the handlers of messages are doing
     messages                          `on_messages`, all that arrived together in one call
-    E_FIN/REQ/TOUCH_FAILED            `on_error`; the connection goes on
+    E_FIN/REQ/TOUCH_FAILED            `on_error`, or else the log; the connection goes on
     any other error                   raised by the oldest request, and nsqd closes; those behind it were not executed
                                       and raise `ConnectionLostError`
     no byte for two heartbeats        the connection is dead; `on_close`
@@ -26,6 +26,7 @@ handled here first; then the messages go to `on_messages`, in the form that `dec
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -52,6 +53,8 @@ SILENT_HEARTBEATS = 2
 """After so many intervals without a byte a connection is dead: one heartbeat may be late, not two."""
 LATE_WAKE_S = 1.0
 """An alarm that rings so much too late tells of our own loop having been held up, not of the peer."""
+
+log = logging.getLogger(__name__)
 
 Messages = TypeVar("Messages")
 """What `decode` makes of those that arrived together; a list of `MessageFields` unless `open` was given another."""
@@ -191,25 +194,19 @@ class Connection:
         """Send what has been written and close. Requests under way raise `ClosedError`. Closing twice is harmless."""
         if self.is_open:
             self._is_closed_by_us = True
-            self.is_open = False
-            self._cancel_alarms()
-            self._fail_questions(None)
+            self._shut(None)
         await self._stream.close()
 
     def abort(self, failure: BaseException) -> None:
         """Give the connection up at once, because of `failure`."""
         if self.is_open:
-            self.is_open = False
-            self._cancel_alarms()
-            self._fail_questions(failure)
+            self._shut(failure)
             self._stream.abort(failure)
 
     def _ended(self, failure: BaseException | None) -> None:
         """The stream is gone, for whatever reason."""
         if self.is_open:
-            self.is_open = False
-            self._cancel_alarms()
-            self._fail_questions(failure)
+            self._shut(failure)
         if self._on_close is not None:
             self._on_close(self, None if self._is_closed_by_us else self._reason_for_owner(failure))
 
@@ -219,7 +216,12 @@ class Connection:
             return failure
         return self._lost(failure)
 
-    def _fail_questions(self, failure: BaseException | None) -> None:
+    def _shut(self, failure: BaseException | None) -> None:
+        """From now on no command is sent, and no question is answered."""
+        self.is_open = False
+        for alarm in (self._question_alarm, self._silence_alarm):
+            if alarm is not None:
+                alarm.cancel()
         questions, self._questions = self._questions, deque()
         for _, future in questions:
             if not future.done():
@@ -274,11 +276,6 @@ class Connection:
         else:
             self.abort(ConnectionLostError(self.address, f"not a byte from nsqd in {silent_s:.1f} s"))
 
-    def _cancel_alarms(self) -> None:
-        for alarm in (self._question_alarm, self._silence_alarm):
-            if alarm is not None:
-                alarm.cancel()
-
     # What arrives
 
     def _receive(self, data: bytes) -> None:
@@ -312,6 +309,8 @@ class Connection:
         if not error.is_fatal:
             if self._on_error is not None:
                 self._on_error(self, data)
+            else:
+                log.info("nsqd %s: %s", self.address, error)
             return
         if self._questions:
             _, future = self._questions.popleft()

@@ -343,11 +343,7 @@ class Consumer:
 
     async def _connect(self, address: str) -> None:
         connection = await Connection.open(
-            address,
-            self._client_config,
-            on_messages=self._on_messages,
-            on_error=_log_error,
-            on_close=self._on_close,
+            address, self._client_config, on_messages=self._on_messages, on_close=self._on_close
         )
         try:
             await connection.request(command.sub(topic=self._source.topic, channel=self._source.channel))
@@ -437,7 +433,3 @@ class Consumer:
 def _give_back(messages: Iterable[Message]) -> None:
     for message in messages:
         message.requeue(0, backoff=False)
-
-
-def _log_error(connection: Connection, data: bytes) -> None:
-    log.info("nsqd %s: %s", connection.address, data.decode("utf-8", "backslashreplace"))

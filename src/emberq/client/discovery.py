@@ -27,7 +27,7 @@ from typing import Any
 from emberq.base.address import MAX_PORT, TcpAddress
 from emberq.base.task import RECONNECT_INTERVAL_S, WAITING_INTERVAL_S, Reminder
 from emberq.client.address import lookup_url
-from emberq.client.backoff import exponential_s
+from emberq.client.config import ReconnectDelay
 from emberq.client.error import NsqError, cause_of
 from emberq.http.client import NOT_HTTP, HttpClient, HttpQueryError, UnexpectedStatusError, public_url
 
@@ -157,7 +157,6 @@ class Connector:
         direct_addresses: Iterable[str],
         discovery: Discovery | None,
         max_delay_s: float,
-        random_fraction: Callable[[], float] = random.random,
     ) -> None:
         self._connect = connect
         self._direct = frozenset(direct_addresses)
@@ -165,7 +164,7 @@ class Connector:
         if not self._direct and discovery is None:
             raise ValueError("neither nsqd nor nsqlookupd addresses were given")
         self._max_delay_s = max_delay_s
-        self._random_fraction = random_fraction
+        self._delay = ReconnectDelay(first_s=min(FIRST_PAUSE_S, max_delay_s), max_s=max_delay_s)
         self._connected: set[str] = set()
         self._has_lost = asyncio.Event()
         self.is_complete = False
@@ -197,8 +196,8 @@ class Connector:
             else:
                 if loop.time() - began_s > self._max_delay_s:
                     self._failures = 0
-                await asyncio.sleep(self._pause_s())
                 self._failures += 1
+                await asyncio.sleep(self._delay.after(self._failures, random=random.random))
             try:
                 await self.connect_all()
             except Exception:
@@ -214,10 +213,6 @@ class Connector:
         except TimeoutError:
             return False
         return True
-
-    def _pause_s(self) -> float:
-        pause_s = min(exponential_s(self._failures, unit_s=FIRST_PAUSE_S), self._max_delay_s)
-        return pause_s * (1 + self._random_fraction()) / 2
 
     async def _try(self, address: str) -> bool:
         self._connected.add(address)  # at once: it may be lost again before `connect` returns

@@ -23,7 +23,6 @@ class Answering(Protocol):
     """Where answers go: the subscription that a message came by."""
 
     address: str
-    msg_timeout_ms: int
 
     def finish(self, messages: list[Message]) -> None:
         """Send FIN for messages that are marked as answered."""

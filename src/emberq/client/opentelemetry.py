@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from opentelemetry.metrics import MeterProvider, get_meter
@@ -120,11 +120,8 @@ class OpenTelemetryObserver(Observer):
     def received(self, messages: Sequence[Message], source: ObservedChannel) -> None:
         self._consumed.add(len(messages), _RECEIVE | _consumer(source))
 
-    def handling(self, message: Message, source: ObservedChannel) -> AbstractContextManager[object]:
-        return self._process_span(message, source)
-
     @contextmanager
-    def _process_span(self, message: Message, source: ObservedChannel) -> Iterator[None]:
+    def handling(self, message: Message, source: ObservedChannel) -> Iterator[None]:
         attributes = {
             **_PROCESS,
             **_consumer(source),

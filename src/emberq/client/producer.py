@@ -39,7 +39,6 @@ from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from emberq.client.address import Addresses, address_list, nsqd_address
@@ -191,15 +190,8 @@ class Producer:
     async def _publish_numbered(self, encode: Callable[[int], bytes]) -> None:
         """Once it has begun with an nsqd, a numbered batch stays with it."""
         deadline_s = asyncio.get_running_loop().time() + self._retry.timeout_s
-        try:
-            async with asyncio.timeout_at(deadline_s):
-                link = await self._wait_for_link()
-        except TimeoutError:
-            failure = self._unreachable()
-        else:
-            await self._lanes[link.address].publish(encode, deadline_s=deadline_s)
-            return
-        raise failure  # here, where it keeps the cause that it has
+        link = await self._link_until(deadline_s)
+        await self._lanes[link.address].publish(encode, deadline_s=deadline_s)
 
     async def _publish_patiently(
         self, publication: bytes, *, attempts: int, failure: NsqError | None, deadline_s: float
@@ -241,6 +233,15 @@ class Producer:
             if fallback is None and link.is_connected:
                 fallback = link
         return fallback
+
+    async def _link_until(self, deadline_s: float) -> Link:
+        """What `_wait_for_link` returns; why no nsqd could be reached if it does not return in time."""
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                return await self._wait_for_link()
+        except TimeoutError:
+            failure = self._unreachable()
+        raise failure  # here, where it keeps the cause that it has
 
     async def _wait_for_link(self) -> Link:
         while True:
@@ -290,14 +291,7 @@ class Producer:
     async def wait_until_connected(self) -> None:
         """Return as soon as any nsqd is connected; `ConnectError` if none is within the time for a message."""
         self.start()
-        try:
-            async with asyncio.timeout(self._retry.timeout_s):
-                await self._wait_for_link()
-        except TimeoutError:
-            failure = self._unreachable()
-        else:
-            return
-        raise failure  # here, where it keeps the cause that it has
+        await self._link_until(asyncio.get_running_loop().time() + self._retry.timeout_s)
 
     def start(self) -> None:
         """Begin to connect to all nsqds, in the background."""
@@ -326,9 +320,7 @@ class Producer:
         self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

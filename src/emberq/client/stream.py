@@ -27,7 +27,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from emberq.base.address import TcpAddress, UnixAddress, parse_address
@@ -233,35 +233,17 @@ class IdentifyAnswer:
     version: str = ""
     max_rdy_count: int = 2500
     msg_timeout_ms: int = 60_000
-    max_msg_timeout_ms: int = 900_000
     tls: bool = False
     snappy: bool = False
     deflate: bool = False
     deflate_level: int = 6
-    sample_rate: int = 0
     auth_required: bool = False
-    output_buffer_size: int = 0
-    output_buffer_timeout_ms: int = 0
     idempotent: bool = False
     """Whether batches may be numbered."""
 
 
-_ANSWER_FIELDS: dict[str, tuple[str, type]] = {
-    "version": ("version", str),
-    "max_rdy_count": ("max_rdy_count", int),
-    "msg_timeout": ("msg_timeout_ms", int),
-    "max_msg_timeout": ("max_msg_timeout_ms", int),
-    "tls_v1": ("tls", bool),
-    "snappy": ("snappy", bool),
-    "deflate": ("deflate", bool),
-    "deflate_level": ("deflate_level", int),
-    "sample_rate": ("sample_rate", int),
-    "auth_required": ("auth_required", bool),
-    "output_buffer_size": ("output_buffer_size", int),
-    "output_buffer_timeout": ("output_buffer_timeout_ms", int),
-    "emberq_idempotent": ("idempotent", bool),
-}
-"""The key in nsqd's document: our name for it, and its type."""
+_SPELLED = {"msg_timeout_ms": "msg_timeout", "tls": "tls_v1", "idempotent": "emberq_idempotent"}
+"""Fields whose key in nsqd's document is another one."""
 
 
 def parse_answer(data: bytes) -> IdentifyAnswer:
@@ -270,13 +252,14 @@ def parse_answer(data: bytes) -> IdentifyAnswer:
         return IdentifyAnswer()
     document: dict[str, Any] = json.loads(data)
     known: dict[str, Any] = {}
-    for key, (name, expected) in _ANSWER_FIELDS.items():
+    for each in fields(IdentifyAnswer):
+        key = _SPELLED.get(each.name, each.name)
         value = document.get(key)
         if value is None:
             continue
-        if type(value) is not expected:
+        if type(value) is not type(each.default):
             raise ValueError(f"{key} is {value!r}")
-        known[name] = value
+        known[each.name] = value
     return IdentifyAnswer(**known)
 
 

@@ -48,7 +48,6 @@ import base64
 import json
 import re
 import ssl
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -199,11 +198,10 @@ class HttpClient:
                 pool.give_back(connection)
 
     async def _connect(self, origin: HttpOrigin) -> QueryConnection:
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(
-                    lambda: QueryConnection(loop, max_body_bytes=self._max_body_bytes),
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: QueryConnection(max_body_bytes=self._max_body_bytes),
                     origin.host,
                     origin.port,
                     ssl=self._tls_context() if origin.scheme == "https" else None,
@@ -338,70 +336,24 @@ _NO_PARSER = httptools.HttpResponseParser(None)
 """Takes the place of the parser in connections that are closed."""
 
 
-class HttpAnswerReader(asyncio.Protocol, ABC):
-    """Where the answers on one connection end. Its parser calls the `on_…` methods.
+class QueryConnection(asyncio.Protocol):
+    """One connection, one request at a time. Owned by the query that uses it, or by the pool while it is idle.
 
-    A subclass takes the outcome in `_complete` and `_fail`; both may be called when no request waits for an answer. Its
-    `data_received` passes to `_parse` what is within its bounds.
+    Its parser calls the `on_…` methods.
     """
 
-    def __init__(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self._is_head_complete = False
-        self._ends_with_connection = False
-        """Nothing in the head so far says how long the body is."""
-
-    @abstractmethod
-    def _complete(self) -> None:
-        """The answer is complete; the parser knows its status."""
-
-    @abstractmethod
-    def _fail(self, why: str) -> None:
-        """There is no answer."""
-
-    def _parse(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._fail(NOT_HTTP)
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason makes no difference
-        if self._is_head_complete and self._ends_with_connection:
-            self._complete()
-        else:
-            self._fail(CUT_OFF)
-
-    def on_message_begin(self) -> None:
-        """Also called anew behind an interim answer."""
-        self._is_head_complete = False
-        self._ends_with_connection = True
-
-    def on_header(self, name: bytes, _value: bytes) -> None:
-        if name.lower() in (b"content-length", b"transfer-encoding"):
-            self._ends_with_connection = False
-
-    def on_headers_complete(self) -> None:
-        self._is_head_complete = True
-
-    def on_message_complete(self) -> None:
-        self._is_head_complete = False
-        if self._parser.get_status_code() >= HTTPStatus.OK:
-            self._complete()
-
-
-class QueryConnection(HttpAnswerReader):
-    """One connection, one request at a time. Owned by the query that uses it, or by the pool while it is idle."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, max_body_bytes: int) -> None:
-        super().__init__()
-        self._loop = loop
+    def __init__(self, *, max_body_bytes: int) -> None:
         self._max_body_bytes = max_body_bytes
+        self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.WriteTransport  # from `connection_made` on, which comes before everything else
         self._is_lost = False
         self._answer: asyncio.Future[HttpAnswer] | None = None
         """Of the request under way, or of the last one."""
         self._received_bytes = 0
         """What came back for the last request."""
+        self._is_head_complete = False
+        self._ends_with_connection = False
+        """Nothing in the head so far says how long the body is."""
         self._reason = b""
         self._body = bytearray()
         self._body_bytes = 0
@@ -421,7 +373,7 @@ class QueryConnection(HttpAnswerReader):
         self.is_reusable = False
         self._received_bytes = 0
         self._keeps_body = keeps_body
-        self._answer = self._loop.create_future()
+        self._answer = asyncio.get_running_loop().create_future()
         if self._is_lost:
             self._fail(CUT_OFF)
         else:
@@ -447,9 +399,18 @@ class QueryConnection(HttpAnswerReader):
         else:
             self._parse(data)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def _parse(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._fail(NOT_HTTP)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason makes no difference
         self._is_lost = True
-        super().connection_lost(exc)
+        if self._is_head_complete and self._ends_with_connection:
+            self._complete()
+        else:
+            self._fail(CUT_OFF)
         self.is_reusable = False
 
     def _complete(self) -> None:
@@ -467,9 +428,13 @@ class QueryConnection(HttpAnswerReader):
             self._answer.exception()  # a query that gave up before this must not leave a warning behind
         self._transport.abort()
 
+    # What the parser calls.
+
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        """Also called anew behind an interim answer."""
         self.is_reusable = False  # bytes follow the last answer, which nothing asked for
+        self._is_head_complete = False
+        self._ends_with_connection = True
         self._reason = b""
         self._body = bytearray()
         self._body_bytes = 0
@@ -477,12 +442,24 @@ class QueryConnection(HttpAnswerReader):
     def on_status(self, reason: bytes) -> None:
         self._reason += reason
 
+    def on_header(self, name: bytes, _value: bytes) -> None:
+        if name.lower() in (b"content-length", b"transfer-encoding"):
+            self._ends_with_connection = False
+
+    def on_headers_complete(self) -> None:
+        self._is_head_complete = True
+
     def on_body(self, data: bytes) -> None:
         self._body_bytes += len(data)
         if self._body_bytes > self._max_body_bytes:
             self._fail("the answer is too big")
         elif self._keeps_body:
             self._body += data
+
+    def on_message_complete(self) -> None:
+        self._is_head_complete = False
+        if self._parser.get_status_code() >= HTTPStatus.OK:
+            self._complete()
 
 
 class ConnectionPool:

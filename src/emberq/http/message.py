@@ -47,6 +47,8 @@ V1_HEADERS = (("X-NSQ-Content-Type", "nsq; version=1.0"),)
 """What marks an answer of NSQ's API, version 1."""
 
 Headers = tuple[tuple[str, str], ...]
+Query = Mapping[str, str]
+"""The parameters of a request: the first value of each, `""` when present but empty."""
 NO_PARAMS: Mapping[str, str] = MappingProxyType({})
 _NO_HEADERS: Mapping[bytes, bytes] = MappingProxyType({})
 _CACHED_QUERY_LENGTH = 200
@@ -124,22 +126,6 @@ class Request:
         return _cached_query(text) if len(text) <= _CACHED_QUERY_LENGTH else parse_query(text)
 
 
-class Query:
-    """The parameters of a request; immutable."""
-
-    __slots__ = ("_values",)
-
-    def __init__(self, values: Mapping[str, str]) -> None:
-        self._values = values
-
-    def __repr__(self) -> str:
-        return f"Query({dict(self._values)!r})"
-
-    def get(self, name: str) -> str | None:
-        """The first value: `""` when present but empty, None when absent."""
-        return self._values.get(name)
-
-
 def split_target(target: str) -> tuple[str, str]:
     """Path (unescaped) and query (as it was sent) of a request-target; HttpError if the path is malformed.
 
@@ -162,7 +148,7 @@ def parse_query(query_text: str) -> Query:
         if pair:
             name, _, value = pair.replace("+", " ").partition("=")
             values.setdefault(_unescaped(name), _unescaped(value))
-    return Query(values)
+    return values
 
 
 _cached_query = lru_cache(maxsize=1024)(parse_query)

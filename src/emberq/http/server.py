@@ -32,7 +32,7 @@ from collections.abc import Awaitable, Coroutine
 from email.utils import formatdate
 from typing import Any, cast
 
-from emberq.base.address import TcpAddress
+from emberq.base.address import format_peer
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.text import format_duration
 from emberq.base.timers import NEVER, Timers
@@ -130,7 +130,7 @@ class HttpConnection:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         server = self._server
         self._transport = cast(asyncio.Transport, transport)
-        self._remote_address = _format_peer(transport.get_extra_info("peername"))
+        self._remote_address = format_peer(transport.get_extra_info("peername"))
         self._reader = RequestReader(
             server.admission,
             self._waiting.append,
@@ -410,12 +410,6 @@ class HttpConnection:
         else:
             self._blocked_since_ns = now_ns
         self._alarm.set(self._deadline_ns())
-
-
-def _format_peer(peer: Any) -> str:
-    if not isinstance(peer, tuple):
-        return "@"  # a Unix socket's peer has no address
-    return str(TcpAddress(peer[0], peer[1]))
 
 
 class HttpServer:

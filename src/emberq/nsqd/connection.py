@@ -10,7 +10,7 @@ Deadlines. One alarm serves three of them:
 
     heartbeat       every interval
     read deadline   two intervals without a whole command
-    write deadline  one interval without room in the socket
+    write deadline  one interval in which a full socket took nothing
 
 A command that arrives moves the read deadline without touching the alarm. When the alarm rings, `due` computes what is
 really due.
@@ -28,6 +28,9 @@ come, because the loop had read it already; it is kept.
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import sys
+import termios
 from collections import deque
 from collections.abc import Callable, Coroutine
 from enum import Flag, auto
@@ -70,6 +73,7 @@ class Output:
         "_held_bytes",
         "_is_unread",
         "_suspended",
+        "_unsent_bytes",
         "buffer_bytes",
         "codec",
         "holds",
@@ -98,6 +102,8 @@ class Output:
         """The client leaves too many replies unread. Until it reads them, its commands are not read."""
         self._suspended = False
         """The session is paused and reads nothing."""
+        self._unsent_bytes = 0
+        """What was waiting to be sent when the client's progress was last looked at, and replies added since."""
 
     def use_transport(self, transport: asyncio.Transport) -> None:
         """From here on, send by this transport."""
@@ -116,6 +122,7 @@ class Output:
             self.flush()
         self.write(data)
         if self.is_full:
+            self._unsent_bytes += len(data)
             self._stop_reading_beyond_limit()
 
     def hold(self, frames: bytes) -> bool:
@@ -140,6 +147,20 @@ class Output:
             self._is_unread = True
             self.transport.pause_reading()
 
+    def has_no_room(self) -> None:
+        """The socket takes no more for now."""
+        self.is_full = True
+        self._unsent_bytes = self._count_unsent()
+
+    def has_progressed(self) -> bool:
+        """Whether the client has read something since this was last asked, or the socket became full."""
+        before, self._unsent_bytes = self._unsent_bytes, self._count_unsent()
+        return self._unsent_bytes < before
+
+    def _count_unsent(self) -> int:
+        """The bytes that the client has not received: here, and in the kernel, which hides small steps from us."""
+        return self.transport.get_write_buffer_size() + _unsent_in_kernel(self.transport)
+
     def has_room(self) -> None:
         """The socket takes more again."""
         self.is_full = False
@@ -158,6 +179,15 @@ class Output:
     def _read_if_wanted(self) -> None:
         if not self._suspended and not self._is_unread and not self.transport.is_reading():
             self.transport.resume_reading()
+
+
+def _unsent_in_kernel(transport: asyncio.Transport) -> int:
+    """What the kernel holds and the client has not acknowledged; 0 where the system does not tell."""
+    try:
+        answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
 
 
 # Deadlines.
@@ -227,7 +257,7 @@ class Deadlines:
         self._flush_ns = NEVER
 
     def socket_is_full(self) -> None:
-        """The client has one interval to make room."""
+        """The client has one interval to read something."""
         if self._interval_ns:
             self.cut_off_within(self._interval_ns)
 
@@ -243,9 +273,14 @@ class Deadlines:
         """The connection is gone."""
         self._alarm.discard()
 
-    def due(self) -> Due:
-        """What is to be done now; the alarm is set for what comes next."""
+    def due(self, *, is_reading: bool) -> Due:
+        """What is to be done now; the alarm is set for what comes next.
+
+        A client that is not read from cannot be silent: the read deadline begins anew.
+        """
         now_ns = self._clock.monotonic_ns()
+        if not is_reading:
+            self.last_heard_ns = now_ns
         due = Due.NOTHING
         if now_ns >= self._cut_off_ns:
             due |= Due.CUT_OFF
@@ -388,8 +423,18 @@ class Pause:
             kept, self._kept = self._kept, b""
             self._resume(waiting, kept)
 
-    def cancel(self) -> None:
-        """The connection is gone."""
+    def end(self) -> None:
+        """The connection is gone: stop waiting, and let go of the session."""
         if self.awaited is not None:
             self.awaited.cancel()
             self.awaited = None
+        self._resume = _do_not_resume
+        self._fail = ignore_failure
+
+
+def _do_not_resume(_waiting: Command | None, _kept: bytes) -> None:
+    """What a session that has ended does after a pause."""
+
+
+def ignore_failure(_wrong: FatalError) -> None:
+    """What a session that has ended does with a failure."""

@@ -344,6 +344,7 @@ def _topic_config(options: NsqdOptions) -> TopicConfig:
         channel=ChannelLimits(
             mem_queue_size=options.mem_queue_size,
             max_msg_timeout_ns=options.max_msg_timeout_ns,
+            max_defer_ns=options.max_req_timeout_ns,
             max_consumers=options.max_channel_consumers,
             latency=LatencyConfig(
                 quantiles=options.e2e_processing_latency_percentile,

@@ -31,7 +31,7 @@ from emberq.broker.batch import MAX_BATCH_BYTES
 from emberq.broker.broker import Broker
 from emberq.broker.error import BrokerError
 from emberq.broker.topic import Pending
-from emberq.nsqd.connection import Output, Reply, ReplyQueue
+from emberq.nsqd.connection import Output, Reply, ReplyQueue, ignore_failure
 from emberq.storage.error import StorageError
 from emberq.wire import error, frame
 from emberq.wire.command import Command, DeferredPublish, NumberedPublish, Publish
@@ -94,6 +94,12 @@ class Publishing:
         """Replies that wait for the disk, and those behind them."""
         self.counts: dict[str, int] = {}
         """How many messages the client has published, by topic."""
+
+    def end(self) -> None:
+        """The connection is gone: send no reply any more, and let go of the session."""
+        self.replies.abandon()
+        self._may = None
+        self._fail = ignore_failure
 
     # Commands.
 

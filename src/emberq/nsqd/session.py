@@ -13,7 +13,8 @@ The session decides what is executed, whose turn it is and when to close. The re
     Pause                 stopping for a while: to let others have their turn, and for commands that take time
 
 Back-pressure. A full socket blocks its own subscriber and no other. A client that goes on sending commands but does not
-read the replies is not read from either. One that makes no room for a whole heartbeat interval is cut off.
+read the replies is not read from either. One that reads nothing for a whole heartbeat interval is cut off; one that
+reads slowly is not.
 """
 
 from __future__ import annotations
@@ -238,17 +239,19 @@ class ClientSession:
         self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
+        """Let go of everything. The parts let go of this session too, so that all are freed without the collector."""
         if self not in self._context.sessions:
             return
         self._context.sessions.discard(self)
         self._output.is_closing = True
         self._deadlines.stop()
-        self._pause.cancel()
+        self._pause.end()
+        self._publishing.end()
         self._subscription.end()
         _log.info("PROTOCOL(V2): [%s] exiting", self._remote_address)
 
     def pause_writing(self) -> None:
-        self._output.is_full = True
+        self._output.has_no_room()
         self._deadlines.socket_is_full()
         self._subscription.block()
 
@@ -259,10 +262,13 @@ class ClientSession:
         self._subscription.unblock()
 
     def _on_time(self) -> None:
-        due = self._deadlines.due()
+        due = self._deadlines.due(is_reading=self._pause.awaited is None)
         if Due.CUT_OFF in due:
-            self.abort()
-        elif Due.GIVE_UP in due and self._pause.awaited is None:
+            if not self._output.is_closing and self._output.has_progressed():
+                self._deadlines.socket_is_full()
+            else:
+                self.abort()
+        elif Due.GIVE_UP in due:
             _log.info("[%s] - no command within two heartbeat intervals, closing", self._remote_address)
             self.close()
         else:

@@ -35,7 +35,7 @@ class SubscribedConnection(Protocol):
 
 
 class ClientSubscription:
-    """A `Sink` of the broker. Owned by its session. Idle until the SUB, of which there is at most one."""
+    """A `SubscriberSink` of the broker. Owned by its session. Idle until the SUB, of which there is at most one."""
 
     __slots__ = (
         "_channel",
@@ -58,7 +58,8 @@ class ClientSubscription:
         deadlines: Deadlines,
         give_way: Callable[[], None],
     ) -> None:
-        self._connection = connection
+        self._connection: SubscribedConnection | None = connection
+        """None once the connection is gone."""
         self._context = context
         self._output = output
         self._deadlines = deadlines
@@ -84,9 +85,11 @@ class ClientSubscription:
             self._deadlines.flush_within(self.settings.output_buffer_timeout_ms)
 
     def close(self) -> None:
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def stats(self) -> ClientStats:
+        assert self._connection is not None  # noqa: S101 - the channel has forgotten one that is gone
         return self._connection.stats()
 
     def _is_ready(self) -> bool:
@@ -110,10 +113,12 @@ class ClientSubscription:
             self._channel.unblock(self.subscriber)
 
     def end(self) -> None:
-        """The connection is gone."""
-        if self.subscriber is not None and self._channel is not None:
-            self._channel.unsubscribe(self.subscriber)
-            self._context.broker.leave(self._channel)
+        """The connection is gone, and let go."""
+        channel, subscriber = self._channel, self.subscriber
+        self._connection = self._channel = self.subscriber = None
+        if subscriber is not None and channel is not None:
+            channel.unsubscribe(subscriber)
+            self._context.broker.leave(channel)
 
     # Commands.
 

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from emberq.spark.journal_offset import Place
 from emberq.spark.schema import ARROW_SCHEMA, TIMESTAMP
 from emberq.wire.frame import ATTEMPTS_OFFSET, BODY_OFFSET, FRAME_HEADER, ID_OFFSET
 
@@ -41,14 +41,6 @@ _ANY_END = 2**31 - 1
 _NS_PER_US = 1000
 _FIN, _LINE_END = pa.scalar(b"FIN ", pa.binary()), pa.scalar(b"\n", pa.binary())
 _NOTHING = pa.scalar(b"", pa.binary())
-
-
-@dataclass(frozen=True, slots=True)
-class MessageOrigin:
-    """Where messages come from. `nsqd` is its TCP address."""
-
-    topic: str
-    nsqd: str
 
 
 def frames_of(pieces: Sequence[bytes], lengths: Sequence[int]) -> pa.BinaryArray:
@@ -79,7 +71,7 @@ def finish_commands(frames: pa.BinaryArray) -> bytes:
     return bytes(_data_of(lines))
 
 
-def rows(frames: pa.BinaryArray, origin: MessageOrigin) -> pa.RecordBatch:
+def rows(frames: pa.BinaryArray, origin: Place) -> pa.RecordBatch:
     """The messages as rows of format("nsq")."""
     count = len(frames)
     columns = [
@@ -113,7 +105,7 @@ def _data_of(column: pa.BinaryArray) -> pa.Buffer:
 class Arrived(NamedTuple):
     """Messages that one connection has received: at least one."""
 
-    origin: MessageOrigin
+    origin: Place
     frames: pa.BinaryArray
     in_doubt_until_ns: int
     """Messages published later than this cannot be in the spool yet."""

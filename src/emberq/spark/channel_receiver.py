@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 
 import uvloop
@@ -33,9 +34,10 @@ from emberq.client import ClientConfig, Connection, ConnectionLostError, NsqErro
 from emberq.client.connection import OnClose
 from emberq.client.discovery import Connector, Discovery
 from emberq.http.client import HttpClient
-from emberq.spark.channel_frames import Arrived, MessageOrigin, frames_of
+from emberq.spark.channel_frames import Arrived, frames_of
 from emberq.spark.channel_spool import Spool, without_stored
 from emberq.spark.error import NsqSparkError
+from emberq.spark.journal_offset import Place
 from emberq.spark.nsqd_http import AddressBook
 from emberq.spark.option import Access, SourceSettings
 from emberq.wire import command
@@ -57,7 +59,7 @@ _log = logging.getLogger(__name__)
 class ReceiverConnection:
     """One connection of a link, and the message frames that it has received until the receiver takes them."""
 
-    def __init__(self, origin: MessageOrigin) -> None:
+    def __init__(self, origin: Place) -> None:
         self.connection: Connection  # from `connect` on
         self._origin = origin
         self._pieces: list[bytes] = []
@@ -76,7 +78,6 @@ class ReceiverConnection:
             config,
             decode=partial(_decode, decoder),
             on_messages=self._collect,
-            on_error=_log_error,
             on_close=on_close,
         )
 
@@ -115,7 +116,7 @@ class ReceiverConnection:
 class ChannelLink:
     """All connections to one nsqd for one topic. Owned by a receiver, from `connect` until it is closed or lost."""
 
-    def __init__(self, origin: MessageOrigin, on_lost: Callable[[ChannelLink], None]) -> None:
+    def __init__(self, origin: Place, on_lost: Callable[[ChannelLink], None]) -> None:
         """`on_lost` is called when the link ends by itself."""
         self.origin = origin
         self.connections: list[ReceiverConnection] = []
@@ -189,10 +190,6 @@ def _decode(decoder: FrameDecoder, data: bytes) -> tuple[WholeMessages | None, l
 
 def _ignore_arrival(_count: int) -> None:
     """For a connection that has not subscribed yet, on which no message can arrive."""
-
-
-def _log_error(connection: Connection, data: bytes) -> None:
-    _log.info("nsqd %s: %s", connection.address, data.decode("utf-8", "backslashreplace"))
 
 
 # The receiver.
@@ -320,7 +317,7 @@ class ChannelReceiver:
     async def _connect(self, topic: str, nsqd: str) -> None:
         channel = self._settings.channel
         assert channel is not None  # noqa: S101 - the reader has checked it
-        link = ChannelLink(MessageOrigin(topic, nsqd), self._lost)
+        link = ChannelLink(Place(nsqd, topic), self._lost)
         try:
             await link.connect(_client_config(self._settings.access))
             async with self._storing:  # then all that an earlier link received is stored or dropped
@@ -383,14 +380,12 @@ class ChannelReceiver:
 
 def tcp_addresses(access: Access) -> list[str]:
     """The TCP addresses of the nsqds whose HTTP addresses the options name. None if the options name nsqlookupds."""
-    book = AddressBook(access)
-    try:
-        return [
-            str(TcpAddress(parse_tcp_address(nsqd.rpartition("://")[2]).host, int(_info(book, nsqd)["tcp_port"])))
-            for nsqd in access.nsqds
-        ]
-    finally:
-        book.close()
+    with closing(AddressBook(access)) as book:
+        return [str(TcpAddress(_host(nsqd), int(_info(book, nsqd)["tcp_port"]))) for nsqd in access.nsqds]
+
+
+def _host(http_address: str) -> str:
+    return parse_tcp_address(http_address.rpartition("://")[2]).host
 
 
 def _info(book: AddressBook, nsqd: str) -> dict[str, int]:

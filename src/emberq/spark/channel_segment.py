@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberq.base.file import sync_folder
-from emberq.spark.channel_frames import MessageOrigin, keys, times_ns
+from emberq.spark.channel_frames import keys, times_ns
+from emberq.spark.journal_offset import Place
 
 SEGMENT_SUFFIX = ".arrow"
 KEYS_SUFFIX = ".keys"
@@ -36,17 +37,17 @@ _KEYS = pa.schema([pa.field("key", pa.binary(), nullable=False)])
 class Part(NamedTuple):
     """The origin of one record batch, and the publish times of its oldest and newest message."""
 
-    origin: MessageOrigin
+    origin: Place
     first_ns: int
     last_ns: int
 
     @classmethod
-    def of(cls, origin: MessageOrigin, frames: pa.BinaryArray) -> Self:
+    def of(cls, origin: Place, frames: pa.BinaryArray) -> Self:
         """The part that these frames make; there must be at least one."""
         ends = pc.min_max(times_ns(frames))
         return cls(origin, ends["min"].as_py(), ends["max"].as_py())
 
-    def may_hold(self, origin: MessageOrigin, first_ns: int, last_ns: int) -> bool:
+    def may_hold(self, origin: Place, first_ns: int, last_ns: int) -> bool:
         """Whether the record batch may hold messages of `origin` published in that time."""
         return self.origin == origin and self.first_ns <= last_ns and first_ns <= self.last_ns
 
@@ -59,13 +60,13 @@ class Part(NamedTuple):
     def from_metadata(cls, metadata: pa.KeyValueMetadata) -> Self:
         """The part that this metadata describes."""
         text = {key.decode(): value.decode() for key, value in dict(metadata).items()}
-        return cls(MessageOrigin(text["topic"], text["nsqd"]), int(text["first_ns"]), int(text["last_ns"]))
+        return cls(Place(text["nsqd"], text["topic"]), int(text["first_ns"]), int(text["last_ns"]))
 
 
 class Messages(NamedTuple):
     """Messages of one topic and nsqd, in their frames: at least one."""
 
-    origin: MessageOrigin
+    origin: Place
     frames: pa.BinaryArray
 
 
@@ -87,12 +88,10 @@ class StoredFile:
         """The number of a segment."""
         return self.first
 
-    def known_keys(
-        self, wanted: pa.BinaryArray, *, origin: MessageOrigin, first_ns: int, last_ns: int
-    ) -> Collection[bytes]:
+    def known_keys(self, wanted: pa.BinaryArray, *, origin: Place, first_ns: int, last_ns: int) -> Collection[bytes]:
         """The `wanted` keys whose messages are in this file."""
         found: list[bytes] = []
-        for part, column in _columns(self):
+        for part, column in _columns(self.path):
             if part.may_hold(origin, first_ns, last_ns):
                 here = keys(column) if self.path.suffix == SEGMENT_SUFFIX else column
                 found += here.filter(pc.is_in(here, value_set=wanted)).to_pylist()
@@ -109,9 +108,9 @@ def write_segment(folder: Path, number: int, batches: Sequence[Messages], *, sto
 
 def write_keys(folder: Path, segments: Sequence[StoredFile]) -> StoredFile:
     """Write one file with the keys of all messages of some neighbouring segments."""
-    found: dict[MessageOrigin, list[tuple[Part, pa.BinaryArray]]] = {}
+    found: dict[Place, list[tuple[Part, pa.BinaryArray]]] = {}
     for segment in segments:
-        for part, frames in _columns(segment):
+        for part, frames in _columns(segment.path):
             found.setdefault(part.origin, []).append((part, keys(frames)))
     parts = [
         (
@@ -125,16 +124,12 @@ def write_keys(folder: Path, segments: Sequence[StoredFile]) -> StoredFile:
 
 def merge_keys(folder: Path, files: Sequence[StoredFile]) -> StoredFile:
     """Write one file with the keys of several neighbouring files."""
-    return _write_keys(folder, files, (stored for file in files for stored in _columns(file)))
+    return _write_keys(folder, files, (stored for file in files for stored in _columns(file.path)))
 
 
 def read_segment(path: Path) -> Iterator[Messages]:
     """The messages of a segment, as views of the mapped file."""
-    with pa.memory_map(str(path)) as source:
-        reader = pa.ipc.open_file(source)
-        for index in range(reader.num_record_batches):
-            batch, metadata = reader.get_batch_with_custom_metadata(index)
-            yield Messages(Part.from_metadata(metadata).origin, batch.column(0))
+    return (Messages(part.origin, frames) for part, frames in _columns(path))
 
 
 def files_in(folder: Path, suffix: str) -> list[StoredFile]:
@@ -175,18 +170,17 @@ def _write(
     return StoredFile(first, last, row_count, path, size_bytes, stored_at_s, tuple(written))
 
 
-def _columns(file: StoredFile) -> Iterator[tuple[Part, pa.BinaryArray]]:
-    with pa.memory_map(str(file.path)) as source:
+def _columns(path: Path) -> Iterator[tuple[Part, pa.BinaryArray]]:
+    """The record batches of a file, as views of the mapped file."""
+    with pa.memory_map(str(path)) as source:
         reader = pa.ipc.open_file(source)
-        for index, part in enumerate(file.parts):
-            yield part, reader.get_batch(index).column(0)
+        for index in range(reader.num_record_batches):
+            batch, metadata = reader.get_batch_with_custom_metadata(index)
+            yield Part.from_metadata(metadata), batch.column(0)
 
 
 def _found(path: Path) -> StoredFile:
     *numbers, row_count = (int(text) for text in path.stem.split("-"))
-    with pa.memory_map(str(path)) as source:
-        reader = pa.ipc.open_file(source)
-        count = reader.num_record_batches
-        parts = tuple(Part.from_metadata(reader.get_batch_with_custom_metadata(index)[1]) for index in range(count))
+    parts = tuple(part for part, _ in _columns(path))
     status = path.stat()
     return StoredFile(numbers[0], numbers[-1], row_count, path, status.st_size, status.st_mtime, parts)

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -32,7 +33,7 @@ from emberq.spark.channel_frames import rows
 from emberq.spark.channel_receiver import ChannelReceiver
 from emberq.spark.channel_segment import StoredFile, read_segment
 from emberq.spark.channel_spool import Spool
-from emberq.spark.error import DataLossError, NsqdUnavailableError, NsqSparkError, OptionError
+from emberq.spark.error import NsqdUnavailableError, NsqSparkError, OptionError
 from emberq.spark.journal_offset import Place
 from emberq.spark.nsqd_http import AddressBook
 from emberq.spark.option import SourceSettings
@@ -101,10 +102,7 @@ BYTES_PER_BATCH = 32 * 1024 * 1024
 
 
 class SegmentPartition(InputPartition):
-    """The segments that one task reads."""
-
-    def __init__(self, paths: list[str]) -> None:
-        super().__init__(paths)
+    """The paths of the segments that one task reads."""
 
 
 class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -153,8 +151,7 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _receive_backlog(self, spool: Spool, receiver: ChannelReceiver) -> None:
         """Returns when the channel is empty, its backlog is stored, the spool is full, or nothing arrives any more."""
-        backlog = ChannelBacklog(self._settings)
-        try:
+        with closing(ChannelBacklog(self._settings)) as backlog:
             wanted = backlog.count()
             stored, changed_at_s = 0, time.monotonic()
             first = spool.next_number
@@ -167,8 +164,6 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     _log.warning("%s messages are left that do not come", "some" if left is None else left)
                     return
                 time.sleep(BACKLOG_PAUSE_S)
-        finally:
-            backlog.close()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends; `start` if nothing arrives within `IDLE_WAIT_S`."""
@@ -191,7 +186,7 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, behind = self._number(start), self._number(end)
         segments = [segment for segment in spool.segments if first <= segment.number < behind]
         if len(segments) < behind - first:
-            self._lost(
+            self._settings.report_loss(
                 f"of the segments {first} to {behind - 1} of spool {self._folder}, only {len(segments)} are there"
             )
         row_count = sum(segment.row_count for segment in segments)
@@ -263,14 +258,9 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "a new checkpointLocation"
             ) from error
         if uuid != spool.uuid:
-            self._lost(f"spool {self._folder} is not the one that this query has read")
+            self._settings.report_loss(f"spool {self._folder} is not the one that this query has read")
             return spool.first_number
         return number
-
-    def _lost(self, text: str) -> None:
-        if self._settings.fail_on_data_loss:
-            raise DataLossError(f'{text}. Option "failOnDataLoss" = "false" goes on with what is there')
-        _log.warning("%s", text)
 
 
 def is_reader_process() -> bool:

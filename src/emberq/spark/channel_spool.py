@@ -41,7 +41,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
@@ -49,7 +48,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberq.base.file import replace_file, sync_folder
-from emberq.spark.channel_frames import Arrived, MessageOrigin, attempts, keys, times_ns
+from emberq.spark.channel_frames import Arrived, attempts, keys, times_ns
 from emberq.spark.channel_segment import (
     KEYS_SUFFIX,
     SEGMENT_SUFFIX,
@@ -62,6 +61,7 @@ from emberq.spark.channel_segment import (
     write_segment,
 )
 from emberq.spark.error import OptionError
+from emberq.spark.journal_offset import Place
 
 DEFAULT_WINDOW_S = 30.0
 """Three times as long as it takes to notice that an nsqd is dead (`channel_receiver`)."""
@@ -122,9 +122,7 @@ class Spool:
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -166,16 +164,14 @@ class Spool:
         with self._files:
             self._in_doubt_before = self.next_number + 1
 
-    def newest_ns(self, origin: MessageOrigin) -> int:
+    def newest_ns(self, origin: Place) -> int:
         """The latest publish time among stored messages and kept keys of this origin; -1 if there are none."""
         with self._files:
             return max(
                 (part.last_ns for file in self._all_files() for part in file.parts if part.origin == origin), default=-1
             )
 
-    def known_keys(
-        self, wanted: pa.BinaryArray, *, origin: MessageOrigin, first_ns: int, last_ns: int
-    ) -> Collection[bytes]:
+    def known_keys(self, wanted: pa.BinaryArray, *, origin: Place, first_ns: int, last_ns: int) -> Collection[bytes]:
         """The `wanted` keys whose messages are stored already. Their messages were published in the given time."""
         found: set[bytes] = set()
         with self._files:
@@ -273,7 +269,7 @@ def without_stored(arrived: Sequence[Arrived], spool: Spool) -> list[Messages]:
     if not any(_has_suspects(each) for each in arrived):
         return [Messages(each.origin, each.frames) for each in arrived]
     suspicions = [_may_be_stored(each) for each in arrived]
-    taken: defaultdict[MessageOrigin, set[bytes]] = defaultdict(set)
+    taken: defaultdict[Place, set[bytes]] = defaultdict(set)
     for each, suspicion in zip(arrived, suspicions, strict=True):
         taken[each.origin].update(keys(each.frames.filter(pc.invert(suspicion))).to_pylist())
     fresh: list[Messages] = []

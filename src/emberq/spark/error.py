@@ -20,6 +20,7 @@ about it. All can be pickled.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 
@@ -69,15 +70,10 @@ class NsqdRefusedError(NsqSparkError):
         self.address = address
         self.status = status
         self.code = code
+        self.remedy = remedy
         self.facts = dict(facts or {})
         """What else the answer says, such as `first_offset`."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _refused, (self.args, self.__dict__)
-
-
-def _refused(args: tuple[Any, ...], state: dict[str, Any]) -> NsqdRefusedError:
-    refusal = NsqdRefusedError.__new__(NsqdRefusedError, *args)
-    refusal.args = args
-    refusal.__dict__.update(state)
-    return refusal
+        again = partial(type(self), status=self.status, code=self.code, remedy=self.remedy, facts=self.facts)
+        return again, (self.address,)

@@ -24,10 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberq.spark.schema import ARROW_SCHEMA, TIMESTAMP
-from emberq.wire.journal_batch import HAS_TIMES, HEADER_BYTES, BatchHeader, DamagedBatchError, check_crc, header_at
+from emberq.wire.journal_batch import HAS_TIMES, HEADER_BYTES, DamagedBatchError, check_crc, header_at
 
 _POSITION_BYTES = 4
 _TIME_BYTES = 8
+_BINARY, _INT64 = pa.binary(), pa.int64()
+_from_buffers = pa.Array.from_buffers
+"""These are looked up once, and Arrow is told that no value is null: small batches cost little besides."""
 
 
 class ArrowBatch(NamedTuple):
@@ -73,39 +76,28 @@ def decode(data: bytes | bytearray, *, seed: int) -> Decoded:
     view, buffer = memoryview(data), pa.py_buffer(data)
     batches: list[ArrowBatch] = []
     at = 0
-    while at < len(view):
-        room_bytes = len(view) - at
+    while room_bytes := len(view) - at:
         if room_bytes < HEADER_BYTES:
             return Decoded(batches, "the header of a batch is not complete")
         header = header_at(view[at:])
         fault = header.fault(room_bytes=room_bytes)
         if fault is not None:
             return Decoded(batches, fault)
+        length, count = header.length, header.message_count
         try:
-            check_crc(view[at : at + header.length], header, seed=seed)
+            check_crc(view[at : at + length], header, seed=seed)
         except DamagedBatchError as damage:
             return Decoded(batches, str(damage))
-        batches.append(_arrow_batch(header, buffer, at))
-        at += header.length
+        positions = buffer.slice(at + HEADER_BYTES, _POSITION_BYTES * (count + 1))
+        bodies = [None, positions, buffer.slice(at + header.bodies_at, header.body_bytes)]
+        times_ns = None
+        if header.flags & HAS_TIMES:
+            times = buffer.slice(at + header.times_at, _TIME_BYTES * count)
+            times_ns = _from_buffers(_INT64, count, [None, times], 0)
+        array = _from_buffers(_BINARY, count, bodies, 0)
+        batches.append(ArrowBatch(header.base_offset, count, header.timestamp_ns, times_ns, array))
+        at += length
     return Decoded(batches, None)
-
-
-def _arrow_batch(header: BatchHeader, buffer: pa.Buffer, at: int) -> ArrowBatch:
-    """The batch that lies at `at`."""
-    count = header.message_count
-    positions = buffer.slice(at + HEADER_BYTES, _POSITION_BYTES * (count + 1))
-    bodies = [None, positions, buffer.slice(at + header.bodies_at, header.body_bytes)]
-    times_ns = None
-    if header.flags & HAS_TIMES:
-        times = buffer.slice(at + header.times_at, _TIME_BYTES * count)
-        times_ns = pa.Array.from_buffers(pa.int64(), count, [None, times])
-    return ArrowBatch(
-        header.base_offset,
-        count,
-        header.timestamp_ns,
-        times_ns,
-        pa.Array.from_buffers(pa.binary(), count, bodies),
-    )
 
 
 # Rows.
@@ -121,12 +113,6 @@ _NS_PER_US = 1000
 
 def record_batches(batches: Sequence[ArrowBatch], *, nsqd: str, topic: str) -> Iterator[pa.RecordBatch]:
     """The rows of `batches`, at least one, in portions of `ROWS_PER_RECORD_BATCH`."""
-    rows = _rows(batches, nsqd=nsqd, topic=topic)
-    for start in range(0, rows.num_rows, ROWS_PER_RECORD_BATCH):
-        yield rows.slice(start, ROWS_PER_RECORD_BATCH)
-
-
-def _rows(batches: Sequence[ArrowBatch], *, nsqd: str, topic: str) -> pa.RecordBatch:
     runs = _runs(batches)
     count = sum(batch.row_count for batch in batches)
     columns = [
@@ -138,7 +124,9 @@ def _rows(batches: Sequence[ArrowBatch], *, nsqd: str, topic: str) -> pa.RecordB
         pa.nulls(count, pa.int32()),
         _joined([batch.bodies for batch in batches]),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+    rows = pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+    for start in range(0, count, ROWS_PER_RECORD_BATCH):
+        yield rows.slice(start, ROWS_PER_RECORD_BATCH)
 
 
 def _runs(batches: Sequence[ArrowBatch]) -> list[tuple[int, int]]:
@@ -185,17 +173,14 @@ def _id_positions() -> pa.Buffer:
 
 def _timestamps(batches: Sequence[ArrowBatch]) -> pa.TimestampArray:
     if any(batch.times_ns is not None for batch in batches):
-        times_ns = _joined([_times_ns(batch) for batch in batches])
-    else:
-        times_ns = _expanded([batch.timestamp_ns for batch in batches], [batch.row_count for batch in batches])
+        times_ns = _joined(
+            [
+                pa.repeat(pa.scalar(batch.timestamp_ns), batch.row_count) if batch.times_ns is None else batch.times_ns
+                for batch in batches
+            ]
+        )
+    else:  # each time repeated for the rows of its batch, by decoding run ends
+        ends = pc.cumulative_sum(pa.array([batch.row_count for batch in batches], pa.int32()))
+        values = pa.array([batch.timestamp_ns for batch in batches], _INT64)
+        times_ns = pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values))
     return pc.divide(times_ns, _NS_PER_US).view(TIMESTAMP)
-
-
-def _times_ns(batch: ArrowBatch) -> pa.Int64Array:
-    return batch.times_ns if batch.times_ns is not None else pa.repeat(pa.scalar(batch.timestamp_ns), batch.row_count)
-
-
-def _expanded(values: list[int], counts: list[int]) -> pa.Int64Array:
-    """Each value repeated as often as its count says, by decoding run ends."""
-    ends = pc.cumulative_sum(pa.array(counts, pa.int32()))
-    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, pa.array(values, pa.int64())))

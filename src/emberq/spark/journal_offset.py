@@ -34,7 +34,7 @@ from emberq.spark.error import NsqSparkError
 
 
 class Place(NamedTuple):
-    """A topic on an nsqd."""
+    """A topic on an nsqd: by the address of its HTTP API, or of its TCP port where a channel is read."""
 
     nsqd: str
     topic: str

@@ -23,11 +23,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from itertools import pairwise
 from typing import NamedTuple
 
+from emberq.base.text import format_moment
 from emberq.spark.error import DataLossError, NsqdRefusedError, NsqdUnavailableError, OptionError
 from emberq.spark.journal_offset import Edge, Moment, Named, Place, Position, Positions, Start
 from emberq.spark.nsqd_http import AddressBook
@@ -63,10 +64,6 @@ class _Found(NamedTuple):
     """One for each nsqd that does not answer."""
 
 
-class _NotJournaledError(Exception):
-    """The topic exists, but has no journal."""
-
-
 class JournalSurvey:
     """Asks nsqds about the journals of some topics. Owned by one reader on the driver."""
 
@@ -78,6 +75,9 @@ class JournalSurvey:
         self._discovery_due_s = float("-inf")
         self._silent: set[str] = set()
         """The nsqds that did not answer last time; each is logged once."""
+
+    def close(self) -> None:
+        self.book.close()
 
     def first_look(self) -> dict[Place, JournalExtent]:
         """All journals. NsqdUnavailableError if an nsqd does not answer, OptionError if a topic has no journal."""
@@ -125,9 +125,8 @@ class JournalSurvey:
 
     def offset_at(self, journal: JournalExtent, timestamp_ns: int) -> int:
         """The offset of the first message published then or later."""
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=timestamp_ns // 1000)
         peer = self.book.peer(journal.place.nsqd)
-        found = peer.get_json("/topic/peek", topic=journal.place.topic, offset=moment.isoformat(), count=1)
+        found = peer.get_json("/topic/peek", topic=journal.place.topic, offset=format_moment(timestamp_ns), count=1)
         messages = found["messages"]
         return int(messages[0]["offset"] if messages else found["next_offset"])
 
@@ -149,34 +148,29 @@ class JournalSurvey:
             if place.nsqd in silent:
                 continue
             try:
-                journal = self._ask(place)
+                self._ask(place, found)
             except NsqdUnavailableError as failure:
                 silent.add(place.nsqd)
                 found.failures.append(failure)
-            except _NotJournaledError:
-                found.without.append(place)
-            else:
-                if journal is not None:
-                    found.journals[place] = journal
         return found
 
-    def _ask(self, place: Place) -> JournalExtent | None:
-        """The journal at a place; None if there is no such topic."""
+    def _ask(self, place: Place, found: _Found) -> None:
+        """Ask about one place. A topic that is not there counts for nothing."""
         try:
-            found = self.book.peer(place.nsqd).get_json("/journal", topic=place.topic)
+            told = self.book.peer(place.nsqd).get_json("/journal", topic=place.topic)
         except NsqdRefusedError as refusal:
-            if refusal.code == "TOPIC_NOT_FOUND":
-                return None
-            if refusal.status == HTTPStatus.NOT_FOUND:  # TOPIC_NOT_JOURNALED, or an nsqd without journals
-                raise _NotJournaledError from refusal
-            raise
-        rows = found["next_offset"] - found["first_offset"]
-        return JournalExtent(
+            if refusal.status != HTTPStatus.NOT_FOUND:
+                raise
+            if refusal.code != "TOPIC_NOT_FOUND":  # but TOPIC_NOT_JOURNALED, or an nsqd without journals
+                found.without.append(place)
+            return
+        rows = told["next_offset"] - told["first_offset"]
+        found.journals[place] = JournalExtent(
             place=place,
-            uuid=found["uuid"],
-            first_offset=found["first_offset"],
-            end_offset=found["synced_offset"],
-            bytes_per_row=found["bytes"] // rows + 1 if rows else 0,
+            uuid=told["uuid"],
+            first_offset=told["first_offset"],
+            end_offset=told["synced_offset"],
+            bytes_per_row=told["bytes"] // rows + 1 if rows else 0,
         )
 
 
@@ -279,42 +273,46 @@ def start_positions(
     start: Start, journals: Mapping[Place, JournalExtent], survey: JournalSurvey, *, fail_on_data_loss: bool
 ) -> Positions:
     """Where to begin in each journal."""
-    positions = {}
-    for place, journal in journals.items():
-        match start:
-            case Edge.EARLIEST:
-                offset = journal.first_offset
-            case Edge.LATEST:
-                offset = journal.end_offset
-            case Moment(timestamp_ns):
-                offset = survey.offset_at(journal, timestamp_ns)
-            case dict():
-                offset = _named_start(start.get(place), journal, fail_on_data_loss=fail_on_data_loss)
-        positions[place] = Position(journal.uuid, offset)
-    if isinstance(start, dict):
-        _refuse_unknown(start, journals, option="startingOffsets")
-    return positions
+    named = partial(_named_start, fail_on_data_loss=fail_on_data_loss)
+    return _positions(start, journals, survey, named, option="startingOffsets")
 
 
 def end_positions(end: Start, journals: Mapping[Place, JournalExtent], survey: JournalSurvey) -> Positions:
     """Where to end in each journal. Journals that are not to be read are left out."""
+    return _positions(end, journals, survey, _named_end, option="endingOffsets")
+
+
+def _positions(
+    where: Start,
+    journals: Mapping[Place, JournalExtent],
+    survey: JournalSurvey,
+    offset_of: Callable[[Named | None, JournalExtent], int | None],
+    *,
+    option: str,
+) -> Positions:
+    """`offset_of` judges the offset that the option names for a journal, or that it names none."""
     positions = {}
     for place, journal in journals.items():
-        match end:
+        match where:
             case Edge.EARLIEST:
-                offset = journal.first_offset
+                offset: int | None = journal.first_offset
             case Edge.LATEST:
                 offset = journal.end_offset
             case Moment(timestamp_ns):
                 offset = survey.offset_at(journal, timestamp_ns)
             case dict():
-                if place not in end:
-                    continue
-                offset = _checked(end[place], journal, option="endingOffsets")
-        positions[place] = Position(journal.uuid, offset)
-    if isinstance(end, dict):
-        _refuse_unknown(end, journals, option="endingOffsets")
+                offset = offset_of(where.get(place), journal)
+        if offset is not None:
+            positions[place] = Position(journal.uuid, offset)
+    unknown = sorted(set(where) - set(journals)) if isinstance(where, dict) else []
+    if unknown:
+        known = ", ".join(f"{place.topic} on {place.nsqd}" for place in sorted(journals)) or "none"
+        raise OptionError(f'option "{option}" names {unknown[0]}, which is not read here; there are: {known}')
     return positions
+
+
+def _named_end(named: Named | None, journal: JournalExtent) -> int | None:
+    return None if named is None else _checked(named, journal, option="endingOffsets")
 
 
 def _named_start(named: Named | None, journal: JournalExtent, *, fail_on_data_loss: bool) -> int:
@@ -340,10 +338,3 @@ def _checked(named: Named, journal: JournalExtent, *, option: str) -> int:
             f'option "{option}": {journal.place} ends at offset {journal.end_offset}, before {named.offset}'
         )
     return named.offset
-
-
-def _refuse_unknown(named: Mapping[Place, Named], journals: Mapping[Place, JournalExtent], *, option: str) -> None:
-    unknown = sorted(set(named) - set(journals))
-    if unknown:
-        known = ", ".join(f"{place.topic} on {place.nsqd}" for place in sorted(journals)) or "none"
-        raise OptionError(f'option "{option}" names {unknown[0]}, which is not read here; there are: {known}')

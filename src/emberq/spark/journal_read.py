@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from uuid import UUID
 
 import pyarrow as pa
 
-from emberq.spark.error import DataLossError, NsqdRefusedError, NsqdUnavailableError, OptionError
+from emberq.spark.error import NsqdRefusedError, NsqdUnavailableError, OptionError
 from emberq.spark.journal_columns import ArrowBatch, decode, record_batches
 from emberq.spark.journal_offset import parse_start
 from emberq.spark.journal_plan import (
@@ -88,12 +89,8 @@ class RangeReader:
         max_bytes = self._settings.fetch_bytes
         if self._bytes_per_row:
             max_bytes = min(max_bytes, (self._wanted.end - self._offset) * self._bytes_per_row + SPARE_BYTES)
-        return self._peer.get(
-            "/journal/read",
-            topic=self._wanted.place.topic,
-            offset=self._offset,
-            max_bytes=max_bytes,
-        )
+        topic = self._wanted.place.topic
+        return self._peer.get("/journal/read", topic=topic, offset=self._offset, max_bytes=max_bytes)
 
     def _take(self, batches: list[ArrowBatch]) -> list[ArrowBatch]:
         """The part of `batches` that belongs to the range. From here on it counts as read."""
@@ -121,9 +118,7 @@ class RangeReader:
     def _lost(self, end: int, reason: str) -> list[ArrowBatch]:
         """The messages up to `end` cannot be read: fail, or go on behind them."""
         text = f"{self._wanted.place}: the messages from offset {self._offset} to {end - 1} are lost: {reason}"
-        if self._settings.fail_on_data_loss:
-            raise DataLossError(f'{text}. Option "failOnDataLoss" = "false" goes on without them')
-        _log.warning("%s", text)
+        self._settings.report_loss(text)
         self._offset = end
         return []
 
@@ -137,11 +132,8 @@ def newest_bodies(options: Mapping[str, str], *, count: int) -> list[bytes]:
     `options` are those of a batch read. Only the ends of the journals are read, however long they are.
     """
     settings = SourceSettings.of(dict(options) | {"failOnDataLoss": "false"}, Use.BATCH)
-    survey = JournalSurvey(settings)
-    try:
+    with closing(JournalSurvey(settings)) as survey:
         journals = survey.first_look()
-    finally:
-        survey.book.close()
     if not journals:
         raise OptionError(f"no nsqd has {survey.wanted()}")
     return [
@@ -174,15 +166,12 @@ class JournalReplay:
     def prepare(self) -> None:
         """Find the ranges to read. NsqSparkError if nsqds do not tell them."""
         settings = self._settings
-        survey = JournalSurvey(settings)
-        try:
+        with closing(JournalSurvey(settings)) as survey:
             journals = survey.first_look()
             if not journals:
                 raise OptionError(f"no nsqd has {survey.wanted()}")
             start = start_positions(self._start, journals, survey, fail_on_data_loss=settings.fail_on_data_loss)
             self._ranges = ranges_between(start, end_positions(self._end, journals, survey))
-        finally:
-            survey.book.close()
 
     def bodies(self) -> Iterator[list[bytes]]:
         """The bodies of the messages, nsqd by nsqd, in portions."""

@@ -16,13 +16,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from emberq.spark.error import DataLossError, NsqdRefusedError, NsqdUnavailableError
+from emberq.spark.error import NsqdRefusedError, NsqdUnavailableError
 from emberq.spark.journal_offset import Place, Position, Positions, from_document, to_document
 from emberq.spark.journal_plan import (
     JournalExtent,
@@ -101,13 +103,10 @@ class JournalBatchReader(DataSourceReader):
         """Called on the driver, once for each scan."""
         settings = self._settings
         assert settings.end is not None  # noqa: S101 - a batch has one
-        survey = JournalSurvey(settings)
-        try:
+        with closing(JournalSurvey(settings)) as survey:
             journals = survey.first_look()
             start = start_positions(settings.start, journals, survey, fail_on_data_loss=settings.fail_on_data_loss)
             end = end_positions(settings.end, journals, survey)
-        finally:
-            survey.book.close()
         return _partitions(start, end, journals, settings)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -159,7 +158,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             step = next_step(positions, self._look(), max_rows=max_rows)
             if step.losses:
-                self._report(step.losses)
+                self._settings.report_loss("; ".join(step.losses))
             if step.end != positions or self._available is not None or time.monotonic() >= deadline_s:
                 return to_document(step.end)
             time.sleep(IDLE_PAUSE_S)
@@ -182,7 +181,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Close connections. Not always called: Spark may just kill the process, which does no harm."""
         if self._survey is not None:
-            self._survey.book.close()
+            self._survey.close()
 
     # In a task.
 
@@ -208,12 +207,6 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cursor = RetentionCursor(self._settings.channel, self._opened().book)
         self._cursor.move_to(positions)
 
-    def _report(self, losses: list[str]) -> None:
-        text = "; ".join(losses)
-        if self._settings.fail_on_data_loss:
-            raise DataLossError(f'{text}. Option "failOnDataLoss" = "false" goes on with what is there')
-        _log.warning("%s", text)
-
 
 def _partitions(
     start: Positions, end: Positions, journals: dict[Place, JournalExtent], settings: SourceSettings
@@ -231,8 +224,7 @@ def _partition(piece: Range, journal: JournalExtent | None) -> RangePartition:
     """A partition with the journal's present address, if known. An nsqd may have moved since the checkpoint."""
     if journal is None:
         return RangePartition(piece, bytes_per_row=0)
-    moved = Range(place=journal.place, journal=piece.journal, start=piece.start, end=piece.end)
-    return RangePartition(moved, bytes_per_row=journal.bytes_per_row)
+    return RangePartition(replace(piece, place=journal.place), bytes_per_row=journal.bytes_per_row)
 
 
 def _read(partition: InputPartition | None, settings: SourceSettings) -> Iterator[pa.RecordBatch]:

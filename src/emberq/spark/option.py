@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import logging
 import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping
@@ -21,9 +22,11 @@ from typing import Any, Self
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.text import parse_duration, quoted
 from emberq.base.tls import TlsFileError, client_context
-from emberq.spark.error import OptionError
+from emberq.spark.error import DataLossError, OptionError
 from emberq.spark.journal_offset import Start, parse_start
 from emberq.wire.parameter import is_valid_name
+
+_log = logging.getLogger(__name__)
 
 # One option.
 
@@ -52,8 +55,8 @@ class Option:
 
     name: str
     use: Use
-    parse: Callable[[str], Any]
-    default: str | None
+    parse: Callable[[str], Any] = str
+    default: str | None = None
     """The text of an option that is not given. None: there is no default, and the value is None."""
     help: str
 
@@ -120,10 +123,6 @@ def _seconds(text: str) -> float:
     return duration_ns / NS_PER_SECOND
 
 
-def _as_is(text: str) -> str:
-    return text
-
-
 # The table.
 
 OPTIONS: tuple[Option, ...] = (
@@ -131,7 +130,6 @@ OPTIONS: tuple[Option, ...] = (
         name="topic",
         use=Use.ALL,
         parse=_names,
-        default=None,
         help="The topic to read, or several with commas between them. For the sink: the one to write to; without it, "
         "the column `topic` says it of each row.",
     ),
@@ -139,7 +137,6 @@ OPTIONS: tuple[Option, ...] = (
         name="topicPattern",
         use=Use.READ,
         parse=_pattern,
-        default=None,
         help="Instead of `topic`: a regular expression; topics whose whole name it matches are read, also those that "
         "appear later.",
     ),
@@ -147,14 +144,12 @@ OPTIONS: tuple[Option, ...] = (
         name="nsqd",
         use=Use.ALL,
         parse=_addresses,
-        default=None,
         help="The HTTP addresses of the nsqds, as `host:4151` with commas between them.",
     ),
     Option(
         name="lookupd",
         use=Use.ALL,
         parse=_addresses,
-        default=None,
         help="Instead of `nsqd`: the HTTP addresses of the nsqlookupds that know them, as `host:4161`.",
     ),
     Option(
@@ -169,15 +164,12 @@ OPTIONS: tuple[Option, ...] = (
         name="channel",
         use=Use.READ,
         parse=_name,
-        default=None,
         help="In journal mode: a channel that follows what a stream has committed. Retention keeps what it has not "
         "passed, and its depth is the stream's lag. In channel mode: the one to consume, by this query alone.",
     ),
     Option(
         name="spool",
         use=Use.STREAM,
-        parse=_as_is,
-        default=None,
         help="In channel mode: a folder for messages on their way, the same for the driver and all executors. It "
         "belongs to the checkpoint; each query has its own.",
     ),
@@ -201,7 +193,6 @@ OPTIONS: tuple[Option, ...] = (
         name="maxRowsPerTrigger",
         use=Use.STREAM,
         parse=_positive,
-        default=None,
         help="How many rows a micro-batch has at most, shared out by what waits in each journal.",
     ),
     Option(
@@ -251,8 +242,6 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="writeId",
         use=Use.SINK,
-        parse=_as_is,
-        default=None,
         help="For a batch write: a name for it. What was written under the same name already is not stored again, if "
         "the topic is journaled. Meant for `foreachBatch`, as the name of the query with the number of the batch; a "
         "stream that writes by itself needs none.",
@@ -267,17 +256,11 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="tlsCaFile",
         use=Use.ALL,
-        parse=_as_is,
-        default=None,
         help="Certificates of the authorities to trust, instead of the system's. This and the next two are paths that "
         "must exist on the driver and on every executor.",
     ),
-    Option(
-        name="tlsCertFile", use=Use.ALL, parse=_as_is, default=None, help="The certificate to show, if nsqd wants one."
-    ),
-    Option(
-        name="tlsKeyFile", use=Use.ALL, parse=_as_is, default=None, help="Its key, if that is not in the same file."
-    ),
+    Option(name="tlsCertFile", use=Use.ALL, help="The certificate to show, if nsqd wants one."),
+    Option(name="tlsKeyFile", use=Use.ALL, help="Its key, if that is not in the same file."),
     Option(
         name="tlsVerify",
         use=Use.ALL,
@@ -288,8 +271,6 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="authSecret",
         use=Use.ALL,
-        parse=_as_is,
-        default=None,
         help="The secret to show to nsqds that run with `--auth-http-api`.",
     ),
     Option(
@@ -433,6 +414,12 @@ class SourceSettings:
     fail_on_data_loss: bool
     fetch_bytes: int
     discovery_interval_s: float
+
+    def report_loss(self, text: str) -> None:
+        """Messages that were to be read are gone: DataLossError, or a line in the log if the options allow it."""
+        if self.fail_on_data_loss:
+            raise DataLossError(f'{text}. Option "failOnDataLoss" = "false" goes on with what is there')
+        _log.warning("%s", text)
 
     @classmethod
     def of(cls, options: Mapping[str, str], use: Use) -> Self:

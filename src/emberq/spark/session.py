@@ -67,7 +67,8 @@ def session(
         master = master or LOCAL_MASTER
         if SparkSession.getActiveSession() is None:
             os.environ["JAVA_HOME"] = str(with_archive(find_java()).home)
-            os.environ.setdefault("PYSPARK_PYTHON", _worker_python(master))  # else Spark takes any python3 on the PATH
+            python = local_worker_python() if master.startswith("local") else sys.executable
+            os.environ.setdefault("PYSPARK_PYTHON", python)  # else Spark takes any python3 on the PATH
     if master is not None and master.startswith("local"):
         settings = _LOCAL | settings
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark reads it before its settings
@@ -77,10 +78,6 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-def _worker_python(master: str) -> str:
-    return local_worker_python() if master.startswith("local") else sys.executable
 
 
 def _is_set(key: str) -> bool:

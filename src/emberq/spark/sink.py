@@ -35,9 +35,9 @@ from array import array
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
@@ -66,7 +66,6 @@ class PublishRequest:
     topic: str
     parts: Sequence[bytes | memoryview]
     """The body, in pieces."""
-    length: int
     producer_id: str = ""
     """32 hexadecimal digits. With `sequence` the name by which nsqd recognizes a repetition; empty: no name."""
     sequence: int = 0
@@ -84,7 +83,7 @@ class PublishRequest:
 
     @property
     def headers(self) -> dict[str, str]:
-        length = {"Content-Length": str(self.length)}  # else http.client sends the parts as chunks
+        length = {"Content-Length": str(sum(map(len, self.parts)))}  # else http.client sends the parts as chunks
         if not self.producer_id:
             return length
         return length | {"X-Emberq-Producer": self.producer_id, "X-Emberq-Sequence": str(self.sequence)}
@@ -96,8 +95,6 @@ class _PublishLine:
 
     peer: HttpPeer
     under_way: PublishRequest | None = None
-    failure: NsqdUnavailableError | None = field(default=None)
-    """Why the request could not be sent."""
 
 
 class MpubPublisher:
@@ -114,10 +111,8 @@ class MpubPublisher:
         self._settle(line)
         self._lines.rotate(-1)
         line.under_way = publish
-        try:
+        with suppress(NsqdUnavailableError):  # then there is no answer either, and `_settle` sends it again
             _send(line.peer, publish)
-        except NsqdUnavailableError as failure:
-            line.failure = failure  # sent again by `_settle`
 
     def flush(self) -> None:
         """Wait until every request is confirmed."""
@@ -132,15 +127,10 @@ class MpubPublisher:
         publish, line.under_way = line.under_way, None
         if publish is None:
             return
-        failure, line.failure = line.failure, None
-        if failure is None:
-            try:
-                line.peer.receive()
-            except NsqdUnavailableError:
-                pass
-            else:
-                return
-        patiently(lambda: _confirmed(line.peer, publish), timeout_s=self._retry_timeout_s)
+        try:
+            line.peer.receive()
+        except NsqdUnavailableError:
+            patiently(lambda: _confirmed(line.peer, publish), timeout_s=self._retry_timeout_s)
 
 
 def _confirmed(peer: HttpPeer, publish: PublishRequest) -> None:
@@ -161,18 +151,10 @@ DIGEST_BYTES = 16
 _COUNT = struct.Struct(">i")
 
 
-class ArrowMpubBody(NamedTuple):
-    """The body of an MPUB, ready to be sent: `parts` one after the other."""
-
-    parts: tuple[bytes, memoryview]
-    length: int
-
-
-def mpub_body(bodies: pa.BinaryArray) -> ArrowMpubBody:
-    """The body that publishes these messages in this order."""
+def mpub_body(bodies: pa.BinaryArray) -> tuple[bytes, memoryview]:
+    """The body that publishes these messages in this order, in two parts."""
     messages = pc.binary_join_element_wise(_sizes(bodies), bodies, b"")
-    data = memoryview(_data(messages))
-    return ArrowMpubBody((_COUNT.pack(len(bodies)), data), _COUNT.size + len(data))
+    return _COUNT.pack(len(bodies)), memoryview(_data(messages))
 
 
 def mpub_bytes(bodies: pa.BinaryArray) -> int:
@@ -284,11 +266,9 @@ class PartitionWriter:
         self._outboxes: dict[str, Outbox] = {}
         self._sent: Counter[tuple[str, bytes]] = Counter()
         """How many MPUBs with the same messages went to a topic."""
-        self._row_count = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Publish these rows, or keep them until an MPUB is full. RowError if a row cannot be a message."""
-        self._row_count += rows.num_rows
         _refuse_empty(rows)
         if DEFER_MS in rows.schema.names:
             is_deferred = pc.greater(pc.fill_null(rows.column(DEFER_MS), 0), 0)
@@ -299,12 +279,11 @@ class PartitionWriter:
             for full in outbox.add(of_topic):
                 self._publish(topic, full)
 
-    def finish(self) -> int:
-        """Publish what is left and wait until all is confirmed. Returns the number of rows."""
+    def finish(self) -> None:
+        """Publish what is left and wait until all is confirmed."""
         for topic, outbox in self._outboxes.items():
             self._publish(topic, outbox.take())
         self._publisher.flush()
-        return self._row_count
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.BinaryArray]]:
         if not rows.num_rows:
@@ -323,15 +302,9 @@ class PartitionWriter:
         occurrence = self._sent[topic, content]
         self._sent[topic, content] += 1
         name = digest(pa.array([content, _OCCURRENCE.pack(occurrence)]), salt=b"") if occurrence else content
-        body = mpub_body(bodies)
+        sequence = self._identity.batch_id
         self._publisher.publish(
-            PublishRequest(
-                topic=topic,
-                parts=body.parts,
-                length=body.length,
-                producer_id=name.hex(),
-                sequence=self._identity.batch_id,
-            )
+            PublishRequest(topic=topic, parts=mpub_body(bodies), producer_id=name.hex(), sequence=sequence)
         )
 
     def _publish_deferred(self, rows: pa.Table) -> None:
@@ -339,9 +312,7 @@ class PartitionWriter:
         topics = [self._topic] * rows.num_rows if self._topic is not None else rows.column(TOPIC).to_pylist()
         bodies = rows.column(BODY).cast(pa.binary()).to_pylist()
         for topic, body, defer_ms in zip(topics, bodies, rows.column(DEFER_MS).to_pylist(), strict=True):
-            self._publisher.publish(
-                PublishRequest(topic=_valid_topic(topic), parts=(body,), length=len(body), defer_ms=defer_ms)
-            )
+            self._publisher.publish(PublishRequest(topic=_valid_topic(topic), parts=(body,), defer_ms=defer_ms))
 
 
 def _valid_topic(name: str | None) -> str:
@@ -361,13 +332,6 @@ def _refuse_empty(rows: pa.RecordBatch) -> None:
 
 
 # What Spark calls.
-
-
-@dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):
-    """How many rows a task has published."""
-
-    row_count: int
 
 
 class BatchSink(DataSourceArrowWriter):
@@ -402,7 +366,6 @@ class StreamSink(DataSourceStreamArrowWriter):
 
 def reachable(settings: SinkSettings, *, timeout_s: float) -> SinkSettings:
     """The settings with all nsqds named. NsqdUnavailableError if one of them does not answer in `timeout_s`."""
-    book = AddressBook(settings.access)
 
     def answering_nsqds() -> tuple[str, ...]:
         nsqds = tuple(book.nsqds())
@@ -410,10 +373,8 @@ def reachable(settings: SinkSettings, *, timeout_s: float) -> SinkSettings:
             book.peer(nsqd).get("/info")
         return nsqds
 
-    try:
+    with closing(AddressBook(settings.access)) as book:
         nsqds = patiently(answering_nsqds, timeout_s=timeout_s)
-    finally:
-        book.close()
     if not nsqds:
         raise OptionError(f"nsqlookupd {settings.access.lookupds[0]} knows no nsqd to write to")
     return replace(settings, access=replace(settings.access, nsqds=nsqds))
@@ -425,13 +386,12 @@ def _task() -> TaskContext:
     return task
 
 
-def _write(iterator: Iterator[pa.RecordBatch], settings: SinkSettings, identity: WriteIdentity) -> Written:
+def _write(iterator: Iterator[pa.RecordBatch], settings: SinkSettings, identity: WriteIdentity) -> WriterCommitMessage:
     nsqds = settings.access.nsqds
-    publisher = MpubPublisher(nsqds[identity.partition_id % len(nsqds)], settings.access)
-    writer = PartitionWriter(publisher, identity, topic=settings.topic, max_body_bytes=settings.max_body_bytes)
-    try:
+    nsqd = nsqds[identity.partition_id % len(nsqds)]
+    with closing(MpubPublisher(nsqd, settings.access)) as publisher:
+        writer = PartitionWriter(publisher, identity, topic=settings.topic, max_body_bytes=settings.max_body_bytes)
         for rows in iterator:
             writer.add(rows)
-        return Written(writer.finish())
-    finally:
-        publisher.close()
+        writer.finish()
+    return WriterCommitMessage()

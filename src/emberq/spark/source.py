@@ -16,6 +16,7 @@ and columns, and servers that do not answer, show before any data moves.
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from types import TracebackType
 
 from pyspark.sql.datasource import (
@@ -93,11 +94,8 @@ def _mode(settings: SourceSettings) -> Mode:
     """The mode; `auto` is decided by asking the nsqds."""
     if settings.mode is not Mode.AUTO:
         return settings.mode
-    survey = JournalSurvey(settings)
-    try:
+    with closing(JournalSurvey(settings)) as survey:
         return Mode.JOURNAL if survey.every_topic_has_a_journal() else Mode.CHANNEL
-    finally:
-        survey.book.close()
 
 
 def _quiet_when_spark_hangs_up(

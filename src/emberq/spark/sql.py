@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
 from emberq.spark.error import NsqSparkError
 from emberq.spark.pipeline.body_format import good_rows, judged
@@ -55,9 +54,10 @@ class SqlConsole:
             if raw:
                 rows = messages.selectExpr("*", "CAST(body AS STRING) AS text")
             else:
-                rows = self._parsed(messages, struct_of(schema) if schema else newest_schema(self._spark, options))
-            if not raw and not rows.columns:
-                raise StatementError(f"the messages of {topic} are no JSON objects; take them raw")
+                columns = struct_of(schema) if schema else newest_schema(self._spark, options)
+                if not columns.fields:
+                    raise StatementError(f"the messages of {topic} are no JSON objects; take them raw")
+                rows = good_rows(judged(messages, Source(topic=("any",)), columns), columns)
             rows.createOrReplaceTempView(re.sub(r"[^A-Za-z0-9_]", "_", topic))
 
     def add_archive(self, path: str) -> None:
@@ -81,11 +81,6 @@ class SqlConsole:
                 return Result(found.columns, [], is_cut=False)
             lines = found.limit(max_rows + 1).select(F.to_json(F.struct("*")))
             return _cut(found.columns, [str(row[0]) for row in lines.collect()], max_rows)
-
-    def _parsed(self, messages: DataFrame, schema: StructType) -> DataFrame:
-        if not schema.fields:
-            return self._spark.createDataFrame([], schema)
-        return good_rows(judged(messages, Source(topic=("any",)), schema), schema)
 
 
 def _cut(columns: Sequence[str], items: Sequence[_Item], max_rows: int) -> Result[_Item]:

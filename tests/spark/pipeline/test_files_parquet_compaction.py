@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -90,18 +91,18 @@ def test_a_compaction_that_is_interrupted_anywhere_is_finished_by_the_next(
         if left < 0:
             raise Crash
 
-    sync, unlink = files._sync, Path.unlink
+    sync, unlink = os.fsync, Path.unlink
 
     def counted_unlink(self: Path, missing_ok: bool = False) -> None:
         count_down()
         unlink(self, missing_ok=missing_ok)
 
-    def counted_sync(path: Path) -> None:
+    def counted_sync(fd: int) -> None:
         count_down()
-        sync(path)
+        sync(fd)
 
     with monkeypatch.context() as patched:
-        patched.setattr(files, "_sync", counted_sync)
+        patched.setattr(os, "fsync", counted_sync)
         patched.setattr(Path, "unlink", counted_unlink)
         with suppress(Crash):
             compact(tmp_path)

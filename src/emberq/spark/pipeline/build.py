@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
@@ -71,9 +72,6 @@ _IN_FUNCTION = re.compile(r"^(?:pyspark\.errors\.[\w.]+|: [\w.$]+): (.+)", re.MU
 
 def stream_fault(rows: DataFrame, output_mode: OutputMode) -> str | None:
     """Why these rows cannot be written as a stream in this mode; None if they can."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
-    from pyspark.errors import PySparkException
-
     jvm: Any = rows.sparkSession._jvm
     mode = getattr(jvm.org.apache.spark.sql.streaming.OutputMode, output_mode.capitalize())()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
@@ -84,11 +82,6 @@ def stream_fault(rows: DataFrame, output_mode: OutputMode) -> str | None:
     except Py4JJavaError as fault:
         return str(fault.java_exception.getMessage()).partition("\n")[0]
     return None
-
-
-def keeps_state(rows: DataFrame) -> bool:
-    """Whether a stream of these rows keeps state from batch to batch."""
-    return _is_stateful(_analyzed(rows))
 
 
 def first_sentence(fault: Exception) -> str:
@@ -115,6 +108,7 @@ def _analyzed(rows: DataFrame) -> Any:
 
 
 def _is_stateful(node: Any) -> bool:
+    """Whether a stream of this plan keeps state from batch to batch."""
     if not node.isStreaming():
         return False
     children = [node.children().apply(number) for number in range(node.children().size())]
@@ -233,9 +227,9 @@ class _Builder:
                 continue
             query = f"{name}-bad"
             rows = bad_records(self._judged(name, source, query=query))
-            sink = Sink(view=name, topic=source.bad_records.topic, path=source.bad_records.path)
-            if sink.topic:
+            if source.bad_records.topic:
                 rows = dead_letters(rows, channel=f"{self._pipeline.name}.{name}")
+                sink = Sink(view=name, topic=source.bad_records.topic)
             else:
                 sink = Sink(view=name, path=source.bad_records.path, partition_by_time="timestamp")
             yield SinkQuery(
@@ -260,7 +254,7 @@ class _Builder:
             rows=rows,
             sink=sink,
             checkpoint=self._checkpoint(name),
-            state=definitions if keeps_state(rows) else {},
+            state=definitions if _is_stateful(_analyzed(rows)) else {},
             definitions=definitions,
         )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -107,11 +108,8 @@ def pipeline_status(pipeline: Pipeline) -> list[QueryStatus]:
     folder = Path(pipeline.checkpoint)
     queries = sorted(path.name for path in folder.glob("*/") if (path / "offsets").is_dir())
     options = access_for(pipeline, {})
-    lag = JournalLag(Access.of(parse_options(options, Use.SINK)) if options else None)
-    try:
+    with closing(JournalLag(Access.of(parse_options(options, Use.SINK)) if options else None)) as lag:
         return [_status(folder / query, lag) for query in queries]
-    finally:
-        lag.close()
 
 
 def _status(folder: Path, lag: JournalLag) -> QueryStatus:

@@ -33,7 +33,6 @@ finishes it from the note. Between moving the merged file in and removing the ol
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -44,6 +43,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+
+from emberq.base.file import replace_file, sync_file, sync_folder
 
 # Files anywhere.
 
@@ -172,8 +173,8 @@ NOTES = "_compaction"
 DEFAULT_TARGET_BYTES = 128 * 1024 * 1024
 ROWS_AT_A_TIME = 65_536
 
-_NAME = re.compile(r"(?P<query>[0-9a-f]{8})-(?P<batch>\d{10})-\d{4}\.parquet")
-_COMPACT_NAME = re.compile(r"compact-(?P<query>[0-9a-f]{8})-(?P<first>\d{10})-(?P<last>\d{10})-\d{4}\.parquet")
+_NAME = re.compile(r"(compact-)?(?P<query>[0-9a-f]{8})-(?P<first>\d{10})(?(1)-(?P<last>\d{10}))-\d{4}\.parquet")
+"""Only what is compacted has a last batch besides the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +223,7 @@ def finish_interrupted(folder: Path) -> None:
     for note in sorted((folder / NOTES).glob("*.json")):
         _carry_out(folder, note)
     # The rest is of merges that were interrupted before their note.
-    for left_over in (*(folder / NOTES).glob("*.new"), *(folder / STAGING).glob("compact-*.parquet")):
+    for left_over in (*(folder / NOTES).glob("*.tmp"), *(folder / STAGING).glob("compact-*.parquet")):
         left_over.unlink()
 
 
@@ -262,7 +263,9 @@ def _merge(folder: Path, group: Sequence[DataFile], number: int) -> None:
         "add": {"from": str(staged.relative_to(folder)), "to": str(target.relative_to(folder))},
         "remove": [str(file.path.relative_to(folder)) for file in group if file.path != target],
     }
-    _write_note(note, document)
+    note.parent.mkdir(exist_ok=True)
+    replace_file(note, json.dumps(document).encode())
+    sync_folder(note.parent)
     _carry_out(folder, note)
 
 
@@ -271,16 +274,7 @@ def _write_merged(target: Path, group: Sequence[DataFile]) -> None:
         for file in group:
             for rows in pq.ParquetFile(file.path).iter_batches(batch_size=ROWS_AT_A_TIME):
                 writer.write_batch(rows)
-    _sync(target)
-
-
-def _write_note(note: Path, document: object) -> None:
-    note.parent.mkdir(exist_ok=True)
-    being_written = note.with_suffix(".new")
-    being_written.write_text(json.dumps(document))
-    _sync(being_written)
-    being_written.replace(note)
-    _sync(note.parent)
+    sync_file(target)
 
 
 def _carry_out(folder: Path, note: Path) -> None:
@@ -289,34 +283,21 @@ def _carry_out(folder: Path, note: Path) -> None:
     staged, target = folder / document["add"]["from"], folder / document["add"]["to"]
     if staged.exists():
         staged.replace(target)
-        _sync(target.parent)
+        sync_folder(target.parent)
     for name in document["remove"]:
         old = folder / name
         old.unlink(missing_ok=True)
         (old.parent / f".{old.name}.crc").unlink(missing_ok=True)
-    _sync(target.parent)
+    sync_folder(target.parent)
     note.unlink()
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _data_file(path: Path) -> DataFile | None:
-    plain, compacted = _NAME.fullmatch(path.name), _COMPACT_NAME.fullmatch(path.name)
-    if plain is not None:
-        query, first, last = plain["query"], plain["batch"], plain["batch"]
-    elif compacted is not None:
-        query, first, last = compacted["query"], compacted["first"], compacted["last"]
-    else:
+    found = _NAME.fullmatch(path.name)
+    if found is None:
         return None
-    return DataFile(
-        path=path, query=query, first_batch=int(first), last_batch=int(last), size_bytes=path.stat().st_size
-    )
+    first, last = int(found["first"]), int(found["last"] or found["first"])
+    return DataFile(path=path, query=found["query"], first_batch=first, last_batch=last, size_bytes=path.stat().st_size)
 
 
 def _is_hidden(path: Path) -> bool:

@@ -272,7 +272,8 @@ class PipelineRun:
             options = access_for(self._pipeline, sink.options) | dict(sink.options) | {"topic": sink.topic}
             return _into_topic(writer, sink, options).start()
         if sink.path and sink.format in ("", PARQUET):
-            return _into_folder(writer, sink).start()
+            folder = ParquetFolder(sink.path, partition_by=sink.partition_by, partition_by_time=sink.partition_by_time)
+            return writer.foreachBatch(folder.write).start()
         if sink.partition_by:
             writer = writer.partitionBy(*sink.partition_by)
         writer = writer.format(sink.format).options(**sink.options)
@@ -290,11 +291,6 @@ def _into_topic(writer: DataStreamWriter, sink: Sink, options: Mapping[str, str]
         rows.write.format("nsq").mode("append").options(**options, writeId=f"{query}-{batch_id}").save()
 
     return writer.foreachBatch(write)
-
-
-def _into_folder(writer: DataStreamWriter, sink: Sink) -> DataStreamWriter:
-    folder = ParquetFolder(sink.path, partition_by=sink.partition_by, partition_by_time=sink.partition_by_time)
-    return writer.foreachBatch(folder.write)
 
 
 def _with_trigger(writer: DataStreamWriter, text: str) -> DataStreamWriter:
