@@ -10,7 +10,7 @@ from emberq.admin import history as module
 from emberq.admin.document import Look
 from emberq.admin.history import History
 from emberq.base.clock import NS_PER_SECOND
-from emberq.cluster.node_stats import FigureReader
+from emberq.cluster.node_stats import StatsReader
 from emberq.cluster.survey import NOTHING, Survey, Tally
 from tests.cluster.rig import NODE, channel_entry, topic_entry
 
@@ -29,7 +29,7 @@ class Recording:
         self._now_s += after_s
         now_ns = self._now_s * NS_PER_SECOND
         tally = Tally(self._seen.nodes if self._seen is not None else NOTHING)
-        tally.add(FigureReader(NODE).figures({"topics": list(entries), "memory": memory}))
+        tally.add(StatsReader(NODE).figures({"topics": list(entries), "memory": memory}))
         self._seen = Survey((NODE,), tally, taken_ns=now_ns, before=self._seen)
         self.history.record(Look(self._seen, taken_ns=now_ns), now_ns=now_ns)
 

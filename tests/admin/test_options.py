@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from emberq.admin.options import SETTINGS, AdminOptions, OptionsError
+from emberq.admin.options import SETTINGS, AdminOptions
+from emberq.base.settings import OptionsError
 
 LOOKUPD: dict[str, Any] = {"lookupd_http_address": ("127.0.0.1:4161",)}
 

@@ -45,7 +45,7 @@ def test_as_many_as_asked_for_are_shown_and_found_through_nsqlookupd(
 
 
 def test_a_terminal_gets_a_table_in_which_bodies_do_no_harm(nsqd: str) -> None:
-    command = [sys.executable, "-m", "emberq.cli.peek", "t", "c", f"--nsqd-http-address={nsqd}"]
+    command = [sys.executable, "-m", "emberq.cli.main", "peek", "t", "c", f"--nsqd-http-address={nsqd}"]
     with PseudoTerminal(command, columns=100) as terminal:
         assert terminal.await_end() == 0
     drawn = terminal.drawn.decode()

@@ -9,7 +9,7 @@ import pytest
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.base.task import RateLimiter
-from emberq.cli.pub import paced
+from emberq.tools.to_nsq import paced
 
 
 async def portions(items: Sequence[int], *, throttle: RateLimiter | None, max_size: int) -> list[list[int]]:

@@ -41,7 +41,7 @@ def test_once_with_json_prints_one_document(flags: list[str], capsys: pytest.Cap
 
 
 def test_json_is_a_document_per_interval(flags: list[str]) -> None:
-    command = [sys.executable, "-m", "emberq.cli.top", "--json", *flags]
+    command = [sys.executable, "-m", "emberq.cli.main", "top", "--json", *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         first, second = (json.loads(running.stdout.readline()) for _ in range(2))

@@ -13,7 +13,7 @@ from tests.cli.pseudo_terminal import ENTER_SECOND_SCREEN, LEAVE_SECOND_SCREEN, 
 from tests.cluster.recording_daemon import RecordingDaemon
 from tests.cluster.rig import channel_entry, create, topic_entry
 
-COMMAND = (sys.executable, "-m", "emberq.cli.top", "--interval=100ms")
+COMMAND = (sys.executable, "-m", "emberq.cli.main", "top", "--interval=100ms")
 INFO = {"broadcast_address": "127.0.0.1", "hostname": "h", "http_port": 4151, "tcp_port": 4150, "version": "1.3.0"}
 CLEAR = b"\x1b[2J"
 

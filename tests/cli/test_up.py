@@ -210,6 +210,15 @@ def test_topics_are_journaled_unless_told_otherwise(start_up: StartUp, nsqd_coun
         assert nsqd.http.get("/journal?topic=greetings").error == (404, "TOPIC_NOT_JOURNALED")
 
 
+def test_it_serves_on_an_ipv6_address(start_up: StartUp) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    stack = start_up("--host=::1")
+    assert re.search(r"^  nsqd +tcp \[::1\]:\d+ +http://\[::1\]:\d+$", stack.output, re.MULTILINE)
+
+
 def test_the_commands_in_the_banner_work_as_typed(start_up: StartUp) -> None:
     require_command("curl")
     stack = start_up()

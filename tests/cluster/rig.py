@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.cluster.action import Actions
-from emberq.cluster.node_stats import FigureReader
+from emberq.cluster.node_stats import StatsReader
 from emberq.cluster.survey import NOTHING, ClusterReader, Survey, Tally
 from emberq.cluster.topology import ClusterAddresses, ClusterNode, Topology
 from emberq.cluster.upstream import Upstreams
@@ -131,5 +131,5 @@ def seen(*, before: Survey | None = None, at_s: int = 1, **topics_by_node: list[
     then = before.nodes if before is not None else NOTHING
     tally = Tally(then)
     for producer, topics in zip(producers, topics_by_node.values(), strict=True):
-        tally.add(FigureReader(producer, then.get(producer.node)).figures({"topics": topics}))
+        tally.add(StatsReader(producer, before=then.get(producer.node)).figures({"topics": topics}))
     return Survey(producers, tally, taken_ns=at_s * NS_PER_SECOND, before=before)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emberq.cluster.node_stats import FigureReader, NodeFigures, StatsReader
+from emberq.cluster.node_stats import NodeFigures, StatsReader
 from emberq.cluster.stats import TopicFigures
 from emberq.cluster.upstream import MalformedDocumentError
 from tests.cluster.rig import NODE, channel_entry, topic_entry
@@ -28,7 +28,7 @@ BARE = topic_entry("bare")
 
 
 def figures(*entries: dict[str, Any], before: NodeFigures | None = None, **more: Any) -> NodeFigures:
-    return FigureReader(NODE, before).figures({"topics": list(entries), **more})
+    return StatsReader(NODE, before=before).figures({"topics": list(entries), **more})
 
 
 def topics(read: NodeFigures) -> list[TopicFigures]:
@@ -50,7 +50,7 @@ def test_columns_hold_what_the_entries_say(entries: tuple[dict[str, Any], ...]) 
 
 
 def test_an_nsqd_without_topics_says_null() -> None:
-    assert FigureReader(NODE).figures({"topics": None}).keys == []
+    assert StatsReader(NODE).figures({"topics": None}).keys == []
 
 
 def test_what_an_nsqd_does_not_have_is_not_found() -> None:

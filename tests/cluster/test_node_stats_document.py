@@ -40,7 +40,6 @@ def test_figures_of_a_topic_and_its_channels_are_read() -> None:
     (read,) = topic.channels
     assert (read.node, read.topic_name, read.channel_name) == ("nsqd.example:4151", "t", "c")
     assert (read.depth, read.memory_depth, read.backend_depth) == (5, 3, 2)
-    assert read.settled_count == 20 - 5 - 1 - 3
     assert (read.client_count, read.clients, read.nodes) == (4, (), None)
 
 

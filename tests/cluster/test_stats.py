@@ -49,8 +49,3 @@ def test_deliveries_by_distance_add_up() -> None:
 
 def test_what_is_not_on_disk_is_in_memory() -> None:
     assert channel_with(depth=5, backend_depth=2).memory_depth == 3
-
-
-def test_settled_is_what_came_and_is_neither_waiting_nor_in_flight_nor_deferred() -> None:
-    channel = channel_with(message_count=20, depth=5, in_flight_count=1, deferred_count=3)
-    assert channel.settled_count == 11

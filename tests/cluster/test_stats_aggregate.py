@@ -8,7 +8,7 @@ from emberq.cluster.stats import (
     ClientFigures,
     DeadLetterPolicy,
     TopicFigures,
-    sorted_clients,
+    nearness,
     total_channel,
     total_topic,
 )
@@ -99,4 +99,5 @@ def test_clients_are_sorted_by_node_and_then_the_nearest_first() -> None:
     near, in_region = client("a", region="eu", zone="eu-1"), client("a", region="eu", zone="eu-2")
     far, farther = client("a", region="us", zone="1"), client("a", region="us", zone="2")
     elsewhere = client("b", region="eu", zone="eu-1")
-    assert sorted_clients([elsewhere, farther, far, in_region, near]) == (near, in_region, far, farther, elsewhere)
+    expected = [near, in_region, far, farther, elsewhere]
+    assert sorted([elsewhere, farther, far, in_region, near], key=nearness) == expected

@@ -17,8 +17,10 @@ def client(number: int, **fields: Any) -> dict[str, Any]:
 def sift(sieve: ClientFilter, **clients_by_node: list[dict[str, Any]]) -> list[str]:
     """Who is kept, of clients of several nodes."""
     for node, clients in clients_by_node.items():
-        reader = StatsReader(replace(NODE, broadcast_address=node), sieve)
-        (topic,) = reader.topics({"topics": [topic_entry("t", channel_entry("c", clients=clients))]})
+        reader = StatsReader(replace(NODE, broadcast_address=node), sieve=sieve)
+        (topic,) = reader.topics(
+            {"topics": [topic_entry("t", channel_entry("c", clients=clients, client_count=len(clients)))]}
+        )
         (channel,) = topic.channels
         assert (channel.clients, channel.client_count) == ((), len(clients))
     return [f"{kept.node.partition(':')[0]} {kept.client_id}" for kept in sieve.kept]

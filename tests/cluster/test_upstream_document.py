@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from emberq.cluster.upstream import (
-    Integers,
     MalformedDocumentError,
     as_document,
     flag,
@@ -55,19 +54,6 @@ def test_a_whole_number_may_be_written_with_a_point() -> None:
     assert integer({"key": 2.0}, "key") == 2
     with pytest.raises(MalformedDocumentError):
         integer({"key": 2.5}, "key")
-
-
-@pytest.mark.parametrize(
-    ("document", "numbers"),
-    [({"a": 1, "b": 2}, (1, 2)), ({"a": 1}, (1, 0)), ({"a": None, "b": 3.0}, (0, 3)), ({}, (0, 0))],
-)
-def test_several_numbers_are_read_at_once_as_one_by_one(document: dict[str, Any], numbers: tuple[int, int]) -> None:
-    assert Integers("a", "b").of(document) == numbers
-
-
-def test_one_wrong_among_several_numbers_makes_the_answer_malformed() -> None:
-    with pytest.raises(MalformedDocumentError):
-        Integers("a", "b").of({"a": 1, "b": True})
 
 
 def test_a_boolean_is_not_a_number() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from emberq.base.log import LogFormat, LogLevel
-from emberq.lookupd.options import SETTINGS, LookupdOptions, OptionsError
+from emberq.base.settings import OptionsError
+from emberq.lookupd.options import SETTINGS, LookupdOptions
 
 NO_KEY = ""
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from emberq.lookupd.registry import format_remote_address
 from emberq.wire.error import FatalError
 from emberq.wire.lookup import NsqdIdentity, parse_identity
 from tests.lookupd.rig import COMPLETE, new_peer
@@ -93,8 +92,3 @@ def test_broken_characters_are_replaced() -> None:
 
 def test_a_peer_is_tombstoned_by_its_broadcast_address_and_http_port() -> None:
     assert new_peer().node == "nsqd.example:4151"
-
-
-def test_an_ipv6_address_stands_in_brackets() -> None:
-    assert format_remote_address(("::1", 5, 0, 0)) == "[::1]:5"
-    assert format_remote_address(("127.0.0.1", 5)) == "127.0.0.1:5"

@@ -47,7 +47,7 @@ def test_an_archive_that_follows_tells_how_far_it_is(
     nsqd: JournalNsqd, family: ProcessFamily, metrics_address: str, tmp_path: Path
 ) -> None:
     nsqd.publish("clicks", [b"visit"] * COUNT)
-    command = (sys.executable, "-m", "emberq.cli.archive", "clicks", "--to", str(tmp_path / "archive"))
+    command = (sys.executable, "-m", "emberq.cli.main", "archive", "clicks", "--to", str(tmp_path / "archive"))
     flags = ("--follow", "--every=1s", f"--nsqd-http-address={nsqd.http}", f"--metrics-address={metrics_address}")
     archive = family.start(*command, *flags, name="archive", environment=dict(os.environ))
     url = f"http://{metrics_address}/metrics"

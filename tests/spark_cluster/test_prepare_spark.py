@@ -11,7 +11,7 @@ import pytest
 from tests.spark_cluster.bare_machine import environment_without_java
 from tests.spark_cluster.process_family import ProcessFamily
 
-PREPARE = (sys.executable, "-m", "emberq.cli.prepare_spark")
+PREPARE = (sys.executable, "-m", "emberq.cli.main", "prepare-spark")
 TIMEOUT_S = 600.0
 
 ARCHIVES_OF_A_SESSION = """

@@ -27,7 +27,7 @@ def test_clickstream_runs_unchanged_on_a_master_with_two_workers(
     file = Path(shutil.copy(EXAMPLE, tmp_path))
     clicks = ClickGenerator(now=evenly_from(SIX, interval=timedelta(milliseconds=100)), broken_every=50)
     nsqd.publish("clicks", [clicks.next() for _ in range(1000)])
-    command = (sys.executable, "-m", "emberq.cli.pipeline", "run", file, "--once", "--json")
+    command = (sys.executable, "-m", "emberq.cli.main", "pipeline", "run", file, "--once", "--json")
     with StandaloneCluster(tmp_path / "cluster") as cluster:
         output = family.run(
             *command,

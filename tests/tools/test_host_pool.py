@@ -34,7 +34,7 @@ def test_round_robin_takes_turns_whatever_happens() -> None:
     ],
 )
 def test_a_mode_names_a_kind_of_pool(mode: str, kind: type) -> None:
-    assert isinstance(make_pool(mode, HOSTS), kind)
+    assert isinstance(make_pool(mode, HOSTS, clock=ManualClock()), kind)
 
 
 def test_a_host_that_failed_is_left_out_for_30_seconds_and_then_tried_once() -> None:

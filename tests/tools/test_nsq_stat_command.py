@@ -12,7 +12,7 @@ from emberq.embedded import EmbeddedThread
 from emberq.tools.nsq_stat import HEADER
 from tests.cluster.rig import create, publish
 
-COMMAND = (sys.executable, "-m", "emberq.tools.nsq_stat")
+COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsq_stat")
 
 
 def nsq_stat(*flags: str) -> subprocess.CompletedProcess[str]:

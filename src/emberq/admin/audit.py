@@ -122,19 +122,6 @@ class Audit:
         self, request: Request, visitor: Visitor | None, deed: AuditedAction, outcome: ActionOutcome, message: str = ""
     ) -> None:
         """Add a line, and return when it is written."""
-        line = self._line(request, visitor, deed, outcome, message)
-        if self._path is None:
-            _log.info("audit: %s", line)
-            return
-        async with self._writing:
-            try:
-                await asyncio.to_thread(_append, self._path, line)
-            except OSError as failure:
-                _log.error("cannot write to %s (%s); audit: %s", self._path, failure.strerror, line)
-
-    def _line(
-        self, request: Request, visitor: Visitor | None, deed: AuditedAction, outcome: ActionOutcome, message: str
-    ) -> str:
         now = datetime.datetime.fromtimestamp(self._clock.wall_ns() / NS_PER_SECOND, datetime.UTC)
         named = {"topic": deed.topic, "channel": deed.channel, "node": deed.node, "detail": deed.detail}
         fields = {
@@ -148,7 +135,15 @@ class Audit:
             "outcome": outcome,
             "message": message,
         }
-        return json.dumps({key: _cut(value) for key, value in fields.items()})
+        line = json.dumps({key: _cut(value) for key, value in fields.items()})
+        if self._path is None:
+            _log.info("audit: %s", line)
+            return
+        async with self._writing:
+            try:
+                await asyncio.to_thread(_append, self._path, line)
+            except OSError as failure:
+                _log.error("cannot write to %s (%s); audit: %s", self._path, failure.strerror, line)
 
 
 def _cut(value: object) -> object:
@@ -205,13 +200,12 @@ class Notifier:
 
     def _message(self, request: Request, visitor: Visitor, deed: AuditedAction) -> bytes:
         scheme = "https" if is_secure(request) else "http"
-        named = {"topic": deed.topic}
         optional = {"channel": deed.channel, "node": deed.node}
         user = basic_user(request) or visitor.name
         return encode_json(
             {
                 "action": deed.action,
-                **named,
+                "topic": deed.topic,
                 **{key: value for key, value in optional.items() if value},
                 "timestamp": self._clock.wall_ns() // NS_PER_SECOND,
                 **({"user": user} if user else {}),

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import emberq
-from emberq.admin.access.gate import Gate
+from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Role, UserFileError
 from emberq.admin.audit import Audit, Notifier, Recorder
 from emberq.admin.history import History
 from emberq.admin.live import Gatherer
-from emberq.admin.options import AdminOptions, OptionsError
+from emberq.admin.options import AdminOptions
 from emberq.admin.routes import Parts, routes
-from emberq.admin.web.pages import Visit
 from emberq.base.address import Listener, ListenError, parse_tcp_address
 from emberq.base.clock import NS_PER_MS, Clock, SystemClock
 from emberq.base.daemon import LoopTimers, Sweeper
 from emberq.base.program import StartError
+from emberq.base.settings import OptionsError
 from emberq.base.timers import Timers
 from emberq.base.tls import TlsFileError, client_context
 from emberq.cluster.cluster import Cluster
@@ -52,6 +52,10 @@ class Nsqadmin:
             self._gate = Gate(options, clock=clock)
         except (UpstreamOptionsError, UserFileError) as failure:
             raise StartError(str(failure)) from failure
+        self.base_path = options.base_path.rstrip("/")
+        self.version = emberq.NSQ_VERSION
+        self.has_passwords = self._gate.has_passwords
+        self.static_folder = Path(options.dev_static_dir) if options.dev_static_dir else None
         self._audit = Audit(options.audit_log_file, clock=clock)
         self._notifier = Notifier(self.cluster.http, options.notification_http_endpoint, clock=clock)
         self._pipelines = PipelineFeed(clock=clock, auth_secret=self.cluster.secret)
@@ -118,42 +122,17 @@ class Nsqadmin:
         """Host and port of HTTP."""
         return cast(tuple[str, int], self._listener.address)  # the options allow no Unix socket
 
-    # What the pages see (`Site`)
+    # What the pages see (`Site`), besides some attributes.
 
-    @property
-    def base_path(self) -> str:
-        """Empty, or `/path` without a slash at the end."""
-        return self.options.base_path.rstrip("/")
-
-    @property
-    def version(self) -> str:
-        return emberq.NSQ_VERSION
-
-    @property
-    def has_passwords(self) -> bool:
-        return self._gate.has_passwords
-
-    @property
-    def static_folder(self) -> Path | None:
-        return Path(self.options.dev_static_dir) if self.options.dev_static_dir else None
-
-    def visit(self, request: Request) -> Visit | None:
+    def visitor(self, request: Request) -> Visitor | None:
         """Who asks; None if they have yet to log in."""
-        visitor = self._gate.visitor(request)
-        if visitor is None:
-            return None
-        session = visitor.session
-        return Visit(
-            user=visitor.name,
-            role=visitor.role,
-            csrf_token=session.csrf_token if session is not None else "",
-            can_log_out=session is not None,
-        )
+        return self._gate.visitor(request)
 
-    def browser_config(self, visit: Visit | None) -> dict[str, Any]:
+    def browser_config(self, visitor: Visitor | None) -> dict[str, Any]:
         """What scripts in the browser have to know; see `Site`."""
         options = self.options
-        role = visit.role if visit is not None else Role.VIEWER
+        role = visitor.role if visitor is not None else Role.VIEWER
+        session = visitor.session if visitor is not None else None
         return {
             "version": self.version,
             "user_agent": f"nsqadmin/v{self.version}",
@@ -168,12 +147,12 @@ class Nsqadmin:
             "live_interval_ms": options.live_interval_ns // NS_PER_MS,
             "history_interval_ms": options.history_interval_ns // NS_PER_MS,
             "history_duration_ms": options.history_duration_ns // NS_PER_MS,
-            "user": visit.user if visit is not None else "",
+            "user": visitor.name if visitor is not None else "",
             "role": role,
-            "is_admin": visit is not None and role is Role.ADMIN,
+            "is_admin": role is Role.ADMIN,
             "permissions": sorted(role.permissions),
-            "csrf_token": visit.csrf_token if visit is not None else "",
-            "can_log_out": visit is not None and visit.can_log_out,
+            "csrf_token": session.csrf_token if session is not None else "",
+            "can_log_out": session is not None,
             "has_passwords": self.has_passwords,
         }
 

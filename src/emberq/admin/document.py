@@ -51,6 +51,7 @@ from typing import Any
 from emberq.base.clock import NS_PER_MS
 from emberq.cluster.stats import (
     EVERY_NODE,
+    LOCALITIES,
     ChannelFigures,
     ClientFigures,
     ClientFilter,
@@ -58,8 +59,9 @@ from emberq.cluster.stats import (
     LatencyPercentile,
     TopicFigures,
 )
-from emberq.cluster.survey import IDLE, ChannelCounter, NodeStats, Rates, Survey, Total
+from emberq.cluster.survey import IDLE, ChannelCounter, NodeStats, Rates, Survey, Total, counters_of
 from emberq.cluster.topology import ClusterNode
+from emberq.cluster.upstream import warning_text
 
 Document = dict[str, Any]
 
@@ -123,39 +125,16 @@ def _dead_letters(channel: ChannelFigures) -> Document:
 
 def client_document(client: ClientFigures, *, now_ns: int) -> Document:
     """A consumer."""
-    places = {
-        "node_topology_region": client.node_topology_region,
-        "node_topology_zone": client.node_topology_zone,
-        "topology_region": client.topology_region,
-        "topology_zone": client.topology_zone,
-    }
-    return {
-        "node": client.node,
-        "remote_address": client.remote_address,
-        "version": client.version,
-        "client_id": client.client_id,
-        "hostname": client.hostname,
-        "user_agent": client.user_agent,
-        "connect_ts": client.connect_ts,
-        "connected": client.connected_ns(now_ns),
-        "in_flight_count": client.in_flight_count,
-        "ready_count": client.ready_count,
-        "finish_count": client.finish_count,
-        "requeue_count": client.requeue_count,
-        "message_count": client.message_count,
-        "sample_rate": client.sample_rate,
-        "deflate": client.deflate,
-        "snappy": client.snappy,
-        "authed": client.authed,
-        "auth_identity": client.auth_identity,
-        "auth_identity_url": client.auth_identity_url,
-        **{key: place for key, place in places.items() if place},
-        "tls": client.tls,
-        "tls_cipher_suite": client.tls_cipher_suite,
-        "tls_version": client.tls_version,
-        "tls_negotiated_protocol": client.tls_negotiated_protocol,
-        "tls_negotiated_protocol_is_mutual": client.tls_negotiated_protocol_is_mutual,
-    }
+    document: Document = {}
+    for name, value in client._asdict().items():
+        if value or name not in _PLACES:
+            document[name] = value
+        if name == "connect_ts":
+            document["connected"] = client.connected_ns(now_ns)
+    return document
+
+
+_PLACES = frozenset({"node_topology_region", "node_topology_zone", "topology_region", "topology_zone"})
 
 
 def producer_document(producer: ClusterNode) -> Document:
@@ -187,15 +166,7 @@ def node_document(node: NodeStats, *, now_ns: int) -> Document:
 
 def counters_document(counters: Iterable[ChannelCounter]) -> Document:
     """Message counts of channels, by topic, channel and node."""
-    return {
-        counter.key: {
-            "node": counter.node,
-            "topic_name": counter.topic_name,
-            "channel_name": counter.channel_name,
-            "message_count": counter.message_count,
-        }
-        for counter in sorted(counters, key=lambda each: each.key)
-    }
+    return {counter.key: counter._asdict() for counter in sorted(counters, key=lambda each: each.key)}
 
 
 def latency_document(latency: Latency) -> Document:
@@ -231,12 +202,7 @@ def _number(value: float) -> float | int:
 
 def _distances(stats: TopicFigures | ChannelFigures) -> Document:
     """Deliveries by how far the client was, where there are any."""
-    counts = {
-        "zone_local_msg_count": stats.zone_local_msg_count,
-        "region_local_msg_count": stats.region_local_msg_count,
-        "global_msg_count": stats.global_msg_count,
-    }
-    return {key: count for key, count in counts.items() if count}
+    return {name: count for name in LOCALITIES if (count := getattr(stats, name))}
 
 
 def _list(documents: Iterable[Document]) -> list[Document] | None:
@@ -269,7 +235,7 @@ class Look:
     def head(self) -> Document:
         """The fields that every document has."""
         return {
-            "message": f"WARNING: {'; '.join(self.warnings)}" if self.warnings else "",
+            "message": warning_text(self.warnings),
             "time": self.taken_ns // NS_PER_MS / 1000,
         }
 
@@ -393,7 +359,7 @@ def counter_view(look: Look) -> Document:
     """The message count of every channel on every node, or in a large cluster of every channel."""
     survey = look.survey
     count = sum(total.node_count for (_, channel), total in survey.totals.items() if channel)
-    counters = _counters_by_node(survey) if count <= MAX_COUNTERS else _counters_by_channel(survey)
+    counters = counters_of(survey.nodes.values()) if count <= MAX_COUNTERS else _counters_by_channel(survey)
     return {
         "stats": counters_document(counters),
         "total_messages": sum(total.message_count for (_, channel), total in survey.totals.items() if not channel),
@@ -402,24 +368,12 @@ def counter_view(look: Look) -> Document:
     }
 
 
-def _counters_by_node(survey: Survey) -> Iterator[ChannelCounter]:
-    for node, figures in survey.nodes.items():
-        for (topic, channel), count in zip(figures.keys, figures.columns["message_count"], strict=True):
-            if channel:
-                yield ChannelCounter(node=node, topic_name=topic, channel_name=channel, message_count=count)
-
-
 def _counters_by_channel(survey: Survey) -> Iterator[ChannelCounter]:
     for (topic, channel), total in survey.totals.items():
         if channel:
             yield ChannelCounter(
                 node=EVERY_NODE, topic_name=topic, channel_name=channel, message_count=total.message_count
             )
-
-
-def pipelines_view(reported: Document, look: Look) -> Document:
-    """What the pipelines reported last."""
-    return {**reported, **look.head}
 
 
 def _rates(survey: Survey, topic: str, channel: str = "") -> Rates | None:

@@ -81,7 +81,7 @@ class History:
     def _points_of(self, rings: _Rings, name: Name) -> dict[str, Any]:
         ring = rings.by_name.get(name)
         points = []
-        for slot in self._slots() if ring is not None else ():
+        for slot in self._slots():
             figures = ring.read(slot) if ring is not None else None
             if figures is not None:
                 shown = {figure: _shown(value) for figure, value in zip(rings.figures, figures, strict=True)}

@@ -46,7 +46,6 @@ from emberq.admin.document import (
     counter_view,
     node_view,
     nodes_view,
-    pipelines_view,
     topic_view,
     topics_view,
 )
@@ -336,9 +335,7 @@ class Gatherer:
             case LiveView.CHANNEL:
                 sieve = ClientFilter(search=subject.search, limit=MAX_CLIENTS)
                 channel = await self._cluster.ask_in_background(
-                    lambda _, observer: observer.channel(
-                        subject.topic, subject.channel, include_clients=True, sieve=sieve
-                    )
+                    lambda _, observer: observer.channel(subject.topic, subject.channel, sieve)
                 )
                 return partial(channel_view, channel.value, sieve, look)
             case LiveView.NODES:
@@ -350,7 +347,8 @@ class Gatherer:
             case LiveView.COUNTER:
                 return partial(counter_view, look)
             case LiveView.PIPELINES:
-                return partial(pipelines_view, self._pipelines.document(), look)
+                reported = self._pipelines.document()
+                return lambda: {**reported, **look.head}
 
 
 _MADE_OF_THE_LOOK = frozenset({LiveView.TOPICS, LiveView.TOPIC, LiveView.COUNTER})

@@ -21,8 +21,6 @@ from emberq.base.settings import (
 )
 from emberq.base.text import masked
 
-__all__ = ["HASH_PASSWORD", "SETTINGS", "AdminOptions", "OptionsError"]
-
 MIN_INTERVAL = "100ms"
 """A shorter interval would keep a large cluster busy with nothing but telling its figures."""
 

@@ -69,7 +69,7 @@ def routes(parts: Parts) -> list[Route]:
         *table.changes(),
         *table.personal(),
     ]
-    return list(_below(parts.site.base_path, listed))
+    return [dataclasses.replace(route, path=f"{parts.site.base_path}{route.path}") for route in listed]
 
 
 def ping(_request: Request) -> Response:
@@ -134,11 +134,11 @@ class _Table:
         api = ChangingApi(self._parts.cluster, self._messages, self._parts.gate, self._parts.recorder)
         publish, pause, delete = Permission.PUBLISH, Permission.PAUSE, Permission.DELETE
         yield self._change("POST", "/api/topics", api.create, Permission.CREATE)
-        yield self._change("POST", "/api/topics/{topic}", api.act_on_topic, pause)
+        yield self._change("POST", "/api/topics/{topic}", api.act, pause)
         yield self._change("POST", "/api/publish/{topic}", self._messages.publish, publish, max_bytes=MAX_PUBLISH_BYTES)
-        yield self._change("POST", _CHANNEL, api.act_on_channel, pause)
-        yield self._change("DELETE", "/api/topics/{topic}", api.delete_topic, delete)
-        yield self._change("DELETE", _CHANNEL, api.delete_channel, delete)
+        yield self._change("POST", _CHANNEL, api.act, pause)
+        yield self._change("DELETE", "/api/topics/{topic}", api.delete, delete)
+        yield self._change("DELETE", _CHANNEL, api.delete, delete)
         yield self._change("DELETE", "/api/nodes/{node}", api.tombstone, Permission.TOMBSTONE)
 
     def _change(
@@ -164,11 +164,6 @@ class _Table:
         )
         yield Route("POST", "/login", self.guard.open(login.log_in), max_body_bytes=MAX_LOGIN_BYTES)
         yield Route("POST", "/logout", personal(login.log_out))
-
-
-def _below(base_path: str, listed: Iterable[Route]) -> Iterable[Route]:
-    for route in listed:
-        yield dataclasses.replace(route, path=f"{base_path}{route.path}")
 
 
 # What stands between a request and its handler
@@ -260,10 +255,7 @@ class RequestGuard:
         return self._finished(handle)
 
     async def _visitor(self, request: Request) -> Visitor | None:
-        visitor = self._gate.visitor(request)
-        if visitor is None and self._gate.shows_password(request):
-            visitor = await self._gate.verify(request)
-        return visitor
+        return self._gate.visitor(request) or await self._gate.verify(request)
 
     async def _known_visitor(self, request: Request) -> Visitor:
         visitor = await self._visitor(request)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberq.base.clock import SystemClock
-from emberq.cli.argument import add_lookupd_flag, add_nsqd_http_flag, positive_count, topic_name
+from emberq.cli.argument import positive_count, topic_name
 from emberq.cli.spark_work import (
-    add_master_flag,
     add_metrics_flag,
+    add_spark_flags,
     in_thread,
-    metrics_endpoint,
+    location,
     nsq_options,
     require_spark,
+    run_with_metrics,
+    spark_failures,
     spark_session,
 )
 from emberq.cli.terminal import DONE, INTERRUPTED, CommandError, Terminal, command_parser, counted, run_command
@@ -67,9 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--batch", type=positive_count, metavar="N", help="write at most N messages at a time (default no limit)"
     )
-    add_master_flag(parser)
-    add_nsqd_http_flag(parser)
-    add_lookupd_flag(parser)
+    add_spark_flags(parser)
     add_metrics_flag(parser)
     return parser
 
@@ -84,16 +83,10 @@ def _compact_parser() -> argparse.ArgumentParser:
 
 
 async def _archive(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    require_spark()
-    from emberq.spark.error import NsqSparkError
-    from emberq.spark.pipeline.report import PipelineMetrics
-
-    metrics = PipelineMetrics(clock=SystemClock())
-    try:
-        async with metrics_endpoint(arguments.metrics_address, metrics.render, terminal):
-            await in_thread(lambda stopping: _run(arguments, terminal, stopping, metrics))
-    except NsqSparkError as failure:
-        raise CommandError(str(failure), hint="Run it again: it goes on where it was.") from failure
+    with spark_failures(hint="Run it again: it goes on where it was."):
+        await run_with_metrics(
+            arguments, terminal, lambda stopping, metrics: _run(arguments, terminal, stopping, metrics)
+        )
     return DONE
 
 
@@ -104,10 +97,9 @@ def _run(
     from emberq.spark.pipeline.model import AVAILABLE_NOW
     from emberq.spark.pipeline.run import PipelineRun
 
-    folder = arguments.to if "://" in arguments.to else str(Path(arguments.to).absolute())
     pipeline = archive_pipeline(
         list(dict.fromkeys(arguments.topic)),
-        folder,
+        location(arguments.to),
         access=nsq_options(arguments),
         trigger=arguments.every if arguments.follow else AVAILABLE_NOW,
         options={"maxRowsPerTrigger": str(arguments.batch)} if arguments.batch else {},
@@ -129,7 +121,7 @@ def _run(
                 run.wait(until=stopping.is_set)
         finally:
             run.stop()
-    _report(terminal, {"archived": archived, "to": arguments.to}, f"archived {counted(archived, 'message')}")
+    terminal.report({"archived": archived, "to": arguments.to}, f"archived {counted(archived, 'message')}")
 
 
 async def _compact(arguments: argparse.Namespace, terminal: Terminal) -> int:
@@ -140,16 +132,5 @@ async def _compact(arguments: argparse.Namespace, terminal: Terminal) -> int:
         raise CommandError(f"{arguments.folder} is no folder on this machine")
     done = await in_thread(lambda _stopping: compact(arguments.folder, target_bytes=arguments.target_mib * MIB))
     result = {"files_before": done.files_before, "files_after": done.files_after}
-    _report(terminal, result, f"{counted(done.files_before, 'file')} before, {done.files_after:,} now")
+    terminal.report(result, f"{counted(done.files_before, 'file')} before, {done.files_after:,} now")
     return DONE
-
-
-def _report(terminal: Terminal, result: Mapping[str, object], text: str) -> None:
-    if terminal.as_json:
-        terminal.write_json(result)
-    else:
-        terminal.write(text)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

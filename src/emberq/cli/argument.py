@@ -14,14 +14,15 @@ A secret is read from a file, because every user of the machine can read a comma
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberq.base.address import AddressError, parse_address
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.text import parse_duration, quoted
-from emberq.cli.terminal import CommandError
-from emberq.cluster.topology import ClusterAddresses
+from emberq.cli.terminal import CommandError, Terminal
+from emberq.cluster.topology import ClusterAddresses, Topology
 from emberq.cluster.upstream import Upstreams
 from emberq.http.client import HttpClient
 from emberq.wire.parameter import is_valid_name
@@ -79,37 +80,24 @@ DEFAULT_NSQD_HTTP_ADDRESS = "127.0.0.1:4151"
 
 def add_nsqd_tcp_flag(parser: argparse.ArgumentParser) -> None:
     """Read the flag with `nsqd_tcp_addresses`."""
-    parser.add_argument(
-        "--nsqd-tcp-address",
-        action="append",
-        default=[],
-        type=_address,
-        metavar="ADDR",
-        help=f"an nsqd, host:port or Unix socket; may be given several times (default {DEFAULT_NSQD_TCP_ADDRESS})",
-    )
+    what = f"an nsqd, host:port or Unix socket; may be given several times (default {DEFAULT_NSQD_TCP_ADDRESS})"
+    _add_addresses(parser, "--nsqd-tcp-address", what, kind=_address)
 
 
 def add_nsqd_http_flag(parser: argparse.ArgumentParser) -> None:
     """Read the flag with `nsqd_http_addresses`."""
-    parser.add_argument(
-        "--nsqd-http-address",
-        action="append",
-        default=[],
-        type=_address,
-        metavar="ADDR",
-        help=f"an nsqd's HTTP address; may be given several times (default {DEFAULT_NSQD_HTTP_ADDRESS})",
-    )
+    what = f"an nsqd's HTTP address; may be given several times (default {DEFAULT_NSQD_HTTP_ADDRESS})"
+    _add_addresses(parser, "--nsqd-http-address", what, kind=_address)
 
 
 def add_lookupd_flag(parser: argparse.ArgumentParser) -> None:
     """Read the flag as `arguments.lookupd_http_address`, a list."""
-    parser.add_argument(
-        "--lookupd-http-address",
-        action="append",
-        default=[],
-        metavar="ADDR",
-        help="an nsqlookupd to ask for the nsqds that have the topic; may be given several times",
-    )
+    what = "an nsqlookupd to ask for the nsqds that have the topic; may be given several times"
+    _add_addresses(parser, "--lookupd-http-address", what, kind=str)
+
+
+def _add_addresses(parser: argparse.ArgumentParser, flag: str, what: str, *, kind: Callable[[str], str]) -> None:
+    parser.add_argument(flag, action="append", default=[], type=kind, metavar="ADDR", help=what)
 
 
 def add_security_flags(parser: argparse.ArgumentParser) -> None:
@@ -185,11 +173,6 @@ def _address(text: str) -> str:
 CONNECT_TIMEOUT_NS = 2 * NS_PER_SECOND
 REQUEST_TIMEOUT_NS = 5 * NS_PER_SECOND
 
-CLUSTER_HINT = (
-    "Is nsqd running? `emberq up` starts one; --nsqd-http-address and --lookupd-http-address say where to look."
-)
-"""The hint when a cluster does not answer."""
-
 
 def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
     """Read the flags with `addresses` and `upstreams`."""
@@ -213,6 +196,22 @@ def upstreams(arguments: argparse.Namespace) -> Upstreams:
     security = client_config(arguments)
     http = HttpClient(connect_timeout_ns=CONNECT_TIMEOUT_NS, request_timeout_ns=REQUEST_TIMEOUT_NS, tls=security.tls)
     return Upstreams(http, secret=security.auth_secret)
+
+
+async def topic_nsqds(arguments: argparse.Namespace, ask: Upstreams, terminal: Terminal) -> list[str]:
+    """The HTTP addresses of the nsqds that the flags name, or that have `arguments.topic`; ClusterError, CommandError.
+
+    nsqlookupds that do not answer are noted.
+    """
+    asked = addresses(arguments)
+    if not asked.lookupds:
+        return list(asked.nsqds)
+    producers = await Topology(ask, asked).topic_producers(arguments.topic)
+    for warning in producers.warnings:
+        terminal.note(warning)
+    if not producers.value:
+        raise CommandError(f"no nsqd has a topic {arguments.topic} at present")
+    return [producer.http_address for producer in producers.value]
 
 
 # Subcommands that consume a channel.

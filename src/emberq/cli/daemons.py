@@ -8,53 +8,33 @@ from __future__ import annotations
 import getpass
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from importlib import import_module
 
 from emberq.base.program import run_daemon
-
-if TYPE_CHECKING:
-    from emberq.admin.daemon import Nsqadmin
-    from emberq.lookupd.daemon import Nsqlookupd
-    from emberq.nsqd.daemon import Nsqd
 
 
 def nsqd(argv: Sequence[str] | None = None) -> int:
     """Run nsqd until it is told to stop; the exit status."""
     from emberq.nsqd.options import SETTINGS, NsqdOptions
 
-    def load() -> type[Nsqd]:
-        from emberq.nsqd.daemon import Nsqd
-
-        return Nsqd
-
-    return run_daemon(SETTINGS, NsqdOptions, load, argv)
+    return run_daemon(SETTINGS, NsqdOptions, lambda: import_module("emberq.nsqd.daemon").Nsqd, argv)
 
 
 def nsqlookupd(argv: Sequence[str] | None = None) -> int:
     """Run nsqlookupd until it is told to stop; the exit status."""
     from emberq.lookupd.options import SETTINGS, LookupdOptions
 
-    def load() -> type[Nsqlookupd]:
-        from emberq.lookupd.daemon import Nsqlookupd
-
-        return Nsqlookupd
-
-    return run_daemon(SETTINGS, LookupdOptions, load, argv)
+    return run_daemon(SETTINGS, LookupdOptions, lambda: import_module("emberq.lookupd.daemon").Nsqlookupd, argv)
 
 
 def nsqadmin(argv: Sequence[str] | None = None) -> int:
     """Run nsqadmin until it is told to stop, or print the hash of a password for its user file; the exit status."""
     from emberq.admin.options import HASH_PASSWORD, SETTINGS, AdminOptions
 
-    def load() -> type[Nsqadmin]:
-        from emberq.admin.daemon import Nsqadmin
-
-        return Nsqadmin
-
     words = sys.argv[1:] if argv is None else argv
     if any(word.lstrip("-") == HASH_PASSWORD.flag and word.startswith("-") for word in words):
         return _print_hash()
-    return run_daemon(SETTINGS, AdminOptions, load, words)
+    return run_daemon(SETTINGS, AdminOptions, lambda: import_module("emberq.admin.daemon").Nsqadmin, words)
 
 
 def _print_hash() -> int:

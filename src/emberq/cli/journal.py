@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from emberq.base.text import format_moment, one_line, parse_moment, quoted
 from emberq.cli.argument import positive_count
-from emberq.cli.main import Subcommand
+from emberq.cli.main import Subcommand, run_subcommand
 from emberq.cli.terminal import (
     DONE,
     FAILED,
-    MISUSED,
     CommandError,
     Terminal,
+    bare_table,
+    body_text,
     command_parser,
     counted,
     json_line,
@@ -56,35 +57,13 @@ SUBCOMMANDS = (
     Subcommand("verify", "emberq.cli.journal:verify_journals", "read every byte of journals and say what is damaged"),
     Subcommand("seek", "emberq.cli.journal_seek:main", "have a channel deliver again, or skip ahead"),
 )
+REMARK = "ls, cat and verify read the files and need no nsqd; it may run meanwhile. seek talks to nsqd.\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the subcommand that `argv` names; the exit status."""
     words = sys.argv[1:] if argv is None else argv
-    if not words:
-        sys.stderr.write(usage())
-        return MISUSED
-    first = words[0]
-    if first in ("-h", "-help", "--help"):
-        sys.stdout.write(usage())
-        return DONE
-    for subcommand in SUBCOMMANDS:
-        if subcommand.name == first:
-            return subcommand.run(words[1:])
-    print(f"emberq journal: unknown command {quoted(first)}", file=sys.stderr)
-    sys.stderr.write(usage())
-    return MISUSED
-
-
-def usage() -> str:
-    """The list of subcommands."""
-    lines = [f"  {subcommand.name:6}  {subcommand.summary}\n" for subcommand in SUBCOMMANDS]
-    return (
-        "Usage: emberq journal <command> [flags]\n\n"
-        "Commands (emberq journal <command> --help tells more):\n"
-        f"{''.join(lines)}\n"
-        "ls, cat and verify read the files and need no nsqd; it may run meanwhile. seek talks to nsqd.\n"
-    )
+    return run_subcommand("emberq journal", SUBCOMMANDS, words, remark=REMARK)
 
 
 # Which journals a path means.
@@ -178,10 +157,9 @@ def _journal_document(journal: JournalOverview) -> dict[str, Any]:
 def _table(surveys: Sequence[JournalOverview]) -> Table:
     """A row for each journal, and one below it for each further channel."""
     from rich.filesize import decimal
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = bare_table()
     table.add_column("TOPIC", no_wrap=True)
     for title in ("FIRST", "NEXT", "SIZE", "FILES"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -298,15 +276,10 @@ def _message_document(row: JournalRow) -> dict[str, Any]:
 
 
 def _draw(row: JournalRow, terminal: Terminal) -> None:
-    """Print one line. Nothing of a body is read as markup or reaches the terminal as an escape sequence."""
     from rich.text import Text
 
-    try:
-        body = Text(one_line(row.body.decode()))
-    except UnicodeDecodeError:
-        body = Text(repr(row.body)[2:-1], style="magenta")
     facts = Text(f"{row.offset:>10} {format_moment(row.timestamp_ns)[:23]} ", style="dim")
-    terminal.console.print(facts + body, soft_wrap=True)
+    terminal.console.print(facts + body_text(row.body), soft_wrap=True)
 
 
 # verify
@@ -322,14 +295,6 @@ nsqd repairs a `note` when it starts. A `loss` means that messages are gone; the
 MEGABYTE = 1_000_000
 
 
-class JournalVerdict(NamedTuple):
-    """The result for one journal."""
-
-    progress: VerifyProgress
-    note_count: int
-    loss_count: int
-
-
 def verify_journals(argv: Sequence[str] | None = None) -> int:
     """Check journals; the exit status."""
     parser = command_parser(
@@ -343,19 +308,21 @@ async def _verify(arguments: argparse.Namespace, terminal: Terminal) -> int:
     status = DONE
     for folder in journals_at(arguments.paths):
         try:
-            verdict = await _verdict(folder, terminal)
+            loss_count = await _check(folder, terminal)
         except JournalOpenError as failure:
             terminal.note(str(failure))
             status = FAILED
             continue
-        _report(folder, verdict, terminal)
-        if verdict.loss_count:
+        if loss_count:
             status = FAILED
     return status
 
 
-async def _verdict(folder: Path, terminal: Terminal) -> JournalVerdict:
-    """Read the journal to its end. Findings are shown as they come, above a bar that counts megabytes."""
+async def _check(folder: Path, terminal: Terminal) -> int:
+    """Read the journal to its end and report; how often messages are lost.
+
+    Findings are shown as they come, above a bar that counts megabytes.
+    """
     counts = dict.fromkeys(Severity, 0)
     progress, shown_megabytes = VerifyProgress(0, 0, 0, 0), 0
     with terminal.progress(f"{folder.name} (MB)", total=_size_bytes(folder) // MEGABYTE) as bar:
@@ -368,7 +335,8 @@ async def _verdict(folder: Path, terminal: Terminal) -> JournalVerdict:
             bar.advance(found.done_bytes // MEGABYTE - shown_megabytes)
             shown_megabytes = found.done_bytes // MEGABYTE
             await asyncio.sleep(0)  # so that Ctrl-C takes effect
-    return JournalVerdict(progress, counts[Severity.NOTE], counts[Severity.LOSS])
+    _report(folder, progress, terminal, notes=counts[Severity.NOTE], losses=counts[Severity.LOSS])
+    return counts[Severity.LOSS]
 
 
 def _size_bytes(folder: Path) -> int:
@@ -392,25 +360,18 @@ def _show(finding: Finding, terminal: Terminal) -> None:
         terminal.note(f"{finding.severity.value}: {finding.path} at {finding.position}: {finding.text}")
 
 
-def _report(folder: Path, verdict: JournalVerdict, terminal: Terminal) -> None:
-    progress = verdict.progress
-    if terminal.as_json:
-        terminal.write_json(
-            {
-                "journal": str(folder),
-                "is_sound": not verdict.loss_count,
-                "notes": verdict.note_count,
-                "losses": verdict.loss_count,
-                "bytes": progress.total_bytes,
-                "batches": progress.batches,
-                "messages": progress.messages,
-            }
-        )
-        return
-    state = f"DAMAGED in {counted(verdict.loss_count, 'place')}" if verdict.loss_count else "sound"
+def _report(folder: Path, progress: VerifyProgress, terminal: Terminal, *, notes: int, losses: int) -> None:
+    state = f"DAMAGED in {counted(losses, 'place')}" if losses else "sound"
     held = f"{counted(progress.messages, 'message')}, {progress.total_bytes / MEGABYTE:,.1f} MB"
-    terminal.write(one_line(f"{folder}: {state} ({held})"))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    terminal.report(
+        {
+            "journal": str(folder),
+            "is_sound": not losses,
+            "notes": notes,
+            "losses": losses,
+            "bytes": progress.total_bytes,
+            "batches": progress.batches,
+            "messages": progress.messages,
+        },
+        one_line(f"{folder}: {state} ({held})"),
+    )

@@ -5,22 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Sequence
 
 from emberq.base.text import parse_moment, quoted
-from emberq.cli.argument import CLUSTER_HINT, add_cluster_flags, addresses, channel_name, topic_name, upstreams
+from emberq.cli.argument import add_cluster_flags, channel_name, topic_name, topic_nsqds, upstreams
 from emberq.cli.terminal import DONE, FAILED, CommandError, Terminal, command_parser, run_command
-from emberq.cluster.topology import Topology
-from emberq.cluster.upstream import (
-    ClusterError,
-    MalformedDocumentError,
-    UpstreamError,
-    Upstreams,
-    UpstreamsFailedError,
-    as_document,
-    integer,
-)
+from emberq.cluster.upstream import MalformedDocumentError, UpstreamError, Upstreams, as_document, integer
 
 EXAMPLES = """\
 examples:
@@ -64,12 +54,7 @@ def _place(text: str) -> str:
 
 async def _seek(arguments: argparse.Namespace, terminal: Terminal) -> int:
     ask = upstreams(arguments)
-    try:
-        nsqds = await _nsqds(arguments, ask, terminal)
-    except UpstreamsFailedError as failure:
-        raise CommandError(str(failure), hint=CLUSTER_HINT) from failure
-    except ClusterError as failure:
-        raise CommandError(str(failure)) from failure
+    nsqds = await topic_nsqds(arguments, ask, terminal)
     if len(nsqds) > 1 and _OFFSET.fullmatch(arguments.to):
         raise CommandError(
             f"{len(nsqds)} nsqds have the topic, and each counts its own offsets",
@@ -84,21 +69,10 @@ async def _seek(arguments: argparse.Namespace, terminal: Terminal) -> int:
             terminal.note(f"{nsqd} {explained}" if explained else str(failure))
             status = FAILED
         else:
-            _report(nsqd, offset, arguments, terminal)
+            names = {"topic": arguments.topic, "channel": arguments.channel}
+            text = f"{nsqd}: {arguments.topic}/{arguments.channel} goes on at offset {offset}"
+            terminal.report({"nsqd": nsqd, **names, "offset": offset}, text)
     return status
-
-
-async def _nsqds(arguments: argparse.Namespace, ask: Upstreams, terminal: Terminal) -> list[str]:
-    """The HTTP addresses of the nsqds on which to move the channel."""
-    asked = addresses(arguments)
-    if not asked.lookupds:
-        return list(asked.nsqds)
-    producers = await Topology(ask, asked).topic_producers(arguments.topic)
-    for warning in producers.warnings:
-        terminal.note(warning)
-    if not producers.value:
-        raise CommandError(f"no nsqd has a topic {arguments.topic} at present")
-    return [producer.http_address for producer in producers.value]
 
 
 async def _seek_on(nsqd: str, arguments: argparse.Namespace, ask: Upstreams) -> int:
@@ -108,14 +82,3 @@ async def _seek_on(nsqd: str, arguments: argparse.Namespace, ask: Upstreams) -> 
         return integer(as_document(json.loads(answer)), "offset")
     except (ValueError, MalformedDocumentError) as wrong:
         raise UpstreamError(f"{nsqd} does not say where the channel is now") from wrong
-
-
-def _report(nsqd: str, offset: int, arguments: argparse.Namespace, terminal: Terminal) -> None:
-    if terminal.as_json:
-        terminal.write_json({"nsqd": nsqd, "topic": arguments.topic, "channel": arguments.channel, "offset": offset})
-    else:
-        terminal.write(f"{nsqd}: {arguments.topic}/{arguments.channel} goes on at offset {offset}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

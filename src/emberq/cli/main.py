@@ -64,42 +64,41 @@ SUBCOMMANDS = (
     Subcommand("nsq_to_nsq", "emberq.tools.nsq_to_nsq:main", "NSQ's tool: copy messages to other topics and nsqds"),
     Subcommand("to_nsq", "emberq.tools.to_nsq:main", "NSQ's tool: publish the lines of standard input"),
 )
+FLAGS = """\
+Flags:
+  --version  print the versions and exit
+  --help     print this text and exit
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the subcommand that `argv` names; the exit status."""
     words = sys.argv[1:] if argv is None else argv
-    if not words:
-        sys.stderr.write(usage())
-        return 2
-    first = words[0]
-    if first in ("-h", "-help", "--help"):
-        sys.stdout.write(usage())
-        return 0
-    if first in ("-version", "--version"):
+    if words and words[0] in ("-version", "--version"):
         core = "compiled" if is_compiled() else "not compiled"
         print(f"emberq {__version__} (nsq {NSQ_VERSION}, python {platform.python_version()}, {core})")
         return 0
-    for subcommand in SUBCOMMANDS:
+    return run_subcommand("emberq", SUBCOMMANDS, words, remark=FLAGS)
+
+
+def run_subcommand(program: str, subcommands: Sequence[Subcommand], words: Sequence[str], *, remark: str) -> int:
+    """Run the subcommand that the first word names; the exit status. The list of them ends with the remark."""
+    width = max(len(subcommand.name) for subcommand in subcommands)
+    lines = "".join(f"  {subcommand.name:{width}}  {subcommand.summary}\n" for subcommand in subcommands)
+    usage = (
+        f"Usage: {program} <command> [flags]\n\nCommands ({program} <command> --help tells more):\n{lines}\n{remark}"
+    )
+    first = words[0] if words else ""
+    if first in ("-h", "-help", "--help"):
+        sys.stdout.write(usage)
+        return 0
+    for subcommand in subcommands:
         if subcommand.name == first:
             return subcommand.run(words[1:])
-    print(f"emberq: unknown command {quoted(first)}", file=sys.stderr)
-    sys.stderr.write(usage())
+    if words:
+        print(f"{program}: unknown command {quoted(first)}", file=sys.stderr)
+    sys.stderr.write(usage)
     return 2
-
-
-def usage() -> str:
-    """The list of subcommands."""
-    width = max(len(subcommand.name) for subcommand in SUBCOMMANDS)
-    lines = [f"  {subcommand.name:{width}}  {subcommand.summary}\n" for subcommand in SUBCOMMANDS]
-    return (
-        "Usage: emberq <command> [flags]\n\n"
-        "Commands (emberq <command> --help tells more):\n"
-        f"{''.join(lines)}\n"
-        "Flags:\n"
-        "  --version  print the versions and exit\n"
-        "  --help     print this text and exit\n"
-    )
 
 
 if __name__ == "__main__":

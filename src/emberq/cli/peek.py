@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -11,23 +10,19 @@ from typing import TYPE_CHECKING, Any
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.text import one_line
 from emberq.cli.argument import (
-    CLUSTER_HINT,
     add_cluster_flags,
-    addresses,
     channel_name,
     positive_count,
     topic_name,
+    topic_nsqds,
     upstreams,
 )
-from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
+from emberq.cli.terminal import DONE, Terminal, bare_table, body_text, command_parser, run_command
 from emberq.cluster.action import MAX_COUNT, PeekedMessage, peek
-from emberq.cluster.topology import Topology
-from emberq.cluster.upstream import ClusterError, UpstreamsFailedError
 from emberq.wire.parameter import body_members
 
 if TYPE_CHECKING:
     from rich.table import Table
-    from rich.text import Text
 
 
 DEFAULT_COUNT = 10
@@ -69,12 +64,12 @@ def _peek_count(text: str) -> int:
 
 
 async def _peek(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    try:
-        messages = await _messages(arguments, terminal)
-    except UpstreamsFailedError as failure:
-        raise CommandError(str(failure), hint=CLUSTER_HINT) from failure
-    except ClusterError as failure:
-        raise CommandError(str(failure)) from failure
+    ask = upstreams(arguments)
+    nsqds = await topic_nsqds(arguments, ask, terminal)
+    found = await peek(ask, nsqds, topic=arguments.topic, channel=arguments.channel, count=arguments.count)
+    for warning in found.warnings:
+        terminal.note(warning)
+    messages = found.value
     if not terminal.is_rich:
         for message in messages:
             terminal.write_json(_document(message, topic=arguments.topic, channel=arguments.channel))
@@ -83,23 +78,6 @@ async def _peek(arguments: argparse.Namespace, terminal: Terminal) -> int:
     else:
         terminal.note("no message waits in the channel")
     return DONE
-
-
-async def _messages(arguments: argparse.Namespace, terminal: Terminal) -> list[PeekedMessage]:
-    """The messages to show. Nsqds that do not answer are noted."""
-    topic, channel = arguments.topic, arguments.channel
-    asked, ask = addresses(arguments), upstreams(arguments)
-    nsqds: Sequence[str] = asked.nsqds
-    warnings: tuple[str, ...] = ()
-    if asked.lookupds:
-        producers = await Topology(ask, asked).topic_producers(topic)
-        nsqds, warnings = [producer.http_address for producer in producers.value], producers.warnings
-        if not nsqds:
-            raise CommandError(f"no nsqd has a topic {topic} at present")
-    found = await peek(ask, nsqds, topic=topic, channel=channel, count=arguments.count)
-    for warning in warnings + found.warnings:
-        terminal.note(warning)
-    return found.value
 
 
 def _document(message: PeekedMessage, *, topic: str, channel: str) -> dict[str, Any]:
@@ -116,11 +94,10 @@ def _document(message: PeekedMessage, *, topic: str, channel: str) -> dict[str, 
 
 
 def _table(messages: Sequence[PeekedMessage]) -> Table:
-    from rich.table import Table
     from rich.text import Text
 
     several_nsqds = len({message.nsqd for message in messages}) > 1
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = bare_table()
     for title in ("PUBLISHED", "ID", *(("NSQD",) if several_nsqds else ())):
         table.add_column(title, no_wrap=True)
     table.add_column("ATTEMPTS", justify="right")
@@ -131,24 +108,10 @@ def _table(messages: Sequence[PeekedMessage]) -> Table:
             Text(one_line(message.id)),
             *((Text(message.nsqd, style="dim"),) if several_nsqds else ()),
             Text(str(message.attempts), style="yellow" if message.attempts else "dim"),
-            _body(message.body),
+            body_text(message.body, max_chars=MAX_SHOWN_CHARS),
         )
     return table
 
 
 def _moment(timestamp_ns: int) -> str:
     return datetime.fromtimestamp(timestamp_ns / NS_PER_SECOND).astimezone().isoformat(" ", "milliseconds")[:23]
-
-
-def _body(body: bytes) -> Text:
-    """The beginning of a body in one line. Nothing of it is read as markup or as an escape sequence."""
-    from rich.text import Text
-
-    try:
-        return Text(one_line(body.decode()[:MAX_SHOWN_CHARS]))
-    except UnicodeDecodeError:
-        return Text(repr(body[:MAX_SHOWN_CHARS])[2:-1], style="magenta")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
-from emberq.base.clock import SystemClock
-from emberq.cli.argument import add_lookupd_flag, add_nsqd_http_flag
 from emberq.cli.spark_work import (
-    add_master_flag,
     add_metrics_flag,
+    add_spark_flags,
     in_thread,
-    metrics_endpoint,
-    require_spark,
+    run_with_metrics,
+    spark_failures,
     spark_session,
 )
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
@@ -54,31 +51,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="run: go on although the SQL behind kept state has changed, if Spark can",
     )
     parser.add_argument("--quick", action="store_true", help="validate: without starting Spark, so SQL is not checked")
-    add_master_flag(parser)
-    add_nsqd_http_flag(parser)
-    add_lookupd_flag(parser)
+    add_spark_flags(parser)
     add_metrics_flag(parser)
     return run_command(parser, argv, _pipeline, interrupted_status=DONE)
 
 
 async def _pipeline(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    require_spark()
-    from emberq.spark.error import NsqSparkError
-    from emberq.spark.pipeline.model import PipelineError
+    with spark_failures(hint="Run it again: it goes on where it was." if arguments.action == "run" else ""):
+        from emberq.spark.pipeline.model import PipelineError
 
-    try:
-        if arguments.action == "run":
-            await _run_with_metrics(arguments, terminal)
-        else:
-            look = _validate if arguments.action == "validate" else _status
-            await in_thread(lambda stopping: look(arguments, terminal, stopping))
-    except PipelineError as wrong:
-        for problem in str(wrong).splitlines()[:-1]:
-            terminal.note(problem)
-        raise CommandError(str(wrong).splitlines()[-1]) from wrong
-    except NsqSparkError as failure:
-        hint = "Run it again: it goes on where it was." if arguments.action == "run" else ""
-        raise CommandError(str(failure), hint=hint) from failure
+        try:
+            if arguments.action == "run":
+                await run_with_metrics(
+                    arguments, terminal, lambda stopping, metrics: _run(arguments, terminal, stopping, metrics)
+                )
+            else:
+                look = _validate if arguments.action == "validate" else _status
+                await in_thread(lambda stopping: look(arguments, terminal, stopping))
+        except PipelineError as wrong:
+            *problems, last = str(wrong).splitlines()
+            for problem in problems:
+                terminal.note(problem)
+            raise CommandError(last) from wrong
     return DONE
 
 
@@ -109,21 +103,11 @@ def _validate(arguments: argparse.Namespace, terminal: Terminal, stopping: threa
 
         with spark_session(pipeline.name, arguments, terminal, stopping, config=pipeline.spark) as spark:
             build(pipeline, spark, origin=loaded.origin)
-    if terminal.as_json:
-        terminal.write_json({"file": arguments.file, "pipeline": pipeline.name, "valid": True})
-    else:
-        terminal.write(
-            f"{arguments.file} is right: {', '.join(pipeline.sources)} -> {', '.join(pipeline.sinks)}"
-            + (" (SQL not looked at)" if arguments.quick else "")
-        )
-
-
-async def _run_with_metrics(arguments: argparse.Namespace, terminal: Terminal) -> None:
-    from emberq.spark.pipeline.report import PipelineMetrics
-
-    metrics = PipelineMetrics(clock=SystemClock())
-    async with metrics_endpoint(arguments.metrics_address, metrics.render, terminal):
-        await in_thread(lambda stopping: _run(arguments, terminal, stopping, metrics))
+    terminal.report(
+        {"file": arguments.file, "pipeline": pipeline.name, "valid": True},
+        f"{arguments.file} is right: {', '.join(pipeline.sources)} -> {', '.join(pipeline.sinks)}"
+        + (" (SQL not looked at)" if arguments.quick else ""),
+    )
 
 
 def _run(
@@ -171,13 +155,11 @@ def _watch(wait: Callable[..., None], table: ProgressTable, terminal: Terminal, 
 
 
 def _write_progress(terminal: Terminal, progress: QueryProgress) -> None:
-    if terminal.as_json:
-        terminal.write_json(asdict(progress))
-        return
     bad = sum(progress.bad.values())
-    terminal.write(
+    terminal.report(
+        asdict(progress),
         f"{progress.time} {progress.query} batch {progress.batch}: {progress.rows:,} rows in "
-        f"{progress.duration_ms:,} ms{f', {bad:,} bad' if bad else ''}"
+        f"{progress.duration_ms:,} ms{f', {bad:,} bad' if bad else ''}",
     )
 
 
@@ -188,14 +170,10 @@ def _status(arguments: argparse.Namespace, terminal: Terminal, _stopping: thread
     if "://" in pipeline.checkpoint:
         raise CommandError(f"the checkpoint {pipeline.checkpoint} is not on this machine")
     found = pipeline_status(pipeline)
-    if terminal.as_json:
-        for status in found:
-            terminal.write_json(asdict(status))
-        return
-    if not found:
+    if not found and not terminal.as_json:
         terminal.note(f"{pipeline.name} has never run with the checkpoint {pipeline.checkpoint}")
     for status in found:
-        terminal.write(_described(status))
+        terminal.report(asdict(status), _described(status))
 
 
 def _described(status: QueryStatus) -> str:
@@ -204,7 +182,3 @@ def _described(status: QueryStatus) -> str:
     lag = "unknown" if status.lag is None else f"{status.lag:,} messages"
     where = ", ".join(f"{place} {offset:,}" for place, offset in status.offsets.items())
     return f"{status.query}: batch {status.batch} done at {status.done_at}; behind by {lag}; next {where}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

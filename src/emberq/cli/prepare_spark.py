@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from emberq.cli.spark_work import in_thread, require_spark
-from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
+from emberq.cli.spark_work import in_thread, spark_failures
+from emberq.cli.terminal import DONE, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
     from emberq.spark.java import Java
@@ -32,11 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _prepare(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    require_spark()
-    from emberq.spark.error import NsqSparkError
-    from emberq.spark.java import archive_path, find_java
+    with spark_failures():
+        from emberq.spark.java import archive_path, find_java
 
-    try:
         java = find_java()
         path = archive_path(java)
         if path.is_file() and not arguments.force:
@@ -44,8 +41,6 @@ async def _prepare(arguments: argparse.Namespace, terminal: Terminal) -> int:
             return DONE
         path.unlink(missing_ok=True)  # so that Java does not start with the old archive
         await in_thread(lambda _stopping: _make(java, terminal, is_verbose=arguments.verbose))
-    except NsqSparkError as failure:
-        raise CommandError(str(failure)) from failure
     terminal.note(f"Spark starts sooner from now on, thanks to {path.stat().st_size / 1e6:,.0f} MB in {path}")
     return DONE
 
@@ -79,7 +74,3 @@ def _record(class_list: Path, folder: Path, *, is_verbose: bool) -> str:
             return class_path_of(spark)
         finally:
             close_session(spark)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

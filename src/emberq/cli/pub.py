@@ -18,8 +18,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from emberq.base.clock import SystemClock
+from emberq.base.program import ToolError
 from emberq.base.task import RateLimiter
 from emberq.cli.argument import (
     add_nsqd_tcp_flag,
@@ -30,8 +32,9 @@ from emberq.cli.argument import (
     positive_count,
     topic_name,
 )
-from emberq.cli.terminal import DONE, MISUSED, CommandError, ProgressBar, Terminal, command_parser, counted, run_command
+from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_parser, counted, run_command
 from emberq.client import ClientConfig, Connection, NsqError, Producer
+from emberq.tools.to_nsq import paced, read_lines
 
 EXAMPLES = """\
 examples:
@@ -73,9 +76,6 @@ def _parser() -> argparse.ArgumentParser:
 
 async def publish(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Publish everything."""
-    from emberq.base.program import ToolError
-    from emberq.client import Producer
-
     if arguments.body and arguments.file is not None:
         terminal.fail("messages were given both as arguments and by --file; one of them will do")
         return MISUSED
@@ -99,7 +99,14 @@ async def _publish_and_report(
 ) -> None:
     """Publish, and report how many messages were published, also if it ends early."""
     progress = terminal.progress(arguments.topic, total=count)
-    publisher = _publisher(arguments, producer, progress)
+    publisher = LinePublisher(
+        producer,
+        arguments.topic,
+        batch_size=arguments.batch,
+        throttle=rate_limiter(arguments),
+        delay_s=arguments.defer,
+        on_confirmed=progress.advance,
+    )
     began_s = time.monotonic()
     is_complete = False
     try:
@@ -119,28 +126,11 @@ async def _publish_and_report(
         )
 
 
-def _publisher(arguments: argparse.Namespace, producer: Producer, progress: ProgressBar) -> LinePublisher:
-    from emberq.base.clock import SystemClock
-    from emberq.base.task import RateLimiter
-
-    return LinePublisher(
-        producer,
-        arguments.topic,
-        batch_size=arguments.batch,
-        throttle=RateLimiter(arguments.rate, clock=SystemClock()) if arguments.rate else None,
-        delay_s=arguments.defer,
-        on_confirmed=progress.advance,
-    )
-
-
 def _report(terminal: Terminal, result: dict[str, Any]) -> None:
     """Write the result."""
-    if terminal.as_json:
-        terminal.write_json(result)
-        return
     early = "" if result["complete"] else ", then it ended early"
-    terminal.write(f"published {counted(result['published'], 'message')} to {result['topic']}{early}")
-    if result["skipped_empty"]:
+    terminal.report(result, f"published {counted(result['published'], 'message')} to {result['topic']}{early}")
+    if result["skipped_empty"] and not terminal.as_json:
         terminal.note(f"{counted(result['skipped_empty'], 'empty line')} skipped: NSQ has no empty messages")
 
 
@@ -149,8 +139,6 @@ def _source(
     arguments: argparse.Namespace, terminal: Terminal
 ) -> Iterator[tuple[AsyncIterator[Sequence[bytes]], int | None]]:
     """The messages to publish, and how many they are if that is known."""
-    from emberq.tools.to_nsq import read_lines
-
     if arguments.body:
         yield _at_once([os.fsencode(body) for body in arguments.body]), len(arguments.body)
     elif arguments.file in (None, STANDARD_INPUT):
@@ -183,23 +171,10 @@ def _line_count(path: Path) -> int | None:
 
 # Publishing in batches.
 
-_T = TypeVar("_T")
 
-
-async def paced(items: Sequence[_T], *, throttle: RateLimiter | None, max_size: int) -> AsyncIterator[Sequence[_T]]:
-    """The items in order, in portions of up to `max_size`, no faster than the throttle allows.
-
-    A slow rate makes small portions, so the flow stays even.
-    """
-    start = 0
-    while start < len(items):
-        wanted = min(max_size, len(items) - start)
-        count = wanted if throttle is None else throttle.take(wanted)
-        if count:
-            yield items[start : start + count]
-            start += count
-        elif throttle is not None:
-            await asyncio.sleep(throttle.wait_s)
+def rate_limiter(arguments: argparse.Namespace) -> RateLimiter | None:
+    """What keeps to --rate; None without it."""
+    return RateLimiter(arguments.rate, clock=SystemClock()) if arguments.rate else None
 
 
 class LinePublisher:
@@ -261,7 +236,3 @@ async def check_any_is_reachable(addresses: Iterable[str], config: ClientConfig)
             return
     if refusal is not None:
         raise refusal
-
-
-if __name__ == "__main__":
-    sys.exit(main())

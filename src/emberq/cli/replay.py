@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from emberq.base.text import parse_moment, quoted
 from emberq.cli.argument import DEFAULT_NSQD_TCP_ADDRESS as DEFAULT_TCP
@@ -21,12 +19,10 @@ from emberq.cli.argument import (
     positive_count,
     topic_name,
 )
-from emberq.cli.spark_work import nsq_options, require_spark
+from emberq.cli.pub import LinePublisher, check_any_is_reachable, rate_limiter
+from emberq.cli.spark_work import nsq_options, spark_failures
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, counted, run_command
-
-if TYPE_CHECKING:
-    from emberq.client import Producer
-
+from emberq.client import Producer
 
 BATCH_SIZE = 500
 
@@ -72,20 +68,13 @@ def _moment(text: str) -> str:
 
 
 async def _replay(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    require_spark()
-    from emberq.cli.pub import check_any_is_reachable
-    from emberq.client import Producer
-    from emberq.spark.error import NsqSparkError
-
     find = _from_archive if arguments.archive is not None else _from_journal
     addresses, config = arguments.nsqd_tcp_address or [DEFAULT_TCP], client_config(arguments)
-    try:
+    with spark_failures():
         recording = await asyncio.to_thread(find, arguments)
         await check_any_is_reachable(addresses, config)
         async with Producer(addresses, config) as producer:
             await _publish(arguments, terminal, producer, recording)
-    except NsqSparkError as failure:
-        raise CommandError(str(failure)) from failure
     return DONE
 
 
@@ -120,16 +109,12 @@ async def _publish(
     arguments: argparse.Namespace, terminal: Terminal, producer: Producer, recording: _Recording
 ) -> None:
     """Publish, and report how many messages were published, also if it ends early."""
-    from emberq.base.clock import SystemClock
-    from emberq.base.task import RateLimiter
-    from emberq.cli.pub import LinePublisher
-
     progress = terminal.progress(f"{arguments.topic} -> {arguments.to}", total=recording.count)
     publisher = LinePublisher(
         producer,
         arguments.to,
         batch_size=BATCH_SIZE,
-        throttle=RateLimiter(arguments.rate, clock=SystemClock()) if arguments.rate else None,
+        throttle=rate_limiter(arguments),
         on_confirmed=progress.advance,
     )
     try:
@@ -145,14 +130,10 @@ async def _read_in_thread(portions: Iterator[list[bytes]]) -> AsyncIterator[Sequ
 
 
 def _report(arguments: argparse.Namespace, terminal: Terminal, *, published: int, count: int) -> None:
-    if terminal.as_json:
-        terminal.write_json({"from": arguments.topic, "to": arguments.to, "published": published, "found": count})
-        return
     early = f" of {count:,}; then it ended early" if published < count else ""
-    terminal.write(f"published {counted(published, 'message')}{early} to {arguments.to}")
-    if not count:
+    terminal.report(
+        {"from": arguments.topic, "to": arguments.to, "published": published, "found": count},
+        f"published {counted(published, 'message')}{early} to {arguments.to}",
+    )
+    if not count and not terminal.as_json:
         terminal.note(f"there is nothing of {arguments.topic} from that time")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 from emberq.base.clock import SystemClock
 from emberq.base.task import RateLimiter
@@ -34,14 +33,12 @@ from emberq.cli.argument import (
     positive_count,
     topic_name,
 )
-from emberq.cli.pub import paced
+from emberq.cli.pub import rate_limiter
+from emberq.cli.tail import show
 from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_parser, counted, run_command
-from emberq.client import Consumer, Message, MessageBatch
+from emberq.client import ClientConfig, Consumer, Message, MessageBatch, Producer
+from emberq.tools.to_nsq import paced
 from emberq.wire.dead_letter import target_of
-
-if TYPE_CHECKING:
-    from emberq.client import ClientConfig
-
 
 EXAMPLES = """\
 examples:
@@ -139,9 +136,6 @@ def _consumer(arguments: argparse.Namespace, config: ClientConfig) -> Consumer:
 async def _move(
     arguments: argparse.Namespace, terminal: Terminal, consumer: Consumer, limits: RedriveLimits, config: ClientConfig
 ) -> None:
-    from emberq.base.task import RateLimiter
-    from emberq.client import Producer
-
     producers: dict[str, Producer] = {}
     async with AsyncExitStack() as open_producers:
 
@@ -156,7 +150,7 @@ async def _move(
             publish,
             to=arguments.to,
             limits=limits,
-            throttle=RateLimiter(arguments.rate, clock=SystemClock()) if arguments.rate else None,
+            throttle=rate_limiter(arguments),
             on_moved=progress.advance,
         )
         try:
@@ -167,8 +161,6 @@ async def _move(
 
 
 async def _show(arguments: argparse.Namespace, terminal: Terminal, consumer: Consumer, limits: RedriveLimits) -> None:
-    from emberq.cli.tail import show
-
     messages = await look(consumer, limits=limits, max_count=MAX_IN_FLIGHT)
     for message in messages:
         show(message, topic=arguments.dead_topic, terminal=terminal)
@@ -183,17 +175,13 @@ def _target_name(arguments: argparse.Namespace) -> str:
 
 def _report(arguments: argparse.Namespace, terminal: Terminal, redrive: DeadLetterRedrive) -> None:
     moved, left, unaddressed = redrive.moved_count, redrive.left_count, redrive.unaddressed_count
+    counts = {"moved": moved, "left": left, "unaddressed": unaddressed}
+    terminal.report(
+        {"from": arguments.dead_topic, "to": arguments.to, **counts},
+        f"moved {counted(moved, 'message')} from {arguments.dead_topic} to {_target_name(arguments)}",
+    )
     if terminal.as_json:
-        result: dict[str, Any] = {
-            "from": arguments.dead_topic,
-            "to": arguments.to,
-            "moved": moved,
-            "left": left,
-            "unaddressed": unaddressed,
-        }
-        terminal.write_json(result)
         return
-    terminal.write(f"moved {counted(moved, 'message')} from {arguments.dead_topic} to {_target_name(arguments)}")
     if left:
         terminal.note(f"{counted(left, 'message')} came after the start and stayed: run it again, or --include-new")
     if unaddressed:
@@ -257,8 +245,6 @@ class DeadLetterRedrive:
 
     async def run(self) -> None:
         """Move messages until one of the limits is reached."""
-        if self._limits.count == 0:
-            return
         try:
             async for batch in _until_idle(self._consumer, self._limits):
                 await self._move(self._chosen(batch))
@@ -334,7 +320,3 @@ def _give_back(messages: list[Message], consumer: Consumer) -> None:
     consumer.set_max_in_flight(0)
     for message in messages:
         message.requeue(0, backoff=False)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -32,13 +32,14 @@ from emberq.base.clock import NS_PER_SECOND, SystemClock
 from emberq.base.daemon import Lag, LoopTimers
 from emberq.base.metrics import CONTENT_TYPE, DaemonScrape
 from emberq.base.timers import Timers
-from emberq.cli.argument import DEFAULT_NSQD_HTTP_ADDRESS
+from emberq.cli.argument import add_lookupd_flag, add_nsqd_http_flag, addresses
 from emberq.cli.terminal import CommandError, Terminal
 from emberq.http.message import Request, Response, plain
 from emberq.http.router import Route, Router
 from emberq.http.server import HttpServer
 
 if TYPE_CHECKING:
+    from emberq.spark.pipeline.report import PipelineMetrics
     from emberq.spark.session import Session
 
 
@@ -59,6 +60,25 @@ def require_spark() -> None:
             raise CommandError(f"{library} is not installed", hint="pip install 'emberq[spark]'")
 
 
+@contextmanager
+def spark_failures(*, hint: str = "") -> Iterator[None]:
+    """CommandError, with the hint, if the block fails; and without the block, unless Spark is installed."""
+    require_spark()
+    from emberq.spark.error import NsqSparkError
+
+    try:
+        yield
+    except NsqSparkError as failure:
+        raise CommandError(str(failure), hint=hint) from failure
+
+
+def add_spark_flags(parser: argparse.ArgumentParser) -> None:
+    """Where Spark runs, and where NSQ is. Read them with `spark_session` and `nsq_options`."""
+    add_master_flag(parser)
+    add_nsqd_http_flag(parser)
+    add_lookupd_flag(parser)
+
+
 def add_master_flag(parser: argparse.ArgumentParser) -> None:
     """Read the flag as `arguments.master`."""
     parser.add_argument(
@@ -68,12 +88,13 @@ def add_master_flag(parser: argparse.ArgumentParser) -> None:
 
 def nsq_options(arguments: argparse.Namespace) -> dict[str, str]:
     """The addresses of NSQ as options of format("nsq"), from --nsqd-http-address and --lookupd-http-address."""
-    nsqds, lookupds = arguments.nsqd_http_address, arguments.lookupd_http_address
-    if nsqds and lookupds:
-        raise CommandError("use --nsqd-http-address or --lookupd-http-address not both")
-    if lookupds:
-        return {"lookupd": ",".join(lookupds)}
-    return {"nsqd": ",".join(nsqds or [DEFAULT_NSQD_HTTP_ADDRESS])}
+    asked = addresses(arguments)
+    return {"lookupd": ",".join(asked.lookupds)} if asked.lookupds else {"nsqd": ",".join(asked.nsqds)}
+
+
+def location(path: str) -> str:
+    """A URL as it is, a path of this machine in full: Spark's working folder is its own."""
+    return path if "://" in path else str(Path(path).absolute())
 
 
 @contextmanager
@@ -197,16 +218,46 @@ async def metrics_endpoint(address: str | None, render: Render, terminal: Termin
     if address is None:
         yield
         return
-    endpoint = _Endpoint(address, render)
+    clock, timers = SystemClock(), Timers()
+    start_time_s = clock.wall_ns() // NS_PER_SECOND
+
+    def metrics(_request: Request) -> Response:
+        scrape = DaemonScrape(
+            start_time_s=start_time_s,
+            tcp_connection_count=0,
+            http_connection_count=http.connection_count,
+            lag=Lag(),  # nothing else is done on this loop
+        )
+        return plain(render(scrape), content_type=CONTENT_TYPE)
+
+    http = HttpServer(Router([Route("GET", "/metrics", metrics, quiet=True)]), clock=clock, timers=timers)
+    listener = Listener(address, http.make_protocol, label="metrics")
     try:
-        await endpoint.start()
+        await listener.bind()
     except ListenError as failure:
         raise CommandError(f"--metrics-address: {failure}", hint="Is the port free?") from failure
-    terminal.note(f"metrics at http://{endpoint.address}/metrics")
+    loop_timers = LoopTimers(asyncio.get_running_loop(), timers, clock)
+    loop_timers.start()
+    await listener.serve()
+    where = TcpAddress(*cast(tuple[str, int], listener.address))  # the flag takes no Unix socket
+    terminal.note(f"metrics at http://{where}/metrics")
     try:
         yield
     finally:
-        await endpoint.stop()
+        await listener.close()
+        http.close()
+        loop_timers.stop()
+
+
+async def run_with_metrics(
+    arguments: argparse.Namespace, terminal: Terminal, work: Callable[[threading.Event, PipelineMetrics], None]
+) -> None:
+    """Run a pipeline in a thread, with /metrics of its queries at --metrics-address."""
+    from emberq.spark.pipeline.report import PipelineMetrics
+
+    metrics = PipelineMetrics(clock=SystemClock())
+    async with metrics_endpoint(arguments.metrics_address, metrics.render, terminal):
+        await in_thread(lambda stopping: work(stopping, metrics))
 
 
 def _tcp_address(text: str) -> str:
@@ -214,41 +265,3 @@ def _tcp_address(text: str) -> str:
         return str(parse_tcp_address(text))
     except AddressError as wrong:
         raise argparse.ArgumentTypeError(str(wrong)) from wrong
-
-
-class _Endpoint:
-    def __init__(self, address: str, render: Render) -> None:
-        self._render = render
-        self._clock = SystemClock()
-        self._start_time_s = self._clock.wall_ns() // NS_PER_SECOND
-        self._timers = Timers()
-        self._loop_timers: LoopTimers | None = None
-        router = Router([Route("GET", "/metrics", self._metrics, quiet=True)])
-        self._http = HttpServer(router, clock=self._clock, timers=self._timers)
-        self._listener = Listener(address, self._http.make_protocol, label="metrics")
-
-    @property
-    def address(self) -> TcpAddress:
-        """Where it listens."""
-        return TcpAddress(*cast(tuple[str, int], self._listener.address))  # the flag takes no Unix socket
-
-    async def start(self) -> None:
-        await self._listener.bind()
-        self._loop_timers = LoopTimers(asyncio.get_running_loop(), self._timers, self._clock)
-        self._loop_timers.start()
-        await self._listener.serve()
-
-    async def stop(self) -> None:
-        await self._listener.close()
-        self._http.close()
-        if self._loop_timers is not None:
-            self._loop_timers.stop()
-
-    def _metrics(self, _request: Request) -> Response:
-        scrape = DaemonScrape(
-            start_time_s=self._start_time_s,
-            tcp_connection_count=0,
-            http_connection_count=self._http.connection_count,
-            lag=Lag(),  # nothing else is done on this loop
-        )
-        return plain(self._render(scrape), content_type=CONTENT_TYPE)

@@ -6,16 +6,15 @@ import argparse
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emberq.base.text import one_line
-from emberq.cli.argument import add_lookupd_flag, add_nsqd_http_flag, topic_name
-from emberq.cli.spark_work import add_master_flag, in_thread, nsq_options, require_spark, spark_session
-from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
+from emberq.cli.argument import topic_name
+from emberq.cli.spark_work import add_spark_flags, in_thread, location, nsq_options, spark_failures, spark_session
+from emberq.cli.terminal import DONE, CommandError, Terminal, bare_table, command_parser, run_command
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
+    from rich.table import Table
 
     from emberq.spark.sql import Result, SqlConsole
 
@@ -47,22 +46,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--raw", action="store_true", help="take bodies as they are, not as JSON")
     parser.add_argument("--archive", metavar="DIR", help="what `emberq archive` has written, as the view archive")
     parser.add_argument("-n", type=int, default=MAX_ROWS, dest="limit", metavar="N", help="show at most N rows")
-    add_master_flag(parser)
-    add_nsqd_http_flag(parser)
-    add_lookupd_flag(parser)
+    add_spark_flags(parser)
     return run_command(parser, argv, _sql)
 
 
 async def _sql(arguments: argparse.Namespace, terminal: Terminal) -> int:
-    require_spark()
-    if not arguments.topic and arguments.archive is None:
-        raise CommandError("there is nothing to query", hint="Name a topic with --topic, or a folder with --archive.")
-    from emberq.spark.error import NsqSparkError
-
-    try:
+    with spark_failures():
+        if not arguments.topic and arguments.archive is None:
+            hint = "Name a topic with --topic, or a folder with --archive."
+            raise CommandError("there is nothing to query", hint=hint)
         await in_thread(lambda stopping: _run(arguments, terminal, stopping))
-    except NsqSparkError as failure:
-        raise CommandError(str(failure)) from failure
     return DONE
 
 
@@ -72,8 +65,7 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.
     with spark_session("emberq sql", arguments, terminal, stopping) as spark:
         console = SqlConsole(spark)
         if arguments.archive is not None:
-            path = arguments.archive if "://" in arguments.archive else str(Path(arguments.archive).absolute())
-            console.add_archive(path)
+            console.add_archive(location(arguments.archive))
         for topic in arguments.topic:
             console.add_topic(topic, access=nsq_options(arguments), schema=arguments.schema, raw=arguments.raw)
         if arguments.statement is not None:
@@ -116,17 +108,12 @@ def _answer(console: SqlConsole, statement: str, *, max_rows: int, terminal: Ter
         terminal.note(f"there are more than {max_rows:,} rows; -n shows more")
 
 
-def _table(result: Result[tuple[Any, ...]]) -> RichTable:
-    from rich.table import Table
+def _table(result: Result[tuple[Any, ...]]) -> Table:
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = bare_table()
     for name in result.columns:
         table.add_column(Text(name))
     for row in result.items:
         table.add_row(*(Text("" if value is None else one_line(str(value))) for value in row))
     return table
-
-
-if __name__ == "__main__":
-    sys.exit(main())

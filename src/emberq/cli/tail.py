@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -163,7 +162,3 @@ def renderable(message: Message) -> RenderableType:
     if isinstance(value, dict | list):
         return Group(head, JSON.from_data(value, ensure_ascii=False))
     return Group(head, Text(one_line(text)))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

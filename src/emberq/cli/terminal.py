@@ -31,7 +31,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
 
@@ -39,6 +39,9 @@ from emberq.base.text import forget_output, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, Task, TaskID
+    from rich.table import Table
+    from rich.text import Text
 
 DONE = 0
 FAILED = 1
@@ -56,26 +59,54 @@ class CommandError(Exception):
 
 
 class ProgressBar:
-    """How far a piece of work has got. Shows a bar while the `with` block runs, if there is one to show."""
+    """How far a piece of work has got. Shows a bar while the `with` block runs, if there is a console to show it on."""
 
-    def __init__(self, make_bar: Callable[[], AbstractContextManager[Callable[[int], None]]] | None) -> None:
-        self._make_bar = make_bar
-        self._shown = ExitStack()
-        self._move: Callable[[int], None] | None = None
+    def __init__(self, console: Console | None, label: str, *, total: int | None) -> None:
+        """Without a total it is a running count."""
+        self._console = console
+        self._label = label
+        self._total = total
+        self._shown: tuple[Progress, TaskID] | None = None
 
     def __enter__(self) -> Self:
-        if self._make_bar is not None:
-            self._move = self._shown.enter_context(self._make_bar())
+        if self._console is not None:
+            progress = _progress(self._console, has_total=self._total is not None)
+            self._shown = progress, progress.add_task(self._label, total=self._total)
+            progress.start()
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        self._move = None
-        self._shown.close()
+        if self._shown is not None:
+            self._shown[0].stop()
+            self._shown = None
 
     def advance(self, count: int = 1) -> None:
         """Count `count` more as done."""
-        if self._move is not None:
-            self._move(count)
+        if self._shown is not None:
+            progress, task = self._shown
+            progress.advance(task, count)
+
+
+def _progress(console: Console, *, has_total: bool) -> Progress:
+    from rich import progress
+    from rich.text import Text
+
+    class RateColumn(progress.ProgressColumn):
+        """Messages per second, over the last while."""
+
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:,.0f}/s", style="progress.data.speed")
+
+    text = progress.TextColumn("{task.description}", markup=False)
+    columns: tuple[progress.ProgressColumn, ...]
+    if has_total:
+        counts = progress.MofNCompleteColumn()
+        columns = (text, progress.BarColumn(), counts, RateColumn(), progress.TimeRemainingColumn())
+    else:
+        count = progress.TextColumn("{task.completed:,.0f}")
+        columns = (progress.SpinnerColumn(), text, count, RateColumn(), progress.TimeElapsedColumn())
+    return progress.Progress(*columns, console=console)
 
 
 class Terminal:
@@ -128,6 +159,13 @@ class Terminal:
         """Write a result as one line of JSON."""
         self.write(json_line(document))
 
+    def report(self, document: object, text: str) -> None:
+        """Write a result: the document with `--json`, else the text."""
+        if self.as_json:
+            self.write_json(document)
+        else:
+            self.write(text)
+
     def note(self, text: str) -> None:
         """Write a note to standard error. Shown with `--json` too."""
         self.show(one_line(f"{self.program}: {text}"))
@@ -150,13 +188,7 @@ class Terminal:
 
     def progress(self, label: str, *, total: int | None = None) -> ProgressBar:
         """A bar on standard error, if that is a terminal. `total` is None if the end is not known."""
-        if not self.is_watched:
-            return ProgressBar(None)
-
-        def make_bar() -> AbstractContextManager[Callable[[int], None]]:
-            return progress_bar(self.error_console, label, total=total)
-
-        return ProgressBar(make_bar)
+        return ProgressBar(self.error_console if self.is_watched else None, label, total=total)
 
 
 class _Notes(logging.Handler):
@@ -173,6 +205,23 @@ class _Notes(logging.Handler):
 def json_line(document: object) -> str:
     """Compact JSON, in which text that is not ASCII stays readable."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def bare_table() -> Table:
+    """A table without lines, for a result on a terminal."""
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, header_style="bold")
+
+
+def body_text(body: bytes, *, max_chars: int | None = None) -> Text:
+    """A body in one line. Nothing of it is read as markup, or reaches the terminal as an escape sequence."""
+    from rich.text import Text
+
+    try:
+        return Text(one_line(body.decode()[:max_chars]))
+    except UnicodeDecodeError:
+        return Text(repr(body[:max_chars])[2:-1], style="magenta")
 
 
 def counted(count: int, noun: str) -> str:
@@ -250,9 +299,15 @@ async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
             loop.remove_signal_handler(number)
 
 
+CLUSTER_HINT = (
+    "Is nsqd running? `emberq up` starts one; --nsqd-http-address and --lookupd-http-address say where to look."
+)
+
+
 def _explained(failure: Exception) -> str | None:
     """The hint for a failure that is not a bug; None if it may be one."""
     from emberq.client import error
+    from emberq.cluster.upstream import ClusterError, UpstreamsFailedError
     from emberq.http.client import HttpQueryError
 
     match failure:
@@ -264,7 +319,9 @@ def _explained(failure: Exception) -> str | None:
             return "This nsqd cannot store messages at present; its log and /ping tell why."
         case HttpQueryError():
             return "Is it running, and is that its HTTP address? `emberq up` starts nsqd and nsqlookupd."
-        case error.NsqError() | OSError():
+        case UpstreamsFailedError():
+            return CLUSTER_HINT
+        case error.NsqError() | ClusterError() | OSError():
             return ""
     return None
 
@@ -290,29 +347,3 @@ def _logging_to(terminal: Terminal, *, level: int) -> Iterator[None]:
         root.removeHandler(others)
         logger.removeHandler(handler)
         logger.level, logger.propagate = before
-
-
-@contextmanager
-def progress_bar(console: Console, label: str, *, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar while the block runs, and yield the function that moves it. Without a total it is a running count."""
-    from rich import progress
-    from rich.text import Text
-
-    class RateColumn(progress.ProgressColumn):
-        """Messages per second, over the last while."""
-
-        def render(self, task: progress.Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text("" if speed is None else f"{speed:,.0f}/s", style="progress.data.speed")
-
-    text = progress.TextColumn("{task.description}", markup=False)
-    columns: tuple[progress.ProgressColumn, ...]
-    if total is None:
-        count = progress.TextColumn("{task.completed:,.0f}")
-        columns = (progress.SpinnerColumn(), text, count, RateColumn(), progress.TimeElapsedColumn())
-    else:
-        counts = progress.MofNCompleteColumn()
-        columns = (text, progress.BarColumn(), counts, RateColumn(), progress.TimeRemainingColumn())
-    with progress.Progress(*columns, console=console) as shown:
-        task = shown.add_task(label, total=total)
-        yield lambda count: shown.advance(task, count)

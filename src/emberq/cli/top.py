@@ -21,14 +21,15 @@ from rich.console import Console
 from rich.live import Live
 
 from emberq.base.clock import SystemClock
-from emberq.cli.argument import CLUSTER_HINT, add_cluster_flags, addresses, duration_s, upstreams
-from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
+from emberq.cli.argument import add_cluster_flags, addresses, duration_s, upstreams
+from emberq.cli.terminal import CLUSTER_HINT, DONE, CommandError, Terminal, command_parser, run_command
 from emberq.cli.top_view import (
     Choices,
     KeyOutcome,
     ScreenFrame,
     SortKey,
     Watcher,
+    draw_page,
     draw_screen,
     frame_document,
     read_keys,
@@ -86,25 +87,19 @@ def _interval_s(text: str) -> float:
 async def _top(arguments: argparse.Namespace, terminal: Terminal) -> int:
     sort = next(sort for sort in SortKey if sort.word == arguments.sort)
     choices = Choices(sort=sort, is_reversed=arguments.reverse, pattern=arguments.filter)
-    watcher = _watcher(arguments)
+    ask = upstreams(arguments)
+    watcher = Watcher(ClusterReader(ask, Topology(ask, addresses(arguments))), SystemClock())
     interval_s = arguments.interval
     if arguments.once:
         await _print_once(watcher, choices, terminal, interval_s=interval_s)
     elif terminal.is_rich:
-        await _show_live(watcher, choices, terminal, interval_s=interval_s)
+        keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
+        await LiveScreen(terminal.console, watcher, choices, interval_s=interval_s, keyboard=keyboard).run()
     else:
-        await _print_forever(watcher, choices, terminal, interval_s=interval_s)
+        while True:
+            _print_frame(await watcher.look(), choices, terminal)
+            await asyncio.sleep(interval_s)
     return DONE
-
-
-def _watcher(arguments: argparse.Namespace) -> Watcher:
-    ask = upstreams(arguments)
-    return Watcher(ClusterReader(ask, Topology(ask, addresses(arguments))), SystemClock())
-
-
-async def _show_live(watcher: Watcher, choices: Choices, terminal: Terminal, *, interval_s: float) -> None:
-    keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
-    await LiveScreen(terminal.console, watcher, choices, interval_s=interval_s, keyboard=keyboard).run()
 
 
 async def _print_once(watcher: Watcher, choices: Choices, terminal: Terminal, *, interval_s: float) -> None:
@@ -118,18 +113,10 @@ async def _print_once(watcher: Watcher, choices: Choices, terminal: Terminal, *,
     _print_frame(frame, choices, terminal)
 
 
-async def _print_forever(watcher: Watcher, choices: Choices, terminal: Terminal, *, interval_s: float) -> None:
-    while True:
-        _print_frame(await watcher.look(), choices, terminal)
-        await asyncio.sleep(interval_s)
-
-
 def _print_frame(frame: ScreenFrame, choices: Choices, terminal: Terminal) -> None:
     if terminal.as_json:
         terminal.write_json(frame_document(frame, choices.of(frame.rows)))
         return
-    from emberq.cli.top_view import draw_page
-
     terminal.console.print(draw_page(frame, choices, width=terminal.console.width))
 
 
@@ -219,7 +206,3 @@ def _unbuffered_keys(terminal: int) -> Iterator[None]:
         yield
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

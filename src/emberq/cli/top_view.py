@@ -32,7 +32,8 @@ from rich.text import Text
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.text import one_line
-from emberq.cluster.node_stats import FIGURES
+from emberq.cli.terminal import counted
+from emberq.cluster.stats import CHANNEL_FIGURES
 from emberq.cluster.survey import ClusterReader, Survey, Total
 from emberq.cluster.upstream import ClusterError
 
@@ -74,24 +75,6 @@ class SortKey(enum.Enum):
         self.word = word
         self.key = key
 
-    def figure(self, row: TopRow) -> float:
-        """The figure that `row` is sorted by. Rows with equal figures are sorted by name."""
-        match self:
-            case SortKey.NAME:
-                return 0
-            case SortKey.DEPTH:
-                return row.total.depth
-            case SortKey.IN_FLIGHT:
-                return row.total.in_flight_count
-            case SortKey.DEFERRED:
-                return row.total.deferred_count
-            case SortKey.CAME:
-                return row.came_per_s or 0
-            case SortKey.LEFT:
-                return row.left_per_s or 0
-            case SortKey.CLIENTS:
-                return row.total.client_count
-
 
 def rows_of(seen: Survey) -> Iterator[TopRow]:
     """A row for each channel, and for the topics that need one."""
@@ -107,7 +90,8 @@ def arranged(rows: Iterable[TopRow], *, sort: SortKey, is_reversed: bool, patter
     matching = sorted((row for row in rows if _matches(row, pattern)), key=lambda row: (row.topic, row.channel))
     if sort is SortKey.NAME:
         return matching[::-1] if is_reversed else matching
-    return sorted(matching, key=sort.figure, reverse=not is_reversed)
+    figure = next(figure for figure in _FIGURES if figure.sort is sort)
+    return sorted(matching, key=lambda row: figure.value(row) or 0, reverse=not is_reversed)
 
 
 def _matches(row: TopRow, pattern: str) -> bool:
@@ -123,7 +107,7 @@ def _matches(row: TopRow, pattern: str) -> bool:
 # One look.
 
 _RATE_DIGITS = 1
-_SHOWN_FIGURES = (*FIGURES, "node_count", "paused")
+_SHOWN_FIGURES = (*CHANNEL_FIGURES, "node_count", "paused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,8 +320,8 @@ class _Figure:
     """A column of figures."""
 
     title: str
-    text: Callable[[TopRow, bool], str]
-    """What is shown of a row, in full or short."""
+    value: Callable[[TopRow], float | None]
+    """None until there are two looks to compare."""
     sort: SortKey | None = None
     only_wide: bool = False
     style: str = ""
@@ -359,17 +343,17 @@ def _rate(per_s: float | None, is_wide: bool) -> str:
 
 
 _FIGURES = (
-    _Figure(title="DEPTH", text=lambda row, wide: _count(row.total.depth, wide), sort=SortKey.DEPTH, style="yellow"),
-    _Figure(title="ON DISK", text=lambda row, wide: _count(row.total.backend_depth, wide), only_wide=True),
-    _Figure(title="IN-FLT", text=lambda row, wide: _count(row.total.in_flight_count, wide), sort=SortKey.IN_FLIGHT),
-    _Figure(title="DEFER", text=lambda row, wide: _count(row.total.deferred_count, wide), sort=SortKey.DEFERRED),
-    _Figure(title="IN/s", text=lambda row, wide: _rate(row.came_per_s, wide), sort=SortKey.CAME, style="green"),
-    _Figure(title="OUT/s", text=lambda row, wide: _rate(row.left_per_s, wide), sort=SortKey.LEFT, style="cyan"),
-    _Figure(title="REQUEUED", text=lambda row, wide: _count(row.total.requeue_count, wide), only_wide=True),
-    _Figure(title="TIMED OUT", text=lambda row, wide: _count(row.total.timeout_count, wide), only_wide=True),
-    _Figure(title="MESSAGES", text=lambda row, wide: _count(row.total.message_count, wide), only_wide=True),
-    _Figure(title="NODES", text=lambda row, wide: _count(row.total.node_count, wide), only_wide=True),
-    _Figure(title="CLIENTS", text=lambda row, wide: _count(row.total.client_count, wide), sort=SortKey.CLIENTS),
+    _Figure(title="DEPTH", value=lambda row: row.total.depth, sort=SortKey.DEPTH, style="yellow"),
+    _Figure(title="ON DISK", value=lambda row: row.total.backend_depth, only_wide=True),
+    _Figure(title="IN-FLT", value=lambda row: row.total.in_flight_count, sort=SortKey.IN_FLIGHT),
+    _Figure(title="DEFER", value=lambda row: row.total.deferred_count, sort=SortKey.DEFERRED),
+    _Figure(title="IN/s", value=lambda row: row.came_per_s, sort=SortKey.CAME, style="green"),
+    _Figure(title="OUT/s", value=lambda row: row.left_per_s, sort=SortKey.LEFT, style="cyan"),
+    _Figure(title="REQUEUED", value=lambda row: row.total.requeue_count, only_wide=True),
+    _Figure(title="TIMED OUT", value=lambda row: row.total.timeout_count, only_wide=True),
+    _Figure(title="MESSAGES", value=lambda row: row.total.message_count, only_wide=True),
+    _Figure(title="NODES", value=lambda row: row.total.node_count, only_wide=True),
+    _Figure(title="CLIENTS", value=lambda row: row.total.client_count, sort=SortKey.CLIENTS),
 )
 
 
@@ -397,9 +381,9 @@ def _title(frame: ScreenFrame, *, width: int = 0) -> Text:
         return title
     channel_count = sum(1 for row in frame.rows if row.channel)
     facts = (
-        _counted(len(frame.nodes), "nsqd"),
-        _counted(frame.topic_count, "topic"),
-        _counted(channel_count, "channel"),
+        counted(len(frame.nodes), "nsqd"),
+        counted(frame.topic_count, "topic"),
+        counted(channel_count, "channel"),
         f"in {_rate(frame.came_per_s, True)}/s",
         f"out {_rate(frame.left_per_s, True)}/s",
     )
@@ -407,10 +391,6 @@ def _title(frame: ScreenFrame, *, width: int = 0) -> Text:
     moment = f"{frame.taken_at:%H:%M:%S}"
     title.append(moment.rjust(max(width - title.cell_len, len(moment) + 2)), style="not bold dim")
     return title
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _trouble(frame: ScreenFrame) -> list[Text]:
@@ -465,7 +445,8 @@ def _name(name: str) -> Text:
 
 
 def _cell(figure: _Figure, row: TopRow, *, is_wide: bool) -> Text:
-    text = figure.text(row, is_wide)
+    value = figure.value(row)
+    text = _count(value, is_wide) if isinstance(value, int) else _rate(value, is_wide)
     return Text(text, style="dim" if text in ("0", "–") else figure.style)
 
 

@@ -17,7 +17,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -120,26 +120,6 @@ class DaemonAddresses:
     http: str
 
 
-def banner(*, lookupd: DaemonAddresses, nsqds: Sequence[DaemonAddresses], admin: str, data_path: str) -> str:
-    """The addresses of everything, and what to try."""
-    rows = [("nsqlookupd", lookupd), *(("nsqd", nsqd) for nsqd in nsqds)]
-    lines = [f"  {name:<11} tcp {where.tcp:<16} http://{where.http}" for name, where in rows]
-    nsqd = nsqds[0].http
-    return "\n".join(
-        [
-            f"emberq is up. Ctrl-C stops it; messages are kept in {data_path}.",
-            "",
-            *lines,
-            f"  {'nsqadmin':<11} {'':<20} http://{admin}",
-            "",
-            "Try, in another terminal:",
-            f"  curl -d 'hello' 'http://{nsqd}/pub?topic=greetings'",
-            f"  curl 'http://{nsqd}/stats'",
-            f"  curl 'http://{lookupd.http}/lookup?topic=greetings'",
-        ]
-    )
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stack until it is told to stop; the exit status."""
     try:
@@ -150,21 +130,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingError as wrong:
         print(f"emberq up: {wrong}", file=sys.stderr)
         return 1
-    return run(options)
-
-
-def run(options: UpOptions) -> int:
-    """Run the stack; the exit status."""
-
-    def announce(stack: Stack) -> None:
-        print(
-            banner(lookupd=stack.lookupd, nsqds=stack.nsqds, admin=stack.admin, data_path=options.data_path),
-            flush=True,
-        )
-
     program.prepare()
     try:
-        stopped_by_signal = program.serve(lambda: Stack(options, on_start=announce))
+        stopped_by_signal = program.serve(lambda: Stack(options))
     except StackError as failure:
         print(f"emberq up: {failure}", file=sys.stderr)
         return 1
@@ -184,13 +152,6 @@ _LISTENERS = 2
 _LISTENING = re.compile(rb"(TCP|HTTP): listening on (\S+)")
 _FATAL = re.compile(rb" FATAL: (.*)")
 _LEVEL = re.compile(rb" (DEBUG|INFO|WARNING|ERROR|FATAL): ")
-_THRESHOLDS = {
-    b"DEBUG": logging.DEBUG,
-    b"INFO": logging.INFO,
-    b"WARNING": logging.WARNING,
-    b"ERROR": logging.ERROR,
-    b"FATAL": logging.CRITICAL,
-}
 _log = logging.getLogger(__name__)
 
 
@@ -215,10 +176,8 @@ class _Child:
 class Stack:
     """The daemons of `emberq up`, from `start` to `stop`."""
 
-    def __init__(self, options: UpOptions, *, on_start: Callable[[Stack], None]) -> None:
-        """`on_start` is called once everything serves."""
+    def __init__(self, options: UpOptions) -> None:
         self._options = options
-        self._on_start = on_start
         self.failed = asyncio.Event()
         """Set when a daemon cannot go on."""
         self.lookupd = DaemonAddresses("", "")
@@ -236,13 +195,31 @@ class Stack:
         """Return when everything serves. If that fails, StackError, with nothing left running."""
         try:
             await self._start_all()
-            self._on_start(self)
+            print(self._banner(), flush=True)
         except (StartError, StackError, OSError) as failure:
             await self.stop()
             raise StackError(f"{failure}{_advice(failure)}") from failure
         except BaseException:
             await self.stop()
             raise
+
+    def _banner(self) -> str:
+        """The addresses of everything, and what to try."""
+        rows = [("nsqlookupd", self.lookupd), *(("nsqd", nsqd) for nsqd in self.nsqds)]
+        nsqd = self.nsqds[0].http
+        return "\n".join(
+            [
+                f"emberq is up. Ctrl-C stops it; messages are kept in {self._options.data_path}.",
+                "",
+                *(f"  {name:<11} tcp {where.tcp:<16} http://{where.http}" for name, where in rows),
+                f"  {'nsqadmin':<11} {'':<20} http://{self.admin}",
+                "",
+                "Try, in another terminal:",
+                f"  curl -d 'hello' 'http://{nsqd}/pub?topic=greetings'",
+                f"  curl 'http://{nsqd}/stats'",
+                f"  curl 'http://{self.lookupd.http}/lookup?topic=greetings'",
+            ]
+        )
 
     async def _start_all(self) -> None:
         await self._start_lookupd()
@@ -387,7 +364,7 @@ def _is_grave_enough(line: bytes, level: LogLevel) -> bool:
     found = _LEVEL.search(line)
     if found is None:
         return True  # not a log line, so shown in any case
-    return _THRESHOLDS[found[1]] >= level.threshold
+    return logging.getLevelNamesMapping()[found[1].decode()] >= level.threshold
 
 
 def _advice(failure: Exception) -> str:
@@ -397,10 +374,4 @@ def _advice(failure: Exception) -> str:
 
 
 def _text(address: tuple[str, int] | str | None) -> str:
-    if isinstance(address, tuple):
-        return f"{address[0]}:{address[1]}"
-    return address or ""
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return str(TcpAddress(*address)) if isinstance(address, tuple) else address or ""

@@ -16,20 +16,17 @@ it creates, after the nsqlookupds were told.
 answers that it does not know the path, and the user is told so.
 
     ClusterError
-    └── PeekFailedError
-        ├── NothingToPeekError    no nsqd that answered has the topic and the channel
-        └── PeekUnknownError      none of the nsqds that have them can be peeked into
+    ├── NothingToPeekError    no nsqd that answered has the topic and the channel
+    └── PeekUnknownError      none of the nsqds that have them can be peeked into
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from emberq.cluster.topology import Topology
+from emberq.cluster.topology import ClusterNode, Topology
 from emberq.cluster.upstream import (
     ClusterError,
     DaemonKind,
@@ -42,6 +39,7 @@ from emberq.cluster.upstream import (
     objects,
     text,
 )
+from emberq.wire.parameter import parse_body
 
 Done = Findings[None]
 
@@ -61,45 +59,31 @@ class Actions:
         self._upstreams = upstreams
         self._topology = topology
 
-    async def create_topic(self, topic: str) -> Done:
-        """Let the nsqlookupds know the topic, so that consumers may look for it; without any, nothing is done."""
-        return Findings(None, await self._post_each(self._lookupds, "/topic/create", topic=topic))
+    async def create(self, topic: str, channel: str = "") -> Done:
+        """Let the nsqlookupds know the topic, so that consumers may look for it; without any, nothing is done.
 
-    async def create_channel(self, topic: str, channel: str) -> Done:
-        """Let the nsqlookupds know topic and channel, and create the channel on the nsqds that have the topic."""
+        A channel is made known too, and created on the nsqds that have the topic.
+        """
         warnings = await self._post_each(self._lookupds, "/topic/create", topic=topic)
-        warnings += await self._post_each(self._lookupds, "/channel/create", topic=topic, channel=channel)
-        producers = await self._topology.registered_producers(topic)
-        nsqds = [producer.http_address for producer in producers.value]
-        warnings += producers.warnings
-        return Findings(None, warnings + await self._post_each(nsqds, "/channel/create", topic=topic, channel=channel))
+        if channel:
+            warnings += await self._post_each(self._lookupds, "/channel/create", topic=topic, channel=channel)
+            producers = await self._topology.registered_producers(topic)
+            warnings += producers.warnings
+            warnings += await self._post_each(_nsqds(producers), "/channel/create", topic=topic, channel=channel)
+        return Findings(None, warnings)
 
-    async def delete_topic(self, topic: str) -> Done:
-        """Delete a topic with its channels and messages."""
-        return await self._delete("/topic/delete", topic=topic)
-
-    async def delete_channel(self, topic: str, channel: str) -> Done:
-        """Delete a channel with its messages."""
-        return await self._delete("/channel/delete", topic=topic, channel=channel)
-
-    async def _delete(self, path: str, *, topic: str, **names: str) -> Done:
+    async def delete(self, topic: str, channel: str = "") -> Done:
+        """Delete a topic with its channels, or a channel; and their messages."""
+        path, names = _path_and_names("delete", topic, channel)
         producers = await self._topology.topic_producers(topic)
-        nsqds = [producer.http_address for producer in producers.value]
-        warnings = producers.warnings + await self._post_each(self._lookupds, path, topic=topic, **names)
-        return Findings(None, warnings + await self._post_each(nsqds, path, topic=topic, **names))
+        warnings = producers.warnings + await self._post_each(self._lookupds, path, **names)
+        return Findings(None, warnings + await self._post_each(_nsqds(producers), path, **names))
 
-    async def act_on_topic(self, verb: Verb, topic: str) -> Done:
-        """Pause, unpause or empty a topic."""
-        return await self._act(f"/topic/{verb}", topic=topic)
-
-    async def act_on_channel(self, verb: Verb, topic: str, channel: str) -> Done:
-        """Pause, unpause or empty a channel."""
-        return await self._act(f"/channel/{verb}", topic=topic, channel=channel)
-
-    async def _act(self, path: str, *, topic: str, **names: str) -> Done:
+    async def act(self, verb: Verb, topic: str, channel: str = "") -> Done:
+        """Pause, unpause or empty a topic or a channel."""
+        path, names = _path_and_names(verb, topic, channel)
         producers = await self._topology.topic_producers(topic)
-        nsqds = [producer.http_address for producer in producers.value]
-        return Findings(None, producers.warnings + await self._post_each(nsqds, path, topic=topic, **names))
+        return Findings(None, producers.warnings + await self._post_each(_nsqds(producers), path, **names))
 
     async def tombstone(self, topic: str, *, node: str) -> Done:
         """Take a topic away from one nsqd: hide it there for a while, so that it stays away, and delete it."""
@@ -122,6 +106,16 @@ class Actions:
         return tuple(warnings)
 
 
+def _path_and_names(verb: str, topic: str, channel: str) -> tuple[str, dict[str, str]]:
+    if channel:
+        return f"/channel/{verb}", {"topic": topic, "channel": channel}
+    return f"/topic/{verb}", {"topic": topic}
+
+
+def _nsqds(producers: Findings[tuple[ClusterNode, ...]]) -> list[str]:
+    return [producer.http_address for producer in producers.value]
+
+
 # Peeking
 
 MAX_COUNT = 100
@@ -131,15 +125,11 @@ _ABSENT = ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
 _UNKNOWN_PATH = "NOT_FOUND"
 
 
-class PeekFailedError(ClusterError):
-    """There is nothing to show."""
-
-
-class NothingToPeekError(PeekFailedError):
+class NothingToPeekError(ClusterError):
     """No nsqd that answered has the topic and the channel."""
 
 
-class PeekUnknownError(PeekFailedError):
+class PeekUnknownError(ClusterError):
     """None of the nsqds that have them can be peeked into."""
 
 
@@ -160,6 +150,7 @@ class PeekedMessage:
 class _Refused:
     """The answer of an nsqd that has nothing to show."""
 
+    address: str
     refusal: str
 
 
@@ -168,7 +159,7 @@ async def peek(
 ) -> Findings[list[PeekedMessage]]:
     """The oldest messages, at most `count`, that wait in the channel on the nsqds at these HTTP addresses.
 
-    UpstreamsFailedError if none of them answers; PeekFailedError.
+    UpstreamsFailedError if none of them answers; NothingToPeekError, PeekUnknownError.
     """
 
     async def ask(address: str) -> list[PeekedMessage] | _Refused:
@@ -183,12 +174,13 @@ async def peek(
             )
         except UpstreamError as failure:
             if failure.refusal in (*_ABSENT, _UNKNOWN_PATH):
-                return _Refused(failure.refusal)
+                return _Refused(address, failure.refusal)
             raise
 
     found = await upstreams.ask_each(DaemonKind.NSQD, nsqds, ask)
-    incapable = [each.target for each in found.value if each.value == _Refused(_UNKNOWN_PATH)]
-    shown = [each.value for each in found.value if not isinstance(each.value, _Refused)]
+    refused = [answer for answer in found.value if isinstance(answer, _Refused)]
+    incapable = [answer.address for answer in refused if answer.refusal == _UNKNOWN_PATH]
+    shown = [answer for answer in found.value if not isinstance(answer, _Refused)]
     if not shown and incapable:
         raise PeekUnknownError(f"{', '.join(incapable)} has no peek: only emberq's nsqd can show waiting messages")
     if not shown:
@@ -199,20 +191,13 @@ async def peek(
 
 
 def _message(entry: Document, nsqd: str) -> PeekedMessage:
+    body = parse_body(entry)
+    if body is None:
+        raise MalformedDocumentError("a message in the answer has no body, or one that is not base64")
     return PeekedMessage(
         nsqd=nsqd,
         id=text(entry, "id"),
         timestamp_ns=integer(entry, "timestamp"),
         attempts=integer(entry, "attempts"),
-        body=_body(entry),
+        body=body,
     )
-
-
-def _body(entry: Document) -> bytes:
-    encoded = text(entry, "body_base64")
-    if not encoded:
-        return text(entry, "body").encode("utf-8", "surrogatepass")
-    try:
-        return base64.b64decode(encoded, validate=True)
-    except binascii.Error as wrong:
-        raise MalformedDocumentError("body_base64 in the answer is not base64") from wrong

@@ -16,16 +16,16 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """The door to a cluster. Owned by the daemon that shows it."""
+    """The door to a cluster. Owned by the program that shows it."""
 
     def __init__(
         self,
         addresses: ClusterAddresses,
         *,
-        tls: ssl.SSLContext,
-        secret: bytes,
         connect_timeout_ns: int,
         request_timeout_ns: int,
+        tls: ssl.SSLContext | None = None,
+        secret: bytes = b"",
     ) -> None:
         """`secret` is what nsqds with authorization want to see; empty: none do."""
         self.http = HttpClient(connect_timeout_ns=connect_timeout_ns, request_timeout_ns=request_timeout_ns, tls=tls)

@@ -20,14 +20,15 @@ would hold up all threads.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.cluster.upstream import Document, integer, number, objects
+from emberq.cluster.upstream import Document, MalformedDocumentError, integer, number, objects
 
 # Latency
 
-EVERY_HOST = "*"
+EVERY_NODE = "*"
 
 
 class LatencyPercentile(NamedTuple):
@@ -61,10 +62,12 @@ UNTRACKED_DOCUMENT: Document = {"count": 0, "percentiles": None}
 """What an nsqd says that tracks none."""
 
 
-def latency_of(document: Document | None) -> Latency:
+def latency_of(document: Any) -> Latency:
     """What an nsqd says under `e2e_processing_latency`; an old one says nothing."""
-    if not document or document == UNTRACKED_DOCUMENT:  # nearly always, and cheaper than to read it
+    if document is None or document == UNTRACKED_DOCUMENT:  # nearly always, and cheaper than to read it
         return UNTRACKED
+    if not isinstance(document, dict):
+        raise MalformedDocumentError("e2e_processing_latency in the answer is not of the expected type")
     count = integer(document, "count")
     entries = objects(document, "percentiles")
     if not entries:
@@ -88,7 +91,7 @@ def combined(latencies: Iterable[Latency], *, topic: str, channel: str = "") -> 
         for percentile in latency.percentiles or ():
             by_quantile.setdefault(percentile.quantile, []).append(percentile)
     percentiles = tuple(_combined(by_quantile[quantile]) for quantile in sorted(by_quantile, reverse=True))
-    return Latency(message_count=count, percentiles=percentiles or None, topic=topic, channel=channel, host=EVERY_HOST)
+    return Latency(message_count=count, percentiles=percentiles or None, topic=topic, channel=channel, host=EVERY_NODE)
 
 
 def _combined(parts: list[LatencyPercentile]) -> LatencyPercentile:
@@ -105,11 +108,9 @@ def _combined(parts: list[LatencyPercentile]) -> LatencyPercentile:
 
 # Clients, channels, topics
 
-EVERY_NODE = "*"
-
 
 class ClientFigures(NamedTuple):
-    """A consumer of a channel."""
+    """A consumer of a channel. The fields have the order in which the reference's nsqadmin words them."""
 
     node: str
     """The nsqd it is connected to."""
@@ -131,15 +132,15 @@ class ClientFigures(NamedTuple):
     authed: bool
     auth_identity: str
     auth_identity_url: str
+    node_topology_region: str
+    node_topology_zone: str
+    topology_region: str
+    topology_zone: str
     tls: bool
     tls_cipher_suite: str
     tls_version: str
     tls_negotiated_protocol: str
     tls_negotiated_protocol_is_mutual: bool
-    topology_region: str
-    topology_zone: str
-    node_topology_region: str
-    node_topology_zone: str
 
     def connected_ns(self, now_ns: int) -> int:
         """How long it has been connected at `now_ns`, by the wall clock; in whole seconds."""
@@ -175,13 +176,13 @@ class ChannelFigures(NamedTuple):
     timeout_count: int
     message_count: int
     """Messages that came from the topic, since the nsqd was started."""
-    zone_local_msg_count: int
-    region_local_msg_count: int
-    global_msg_count: int
     client_count: int
     paused: bool
     """On any node."""
     latency: Latency
+    zone_local_msg_count: int = 0
+    region_local_msg_count: int = 0
+    global_msg_count: int = 0
     clients: tuple[ClientFigures, ...] = ()
     """Empty if they were not asked for."""
     nodes: tuple[ChannelFigures, ...] | None = None
@@ -202,11 +203,6 @@ class ChannelFigures(NamedTuple):
         """Deliveries that were counted by how far the client was."""
         return self.zone_local_msg_count + self.region_local_msg_count + self.global_msg_count
 
-    @property
-    def settled_count(self) -> int:
-        """Messages that the channel took in and holds no more: finished, or thrown away."""
-        return self.message_count - self.depth - self.in_flight_count - self.deferred_count
-
 
 class TopicFigures(NamedTuple):
     """A topic."""
@@ -218,14 +214,14 @@ class TopicFigures(NamedTuple):
     """Messages that no channel has taken yet."""
     backend_depth: int
     message_count: int
-    zone_local_msg_count: int
-    region_local_msg_count: int
-    global_msg_count: int
     paused: bool
     """On any node."""
     latency: Latency
     channels: tuple[ChannelFigures, ...]
     """By name."""
+    zone_local_msg_count: int = 0
+    region_local_msg_count: int = 0
+    global_msg_count: int = 0
     nodes: tuple[TopicFigures, ...] | None = None
 
     @property
@@ -241,6 +237,21 @@ class TopicFigures(NamedTuple):
 
 # Sums over nodes
 
+TOPIC_FIGURES = ("depth", "backend_depth", "message_count")
+CHANNEL_FIGURES = (
+    "depth",
+    "backend_depth",
+    "in_flight_count",
+    "deferred_count",
+    "requeue_count",
+    "timeout_count",
+    "message_count",
+    "client_count",
+)
+LOCALITIES = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
+"""nsqd leaves out what is 0, so nearly always there are none."""
+_DEAD_LETTER_COUNTS = ("dead_letter_count", "redriven_count")
+
 
 def total_topic(name: str, parts: Sequence[TopicFigures]) -> TopicFigures:
     """A topic over the nodes that have it, which may be none."""
@@ -249,19 +260,8 @@ def total_topic(name: str, parts: Sequence[TopicFigures]) -> TopicFigures:
         for channel in part.channels:
             by_channel.setdefault(channel.channel_name, []).append(channel)
     return TopicFigures(
-        node=EVERY_NODE,
-        hostname="",
-        topic_name=name,
-        depth=sum(part.depth for part in parts),
-        backend_depth=sum(part.backend_depth for part in parts),
-        message_count=sum(part.message_count for part in parts),
-        zone_local_msg_count=sum(part.zone_local_msg_count for part in parts),
-        region_local_msg_count=sum(part.region_local_msg_count for part in parts),
-        global_msg_count=sum(part.global_msg_count for part in parts),
-        paused=any(part.paused for part in parts),
-        latency=combined((part.latency for part in parts), topic=name),
+        **_total(parts, (*TOPIC_FIGURES, *LOCALITIES), topic=name),
         channels=tuple(_channel_of_topic(by_channel[channel]) for channel in sorted(by_channel)),
-        nodes=tuple(sorted(parts, key=lambda part: (part.hostname, part.node))),
     )
 
 
@@ -272,40 +272,32 @@ def _channel_of_topic(parts: Sequence[ChannelFigures]) -> ChannelFigures:
 def total_channel(parts: Sequence[ChannelFigures]) -> ChannelFigures:
     """A channel over the nodes that have it, of which there must be one."""
     topic, name = parts[0].topic_name, parts[0].channel_name
+    clients = (client for part in parts for client in part.clients)
     return ChannelFigures(
-        node=EVERY_NODE,
-        hostname="",
-        topic_name=topic,
         channel_name=name,
-        depth=sum(part.depth for part in parts),
-        backend_depth=sum(part.backend_depth for part in parts),
-        in_flight_count=sum(part.in_flight_count for part in parts),
-        deferred_count=sum(part.deferred_count for part in parts),
-        requeue_count=sum(part.requeue_count for part in parts),
-        timeout_count=sum(part.timeout_count for part in parts),
-        message_count=sum(part.message_count for part in parts),
-        zone_local_msg_count=sum(part.zone_local_msg_count for part in parts),
-        region_local_msg_count=sum(part.region_local_msg_count for part in parts),
-        global_msg_count=sum(part.global_msg_count for part in parts),
-        client_count=sum(part.client_count for part in parts),
-        paused=any(part.paused for part in parts),
-        latency=combined((part.latency for part in parts), topic=topic, channel=name),
-        clients=sorted_clients(client for part in parts for client in part.clients),
-        nodes=tuple(sorted(parts, key=lambda part: (part.hostname, part.node))),
+        **_total(parts, (*CHANNEL_FIGURES, *LOCALITIES, *_DEAD_LETTER_COUNTS), topic=topic, channel=name),
+        clients=tuple(sorted(clients, key=nearness)),
         policy=parts[0].policy if len({part.policy for part in parts}) == 1 else None,
-        dead_letter_count=sum(part.dead_letter_count for part in parts),
-        redriven_count=sum(part.redriven_count for part in parts),
     )
 
 
-def sorted_clients(clients: Iterable[ClientFigures]) -> tuple[ClientFigures, ...]:
-    """By node, and within a node the nearest first."""
-    return tuple(
-        sorted(
-            clients,
-            key=lambda client: (client.node, client.distance, client.topology_region, client.topology_zone),
-        )
-    )
+def _total(
+    parts: Sequence[TopicFigures] | Sequence[ChannelFigures], added: Iterable[str], *, topic: str, channel: str = ""
+) -> Document:
+    """The fields that topics and channels have in common, and the sums of those that are `added` up."""
+    return {
+        "node": EVERY_NODE,
+        "hostname": "",
+        "topic_name": topic,
+        **{name: sum(map(attrgetter(name), parts)) for name in added},
+        "paused": any(part.paused for part in parts),
+        "latency": combined((part.latency for part in parts), topic=topic, channel=channel),
+        "nodes": tuple(sorted(parts, key=attrgetter("hostname", "node"))),
+    }
+
+
+nearness = attrgetter("node", "distance", "topology_region", "topology_zone")
+"""By node, and within a node the nearest first."""
 
 
 # The clients that are shown
@@ -334,12 +326,4 @@ class ClientFilter:
         return all(word in text for word in self._words)
 
 
-def _place(client: ClientFigures) -> tuple[str, int, str, str, str, str]:
-    return (
-        client.node,
-        client.distance,
-        client.topology_region,
-        client.topology_zone,
-        client.client_id,
-        client.remote_address,
-    )
+_place = attrgetter("node", "distance", "topology_region", "topology_zone", "client_id", "remote_address")

@@ -20,16 +20,17 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from operator import sub
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from emberq.base.clock import NS_PER_SECOND, Clock
-from emberq.cluster.node_stats import FIGURES, Column, FigureReader, Key, NodeFigures, StatsReader
+from emberq.cluster.node_stats import Column, Key, NodeFigures, StatsReader
 from emberq.cluster.stats import (
+    CHANNEL_FIGURES,
     UNTRACKED,
     ChannelFigures,
     ClientFilter,
@@ -40,7 +41,9 @@ from emberq.cluster.stats import (
     total_topic,
 )
 from emberq.cluster.topology import ClusterNode, Topology
-from emberq.cluster.upstream import ChannelNotFoundError, DaemonKind, Findings, Upstreams
+from emberq.cluster.upstream import ChannelNotFoundError, DaemonKind, Document, Findings, Upstreams
+
+T = TypeVar("T")
 
 # Rates
 
@@ -52,14 +55,13 @@ class Rates(NamedTuple):
     left: float
 
 
-class Growth:
-    """How the counts of one nsqd have grown between two looks, in columns beside its figures. Immutable."""
+class Growth(NamedTuple):
+    """How the counts of one nsqd have grown between two looks, in columns beside its figures."""
 
-    def __init__(self, *, came: Column, left: Column, is_known: bytes) -> None:
-        self.came = came
-        self.left = left
-        self.is_known = is_known
-        """A byte for each key; 0 for what was not there at both looks, or began anew. It has grown by 0."""
+    came: Column
+    left: Column
+    is_known: bytes
+    """A byte for each key; 0 for what was not there at both looks, or began anew. It has grown by 0."""
 
 
 def growth(now: NodeFigures, before: NodeFigures | None) -> Growth:
@@ -98,26 +100,6 @@ def _growth_row_by_row(now: NodeFigures, before: NodeFigures) -> Growth:
 NOTHING: Mapping[str, NodeFigures] = MappingProxyType({})
 
 
-class Sum(NamedTuple):
-    """A topic or a channel over all nodes that have it. The first fields are `FIGURES`."""
-
-    depth: int
-    backend_depth: int
-    in_flight_count: int
-    deferred_count: int
-    requeue_count: int
-    timeout_count: int
-    message_count: int
-    client_count: int
-    paused: int
-    """Nodes where it is."""
-    came: int
-    """Messages since the look before, like those that left."""
-    left: int
-    known: int
-    """Nodes of which it is known how many came and left."""
-
-
 class Tally:
     """What has been added up so far."""
 
@@ -135,15 +117,15 @@ class Tally:
         node = figures.node
         grown = growth(figures, self._before.get(node))
         self.nodes[node], self.growth[node] = figures, grown
-        columns = [figures.columns[name] for name in FIGURES]
+        columns = [figures.columns[name] for name in CHANNEL_FIGURES]
         table = zip(*columns, figures.paused, grown.came, grown.left, grown.is_known, strict=True)
         for key, row in zip(figures.keys, table, strict=True):
             self._rows[key].append(row)
         for key, latency in figures.latencies.items():
             self._latencies[key].append(latency)
 
-    def sums(self) -> Iterator[tuple[Key, Sum, int, Latency]]:
-        """By topic and channel, sorted: the sum, of how many nodes, and their percentiles. Can be had once.
+    def sums(self) -> Iterator[tuple[Key, list[int], int, Latency]]:
+        """By topic and channel, sorted: the sums, of how many nodes, and their percentiles. Can be had once.
 
         Rows are let go of one key at a time: to free a quarter of a million at once would hold up all threads.
         """
@@ -151,11 +133,11 @@ class Tally:
             rows = self._rows.pop(key)
             latencies = self._latencies.get(key)
             latency = UNTRACKED if latencies is None else combined(latencies, topic=key[0], channel=key[1])
-            yield key, Sum(*map(sum, zip(*rows, strict=True))), len(rows), latency
+            yield key, list(map(sum, zip(*rows, strict=True))), len(rows), latency
 
 
 class Total(NamedTuple):
-    """A topic or a channel over all nodes that have it; of some figures a topic has none."""
+    """A topic or a channel over all nodes that have it. Of some figures a topic has none."""
 
     depth: int = 0
     """Of a topic, the messages that no channel has taken yet."""
@@ -204,27 +186,21 @@ class Survey:
         self._taken_ns = taken_ns
         self._elapsed_s = (taken_ns - before._taken_ns) / NS_PER_SECOND if before is not None else 0.0
         self._growth = tally.growth
-        self.totals = {key: self._total(sum_, count, latency) for key, sum_, count, latency in tally.sums()}
+        self.totals = {key: self._total(sums, count, latency) for key, sums, count, latency in tally.sums()}
         """By topic and channel, sorted: each topic comes right before its channels."""
         self.channels = self._channels()
         """The names of each topic's channels; topics and channels by name."""
         self.work = {node: self._work(figures) for node, figures in self.nodes.items()}
         """What each node has to do."""
 
-    def _total(self, added: Sum, node_count: int, latency: Latency) -> Total:
+    def _total(self, sums: list[int], node_count: int, latency: Latency) -> Total:
+        *figures, paused, came, left, known = sums
         return Total(
-            depth=added.depth,
-            backend_depth=added.backend_depth,
-            in_flight_count=added.in_flight_count,
-            deferred_count=added.deferred_count,
-            requeue_count=added.requeue_count,
-            timeout_count=added.timeout_count,
-            message_count=added.message_count,
-            client_count=added.client_count,
+            **dict(zip(CHANNEL_FIGURES, figures, strict=True)),
             node_count=node_count,
-            paused=added.paused > 0,
+            paused=paused > 0,
             latency=latency,
-            rates=self._rates(added.came, added.left, added.known),
+            rates=self._rates(came, left, known),
         )
 
     def _work(self, figures: NodeFigures) -> Work:
@@ -313,9 +289,8 @@ class NodeStats:
         return sum(channel.client_count for topic in self.topics for channel in topic.channels)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelCounter:
-    """How many messages a channel of one node was given."""
+class ChannelCounter(NamedTuple):
+    """How many messages a channel was given, on one node or on all."""
 
     node: str
     topic_name: str
@@ -326,6 +301,14 @@ class ChannelCounter:
     def key(self) -> str:
         """What nsqadmin lists it under."""
         return f"{self.topic_name}:{self.channel_name}:{self.node}"
+
+
+def counters_of(nodes: Iterable[NodeFigures]) -> Iterator[ChannelCounter]:
+    """The message count of every channel on each of the nodes."""
+    for figures in nodes:
+        for (topic, channel), count in zip(figures.keys, figures.columns["message_count"], strict=True):
+            if channel:
+                yield ChannelCounter(node=figures.node, topic_name=topic, channel_name=channel, message_count=count)
 
 
 class ClusterReader:
@@ -342,16 +325,14 @@ class ClusterReader:
         total = await self._upstreams.background.run(lambda: total_topic(topic, parts.value))
         return Findings(total, producers.warnings + parts.warnings)
 
-    async def channel(
-        self, topic: str, channel: str, *, include_clients: bool, sieve: ClientFilter | None = None
-    ) -> Findings[ChannelFigures]:
-        """A channel over the nsqds that have the topic; ChannelNotFoundError if none has the channel.
+    async def channel(self, topic: str, channel: str, sieve: ClientFilter | None = None) -> Findings[ChannelFigures]:
+        """A channel over the nsqds that have the topic, with its clients; ChannelNotFoundError if none has the channel.
 
         Its clients go through the sieve, if there is one.
         """
         producers = await self._topology.topic_producers(topic)
         stats = await self.of_producers(
-            producers.value, topic=topic, channel=channel, include_clients=include_clients, sieve=sieve
+            producers.value, topic=topic, channel=channel, include_clients=True, sieve=sieve
         )
         parts = [part for of_topic in stats.value for part in of_topic.channels if part.channel_name == channel]
         if not parts:
@@ -369,18 +350,8 @@ class ClusterReader:
     async def counters(self) -> Findings[tuple[ChannelCounter, ...]]:
         """The message count of every channel on every nsqd."""
         producers = await self._topology.producers()
-        stats = await self.of_producers(producers.value)
-        counters = tuple(
-            ChannelCounter(
-                node=channel.node,
-                topic_name=channel.topic_name,
-                channel_name=channel.channel_name,
-                message_count=channel.message_count,
-            )
-            for topic in stats.value
-            for channel in topic.channels
-        )
-        return Findings(counters, producers.warnings + stats.warnings)
+        stats = await self._ask_each(producers.value, lambda producer: StatsReader(producer).figures)
+        return Findings(tuple(counters_of(stats.value)), producers.warnings + stats.warnings)
 
     async def survey(self, clock: Clock, before: Survey | None = None) -> Findings[Survey]:
         """Every topic and channel over all nsqds, and what happened since `before`.
@@ -394,7 +365,7 @@ class ClusterReader:
         tally = Tally(then)
 
         async def ask(producer: ClusterNode) -> None:
-            read = FigureReader(producer, then.get(producer.node)).figures
+            read = StatsReader(producer, before=then.get(producer.node)).figures
             query = {"format": "json", "include_clients": "false"}
             figures = await self._upstreams.get(producer.http_address, "/stats", read, **query)
             await self._upstreams.background.run(lambda: tally.add(figures))
@@ -416,18 +387,29 @@ class ClusterReader:
         sieve: ClientFilter | None = None,
     ) -> Findings[list[TopicFigures]]:
         """The topics of each of these nsqds, node by node; all topics unless one is named."""
-        query = {"format": "json"}
-        if topic:
-            query["topic"] = topic
-        if channel:
-            query["channel"] = channel
-        if not include_clients:
-            query["include_clients"] = "false"
+        query = {name: value for name, value in (("topic", topic), ("channel", channel)) if value}
+        found = await self._ask_each(
+            producers,
+            lambda producer: StatsReader(producer, sieve=sieve).topics,
+            include_clients=include_clients,
+            **query,
+        )
+        return Findings(list(chain.from_iterable(found.value)), found.warnings)
 
-        async def ask(producer: ClusterNode) -> list[TopicFigures]:
+    async def _ask_each(
+        self,
+        producers: Sequence[ClusterNode],
+        reader: Callable[[ClusterNode], Callable[[Document], T]],
+        *,
+        include_clients: bool = False,
+        **query: str,
+    ) -> Findings[list[T]]:
+        """What `reader(producer)` makes of the /stats of each of these nsqds."""
+        query |= {} if include_clients else {"include_clients": "false"}
+
+        async def ask(producer: ClusterNode) -> T:
             return await self._upstreams.get(
-                producer.http_address, "/stats", StatsReader(producer, sieve).topics, **query, include_mem="false"
+                producer.http_address, "/stats", reader(producer), format="json", **query, include_mem="false"
             )
 
-        found = await self._upstreams.ask_each(DaemonKind.NSQD, producers, ask)
-        return Findings([stats for answer in found.value for stats in answer.value], found.warnings)
+        return await self._upstreams.ask_each(DaemonKind.NSQD, producers, ask)

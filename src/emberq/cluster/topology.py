@@ -31,7 +31,6 @@ from typing import NamedTuple
 
 from emberq.base.address import TcpAddress
 from emberq.cluster.upstream import (
-    DaemonAnswer,
     DaemonKind,
     Document,
     Findings,
@@ -256,7 +255,7 @@ class Topology:
         asked = await self._upstreams.ask_each(
             DaemonKind.NSQD, self.addresses.nsqds, lambda address: self._nsqd_if_it_has(topic, address)
         )
-        return Findings(tuple(each.value for each in asked.value if each.value is not None), asked.warnings)
+        return Findings(tuple(each for each in asked.value if each is not None), asked.warnings)
 
     async def registered_producers(self, topic: str) -> Findings[tuple[ClusterNode, ...]]:
         """The nsqds that the nsqlookupds know to have the topic; without any nsqlookupd, UpstreamsFailedError."""
@@ -288,21 +287,21 @@ class Topology:
         if not self.addresses.lookupds:
             return (await self.node(node)).value
         found = await self._upstreams.ask_each(DaemonKind.NSQD, [node], self._nsqd)
-        return found.value[0].value
+        return found.value[0]
 
     async def _registered(self, *, with_topics: bool) -> Findings[tuple[ClusterNode, ...]]:
         """The nsqds that the nsqlookupds know."""
         found = await self._upstreams.ask_each(
             DaemonKind.LOOKUPD, self.addresses.lookupds, lambda address: self._nodes(address, with_topics)
         )
-        everyone = [producer for answer in found.value for producer in answer.value]
+        everyone = [producer for answer in found.value for producer in answer]
         united_ = await self._upstreams.background.run(lambda: by_hostname(united(everyone)))
         return Findings(united_, found.warnings)
 
     async def _given(self, ask: Callable[[str], Awaitable[ClusterNode]]) -> Findings[tuple[ClusterNode, ...]]:
         """The nsqds that the user named."""
         found = await self._upstreams.ask_each(DaemonKind.NSQD, self.addresses.nsqds, ask)
-        return Findings(by_hostname(answer.value for answer in found.value), found.warnings)
+        return Findings(by_hostname(found.value), found.warnings)
 
     async def _lookup(self, topic: str) -> Findings[_Lookup]:
         """What all nsqlookupds together know of a topic, each nsqd and each channel once."""
@@ -314,8 +313,8 @@ class Topology:
         producers: dict[str, ClusterNode] = {}
         channels: dict[str, None] = {}
         for answer in found.value:
-            channels.update(dict.fromkeys(answer.value.channels))
-            for producer in answer.value.producers:
+            channels.update(dict.fromkeys(answer.channels))
+            for producer in answer.producers:
                 producers.setdefault(producer.node, producer)
         return Findings(_Lookup(list(producers.values()), list(channels)), found.warnings)
 
@@ -355,8 +354,8 @@ class Topology:
         return await self._nsqd(address, names) if topic in names else None
 
 
-def _united_names(found: Findings[list[DaemonAnswer[str, list[str]]]]) -> Findings[tuple[str, ...]]:
-    names = {name for answer in found.value for name in answer.value}
+def _united_names(found: Findings[list[list[str]]]) -> Findings[tuple[str, ...]]:
+    names = {name for answer in found.value for name in answer}
     return Findings(tuple(sorted(names)), found.warnings)
 
 

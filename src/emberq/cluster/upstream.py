@@ -35,10 +35,10 @@ import enum
 import json
 import re
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -112,15 +112,12 @@ class Findings(Generic[T]):
     @property
     def message(self) -> str:
         """The warnings as nsqadmin words them, empty if there are none."""
-        return f"WARNING: {'; '.join(self.warnings)}" if self.warnings else ""
+        return warning_text(self.warnings)
 
 
-@dataclass(frozen=True, slots=True)
-class DaemonAnswer(Generic[TargetT, T]):
-    """What one of the daemons that were asked said."""
-
-    target: TargetT
-    value: T
+def warning_text(warnings: Sequence[str]) -> str:
+    """Warnings as nsqadmin words them, empty if there are none."""
+    return f"WARNING: {'; '.join(warnings)}" if warnings else ""
 
 
 # Asking
@@ -139,16 +136,11 @@ class Upstreams:
 
     async def ask_each(
         self, kind: DaemonKind, targets: Sequence[TargetT], ask: Callable[[TargetT], Awaitable[T]]
-    ) -> Findings[list[DaemonAnswer[TargetT, T]]]:
+    ) -> Findings[list[T]]:
         """Ask all at once; the answers in the order of `targets`. UpstreamsFailedError if there is none."""
         outcomes = await asyncio.gather(*(self._outcome(ask, target) for target in targets))
-        answers = []
-        failures = []
-        for target, outcome in zip(targets, outcomes, strict=True):
-            if isinstance(outcome, UpstreamError):
-                failures.append(str(outcome))
-            else:
-                answers.append(DaemonAnswer(target, outcome))
+        answers = [outcome for outcome in outcomes if not isinstance(outcome, UpstreamError)]
+        failures = [str(outcome) for outcome in outcomes if isinstance(outcome, UpstreamError)]
         if not answers:
             raise UpstreamsFailedError(kind, failures)
         return Findings(answers, tuple(failures))
@@ -162,28 +154,28 @@ class Upstreams:
 
     async def get(self, address: str, path: str, read: Callable[[Document], T], **query: str) -> T:
         """What `read` makes of the JSON object that a daemon answers with; UpstreamError if there is none."""
-        url = _url(address, path, query)
-        try:
+        with _failures_of("Get", address, path):
             async with self._free:
-                body = await self._http.get(url, headers=self._headers)
+                body = await self._http.get(_url(address, path, query), headers=self._headers)
             if len(body) < _BACKGROUND_BYTES:
                 return _read(body, read)
             return await self.background.run(lambda: _read(body, read))
-        except UnexpectedStatusError as refusal:
-            raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
-        except (HttpQueryError, MalformedDocumentError) as failure:
-            raise UpstreamError(f"Get {quoted(f'http://{address}{path}')}: {failure}") from failure
 
     async def post(self, address: str, path: str, body: bytes = b"", /, **query: str) -> bytes:
         """Have a daemon do something, and what it answers; UpstreamError if it did not."""
-        url = _url(address, path, query)
-        try:
+        with _failures_of("Post", address, path):
             async with self._free:
-                return await self._http.post(url, body, headers=self._headers)
-        except UnexpectedStatusError as refusal:
-            raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
-        except HttpQueryError as failure:
-            raise UpstreamError(f"Post {quoted(f'http://{address}{path}')}: {failure}") from failure
+                return await self._http.post(_url(address, path, query), body, headers=self._headers)
+
+
+@contextmanager
+def _failures_of(method: str, address: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except UnexpectedStatusError as refusal:
+        raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
+    except (HttpQueryError, MalformedDocumentError) as failure:
+        raise UpstreamError(f"{method} {quoted(f'http://{address}{path}')}: {failure}") from failure
 
 
 def _read(body: bytes, read: Callable[[Document], T]) -> T:
@@ -232,28 +224,6 @@ def integer(document: Document, key: str) -> int:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     raise _wrong(key)
-
-
-class Integers:
-    """Reads several whole numbers, two or more, in the time of one or two: for what an answer has thousands of."""
-
-    def __init__(self, *keys: str) -> None:
-        self._keys = keys
-        self._all_of = itemgetter(*keys)
-
-    def of(self, document: Document) -> tuple[int, ...]:
-        """The numbers, in the order of the keys."""
-        values: tuple[Any, ...]
-        try:
-            values = self._all_of(document)
-        except KeyError:
-            values = ()
-        if _ONLY_INTEGERS.issuperset(map(type, values)) and values:
-            return values
-        return tuple(integer(document, key) for key in self._keys)
-
-
-_ONLY_INTEGERS = frozenset({int})
 
 
 def number(document: Document, key: str) -> float:

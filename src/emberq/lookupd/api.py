@@ -46,20 +46,20 @@ _log = logging.getLogger(__name__)
 
 def routes(registry: Registry, *, clock: Clock) -> list[Route]:
     """The table of routes."""
-    lookup, change, debug = LookupApi(registry), ChangeApi(registry), DebugApi(registry, clock=clock)
+    api, debug = LookupApi(registry), DebugApi(registry, clock=clock)
     return [
         Route("GET", "/ping", ping),
         Route("GET", "/info", info),
         Route("GET", "/debug", debug.dump),
-        Route("GET", "/lookup", lookup.lookup, quiet=True),
-        Route("GET", "/topics", lookup.topics),
-        Route("GET", "/channels", lookup.channels),
-        Route("GET", "/nodes", lookup.nodes),
-        Route("POST", "/topic/create", change.create_topic),
-        Route("POST", "/topic/delete", change.delete_topic),
-        Route("POST", "/topic/tombstone", change.tombstone),
-        Route("POST", "/channel/create", change.create_channel),
-        Route("POST", "/channel/delete", change.delete_channel),
+        Route("GET", "/lookup", api.lookup, quiet=True),
+        Route("GET", "/topics", api.topics),
+        Route("GET", "/channels", api.channels),
+        Route("GET", "/nodes", api.nodes),
+        Route("POST", "/topic/create", api.create_topic),
+        Route("POST", "/topic/delete", api.delete_topic),
+        Route("POST", "/topic/tombstone", api.tombstone),
+        Route("POST", "/channel/create", api.create_channel),
+        Route("POST", "/channel/delete", api.delete_channel),
         *profiler_routes(),
     ]
 
@@ -75,14 +75,14 @@ def info(_request: Request) -> Response:
 
 
 class LookupApi:
-    """What consumers and nsqadmin read."""
+    """What consumers and nsqadmin read, and what operators and nsqadmin change."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
     def lookup(self, request: Request) -> Response:
         """All channels of a topic, and its producers that are active and not tombstoned."""
-        topic = _required_topic(request.query())
+        topic = required(request.query(), "topic")
         if not self._registry.has_topic(topic):
             raise HttpError(404, "TOPIC_NOT_FOUND")
         channels = _names(self._registry.channels(topic))
@@ -94,7 +94,7 @@ class LookupApi:
 
     def channels(self, request: Request) -> Response:
         """A topic's channels; none if there is no such topic."""
-        topic = _required_topic(request.query())
+        topic = required(request.query(), "topic")
         return _encoded(f'{{"channels":{_names(self._registry.channels(topic))}}}')
 
     def nodes(self, _request: Request) -> Response:
@@ -103,27 +103,23 @@ class LookupApi:
 
     def _node(self, producer: TopicProducer) -> str:
         if producer.tombstones:
-            flags = [_bool(self._registry.is_tombstoned(producer, topic)) for topic in producer.topics]
+            hidden = [self._registry.is_tombstoned(producer, topic) for topic in producer.topics]
+            flags = ["true" if each else "false" for each in hidden]
         else:
             flags = ["false"] * len(producer.topics)
         return f'{producer.peer.encoded[:-1]},"tombstones":{_list(flags)},"topics":{_names(producer.topics)}}}'
 
-
-class ChangeApi:
-    """What operators and nsqadmin change."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    # Changes.
 
     def create_topic(self, request: Request) -> Response:
-        topic = _valid_topic(request.query())
+        topic = _valid(request.query(), "topic")
         _log.info("DB: adding topic(%s)", topic)
         self._registry.create_topic(topic)
         return empty()
 
     def delete_topic(self, request: Request) -> Response:
         """The name is not checked, and `*` means every topic. The topic need not exist."""
-        topic = _required_topic(request.query())
+        topic = required(request.query(), "topic")
         _log.info("DB: removing topic(%s) and its channels", topic)
         self._registry.delete_topic(topic)
         return empty()
@@ -131,19 +127,19 @@ class ChangeApi:
     def tombstone(self, request: Request) -> Response:
         """Hide one node from look-ups of a topic for a while. Neither has to be known."""
         query = request.query()
-        topic, node = _required_topic(query), required(query, "node")
+        topic, node = required(query, "topic"), required(query, "node")
         _log.info("DB: setting tombstone for %s of topic(%s)", node, topic)
         self._registry.tombstone(topic=topic, node=node)
         return empty()
 
     def create_channel(self, request: Request) -> Response:
-        topic, channel = _valid_channel(request.query())
+        topic, channel = _valid_names(request.query())
         _log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
         self._registry.create_channel(topic=topic, channel=channel)
         return empty()
 
     def delete_channel(self, request: Request) -> Response:
-        topic, channel = _valid_channel(request.query())
+        topic, channel = _valid_names(request.query())
         if not self._registry.delete_channel(topic=topic, channel=channel):
             raise HttpError(404, "CHANNEL_NOT_FOUND")
         _log.info("DB: removed channel(%s) from topic(%s)", channel, topic)
@@ -151,10 +147,6 @@ class ChangeApi:
 
 
 # Parameters.
-
-
-def _required_topic(query: Query) -> str:
-    return required(query, "topic")
 
 
 def _valid(query: Query, name: str) -> str:
@@ -165,13 +157,9 @@ def _valid(query: Query, name: str) -> str:
     return value
 
 
-def _valid_topic(query: Query) -> str:
-    return _valid(query, "topic")
-
-
-def _valid_channel(query: Query) -> tuple[str, str]:
+def _valid_names(query: Query) -> tuple[str, str]:
     """Topic and channel. The topic is checked first."""
-    return _valid_topic(query), _valid(query, "channel")
+    return _valid(query, "topic"), _valid(query, "channel")
 
 
 # JSON joined from JSON.
@@ -186,10 +174,6 @@ def _names(names: Iterable[str]) -> str:
 def _list(values: Iterable[str]) -> str:
     """A JSON list of what is JSON already."""
     return f"[{','.join(values)}]"
-
-
-def _bool(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _encoded(document: str) -> Response:
@@ -230,8 +214,7 @@ class DebugApi:
             if shown_count >= PRODUCERS_PER_TURN:
                 shown_count = 0
                 await asyncio.sleep(0)
-        body = "{" + ",".join(members) + "}"
-        return Response(200, body.encode(), content_type=JSON, headers=V1_HEADERS)
+        return _encoded("{" + ",".join(members) + "}")
 
     def _keys(self) -> Iterator[_Key]:
         if self._registry.producers:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 import emberq
 from emberq.base import metrics
@@ -36,12 +36,13 @@ from emberq.base.metrics import (
     start_time_family,
 )
 from emberq.base.program import StartError
+from emberq.base.settings import OptionsError
 from emberq.base.timers import Timers
 from emberq.http.message import Request, Response, encode_json, plain
 from emberq.http.router import Route, Router
 from emberq.http.server import HttpServer
 from emberq.lookupd.api import routes
-from emberq.lookupd.options import LookupdOptions, OptionsError
+from emberq.lookupd.options import LookupdOptions
 from emberq.lookupd.registry import Registry
 from emberq.lookupd.session import LookupContext, LookupSession
 
@@ -159,13 +160,12 @@ def _validated(options: LookupdOptions) -> LookupdOptions:
 _DAEMON = "nsqlookupd"
 
 
-class _LookupdSource:
+class _LookupdSource(NamedTuple):
     """Where samples come from."""
 
-    def __init__(self, registry: Registry, scrape: DaemonScrape, process: ProcessStats) -> None:
-        self.registry = registry
-        self.scrape = scrape
-        self.process = process
+    registry: Registry
+    scrape: DaemonScrape
+    process: ProcessStats
 
 
 def render(registry: Registry, scrape: DaemonScrape) -> bytes:
@@ -175,14 +175,6 @@ def render(registry: Registry, scrape: DaemonScrape) -> bytes:
 
 def _registry(value: Callable[[Registry], int]) -> Sampler[_LookupdSource]:
     return single(lambda source: value(source.registry))
-
-
-def _producer_count(registry: Registry) -> int:
-    return sum(1 for _ in registry.producers)
-
-
-def _registration_count(registry: Registry) -> int:
-    return sum(len(producer.topics) for producer in registry.producers)
 
 
 def _tombstone_count(registry: Registry) -> int:
@@ -195,13 +187,17 @@ FAMILIES: tuple[Family[_LookupdSource], ...] = (
     # The registry.
     gauge("nsqlookupd_topics", "Topics known, with or without producers.", _registry(lambda r: r.topic_count)),
     gauge("nsqlookupd_channels", "Channels known, of all topics.", _registry(lambda r: r.channel_count)),
-    gauge("nsqlookupd_producers", "nsqds connected and identified.", _registry(_producer_count)),
+    gauge("nsqlookupd_producers", "nsqds connected and identified.", _registry(lambda r: len(r.producers))),
     gauge(
         "nsqlookupd_active_producers",
         "nsqds heard of within the inactivity timeout.",
         _registry(lambda r: len(r.active_producers())),
     ),
-    gauge("nsqlookupd_topic_registrations", "Topics of all nsqds, added up.", _registry(_registration_count)),
+    gauge(
+        "nsqlookupd_topic_registrations",
+        "Topics of all nsqds, added up.",
+        _registry(lambda r: sum(len(producer.topics) for producer in r.producers)),
+    ),
     gauge("nsqlookupd_tombstones", "Tombstones that hide a topic of an nsqd now.", _registry(_tombstone_count)),
     # The daemon and its process.
     info_family(_DAEMON),

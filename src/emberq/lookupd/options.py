@@ -10,8 +10,6 @@ from emberq.base.flag import LOG_FORMAT, LOG_LEVEL, SettingError
 from emberq.base.log import LogFormat, LogLevel
 from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, SettingTable, deprecated_flag
 
-__all__ = ["SETTINGS", "LookupdOptions", "OptionsError"]
-
 _GENERAL = Group(GENERAL)
 _NETWORK = Group("Network")
 _DISCOVERY = Group("Discovery")
@@ -29,16 +27,8 @@ class LookupdOptions:
         LOG_FORMAT, LogFormat.TEXT, "how to write log lines: text, or json for one object a line"
     )
 
-    tcp_address: str = _NETWORK.text(
-        "0.0.0.0:4160",
-        "where to listen for nsqd registrations",
-        placeholder="address",
-    )
-    http_address: str = _NETWORK.text(
-        "0.0.0.0:4161",
-        "where to listen for HTTP",
-        placeholder="address",
-    )
+    tcp_address: str = _NETWORK.text("0.0.0.0:4160", "where to listen for nsqd registrations", placeholder="address")
+    http_address: str = _NETWORK.text("0.0.0.0:4161", "where to listen for HTTP", placeholder="address")
     broadcast_address: str = _NETWORK.text(
         socket.gethostname,
         "name of this nsqlookupd as told to nsqds, which use it for HTTP queries",

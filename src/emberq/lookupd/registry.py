@@ -24,12 +24,10 @@ Names are interned, for the same ones occur again and again: in every producer's
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict
 from itertools import chain
-from typing import Any
 
-from emberq.base.address import TcpAddress
 from emberq.base.clock import Clock
 from emberq.http.message import encode_json
 from emberq.wire.lookup import NsqdIdentity
@@ -54,11 +52,6 @@ class RegisteredNsqd:
 
     def __repr__(self) -> str:
         return f"<Peer {self.remote_address} ({self.node})>"
-
-
-def format_remote_address(peername: Any) -> str:
-    """The peer's end of a TCP connection, as `ip:port`."""
-    return str(TcpAddress(*peername[:2]))
 
 
 class TopicProducer:
@@ -94,7 +87,6 @@ class Registry:
         self._topics: dict[str, Producers] = {}
         self._channels: dict[str, dict[str, Producers]] = {}
         """By topic, then by name."""
-        self._channel_count = 0
 
     # What producers do.
 
@@ -172,7 +164,7 @@ class Registry:
                 producer.topics.pop(name, None)
                 producer.tombstones.pop(name, None)
         for name in list(self._matching(topic, self._channels)):
-            self._channel_count -= len(self._channels.pop(name))
+            del self._channels[name]
 
     def delete_channel(self, *, topic: str, channel: str) -> bool:
         """Forget the channel; False if it does not exist."""
@@ -180,7 +172,6 @@ class Registry:
         if channel not in channels:
             return False
         del channels[channel]
-        self._channel_count -= 1
         if not channels:
             del self._channels[topic]
         return True
@@ -239,7 +230,7 @@ class Registry:
                     yield topic, channel, holders
 
     @property
-    def producers(self) -> Iterable[TopicProducer]:
+    def producers(self) -> Collection[TopicProducer]:
         """Every connected producer."""
         return self._producers.values()
 
@@ -249,7 +240,7 @@ class Registry:
 
     @property
     def channel_count(self) -> int:
-        return self._channel_count
+        return sum(map(len, self._channels.values()))
 
     # Keys.
 
@@ -266,7 +257,6 @@ class Registry:
         holders = channels.get(channel)
         if holders is None:
             holders = channels[sys.intern(channel)] = {}
-            self._channel_count += 1
         return holders
 
     @staticmethod

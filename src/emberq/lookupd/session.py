@@ -11,9 +11,10 @@ import asyncio
 import logging
 from typing import cast
 
+from emberq.base.address import TcpAddress
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import Alarm, Timers
-from emberq.lookupd.registry import RegisteredNsqd, Registry, TopicProducer, format_remote_address
+from emberq.lookupd.registry import RegisteredNsqd, Registry, TopicProducer
 from emberq.wire.error import FatalError
 from emberq.wire.lookup import OK, Command, LookupDecoder, LookupIdentify, Ping, Register, Unregister, response
 
@@ -49,7 +50,7 @@ class LookupSession(asyncio.Protocol):
         if peername is None:  # the client left before it was accepted
             self.abort()
             return
-        self._remote_address = format_remote_address(peername)
+        self._remote_address = str(TcpAddress(*peername[:2]))
         self._context.sessions.add(self)
         _log.info("TCP: new client(%s)", self._remote_address)
 
@@ -117,8 +118,9 @@ class LookupSession(asyncio.Protocol):
                     self._context.registry.hear(self._producer)
             case LookupIdentify():
                 return self._identify(command)
-            case Register():
-                self._register(command)
+            case Register(topic, channel):
+                self._context.registry.register(self._identified(), topic=topic, channel=channel)
+                _log.debug("DB: client(%s) REGISTER %s %s", self._remote_address, topic, channel or "")
             case Unregister():
                 self._unregister(command)
         return OK
@@ -128,10 +130,6 @@ class LookupSession(asyncio.Protocol):
         self._producer = self._context.registry.connect(peer)
         _log.info("CLIENT(%s): IDENTIFY %s", self._remote_address, peer.encoded)
         return response(self._context.introduction)
-
-    def _register(self, command: Register) -> None:
-        self._context.registry.register(self._identified(), topic=command.topic, channel=command.channel)
-        _log.debug("DB: client(%s) REGISTER %s %s", self._remote_address, command.topic, command.channel or "")
 
     def _unregister(self, command: Unregister) -> None:
         registry, producer = self._context.registry, self._identified()

@@ -117,31 +117,23 @@ class _Rule:
     has_effect: bool = True
 
 
-def _socket_timeout(*, client: str = "") -> _Rule:
+def _seconds(at_least: str, at_most: str, *, client: str = "", consumer: str = "") -> _Rule:
+    """A duration that a config has in seconds; one that is for no config is accepted, and has no effect."""
     return _Rule(
         kind=DURATION,
-        at_least=100 * NS_PER_MS,
-        at_most=300 * NS_PER_SECOND,
+        at_least=parse_duration(at_least),
+        at_most=parse_duration(at_most),
         client=client,
-        convert=_in_seconds,
-        has_effect=bool(client),
-    )
-
-
-def _seconds(at_least: str = "", at_most: str = "", *, consumer: str) -> _Rule:
-    return _Rule(
-        kind=DURATION,
-        at_least=parse_duration(at_least) if at_least else None,
-        at_most=parse_duration(at_most) if at_most else None,
         consumer=consumer,
         convert=_in_seconds,
+        has_effect=bool(client or consumer),
     )
 
 
 _RULES: Mapping[str, _Rule] = {
     "dial_timeout": _Rule(kind=DURATION, client="connect_timeout_s", convert=_timeout_in_seconds),
-    "read_timeout": _socket_timeout(client="request_timeout_s"),
-    "write_timeout": _socket_timeout(),
+    "read_timeout": _seconds("100ms", "5m", client="request_timeout_s"),
+    "write_timeout": _seconds("100ms", "5m"),
     "local_addr": _Rule(kind=_LocalAddress(), has_effect=False),
     "lookupd_poll_interval": _seconds("10ms", "5m", consumer="lookupd_poll_interval_s"),
     "lookupd_poll_jitter": _Rule(kind=FLOAT, at_least=0, at_most=1, consumer="lookupd_poll_jitter"),
@@ -358,15 +350,6 @@ def make_consumer(options: SourceOptions, *, topic: str, channel: str, tool: str
         raise OptionsError(str(error)) from error
 
 
-async def start_consumer(consumer: Consumer, *, nsqd_addresses: Sequence[str]) -> None:
-    """Start a consumer. ToolError if an nsqd that was named cannot be reached; the log says why."""
-    await consumer.start()
-    unreachable = {nsqd_address(address.strip()) for address in nsqd_addresses} - set(consumer.statistics().addresses)
-    if unreachable:
-        await consumer.stop(drain_timeout_s=0)
-        raise ToolError(f"cannot connect to nsqd {', '.join(sorted(unreachable))}")
-
-
 async def consume(
     consumers: Mapping[str, Consumer],
     pump: Callable[[str, Consumer], Awaitable[None]],
@@ -376,18 +359,20 @@ async def consume(
 ) -> None:
     """Run `pump(topic, consumer)` for every topic until the stop is asked for, or one returns or raises. Then end all.
 
-    The consumers are stopped in good order: they take no more messages, and wait for those that a pump holds, but not
-    for long when a pump has failed.
+    ToolError if an nsqd that was named cannot be reached; the log says why. The consumers are stopped in good order:
+    they take no more messages, and wait for those that a pump holds, but not for long when a pump has failed.
     """
 
     async def work(topic: str, consumer: Consumer) -> None:
-        try:
-            await start_consumer(consumer, nsqd_addresses=nsqd_addresses)
-        except ToolError:
-            if stop_asked.is_set():
-                return  # stopped before it was connected, which is no failure
-            raise
-        await pump(topic, consumer)
+        await consumer.start()
+        named = {nsqd_address(address.strip()) for address in nsqd_addresses}
+        unreachable = named - set(consumer.statistics().addresses)
+        if not unreachable:
+            await pump(topic, consumer)
+            return
+        await consumer.stop(drain_timeout_s=0)
+        if not stop_asked.is_set():  # stopped before it was connected, which is no failure
+            raise ToolError(f"cannot connect to nsqd {', '.join(sorted(unreachable))}")
 
     pumps = [asyncio.create_task(work(topic, consumer)) for topic, consumer in consumers.items()]
     stop = asyncio.create_task(stop_asked.wait())

@@ -22,13 +22,12 @@ With more than one address there is a line for each of them as well. Only succes
 from __future__ import annotations
 
 import logging
-import random as random_numbers
+import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock, SystemClock
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 
 # Hosts.
 
@@ -45,54 +44,32 @@ REFRESH_NS = 100 * NS_PER_MS
 """How often chances are computed; not for every message."""
 
 
-class HostPool(Protocol):
-    """Picks a host for each message, and is told how it went."""
-
-    def pick(self) -> str:
-        """The host for the next message."""
-        ...
-
-    def succeeded(self, host: str, *, elapsed_ns: int) -> None:
-        """The host took the message."""
-        ...
-
-    def failed(self, host: str) -> None:
-        """The host did not take the message."""
-        ...
-
-
-def make_pool(
-    mode: str,
-    hosts: Sequence[str],
-    *,
-    clock: Clock | None = None,
-    random: Callable[[], float] = random_numbers.random,
-) -> HostPool:
+def make_pool(mode: str, hosts: Sequence[str], *, clock: Clock) -> RoundRobin:
     """The pool for a `--mode`. An unknown mode is round-robin."""
-    clock = clock or SystemClock()
     if mode == "epsilon-greedy":
-        return EpsilonGreedy(hosts, clock=clock, random=random)
+        return EpsilonGreedy(hosts, clock=clock, random=random.random)
     if mode == "hostpool":
         return LiveHosts(hosts, clock=clock)
     return RoundRobin(hosts)
 
 
 class RoundRobin:
-    """Takes hosts in turn."""
+    """Takes hosts in turn, whatever it is told of them."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self._turns = deque(hosts)
 
     def pick(self) -> str:
+        """The host for the next message."""
         host = self._turns[0]
         self._turns.rotate(-1)
         return host
 
     def succeeded(self, host: str, *, elapsed_ns: int) -> None:
-        """Has no effect."""
+        """The host took the message."""
 
     def failed(self, host: str) -> None:
-        """Has no effect."""
+        """The host did not take the message."""
 
 
 @dataclass(slots=True)
@@ -103,22 +80,22 @@ class _Death:
     retry_at_ns: int
 
 
-class LiveHosts:
+class LiveHosts(RoundRobin):
     """Takes hosts in turn, except dead ones."""
 
     def __init__(self, hosts: Sequence[str], *, clock: Clock) -> None:
+        super().__init__(hosts)
         self._hosts = tuple(hosts)
-        self._turns = RoundRobin(hosts)
         self._clock = clock
         self._dead: dict[str, _Death] = {}
 
     def pick(self) -> str:
         for _ in self._hosts:
-            host = self._turns.pick()
+            host = super().pick()
             if host not in self._dead or self._is_due(self._dead[host]):
                 return host
         self._dead.clear()
-        return self._turns.pick()
+        return super().pick()
 
     def succeeded(self, host: str, *, elapsed_ns: int) -> None:  # noqa: ARG002 - fast or slow, it lives
         self._dead.pop(host, None)
@@ -175,12 +152,11 @@ class ResponseTimes:
         return total / sum(weight * bucket.count for weight, bucket in recent)
 
 
-class EpsilonGreedy:
+class EpsilonGreedy(LiveHosts):
     """Takes mostly the fast hosts among the living."""
 
     def __init__(self, hosts: Sequence[str], *, clock: Clock, random: Callable[[], float]) -> None:
-        self._live = LiveHosts(hosts, clock=clock)
-        self._clock = clock
+        super().__init__(hosts, clock=clock)
         self._random = random
         self._times = {host: ResponseTimes() for host in hosts}
         self._epsilon = FIRST_EPSILON
@@ -191,7 +167,7 @@ class EpsilonGreedy:
     def pick(self) -> str:
         if self._random() < self._epsilon:
             self._epsilon = max(self._epsilon * EPSILON_DECAY, MIN_EPSILON)
-            return self._live.pick()
+            return super().pick()
         if self._clock.monotonic_ns() >= self._chances_until_ns:
             self._work_out_chances()
         drawn = self._random()
@@ -199,19 +175,19 @@ class EpsilonGreedy:
             drawn -= chance
             if drawn < 0:
                 return host
-        return self._live.pick()  # no host has answered yet
+        return super().pick()  # no host has answered yet
 
     def succeeded(self, host: str, *, elapsed_ns: int) -> None:
-        self._live.succeeded(host, elapsed_ns=elapsed_ns)
+        super().succeeded(host, elapsed_ns=elapsed_ns)
         self._times[host].add(elapsed_ns, now_ns=self._clock.monotonic_ns())
 
     def failed(self, host: str) -> None:
-        self._live.failed(host)
+        super().failed(host)
         self._chances_until_ns = 0  # it must not be drawn again
 
     def _work_out_chances(self) -> None:
         now_ns = self._clock.monotonic_ns()
-        means = {host: self._times[host].weighted_mean_ns(now_ns=now_ns) for host in self._live.living()}
+        means = {host: self._times[host].weighted_mean_ns(now_ns=now_ns) for host in self.living()}
         speeds = {host: 1 / max(mean_ns, 1.0) for host, mean_ns in means.items() if mean_ns is not None}
         total = sum(speeds.values())
         self._chances = [(host, speed / total) for host, speed in speeds.items()]
@@ -226,29 +202,14 @@ FEW = 100
 logger = logging.getLogger(__name__)
 
 
-class Timing:
-    """The durations since the last log line."""
-
-    def __init__(self, name: str, *, every: int) -> None:
-        self._name = name
-        self._every = every
-        self._durations_ns: list[int] = []
-
-    def record(self, elapsed_ns: int, *, count: int = 1) -> None:
-        """Count `count` deliveries that took `elapsed_ns` each."""
-        self._durations_ns.extend([elapsed_ns] * count)
-        while len(self._durations_ns) >= self._every:
-            logger.info("%s", status_line(self._name, self._durations_ns[: self._every]))
-            del self._durations_ns[: self._every]
-
-
 class StatusReport:
-    """The timing of all deliveries, and of each address if there are several. Off if `every` is 0."""
+    """The durations of all deliveries, and of those to each address if there are several. Off if `every` is 0."""
 
     def __init__(self, addresses: Sequence[str], *, every: int) -> None:
-        named = addresses if len(addresses) > 1 else ()
-        self._aggregate = Timing("aggregate", every=every) if every > 0 else None
-        self._by_address = {address: Timing(address, every=every) for address in named} if every > 0 else {}
+        names = ["aggregate", *(addresses if len(addresses) > 1 else ())]
+        self._every = every
+        self._durations_ns: dict[str, list[int]] = {name: [] for name in names} if every > 0 else {}
+        """Since the last log line."""
         if 0 < every < FEW:
             logger.info(
                 "Warning: use more than %d status values for accurate percentiles (configured with %d)", FEW, every
@@ -256,10 +217,14 @@ class StatusReport:
 
     def record(self, address: str, *, elapsed_ns: int, count: int = 1) -> None:
         """Count `count` deliveries to the address that took `elapsed_ns` each."""
-        if self._aggregate is not None:
-            self._aggregate.record(elapsed_ns, count=count)
-        if address in self._by_address:
-            self._by_address[address].record(elapsed_ns, count=count)
+        for name in ("aggregate", address):
+            durations_ns = self._durations_ns.get(name)
+            if durations_ns is None:
+                continue
+            durations_ns.extend([elapsed_ns] * count)
+            while len(durations_ns) >= self._every:
+                logger.info("%s", status_line(name, durations_ns[: self._every]))
+                del durations_ns[: self._every]
 
 
 def status_line(name: str, durations_ns: Sequence[int]) -> str:

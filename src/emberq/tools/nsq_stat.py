@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -24,11 +23,10 @@ from emberq.base.program import STOP_SIGNALS, ToolError, run_tool
 from emberq.base.settings import VERSION, Group, OptionsError, SettingTable
 from emberq.base.text import forget_output
 from emberq.client.error import NsqError
+from emberq.cluster.cluster import Cluster
 from emberq.cluster.stats import ChannelFigures, total_channel
-from emberq.cluster.survey import ClusterReader
-from emberq.cluster.topology import ClusterAddresses, Topology
-from emberq.cluster.upstream import Findings, Upstreams, UpstreamsFailedError
-from emberq.http.client import HttpClient
+from emberq.cluster.topology import ClusterAddresses
+from emberq.cluster.upstream import Findings, UpstreamsFailedError
 
 TOOL = "nsq_stat"
 HEADER_INTERVAL = 25
@@ -63,14 +61,14 @@ class StatOptions:
         """These options. OptionsError if they cannot work."""
         if not self.topic or not self.channel:
             raise OptionsError("--topic and --channel are required")
-        if self.interval_ns <= 0:
-            raise OptionsError("--interval should be positive")
-        if self.http_client_connect_timeout_ns <= 0:
-            raise OptionsError("--http-client-connect-timeout should be positive")
-        if self.http_client_request_timeout_ns <= 0:
-            raise OptionsError("--http-client-request-timeout should be positive")
-        if self.count <= 0:
-            raise OptionsError("--count should be positive")
+        for flag, value in (
+            ("interval", self.interval_ns),
+            ("http-client-connect-timeout", self.http_client_connect_timeout_ns),
+            ("http-client-request-timeout", self.http_client_request_timeout_ns),
+            ("count", self.count),
+        ):
+            if value <= 0:
+                raise OptionsError(f"--{flag} should be positive")
         self._check_addresses()
         return self
 
@@ -119,14 +117,11 @@ class _Reporter:
 
     def __init__(self, options: StatOptions) -> None:
         self._options = options
-        http = HttpClient(
+        self._cluster = Cluster(
+            ClusterAddresses(lookupds=options.lookupd_http_address, nsqds=options.nsqd_http_address),
             connect_timeout_ns=options.http_client_connect_timeout_ns,
             request_timeout_ns=options.http_client_request_timeout_ns,
         )
-        upstreams = Upstreams(http)
-        addresses = ClusterAddresses(lookupds=options.lookupd_http_address, nsqds=options.nsqd_http_address)
-        self._topology = Topology(upstreams, addresses)
-        self._observer = ClusterReader(upstreams, self._topology)
 
     async def run(self) -> None:
         interval_ns = self._options.interval_ns
@@ -146,8 +141,9 @@ class _Reporter:
 
     async def _look(self) -> ChannelFigures:
         topic, channel = self._options.topic, self._options.channel
-        producers = await _whole("topic producers", self._topology.topic_producers(topic))
-        topics = await _whole("nsqd stats", self._observer.of_producers(producers, topic=topic, channel=channel))
+        producers = await _whole("topic producers", self._cluster.topology.topic_producers(topic))
+        asking = self._cluster.observer.of_producers(producers, topic=topic, channel=channel)
+        topics = await _whole("nsqd stats", asking)
         parts = [part for of_topic in topics for part in of_topic.channels if part.channel_name == channel]
         if not parts:
             raise ToolError(f"ERROR: failed to find channel({channel}) in stats metadata for topic({topic})")
@@ -176,7 +172,3 @@ def _print(text: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Report on a channel until there were enough reports or it is told to stop; the exit status."""
     return run_tool(SETTINGS, StatOptions, run, argv, stop_signals=(*STOP_SIGNALS, signal.SIGHUP), failures=(NsqError,))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -115,7 +115,3 @@ def _write_all(output: int, data: bytes) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print messages until there are enough or it is told to stop; the exit status."""
     return run_tool(SETTINGS, TailOptions, run, argv, failures=(NsqError,))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -23,12 +23,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random as random_numbers
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Protocol
 from urllib.parse import quote_plus
 
 from emberq import NSQ_VERSION
@@ -39,7 +37,7 @@ from emberq.base.settings import VERSION, Group, OptionsError, SettingTable
 from emberq.client.consumer import Consumer
 from emberq.client.error import NsqError
 from emberq.client.message import Message
-from emberq.http.client import HttpClient, HttpOrigin, HttpQueryError, HttpUrl, HttpUrlError
+from emberq.http.client import HttpClient, HttpQueryError, HttpUrl, HttpUrlError
 from emberq.tools.client_flags import SourceOptions, check_addresses, consume, make_consumer
 from emberq.tools.host_pool import StatusReport, make_pool
 
@@ -137,13 +135,11 @@ async def run(options: ToHttpOptions, stop_asked: asyncio.Event) -> None:
 class _Sender:
     """Sends the messages of a consumer to the addresses."""
 
-    def __init__(
-        self, options: ToHttpOptions, *, clock: Clock, random: Callable[[], float] = random_numbers.random
-    ) -> None:
+    def __init__(self, options: ToHttpOptions, *, clock: Clock) -> None:
         self._options = options
         self._endpoints = {endpoint.address: endpoint for endpoint in endpoints_of(options)}
         addresses = list(self._endpoints)
-        self._pool = make_pool(options.mode, addresses, clock=clock, random=random)
+        self._pool = make_pool(options.mode, addresses, clock=clock)
         self._sends_to_all = options.mode not in MODES_OF_ONE
         self._status = StatusReport(addresses, every=options.status_every)
         self._client = HttpClient(
@@ -151,7 +147,6 @@ class _Sender:
             request_timeout_ns=options.http_client_request_timeout_ns,
         )
         self._clock = clock
-        self._random = random
 
     def close(self) -> None:
         self._client.close()
@@ -162,7 +157,7 @@ class _Sender:
 
     async def _work(self, consumer: Consumer) -> None:
         async for message in consumer:
-            if self._options.sample < 1 and self._random() >= self._options.sample:
+            if self._options.sample < 1 and random.random() >= self._options.sample:  # noqa: S311 - no secret
                 message.finish()
             else:
                 await self._deliver(message)
@@ -198,22 +193,6 @@ class _Sender:
 
 
 # The requests that messages become.
-
-
-class Endpoint(Protocol):
-    """One address to send messages to."""
-
-    address: str
-    """As the user wrote it."""
-    origin: HttpOrigin
-
-    def request(self, body: bytes) -> bytes:
-        """The request that carries a message."""
-        ...
-
-    def is_success(self, status: int) -> bool:
-        """Whether a status means that the message has arrived."""
-        ...
 
 
 def parse_headers(texts: Iterable[str]) -> dict[str, str]:
@@ -269,6 +248,10 @@ class GetEndpoint:
         return status == HTTPStatus.OK
 
 
+Endpoint = PostEndpoint | GetEndpoint
+"""One address to send messages to."""
+
+
 def _parse_url(address: str) -> HttpUrl:
     try:
         return HttpUrl.parse(address)
@@ -289,7 +272,3 @@ def _header_lines(url: HttpUrl, ours: Mapping[str, str], given: Mapping[str, str
 def main(argv: Sequence[str] | None = None) -> int:
     """Send messages until a signal stops it; the exit status."""
     return run_tool(SETTINGS, ToHttpOptions, run, argv, failures=(NsqError,))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -45,7 +44,7 @@ from emberq.tools.client_flags import (
     consume,
     make_consumer,
 )
-from emberq.tools.host_pool import HostPool, StatusReport, make_pool
+from emberq.tools.host_pool import StatusReport, make_pool
 from emberq.wire.parameter import is_valid_name
 
 # The filter.
@@ -214,7 +213,7 @@ class _Copier:
         addresses = list(dict.fromkeys(options.destination_nsqd_tcp_address))
         self._destination_topic = options.destination_topic
         self._producers = {address: Producer(address, config, retry=ONCE) for address in addresses}
-        self._pool: HostPool = make_pool(options.mode, addresses, clock=clock)
+        self._pool = make_pool(options.mode, addresses, clock=clock)
         self._status = StatusReport(addresses, every=options.status_every)
         self._filter = JsonFilter(
             required_field=options.require_json_field,
@@ -317,7 +316,3 @@ class _Copier:
 def main(argv: Sequence[str] | None = None) -> int:
     """Copy messages until it is told to stop; the exit status."""
     return run_tool(SETTINGS, NsqToNsqOptions, run, argv, failures=(NsqError,))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

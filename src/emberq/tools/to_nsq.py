@@ -26,6 +26,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from emberq.base.clock import SystemClock
 from emberq.base.program import ToolError, run_tool
@@ -123,6 +124,8 @@ ONCE = RetryPolicy(max_attempts=1, timeout_s=10.0)
 
 logger = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 _PUBLISHING = Group("Publishing")
 
 
@@ -201,13 +204,10 @@ class _Publisher:
 
     async def publish(self, records: Sequence[bytes]) -> None:
         """Return when every nsqd confirmed every record, or when the stop is asked for between two of them."""
-        while records and not self._stop_asked.is_set():
-            count = len(records) if self._throttle is None else self._throttle.take(len(records))
-            if count:
-                await self._publish_now(records[:count])
-                records = records[count:]
-            elif self._throttle is not None:
-                await asyncio.sleep(self._throttle.wait_s)
+        async for portion in paced(records, throttle=self._throttle, max_size=len(records)):
+            if self._stop_asked.is_set():
+                return
+            await self._publish_now(portion)
 
     async def _publish_now(self, records: Sequence[bytes]) -> None:
         async with self._publishing:
@@ -238,6 +238,22 @@ class _Publisher:
         await asyncio.gather(*(producer.close() for producer in self._producers))
 
 
+async def paced(items: Sequence[_T], *, throttle: RateLimiter | None, max_size: int) -> AsyncIterator[Sequence[_T]]:
+    """The items in order, in portions of up to `max_size`, no faster than the throttle allows.
+
+    A slow rate makes small portions, so the flow stays even.
+    """
+    start = 0
+    while start < len(items):
+        wanted = min(max_size, len(items) - start)
+        count = wanted if throttle is None else throttle.take(wanted)
+        if count:
+            yield items[start : start + count]
+            start += count
+        elif throttle is not None:
+            await asyncio.sleep(throttle.wait_s)
+
+
 # Lines.
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -260,7 +276,3 @@ async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Publish standard input to its end, or until it is told to stop; the exit status."""
     return run_tool(SETTINGS, ToNsqOptions, run, argv, failures=(NsqError,))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,8 +16,10 @@ from types import MappingProxyType
 from typing import Any, Self
 from urllib.parse import parse_qs
 
+from emberq.admin.access.gate import Visitor
+from emberq.admin.access.session import LoginSession
 from emberq.admin.access.user import Role
-from emberq.admin.web.pages import Visit, page_routes
+from emberq.admin.web.pages import page_routes
 from emberq.http.message import HttpError, Request, Response
 from emberq.http.router import Match, Router
 
@@ -42,17 +44,17 @@ class FixedSite:
         self.has_passwords = has_passwords
         self.static_folder = static_folder
         self._config = config
-        self._visit = Visit(user=user, role=role, csrf_token="token", can_log_out=bool(user))
+        self._visitor = Visitor(user, role, LoginSession(user, "token", 0) if user else None)
 
-    def visit(self, request: Request) -> Visit | None:
-        return self._visit
+    def visitor(self, request: Request) -> Visitor | None:
+        return self._visitor
 
-    def browser_config(self, visit: Visit | None) -> dict[str, Any]:
-        assert visit is not None
+    def browser_config(self, visitor: Visitor | None) -> dict[str, Any]:
+        assert visitor is not None
         return {
             "base_path": self.base_path,
-            "csrf_token": visit.csrf_token,
-            "permissions": sorted(visit.permissions),
+            "csrf_token": "token",
+            "permissions": sorted(visitor.role.permissions),
             "nsqlookupd": ["127.0.0.1:4161"],
             **self._config,
         }

@@ -14,7 +14,7 @@ def test_it_is_looked_at_like_a_real_one() -> None:
     with SimulatedCluster(Size(topics=4, nodes=4, nodes_per_topic=2, consumers=3)) as cluster:
         view = View(lookupds=(cluster.lookupd_address,))
         found = run(view.observer.survey(ManualClock()))
-        channel = run(view.observer.channel("topic-0000", "worker", include_clients=True)).value
+        channel = run(view.observer.channel("topic-0000", "worker")).value
         node = run(view.observer.node(found.value.producers[0].node)).value
     assert found.warnings == ()
     totals = found.value.totals

@@ -63,7 +63,7 @@ def test_sql_over_a_topic_gives_lines_of_json(nsqd: JournalNsqd, tmp_path: Path)
     nsqd.publish("page.views", [b'{"page": "/", "n": 1}', b'{"page": "/", "n": 2}', b'{"page": "/cart", "n": 4}', b"?"])
     statement = "SELECT page, sum(n) AS n FROM page_views GROUP BY page ORDER BY page"
     flags = (f"--nsqd-http-address={nsqd.http}", "--topic=page.views", "--master=local[2]", "--json")
-    output = run(sys.executable, "-m", "emberq.cli.sql", *flags, statement, folder=tmp_path)
+    output = run(sys.executable, "-m", "emberq.cli.main", "sql", *flags, statement, folder=tmp_path)
     assert [json.loads(line) for line in output.splitlines()] == [{"page": "/", "n": 3}, {"page": "/cart", "n": 4}]
 
 

@@ -22,7 +22,7 @@ from emberq.embedded import EmbeddedThread
 from tests.support.http_client import HttpClient
 from tests.support.waiting import PATIENCE_S, wait_until
 
-COMMAND = (sys.executable, "-m", "emberq.tools.nsq_to_file.program")
+COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsq_to_file")
 TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d"
 
 

@@ -120,9 +120,7 @@ class Gate:
     def _passer_by(self, request: Request) -> Visitor:
         """As in the reference: the header is believed, whatever client sent it."""
         name = request.header(self._options.acl_http_header) or ""
-        is_admin = not self._options.admin_user or name in self._options.admin_user
-        claimed = name or basic_user(request)
-        return Visitor(claimed, Role.ADMIN if is_admin else Role.VIEWER, is_known=False)
+        return Visitor(name or basic_user(request), self._role_of(name), is_known=False)
 
     def _vouched_for(self, request: Request) -> Visitor | None:
         name = request.header(self._options.acl_http_header) or ""
@@ -131,8 +129,12 @@ class Gate:
         if self.has_passwords:
             user = self._users.get(name)
             return Visitor(name, user.role) if user is not None else None
+        return Visitor(name, self._role_of(name))
+
+    def _role_of(self, name: str) -> Role:
+        """By --admin-user, where no file of users says it."""
         is_admin = not self._options.admin_user or name in self._options.admin_user
-        return Visitor(name, Role.ADMIN if is_admin else Role.VIEWER)
+        return Role.ADMIN if is_admin else Role.VIEWER
 
     def _logged_in(self, request: Request) -> Visitor | None:
         token = cookie(request, COOKIE)
@@ -158,10 +160,6 @@ class Gate:
             del self._verified[next(iter(self._verified))]
         self._verified[self._digest(*credentials)] = user.name, self._clock.monotonic_ns() + VERIFIED_NS
         return Visitor(user.name, user.role)
-
-    def shows_password(self, request: Request) -> bool:
-        """Whether `verify` may find out who asks."""
-        return self.has_passwords and _basic(request) is not None
 
     def _digest(self, name: str, password: str) -> bytes:
         """What is kept in place of a password."""

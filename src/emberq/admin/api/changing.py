@@ -14,53 +14,26 @@ This is as in the reference, and stricter in one thing: names that no topic can 
 reference passes them on, and nsqlookupd takes `*` for every topic there is.
 
 **A policy** says how often a channel delivers a message, and to which topic it goes then. It holds on every nsqd that
-has the channel; its answers are those of `message.TopicNsqds`. What holds now is in the channel's document, on each
+has the channel; its answers are those of `message`. What holds now is in the channel's document, on each
 node and, where they agree, for all.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Permission
-from emberq.admin.api.message import MessageApi, TopicNsqds
+from emberq.admin.api.message import MessageApi
 from emberq.admin.api.request import Body, check_channel, check_topic
 from emberq.admin.audit import AuditedAction, Recorder
 from emberq.cluster.action import Verb
 from emberq.cluster.cluster import Cluster
-from emberq.cluster.upstream import Findings
-from emberq.http.message import HttpError, Request, Response, encode_json, json
+from emberq.http.message import HttpError, Request, Response, json
 from emberq.wire.frame import MAX_ATTEMPTS
 from emberq.wire.parameter import is_valid_name
 
 SET, CLEAR = "set_policy", "clear_policy"
-
-
-class AdminPolicyApi:
-    """Makes the nsqds change the policy of a channel."""
-
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
-        self._nsqds = TopicNsqds(cluster)
-        self._recorder = recorder
-
-    async def change(self, body: Body, request: Request, visitor: Visitor, *, topic: str, channel: str) -> Response:
-        """Set or clear the policy, as the body says."""
-        policy = _policy_in(body) if body.text("action") == SET else {}
-        deed = deed_of(body.text("action"), topic=topic, channel=channel, detail=_told(policy))
-        work = self._change(deed, encode_json(policy))
-        done = await self._recorder.carry_out(work, [deed], request, visitor)
-        return json({"message": done.message})
-
-    async def _change(self, deed: AuditedAction, policy: bytes) -> Findings[None]:
-        producers = await self._nsqds.having(deed.topic)
-        query = {"topic": deed.topic, "channel": deed.channel}
-        done = await self._nsqds.post_each(producers, "/channel/policy", query, policy)
-        return Findings(None, done.warnings)
-
-
-def deed_of(action: str, *, topic: str, channel: str, detail: str = "") -> AuditedAction:
-    """What the audit log and notifications call an action."""
-    name = "set_channel_policy" if action == SET else "clear_channel_policy"
-    return AuditedAction(action=name, topic=topic, channel=channel, detail=detail)
 
 
 def _policy_in(body: Body) -> dict[str, int | str]:
@@ -96,7 +69,6 @@ class ChangingApi:
     def __init__(self, cluster: Cluster, messages: MessageApi, gate: Gate, recorder: Recorder) -> None:
         self._actions = cluster.actions
         self._messages = messages
-        self._policies = AdminPolicyApi(cluster, recorder)
         self._gate = gate
         self._recorder = recorder
 
@@ -106,50 +78,37 @@ class ChangingApi:
         deeds = [AuditedAction(action="create_topic", topic=topic)]
         if channel:
             deeds.append(AuditedAction(action="create_channel", topic=topic, channel=check_channel(channel)))
-            work = self._actions.create_channel(topic, channel)
-        else:
-            work = self._actions.create_topic(topic)
-        done = await self._recorder.carry_out(work, deeds, request, visitor)
+        done = await self._recorder.carry_out(self._actions.create(topic, channel), deeds, request, visitor)
         return json({"message": done.message})
 
-    async def delete_topic(self, request: Request, visitor: Visitor) -> Response:
-        topic = check_topic(request.params["topic"])
-        deed = AuditedAction(action="delete_topic", topic=topic)
-        done = await self._recorder.carry_out(self._actions.delete_topic(topic), [deed], request, visitor)
+    async def delete(self, request: Request, visitor: Visitor) -> Response:
+        """Delete a topic or a channel."""
+        topic, channel = _named(request)
+        deed = AuditedAction(action=f"delete_{_kind(channel)}", topic=topic, channel=channel)
+        done = await self._recorder.carry_out(self._actions.delete(topic, channel), [deed], request, visitor)
         return json({"message": done.message})
 
-    async def delete_channel(self, request: Request, visitor: Visitor) -> Response:
-        topic, channel = check_topic(request.params["topic"]), check_channel(request.params["channel"])
-        deed = AuditedAction(action="delete_channel", topic=topic, channel=channel)
-        done = await self._recorder.carry_out(self._actions.delete_channel(topic, channel), [deed], request, visitor)
-        return json({"message": done.message})
-
-    async def act_on_topic(self, request: Request, visitor: Visitor) -> Response:
-        """Pause, unpause or empty a topic."""
-        topic, verb = check_topic(request.params["topic"]), _verb(Body(request).text("action"))
-        deed = AuditedAction(action=f"{verb}_topic", topic=topic)
-        await self._check(request, visitor, deed, PERMISSIONS[verb])
-        work = self._actions.act_on_topic(verb, topic)
-        done = await self._recorder.carry_out(work, [deed], request, visitor, notify_of_failure=True)
-        return json({"message": done.message})
-
-    async def act_on_channel(self, request: Request, visitor: Visitor) -> Response:
-        """Pause, unpause or empty a channel, move it in its journal, redrive what died in it, or say when it does."""
+    async def act(self, request: Request, visitor: Visitor) -> Response:
+        """Pause, unpause or empty a topic or a channel; move a channel in its journal, redrive it, set its policy."""
         body = Body(request)
-        topic, channel = check_topic(request.params["topic"]), check_channel(request.params["channel"])
+        topic, channel = _named(request)
         action = body.text("action")
+        kind = _kind(channel)
+        if action not in PERMISSIONS or (not channel and action not in set(Verb)):
+            raise HttpError(400, "INVALID_ACTION")
+        name = f"{action.removesuffix('_policy')}_channel_policy" if action in (SET, CLEAR) else f"{action}_{kind}"
+        deed = AuditedAction(action=name, topic=topic, channel=channel)
+        await self._check(request, visitor, deed, PERMISSIONS[action])
         if action in (SET, CLEAR):
-            deed = deed_of(action, topic=topic, channel=channel)
-            await self._check(request, visitor, deed, PERMISSIONS[action])
-            return await self._policies.change(body, request, visitor, topic=topic, channel=channel)
-        deed = AuditedAction(action=f"{action}_channel", topic=topic, channel=channel)
-        if action in _MOVES:
-            await self._check(request, visitor, deed, PERMISSIONS[action])
+            policy = _policy_in(body) if action == SET else {}
+            deed = replace(deed, detail=_told(policy))
+            work = self._messages.change_policy(deed, policy)
+            done = await self._recorder.carry_out(work, [deed], request, visitor)
+        elif action in _MOVES:
             return await self._messages.move(action, body, deed, request, visitor)
-        verb = _verb(action)
-        await self._check(request, visitor, deed, PERMISSIONS[verb])
-        work = self._actions.act_on_channel(verb, topic, channel)
-        done = await self._recorder.carry_out(work, [deed], request, visitor, notify_of_failure=True)
+        else:
+            work = self._actions.act(Verb(action), topic, channel)
+            done = await self._recorder.carry_out(work, [deed], request, visitor, notify_of_failure=True)
         return json({"message": done.message})
 
     async def tombstone(self, request: Request, visitor: Visitor) -> Response:
@@ -173,7 +132,11 @@ class ChangingApi:
             raise
 
 
-def _verb(action: str) -> Verb:
-    if action not in set(Verb):
-        raise HttpError(400, "INVALID_ACTION")
-    return Verb(action)
+def _named(request: Request) -> tuple[str, str]:
+    """The topic in the path of the request, and the channel, if there is one; HttpError for an impossible name."""
+    topic, channel = check_topic(request.params["topic"]), request.params.get("channel")
+    return topic, "" if channel is None else check_channel(channel)
+
+
+def _kind(channel: str) -> str:
+    return "channel" if channel else "topic"

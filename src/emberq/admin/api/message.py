@@ -10,7 +10,7 @@ The reference's nsqadmin knows nothing of these, and only emberq's nsqds can do 
 
 An offset means something on one nsqd only, so with several of them a seek to one has to name its `node`.
 
-The nsqds are asked in turn (`TopicNsqds`). What only some of them refuse is a WARNING, for the others have done it. If
+The nsqds are asked in turn. What only some of them refuse is a WARNING, for the others have done it. If
 all of them refuse:
 
     NotSupportedError       501   none of them knows how: they are not emberq's, or keep no journal
@@ -39,8 +39,10 @@ from emberq.cluster.upstream import (
     Findings,
     UpstreamError,
     UpstreamsFailedError,
+    warning_text,
 )
-from emberq.http.message import HttpError, Query, Request, Response, json
+from emberq.http.message import HttpError, Query, Request, Response, encode_json, json
+from emberq.wire.parameter import body_members
 
 NO_SUCH_PATH = "NOT_FOUND"
 """What an nsqd answers to a path that it does not know."""
@@ -50,50 +52,6 @@ _FAULTS = ("INVALID_", "MISSING_", "OFFSET_", "DEAD_LETTER_")
 """How refusals begin for which the request is to blame, not the nsqd."""
 
 Answers = list[dict[str, Any]]
-
-
-class TopicNsqds:
-    """Finds the nsqds of a topic and asks them. Shared by the parts of the API that need it."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._upstreams = cluster.upstreams
-        self._topology = cluster.topology
-
-    async def having(self, topic: str) -> list[ClusterNode]:
-        """The nsqds that have the topic; TopicNotFoundError if none has."""
-        producers = list((await self._topology.topic_producers(topic)).value)
-        if not producers:
-            raise TopicNotFoundError(f"no nsqd has topic {topic}")
-        return producers
-
-    async def post_each(
-        self, producers: Sequence[ClusterNode], path: str, query: dict[str, str], body: bytes = b""
-    ) -> Findings[Answers]:
-        """What each nsqd answers, with its `node`, and why the others did not do it."""
-        return await self.post_while(producers, path, lambda _answers: query, body)
-
-    async def post_while(
-        self,
-        producers: Sequence[ClusterNode],
-        path: str,
-        next_query: Callable[[Answers], dict[str, str] | None],
-        body: bytes = b"",
-    ) -> Findings[Answers]:
-        """`post_each` with a query that depends on what the nsqds before have answered; None ends it."""
-        answers: Answers = []
-        failures: list[tuple[ClusterNode, UpstreamError]] = []
-        for producer in producers:
-            query = next_query(answers)
-            if query is None:
-                break
-            try:
-                answer = await self._upstreams.post(producer.http_address, path, body, **query)
-                answers.append({"node": producer.node, **_object(answer)})
-            except UpstreamError as failure:
-                failures.append((producer, failure))
-        if failures and not answers:
-            raise _failure_of_all(failures)
-        return Findings(answers, tuple(_reason(producer, failure) for producer, failure in failures))
 
 
 def reason_of_incapable(producer: ClusterNode, failure: UpstreamError) -> str | None:
@@ -147,14 +105,13 @@ class MessageApi:
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
         self._upstreams = cluster.upstreams
         self._topology = cluster.topology
-        self._nsqds = TopicNsqds(cluster)
         self._recorder = recorder
 
     async def peek(self, request: Request) -> Response:
         """The next messages of a channel over all nsqds, the oldest first."""
         topic, channel = request.params["topic"], request.params["channel"]
         count = _peek_count(request.query())
-        producers = await self._nsqds.having(topic)
+        producers = await self._having(topic)
         found = await peek(
             self._upstreams, [each.http_address for each in producers], topic=topic, channel=channel, count=count
         )
@@ -191,7 +148,7 @@ class MessageApi:
     async def journal(self, request: Request) -> Response:
         """The topic's journal on each nsqd that has one, which may be none of them."""
         topic = request.params["topic"]
-        producers = await self._nsqds.having(topic)
+        producers = await self._having(topic)
 
         async def ask(producer: ClusterNode) -> Document | str:
             try:
@@ -204,11 +161,11 @@ class MessageApi:
             return {"node": producer.node, **found}
 
         found = await self._upstreams.ask_each(DaemonKind.NSQD, producers, ask)
-        journals = [answer.value for answer in found.value if isinstance(answer.value, dict)]
-        reasons = tuple(answer.value for answer in found.value if isinstance(answer.value, str))
+        journals = [answer for answer in found.value if isinstance(answer, dict)]
+        reasons = tuple(answer for answer in found.value if isinstance(answer, str))
         # Most topics have no journal on any nsqd, which is no reason to warn.
         warnings = found.warnings + (reasons if journals else ())
-        return json({"nodes": journals, "message": Findings(None, warnings).message})
+        return json({"nodes": journals, "message": warning_text(warnings)})
 
     async def move(self, action: str, body: Body, deed: AuditedAction, request: Request, visitor: Visitor) -> Response:
         """Seek or redrive, as the body says."""
@@ -223,7 +180,7 @@ class MessageApi:
     async def _seek(self, deed: AuditedAction, *, to: str, node: str) -> Findings[dict[str, Any]]:
         if not to:
             raise HttpError(400, "INVALID_POSITION")
-        producers = await self._nsqds.having(deed.topic)
+        producers = await self._having(deed.topic)
         if node:
             producers = [each for each in producers if each.node == node]
             if not producers:
@@ -231,8 +188,15 @@ class MessageApi:
         if len(producers) > 1 and _OFFSET_DIGITS.issuperset(to):
             raise HttpError(400, "NODE_REQUIRED: an offset means something on one nsqd only")
         query = {"topic": deed.topic, "channel": deed.channel, "to": to}
-        moved = await self._nsqds.post_each(producers, "/channel/seek", query)
+        moved = await self._post_while(producers, "/channel/seek", lambda _answers: query)
         return Findings({"nodes": moved.value}, moved.warnings)
+
+    async def change_policy(self, deed: AuditedAction, policy: dict[str, int | str]) -> Findings[None]:
+        """Set the policy of a channel; an empty one clears it."""
+        query = {"topic": deed.topic, "channel": deed.channel}
+        producers = await self._having(deed.topic)
+        done = await self._post_while(producers, "/channel/policy", lambda _answers: query, encode_json(policy))
+        return Findings(None, done.warnings)
 
     async def _redrive(self, deed: AuditedAction, *, to: str, count: int) -> Findings[dict[str, Any]]:
         """From one nsqd after the other, until `count` messages have been moved."""
@@ -242,9 +206,42 @@ class MessageApi:
             left = count - _sum(answers, "moved")
             return names | {"count": str(left)} if left > 0 else None
 
-        producers = await self._nsqds.having(deed.topic)
-        done = await self._nsqds.post_while(producers, "/channel/redrive", next_query)
+        producers = await self._having(deed.topic)
+        done = await self._post_while(producers, "/channel/redrive", next_query)
         return Findings({name: _sum(done.value, name) for name in ("moved", "left")}, done.warnings)
+
+    async def _having(self, topic: str) -> list[ClusterNode]:
+        """The nsqds that have the topic; TopicNotFoundError if none has."""
+        producers = list((await self._topology.topic_producers(topic)).value)
+        if not producers:
+            raise TopicNotFoundError(f"no nsqd has topic {topic}")
+        return producers
+
+    async def _post_while(
+        self,
+        producers: Sequence[ClusterNode],
+        path: str,
+        next_query: Callable[[Answers], dict[str, str] | None],
+        body: bytes = b"",
+    ) -> Findings[Answers]:
+        """What each nsqd answers, with its `node`, and why the others did not do it.
+
+        The query may depend on what the nsqds before have answered; None ends it.
+        """
+        answers: Answers = []
+        failures: list[tuple[ClusterNode, UpstreamError]] = []
+        for producer in producers:
+            query = next_query(answers)
+            if query is None:
+                break
+            try:
+                answer = await self._upstreams.post(producer.http_address, path, body, **query)
+                answers.append({"node": producer.node, **_object(answer)})
+            except UpstreamError as failure:
+                failures.append((producer, failure))
+        if failures and not answers:
+            raise _failure_of_all(failures)
+        return Findings(answers, tuple(_reason(producer, failure) for producer, failure in failures))
 
 
 def _peek_count(query: Query) -> int:
@@ -275,17 +272,13 @@ def _message_in(body: Body) -> bytes:
 
 
 def _message_document(message: PeekedMessage) -> dict[str, Any]:
-    """A body as text where it is text, else in base64."""
-    shown = {
+    return {
         "nsqd": message.nsqd,
         "id": message.id,
         "timestamp": message.timestamp_ns,
         "attempts": message.attempts,
+        **body_members(message.body),
     }
-    try:
-        return {**shown, "body": message.body.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {**shown, "body_base64": base64.b64encode(message.body).decode("ascii")}
 
 
 def _sum(answers: Answers, name: str) -> int:

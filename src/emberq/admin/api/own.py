@@ -27,7 +27,7 @@ from emberq.base.address import AddressError, NetworkError, parse_network, parse
 from emberq.base.text import masked
 from emberq.cluster.cluster import Cluster
 from emberq.http.live_config import LiveConfig, Lookupds
-from emberq.http.message import Headers, HttpError, Request, Response, json
+from emberq.http.message import JSON, V1_HEADERS, HttpError, Request, Response, encode_json
 
 MAX_LOGIN_BYTES = 8 * 1024
 _FORM = "application/x-www-form-urlencoded"
@@ -53,7 +53,7 @@ class LoginApi:
     async def log_in(self, request: Request) -> Response:
         self._gate.check_source(request, None)
         is_form = (request.header("content-type") or "").partition(";")[0].strip().lower() == _FORM
-        given = _read_form(request) if is_form else _read_json(request)
+        given = _read_form(request) if is_form else _read_json(Body(request))
         try:
             token, visitor = await self._gate.log_in(given.user, given.password, request)
         except HttpError as refusal:
@@ -66,14 +66,14 @@ class LoginApi:
         cookie = self._gate.cookie_header(token, request, path=self._base_path or "/")
         if is_form:
             return Response(303, headers=(("Location", self._safe(given.next_path)), cookie))
-        return _with_headers(json({"message": ""}), (cookie,))
+        return _done(cookie)
 
     async def log_out(self, request: Request, visitor: Visitor | None) -> Response:
         self._gate.check_source(request, visitor)
         self._gate.log_out(request)
         await self._audit.record(request, visitor, AuditedAction(action="log_out"), ActionOutcome.DONE)
         cookie = self._gate.cookie_header("", request, path=self._base_path or "/")
-        return _with_headers(json({"message": ""}), (cookie,))
+        return _done(cookie)
 
     def _to_login_again(self, refusal: HttpError, given: _Credentials) -> Response:
         failed = "too_often" if refusal.status == _TOO_MANY else "true"
@@ -86,8 +86,7 @@ class LoginApi:
         return path if is_ours and path.isprintable() and path.isascii() else f"{self._base_path}/"
 
 
-def _read_json(request: Request) -> _Credentials:
-    body = Body(request)
+def _read_json(body: Body) -> _Credentials:
     return _Credentials(body.text("user"), body.text("password"))
 
 
@@ -100,13 +99,8 @@ def _read_form(request: Request) -> _Credentials:
     return _Credentials(user, password, next_path)
 
 
-def _with_headers(response: Response, headers: Headers) -> Response:
-    return Response(
-        response.status,
-        response.body,
-        content_type=response.content_type,
-        headers=(*response.headers, *headers),
-    )
+def _done(cookie: tuple[str, str]) -> Response:
+    return Response(200, encode_json({"message": ""}), content_type=JSON, headers=(*V1_HEADERS, cookie))
 
 
 MAX_VALUE_BYTES = 1024 * 1024

@@ -77,7 +77,7 @@ class ReadingApi:
         """With its clients."""
         topic, name, now_ns = request.params["topic"], request.params["channel"], self._clock.wall_ns()
         return await self._answer(
-            lambda _, observer: observer.channel(topic, name, include_clients=True),
+            lambda _, observer: observer.channel(topic, name),
             lambda channel: channel_document(channel, now_ns=now_ns, with_clients=True),
         )
 

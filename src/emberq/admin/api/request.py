@@ -40,9 +40,6 @@ class Body:
             raise HttpError(400, "invalid JSON: not an object")
         self._members: dict[str, Any] = value
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._members
-
     def text(self, key: str) -> str:
         """A string; empty if it is not there."""
         value = self._get(key, str)

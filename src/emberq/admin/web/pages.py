@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
-from emberq.admin.access.user import Permission, Role
+from emberq.admin.access.gate import Visitor
 from emberq.admin.web.asset import Assets
 from emberq.http.message import Request, Response
 from emberq.http.router import Handler, Route
@@ -86,52 +86,23 @@ def _content(child: Child) -> str:
 # The server behind the pages
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
-    """A user who looks at a page."""
-
-    user: str
-    """Empty if visitors need not log in."""
-    role: Role
-    csrf_token: str
-    """To be sent as `X-CSRF-Token` with every request that changes something; empty if there is no session."""
-    can_log_out: bool
-    """Whether there is a session to end."""
-
-    @property
-    def permissions(self) -> frozenset[Permission]:
-        """What the buttons may offer."""
-        return self.role.permissions
-
-
 class Site(Protocol):
     """The server, as the pages see it."""
 
-    @property
-    def base_path(self) -> str:
-        """Empty, or `/path` without a slash at the end."""
-        ...
+    base_path: str
+    """Empty, or `/path` without a slash at the end."""
+    version: str
+    """The NSQ version it is compatible with."""
+    has_passwords: bool
+    """Whether `/login` takes a name and a password; otherwise a proxy has to say who asks."""
+    static_folder: Path | None
+    """A folder whose files go before the built-in ones (`--dev-static-dir`)."""
 
-    @property
-    def version(self) -> str:
-        """The NSQ version it is compatible with."""
-        ...
-
-    @property
-    def has_passwords(self) -> bool:
-        """Whether `/login` takes a name and a password; otherwise a proxy has to say who asks."""
-        ...
-
-    @property
-    def static_folder(self) -> Path | None:
-        """A folder whose files go before the built-in ones (`--dev-static-dir`)."""
-        ...
-
-    def visit(self, request: Request) -> Visit | None:
+    def visitor(self, request: Request) -> Visitor | None:
         """Who asks; None if they have yet to log in."""
         ...
 
-    def browser_config(self, visit: Visit | None) -> dict[str, Any]:
+    def browser_config(self, visitor: Visitor | None) -> dict[str, Any]:
         """What scripts in the browser have to know.
 
         version, user_agent, base_path
@@ -210,8 +181,9 @@ class Shell:
 
     def show(self, page: Page, request: Request) -> Response:
         """A page, for what the path of the request names."""
-        config = json.dumps(self._site.browser_config(visit := self._site.visit(request)), separators=(",", ":"))
-        head, body = self._head(page, request), self._body(page, request, visit)
+        visitor = self._site.visitor(request)
+        config = json.dumps(self._site.browser_config(visitor), separators=(",", ":"))
+        head, body = self._head(page, request), self._body(page, request, visitor)
         html = document(element("html", {"lang": "en", "data-config": config}, head, body))
         return Response(200, html, content_type=HTML, headers=_NEVER_KEPT)
 
@@ -244,25 +216,25 @@ class Shell:
     def _path(self, path: str) -> str:
         return f"{self._site.base_path}/{path}"
 
-    def _body(self, page: Page, request: Request, visit: Visit | None) -> Markup:
+    def _body(self, page: Page, request: Request, visitor: Visitor | None) -> Markup:
         return element(
             "body",
             None,
             element("a", {"class": "skip-link", "href": "#main"}, "Skip to content"),
-            self._top(page, visit),
+            self._top(page, visitor),
             self._main(page, request),
             element("div", {"id": "notes", "class": "notes", "role": "status", "aria-live": "polite"}),
             element("footer", {"class": "foot"}, f"nsqadmin v{self._site.version}"),
         )
 
-    def _top(self, page: Page, visit: Visit | None) -> Markup:
+    def _top(self, page: Page, visitor: Visitor | None) -> Markup:
         mark = element("img", {"src": self._asset("ember.svg"), "alt": "", "width": "24", "height": "24"})
         return element(
             "header",
             {"class": "top"},
             element("a", {"class": "brand", "href": self._path("topics")}, mark, "nsqadmin"),
             None if page is _LOGIN else self._navigation(page),
-            element("div", {"class": "top-end"}, _LIVE_STATE if page.is_live else None, _TOOLS, _user(visit)),
+            element("div", {"class": "top-end"}, _LIVE_STATE if page.is_live else None, _TOOLS, _user(visitor)),
         )
 
     def _navigation(self, page: Page) -> Markup:
@@ -365,11 +337,11 @@ _LOGIN_PROBLEMS = {
 _NO_PASSWORDS = element("p", {"class": "empty"}, "Log in through the proxy in front of this nsqadmin.")
 
 
-def _user(visit: Visit | None) -> Child:
-    if visit is None or not visit.user:
+def _user(visitor: Visitor | None) -> Child:
+    if visitor is None or not visitor.name:
         return None
     leave = element("button", {"type": "button", "class": "quiet", "data-log-out": True}, "Log out")
-    return [element("span", {"class": "user"}, visit.user), leave if visit.can_log_out else Markup()]
+    return [element("span", {"class": "user"}, visitor.name), leave if visitor.session is not None else Markup()]
 
 
 def _login_field(name: str, label: str, *, kind: str, autocomplete: str) -> Markup:

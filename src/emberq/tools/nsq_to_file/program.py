@@ -26,7 +26,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
@@ -42,9 +41,9 @@ from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.consumer import Consumer
 from emberq.client.error import NsqError
 from emberq.client.message import MessageBatch
+from emberq.cluster.cluster import Cluster
 from emberq.cluster.topology import ClusterAddresses, Topology
-from emberq.cluster.upstream import ClusterError, Upstreams
-from emberq.http.client import HttpClient
+from emberq.cluster.upstream import ClusterError
 from emberq.tools.client_flags import client_config, consumer_config
 from emberq.tools.nsq_to_file.files import OutputError, TopicFiles
 from emberq.tools.nsq_to_file.options import SETTINGS, TOOL, FileNameFormat, ToFileOptions, host_part
@@ -238,11 +237,11 @@ class Archive:
         return [topic for topic in found.value if is_valid_name(topic) and self._pattern.is_found_in(topic)]
 
     def _make_topology(self) -> Topology:
-        client = HttpClient(
+        return Cluster(
+            ClusterAddresses(lookupds=self._options.lookupd_http_address),
             connect_timeout_ns=self._options.http_client_connect_timeout_ns,
             request_timeout_ns=self._options.http_client_request_timeout_ns,
-        )
-        return Topology(Upstreams(client), ClusterAddresses(lookupds=self._options.lookupd_http_address))
+        ).topology
 
     def _add(self, topic: str, group: asyncio.TaskGroup, threads: Executor, stop_asked: asyncio.Event) -> None:
         if topic not in self._archivers:
@@ -307,7 +306,3 @@ def _prepare_folders(options: ToFileOptions) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write topics to files until told to stop; the exit status."""
     return run_tool(SETTINGS, ToFileOptions, run, argv, takes_arguments=False, failures=(NsqError,))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
