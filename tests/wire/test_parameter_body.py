@@ -22,7 +22,8 @@ def test_a_body_comes_back_as_it_was(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "document", [{}, {"body": 7}, {"body": "\ud800"}, {"body_base64": "no base64!"}, {"body_base64": 7}]
+    "document",
+    [{}, {"body": 7}, {"body": "\ud800"}, {"body_base64": "no base64!"}, {"body_base64": "ÄÖÜ="}, {"body_base64": 7}],
 )
 def test_an_object_without_a_body_has_none(document: dict[str, Any]) -> None:
     assert parse_body(document) is None

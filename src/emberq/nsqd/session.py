@@ -26,6 +26,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from emberq.base.address import format_peer
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.broker.error import BrokerError
 from emberq.broker.in_flight import Subscriber
@@ -139,7 +140,7 @@ class ClientSession:
         self._output.use_transport(cast(asyncio.Transport, transport))
         peer = transport.get_extra_info("peername")
         self._remote_host = peer[0] if isinstance(peer, tuple) else ""
-        self._remote_address = self._subscription.remote_address = _format_peer(peer)
+        self._remote_address = self._subscription.remote_address = format_peer(peer)
         self._settings = replace(self._settings, client_id=self._remote_host, hostname=self._remote_host)
         self._connected_ns = self._context.clock.wall_ns()
         self._context.sessions.add(self)
@@ -394,13 +395,6 @@ class ClientSession:
             auth=self._auth,
             tls=self._upgrade.tls,
         )
-
-
-def _format_peer(peer: Any) -> str:
-    if not isinstance(peer, tuple):
-        return "@"  # a Unix socket's peer has no address
-    host, port = peer[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 _ANSWERED: frozenset[type[Command]] = frozenset({Sub, Cls, Identify, Auth})

@@ -23,7 +23,6 @@ The body of a message is `"body"` in JSON if it is text, else `"body_base64"`.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
 from collections.abc import Mapping
@@ -208,5 +207,5 @@ def parse_body(document: Mapping[str, Any]) -> bytes | None:
         if isinstance(text, str):
             return text.encode("utf-8")
         return base64.b64decode(encoded, validate=True) if isinstance(encoded, str) else None
-    except (UnicodeError, binascii.Error):
+    except ValueError:  # UnicodeError and binascii.Error are ones
         return None
