@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pytest_asyncio import is_async_test
 
 # Their failed assertions should explain themselves like those of tests; this works only ahead of the import.
 pytest.register_assert_rewrite("tests.support")
 
 from emberq.nsqd.options import NsqdOptions  # noqa: E402
 from tests.support.harness import NsqdHarness  # noqa: E402
+from tests.support.loop import LOOPS, watched_loop  # noqa: E402
 from tests.support.nsqd_process import NsqdProcess  # noqa: E402
 from tests.support.raw_client import Client  # noqa: E402
 
@@ -29,6 +32,9 @@ SEARCH = os.environ.get("EMBERQ_EXAMPLES") == "random"
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("random" if SEARCH else "fixed")
+
+HAS_FAILED = pytest.StashKey[bool]()
+"""Whether the latest phase of a test failed."""
 
 StartNsqd = Callable[..., NsqdHarness]
 StartNsqdProcess = Callable[..., NsqdProcess]
@@ -47,12 +53,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in others]
 
 
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loops that an asynchronous test runs on, once on each: what its mark or its module's mark names."""
+    mark = item.get_closest_marker("loop")
+    return {name: LOOPS[name] for name in (mark.args if mark else ["movable"])}
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Reports travel between processes as UTF-8; what hostile clients make us log may not be text at all."""
     report = yield
+    item.stash[HAS_FAILED] = report.failed
     report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report
+
+
+@pytest.fixture(autouse=True)
+def _watch(request: pytest.FixtureRequest) -> None:
+    """Watches the loop of an asynchronous test; it is the first fixture, so that it ends when the others are gone."""
+    if is_async_test(request.node):
+        request.getfixturevalue("unhandled")
+
+
+@pytest.fixture
+async def unhandled(request: pytest.FixtureRequest) -> AsyncIterator[list[dict[str, Any]]]:
+    """What no code of the test's loop handled; it fails the test unless it is taken out."""
+    async with watched_loop(has_failed=lambda: request.node.stash[HAS_FAILED]) as unhandled:
+        yield unhandled
 
 
 @pytest.fixture

@@ -1,7 +1,11 @@
-"""Waiting for what happens by itself but is not announced: a closed socket being noticed, a file being written."""
+"""Waiting for what happens by itself but is not announced: a closed socket being noticed, a file being written.
+
+Never a substitute for moving a clock.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -11,8 +15,21 @@ PATIENCE_S = 30.0
 
 
 def wait_until(condition: Callable[[], bool], *, timeout_s: float = PATIENCE_S) -> None:
-    """Ask again and again, at short intervals, until the condition holds. Never a substitute for moving a clock."""
+    """Ask again and again, at short intervals, until the condition holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"
         time.sleep(POLL_INTERVAL_S)
+
+
+async def until(
+    condition: Callable[[], bool], *, timeout_s: float = PATIENCE_S, show: Callable[[], object] | None = None
+) -> None:
+    """The same in an event loop, in which others go on meanwhile; `show` gives what a failure should tell.
+
+    The patience is real time: tests move the time of their loop.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"did not come true: {show() if show else condition}"
+        await asyncio.sleep(POLL_INTERVAL_S)
