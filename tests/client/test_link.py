@@ -133,7 +133,6 @@ async def test_a_heartbeat_that_nsqd_does_not_agree_to_fails_at_once() -> None:
         ClientConfig(heartbeat_interval_ms=HEARTBEAT_MS)
     unchecked = ClientConfig()
     object.__setattr__(unchecked, "heartbeat_interval_ms", HEARTBEAT_MS)
-
     async with Embedded(with_lookupd=False) as nsq:
         (address,) = nsq.nsqd_tcp_addresses
         refusal = r"E_BAD_BODY IDENTIFY heartbeat interval \(100\) is invalid"
@@ -232,7 +231,6 @@ async def test_an_nsqd_that_cannot_be_reached_is_told_at_once_and_then_once_in_a
 
 async def test_connections_that_come_go_and_come_again_are_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="emberq.client.link")
-
     recorder = Recorder(limit=1)
     async with scripted_peer(recorder) as address:
         async with Producer(address, reconnect_delay=AT_ONCE) as producer:

@@ -48,7 +48,6 @@ async def test_a_message_goes_out_and_comes_back_over_every_kind_of_stream(
 ) -> None:
     authority = Authority(tmp_path, "authority")
     tls = ssl.create_default_context(cafile=str(authority.path)) if encrypted else None
-
     async with Embedded(**authority.issue("server").options()) as nsq:
         connection = await talk(nsq.nsqd_tcp_addresses[0], ClientConfig(tls=tls, **compression))
         agreed = connection.answer
@@ -69,7 +68,6 @@ async def test_a_unix_socket_will_do(tmp_path: Path) -> None:
 async def test_an_encrypted_connection_can_be_given_up_at_once(tmp_path: Path) -> None:
     authority = Authority(tmp_path, "authority")
     config = ClientConfig(tls=ssl.create_default_context(cafile=str(authority.path)))
-
     ends: list[BaseException | None] = []
     async with Embedded(with_lookupd=False, **authority.issue("server").options()) as nsq:
         connection = await Connection.open(nsq.nsqd_tcp_addresses[0], config, on_close=lambda _, why: ends.append(why))

@@ -60,7 +60,8 @@ class AuthServer:
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._make_handler())
         self._http.daemon_threads = True
         if tls is not None:
-            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
+            # Handshakes are left to the threads of the connections: one that hangs must not hold up the end.
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
     @property
