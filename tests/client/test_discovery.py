@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import urllib.request
@@ -16,7 +15,7 @@ from emberq.embedded import EmbeddedThread
 from emberq.http.client import HttpClient, HttpQueryError
 from tests.base.scripted_server import ScriptedServer, answer
 from tests.support.loop import advance
-from tests.support.waiting import wait_until
+from tests.support.waiting import until
 
 CLIENT = HttpClient(connect_timeout_ns=5 * NS_PER_SECOND, request_timeout_ns=5 * NS_PER_SECOND)
 
@@ -99,10 +98,14 @@ async def test_only_the_second_poll_is_delayed_by_jitter() -> None:
         assert discovery.delay_s == 60
 
 
-def test_a_real_nsqlookupd_names_the_nsqd_that_has_the_topic(nsq: EmbeddedThread) -> None:
+async def test_a_real_nsqlookupd_names_the_nsqd_that_has_the_topic(nsq: EmbeddedThread) -> None:
     urllib.request.urlopen(f"http://{nsq.nsqd_http_addresses[0]}/topic/create?topic=orders", data=b"").close()
     discovery = Discovery(nsq.lookupd_http_addresses, "orders", client=CLIENT)
-    wait_until(lambda: asyncio.run(discovery.poll()) == nsq.nsqd_tcp_addresses)
+
+    async def is_found() -> bool:
+        return await discovery.poll() == list(nsq.nsqd_tcp_addresses)
+
+    await until(is_found)
 
 
 # What the log tells

@@ -95,7 +95,8 @@ class Stage:
     def __init__(self) -> None:
         self.timers = Timers()
         self.clock = ManualClock()
-        self._server = HttpServer(Site().router(), clock=self.clock, timers=self.timers)
+        self._site = Site()
+        self._server = HttpServer(self._site.router(), clock=self.clock, timers=self.timers)
 
     async def play(self, pieces: Iterable[bytes], *, fills_up: bool = False) -> RecordingTransport:
         """Play a stream on a new connection; returns when all of it has been answered, or the server has ended it."""
@@ -118,8 +119,9 @@ class Stage:
         transport.drain()
 
     async def leave(self, transport: RecordingTransport) -> None:
-        """Close what was played to."""
+        """Close what was played to, and let go what waits at the gate."""
         transport.close()
+        self._site.gate.set()
         await asyncio.sleep(0)
 
 

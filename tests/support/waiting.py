@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 POLL_INTERVAL_S = 0.002
 PATIENCE_S = 30.0
@@ -23,13 +23,16 @@ def wait_until(condition: Callable[[], bool], *, timeout_s: float = PATIENCE_S) 
 
 
 async def until(
-    condition: Callable[[], bool], *, timeout_s: float = PATIENCE_S, show: Callable[[], object] | None = None
+    condition: Callable[[], bool | Awaitable[bool]],
+    *,
+    timeout_s: float = PATIENCE_S,
+    show: Callable[[], object] | None = None,
 ) -> None:
     """The same in an event loop, in which others go on meanwhile; `show` gives what a failure should tell.
 
     The patience is real time: tests move the time of their loop.
     """
     deadline = time.monotonic() + timeout_s
-    while not condition():
+    while not (await answer if isinstance(answer := condition(), Awaitable) else answer):
         assert time.monotonic() < deadline, f"did not come true: {show() if show else condition}"
         await asyncio.sleep(POLL_INTERVAL_S)
