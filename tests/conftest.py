@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import tempfile
@@ -19,8 +20,12 @@ from pytest_asyncio import is_async_test
 # Their failed assertions should explain themselves like those of tests; this works only ahead of the import.
 pytest.register_assert_rewrite("tests.support")
 
+from emberq.base.clock import ManualClock  # noqa: E402
 from emberq.nsqd.options import NsqdOptions  # noqa: E402
+from tests.support.certificates import Authority  # noqa: E402
 from tests.support.harness import NsqdHarness  # noqa: E402
+from tests.support.http_client import HttpClient  # noqa: E402
+from tests.support.lookupd_harness import LookupdHarness  # noqa: E402
 from tests.support.loop import LOOPS, watched_loop  # noqa: E402
 from tests.support.nsqd_process import NsqdProcess  # noqa: E402
 from tests.support.raw_client import Client  # noqa: E402
@@ -130,15 +135,54 @@ def start_nsqd(data_path: Path, listen_address: str, http_listen_address: str) -
 
 
 @pytest.fixture
-def nsqd(start_nsqd: StartNsqd) -> NsqdHarness:
-    """nsqd with default options, in this process."""
-    return start_nsqd()
+def nsqd(start_nsqd: StartNsqd, request: pytest.FixtureRequest) -> NsqdHarness:
+    """nsqd in this process, with the options of the mark `nsqd`."""
+    return start_nsqd(**_marked_options(request, "nsqd"))
 
 
 @pytest.fixture
 def client(nsqd: NsqdHarness) -> Client:
-    """A connection to the default nsqd."""
+    """A connection to the nsqd."""
     return nsqd.connect()
+
+
+@pytest.fixture
+def http(nsqd: NsqdHarness) -> HttpClient:
+    """The HTTP API of the nsqd."""
+    return HttpClient(nsqd.http_address)
+
+
+@pytest.fixture
+def lookupd(request: pytest.FixtureRequest) -> Iterator[LookupdHarness]:
+    """nsqlookupd in this process, with the options of the mark `lookupd`."""
+    with LookupdHarness(**_marked_options(request, "lookupd")) as running:
+        yield running
+
+
+def _marked_options(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
+    mark = request.node.get_closest_marker(name)
+    return dict(mark.kwargs) if mark else {}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """Issues certificates."""
+    return Authority(tmp_path, "authority")
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """Puts the handlers and the level of the process's log back."""
+    root = logging.getLogger("emberq")
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

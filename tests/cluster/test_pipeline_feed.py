@@ -14,11 +14,6 @@ from tests.admin.pipeline_report import HEARTBEAT, REPORT
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def feed(clock: ManualClock) -> PipelineFeed:
     return PipelineFeed(clock=clock)
 

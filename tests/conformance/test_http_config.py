@@ -25,11 +25,6 @@ def log_level() -> Iterator[None]:
     logger.setLevel(before)
 
 
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
-
-
 @pytest.mark.conformance(196)
 def test_a_fresh_nsqd_knows_no_nsqlookupd(http: HttpClient) -> None:
     answer = http.get(LOOKUPD_ADDRESSES)

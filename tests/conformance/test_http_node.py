@@ -13,11 +13,6 @@ from tests.support.http_client import HttpClient
 from tests.support.raw_client import mpub_body
 
 
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
-
-
 def block_disk(nsqd: NsqdHarness, topic: str) -> Path:
     """Let writes of a new topic's queue fail: a folder stands where its file should be."""
     nsqd.create_topic(topic)

@@ -15,11 +15,6 @@ from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
 
 
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
-
-
 def stats(http: HttpClient, query: str = "") -> dict[str, Any]:
     """The JSON of /stats."""
     answer = http.get(f"/stats?format=json{query}")

@@ -6,7 +6,6 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,11 +174,6 @@ async def test_an_answer_beyond_the_bound_is_an_error(said: bytes) -> None:
 
 
 # By HTTPS.
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, "trusted")
 
 
 def trusting(authority: Authority) -> ssl.SSLContext:

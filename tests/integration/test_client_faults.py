@@ -144,7 +144,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def nsqd(start_nsqd_process: StartNsqdProcess) -> NsqdProcess:
+def nsqd_process(start_nsqd_process: StartNsqdProcess) -> NsqdProcess:
     return start_nsqd_process(ANY_HTTP_PORT)
 
 
@@ -207,10 +207,10 @@ async def test_nsqlookupd_is_down_and_then_nsqd_as_well(tmp_path: Path, start_ns
         await work(running)
 
 
-async def test_a_connection_is_half_open(nsqd: NsqdProcess) -> None:
+async def test_a_connection_is_half_open(nsqd_process: NsqdProcess) -> None:
     record, watch = Record(), Watch()
     async with (
-        FaultyNetwork(nsqd.tcp_port) as network,
+        FaultyNetwork(nsqd_process.tcp_port) as network,
         consuming(
             record.in_loop, nsqd_addresses=[network.address], client_config=replace(CLIENT, observer=watch)
         ) as consumer,
@@ -224,13 +224,13 @@ async def test_a_connection_is_half_open(nsqd: NsqdProcess) -> None:
         await publishing.stop()
         await expect_all(consumer, lambda: set(record.bodies), publishing.confirmed)
         assert watch.lost_count >= 1
-        await expect_full_rdy(nsqd)
+        await expect_full_rdy(nsqd_process)
 
 
-async def test_a_broker_that_answers_slowly_is_waited_for(nsqd: NsqdProcess) -> None:
+async def test_a_broker_that_answers_slowly_is_waited_for(nsqd_process: NsqdProcess) -> None:
     record, watch = Record(), Watch()
     patient = ClientConfig(output_buffer_timeout_ms=25, observer=watch)
-    async with FaultyNetwork(nsqd.tcp_port) as network:
+    async with FaultyNetwork(nsqd_process.tcp_port) as network:
         network.delay_s = 0.2
         async with (
             consuming(record.in_loop, nsqd_addresses=[network.address], client_config=patient) as consumer,
@@ -240,13 +240,13 @@ async def test_a_broker_that_answers_slowly_is_waited_for(nsqd: NsqdProcess) -> 
             await expect_all(consumer, lambda: set(record.bodies), set(numbered(60)))
             assert len(record.bodies) == 60
             assert watch.lost_count == 0
-            await expect_full_rdy(nsqd)
+            await expect_full_rdy(nsqd_process)
 
 
-async def test_a_broker_that_answers_too_slowly_is_tried_again(nsqd: NsqdProcess) -> None:
+async def test_a_broker_that_answers_too_slowly_is_tried_again(nsqd_process: NsqdProcess) -> None:
     record = Record()
     async with (
-        FaultyNetwork(nsqd.tcp_port) as network,
+        FaultyNetwork(nsqd_process.tcp_port) as network,
         consuming(record.in_loop, nsqd_addresses=[network.address]) as consumer,
         Producer(network.address, replace(CLIENT, request_timeout_s=0.2), reconnect_delay=SOON) as producer,
     ):
@@ -258,7 +258,7 @@ async def test_a_broker_that_answers_too_slowly_is_tried_again(nsqd: NsqdProcess
         network.delay_s = 0.0
         await publishing
         await expect_all(consumer, lambda: set(record.bodies), {b"before", *numbered(20)})
-        await expect_full_rdy(nsqd)
+        await expect_full_rdy(nsqd_process)
 
 
 # The handler
@@ -277,7 +277,7 @@ async def test_a_broker_that_answers_too_slowly_is_tried_again(nsqd: NsqdProcess
     ],
 )
 async def test_handlers_raise_hang_or_crash_at_the_first_attempt(
-    nsqd: NsqdProcess, folder: Path, kind: str, how: str
+    nsqd_process: NsqdProcess, folder: Path, kind: str, how: str
 ) -> None:
     record = Record()
     release = threading.Event()
@@ -304,18 +304,18 @@ async def test_handlers_raise_hang_or_crash_at_the_first_attempt(
     config = replace(CONSUMER, concurrency=4, handler_timeout_s=0.5, handlers_in=place_of(kind), auto_touch=True)
     bad, good = numbered(6), [b"good-%d" % number for number in range(10)]
     async with (
-        consuming(handler, config, nsqd_addresses=[address_of(nsqd)]) as consumer,
-        Producer(address_of(nsqd), CLIENT) as producer,
+        consuming(handler, config, nsqd_addresses=[address_of(nsqd_process)]) as consumer,
+        Producer(address_of(nsqd_process), CLIENT) as producer,
     ):
         await publish_all(producer, bad)
         await expect_all(consumer, lambda: set(record.bodies) | written_down(folder), set(bad))
         await publish_all(producer, good)  # each success is a step out of backoff
         await expect_all(consumer, lambda: set(record.bodies) | written_down(folder), set(good))
-        await expect_full_rdy(nsqd)
+        await expect_full_rdy(nsqd_process)
         release.set()
 
 
-async def test_handlers_hang_without_a_timeout_of_their_own(nsqd: NsqdProcess) -> None:
+async def test_handlers_hang_without_a_timeout_of_their_own(nsqd_process: NsqdProcess) -> None:
     """nsqd takes the messages back, and other handlers get them."""
 
     record = Record()
@@ -326,16 +326,16 @@ async def test_handlers_hang_without_a_timeout_of_their_own(nsqd: NsqdProcess) -
         record.bodies.append(message.body)
 
     config = replace(CONSUMER, concurrency=MAX_IN_FLIGHT, drain_timeout_s=0.1)
-    async with consuming(handle, config, nsqd_addresses=[address_of(nsqd)]):
-        async with Producer(address_of(nsqd), CLIENT) as producer:
+    async with consuming(handle, config, nsqd_addresses=[address_of(nsqd_process)]):
+        async with Producer(address_of(nsqd_process), CLIENT) as producer:
             await publish_all(producer, numbered(6))
         await until(lambda: set(record.bodies) == set(numbered(6)))
-        await expect_full_rdy(nsqd)
+        await expect_full_rdy(nsqd_process)
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
 async def test_handlers_keep_the_cpu_busy_for_long_and_heartbeats_are_answered_meanwhile(
-    nsqd: NsqdProcess, folder: Path, kind: str
+    nsqd_process: NsqdProcess, folder: Path, kind: str
 ) -> None:
     attempts: list[int] = []
     watch = Watch()
@@ -352,19 +352,19 @@ async def test_handlers_keep_the_cpu_busy_for_long_and_heartbeats_are_answered_m
     async with consuming(
         in_thread if kind == "thread" else in_process,
         config,
-        nsqd_addresses=[address_of(nsqd)],
+        nsqd_addresses=[address_of(nsqd_process)],
         client_config=replace(CLIENT, msg_timeout_ms=2000, observer=watch),
     ) as consumer:
-        async with Producer(address_of(nsqd), CLIENT) as producer:
+        async with Producer(address_of(nsqd_process), CLIENT) as producer:
             await publish_all(producer, numbered(2))  # the second waits for the first, and is touched as well
         await expect_all(consumer, lambda: written_down(folder), set(numbered(2)))
         assert watch.lost_count == 0
         assert consumer.statistics().received == 2
-        await expect_full_rdy(nsqd)
+        await expect_full_rdy(nsqd_process)
     assert set(attempts) <= {1}
 
 
-async def test_a_coroutine_keeps_the_event_loop_itself_busy_for_long(nsqd: NsqdProcess) -> None:
+async def test_a_coroutine_keeps_the_event_loop_itself_busy_for_long(nsqd_process: NsqdProcess) -> None:
     """Then nobody can answer heartbeats: nsqd gives the connection up, and all begins anew."""
 
     record = Record()
@@ -374,8 +374,10 @@ async def test_a_coroutine_keeps_the_event_loop_itself_busy_for_long(nsqd: NsqdP
             time.sleep(BUSY_S)
         record.bodies.append(message.body)
 
-    async with consuming(handle, replace(CONSUMER, concurrency=1), nsqd_addresses=[address_of(nsqd)]) as consumer:
-        async with Producer(address_of(nsqd), CLIENT) as producer:
+    async with consuming(
+        handle, replace(CONSUMER, concurrency=1), nsqd_addresses=[address_of(nsqd_process)]
+    ) as consumer:
+        async with Producer(address_of(nsqd_process), CLIENT) as producer:
             await publish_all(producer, numbered(2))
         await expect_all(consumer, lambda: set(record.bodies), set(numbered(2)))
-        await expect_full_rdy(nsqd)
+        await expect_full_rdy(nsqd_process)

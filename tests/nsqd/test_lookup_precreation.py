@@ -23,12 +23,6 @@ pytestmark = pytest.mark.loop("uvloop")
 MAX_HOLD_MS = MAX_HOLD_NS // 1_000_000
 
 
-@pytest.fixture
-def rig() -> Iterator[BrokerRig]:
-    with BrokerRig() as rig:
-        yield rig
-
-
 def precreation(rig: BrokerRig, link: LookupLink) -> Precreation:
     return Precreation(link, find_topic=rig.broker.find_topic, clock=rig.clock, timers=rig.timers)
 

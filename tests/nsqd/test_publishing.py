@@ -12,14 +12,10 @@ from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
 from tests.support.raw_client import Client, mpub_body
 
+pytestmark = pytest.mark.nsqd(journal=True)
+
 PRODUCER = "5f0c0000000000000000000000000abc"
 OTHER = "5f0c0000000000000000000000000abd"
-
-
-@pytest.fixture
-def nsqd(start_nsqd: StartNsqd) -> NsqdHarness:
-    """One that journals every topic."""
-    return start_nsqd(journal=True)
 
 
 def producer(nsqd: NsqdHarness, producer_id: str = PRODUCER) -> Client:

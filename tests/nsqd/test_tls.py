@@ -19,11 +19,6 @@ VERSION_NAMES = dict(zip(TlsVersion, ["TLS1.0", "TLS1.1", "TLS1.2", "TLS1.3"], s
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, "authority")
-
-
-@pytest.fixture
 def server(authority: Authority) -> KeyPair:
     return authority.issue("server")
 

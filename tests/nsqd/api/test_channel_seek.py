@@ -14,16 +14,7 @@ from tests.support.harness import NsqdHarness
 from tests.support.http_client import Answer, HttpClient
 from tests.support.waiting import wait_until
 
-
-@pytest.fixture
-def nsqd(start_nsqd: StartNsqd) -> NsqdHarness:
-    """One that journals every topic."""
-    return start_nsqd(journal=True)
-
-
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
+pytestmark = pytest.mark.nsqd(journal=True)
 
 
 def publish(http: HttpClient, *bodies: bytes) -> None:

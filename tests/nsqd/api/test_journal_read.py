@@ -17,18 +17,9 @@ from tests.support.harness import NsqdHarness
 from tests.support.http_client import Answer, HttpClient
 from tests.support.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.nsqd(journal=True)
+
 MEGABYTE = 1024 * 1024
-
-
-@pytest.fixture
-def nsqd(start_nsqd: StartNsqd) -> NsqdHarness:
-    """One that journals every topic."""
-    return start_nsqd(journal=True)
-
-
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
 
 
 def publish(http: HttpClient, *bodies: bytes, topic: str = "t") -> None:

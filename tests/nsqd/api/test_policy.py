@@ -24,11 +24,6 @@ def nsqd(start_nsqd: StartNsqd, request: pytest.FixtureRequest) -> NsqdHarness:
     return nsqd
 
 
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
-
-
 def set_policy(http: HttpClient, policy: Any = POLICY) -> None:
     answer = http.post(CHANNEL, json.dumps(policy).encode())
     assert (answer.status, answer.json()) == (200, policy)

@@ -14,13 +14,9 @@ from tests.nsqd.api.rig import request
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import Answer, HttpClient
 
+pytestmark = pytest.mark.nsqd(journal=True)
+
 PRODUCER = "5f0c0000000000000000000000000abc"
-
-
-@pytest.fixture
-def nsqd(start_nsqd: StartNsqd) -> NsqdHarness:
-    """One that journals every topic."""
-    return start_nsqd(journal=True)
 
 
 def post(nsqd: NsqdHarness, target: str, body: bytes, **headers: str) -> Answer:
