@@ -21,8 +21,10 @@ from pytest_asyncio import is_async_test
 pytest.register_assert_rewrite("tests.support")
 
 from emberq.base.clock import ManualClock  # noqa: E402
+from emberq.embedded import EmbeddedThread  # noqa: E402
 from emberq.nsqd.options import NsqdOptions  # noqa: E402
 from tests.support.certificates import Authority  # noqa: E402
+from tests.support.embedded import Broker  # noqa: E402
 from tests.support.harness import NsqdHarness  # noqa: E402
 from tests.support.http_client import HttpClient  # noqa: E402
 from tests.support.lookupd_harness import LookupdHarness  # noqa: E402
@@ -150,6 +152,12 @@ def client(nsqd: NsqdHarness) -> Client:
 def http(nsqd: NsqdHarness) -> HttpClient:
     """The HTTP API of the nsqd."""
     return HttpClient(nsqd.http_address)
+
+
+@pytest.fixture
+def broker(nsq: EmbeddedThread) -> Broker:
+    """The first nsqd of the embedded cluster, seen from outside."""
+    return Broker(nsq)
 
 
 @pytest.fixture

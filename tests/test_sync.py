@@ -24,8 +24,8 @@ from emberq.client import (
 )
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Consumer, Producer
+from tests.support.embedded import Broker
 from tests.support.waiting import PATIENCE_S, wait_until
-from tests.tools.rig import Broker
 
 NOWHERE = "127.0.0.1:1"
 SOON_S = 0.3

@@ -15,7 +15,7 @@ from emberq.base.clock import ManualClock
 from emberq.embedded import EmbeddedThread
 from emberq.http.message import Request
 from tests.admin.conftest import StartAdmin
-from tests.cluster.rig import create
+from tests.support.embedded import create
 
 ADA = Visitor("ada", Role.ADMIN)
 

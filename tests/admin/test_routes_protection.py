@@ -6,7 +6,7 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.admin.rig import AdminThread
-from tests.cluster.rig import post
+from tests.support.embedded import post
 
 
 @pytest.mark.parametrize("path", ["/", "/login", "/api/topics", "/api/topics/nope", "/config/log_level", "/ping"])

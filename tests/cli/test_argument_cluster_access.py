@@ -9,7 +9,7 @@ from emberq.cli.argument import add_cluster_flags, addresses, upstreams
 from emberq.cli.terminal import CommandError
 from emberq.cluster.topology import ClusterAddresses
 from emberq.cluster.upstream import texts
-from tests.base.scripted_server import ScriptedServer, answer
+from tests.support.scripted_server import ScriptedServer, answer
 
 
 def arguments(*flags: str) -> argparse.Namespace:

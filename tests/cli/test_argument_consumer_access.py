@@ -8,7 +8,7 @@ from emberq.cli.argument import add_consumer_flags, client_config, make_consumer
 from emberq.client import Consumer, ConsumerConfig
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Producer
-from tests.cli.looking import is_registered
+from tests.support.looking import is_registered
 from tests.support.waiting import wait_until
 
 

@@ -11,8 +11,9 @@ import pytest
 from emberq.cli.peek import main
 from emberq.embedded import EmbeddedThread
 from tests.cli.pseudo_terminal import PseudoTerminal
-from tests.cluster.recording_daemon import RecordingDaemon
-from tests.cluster.rig import DEAD, create, post, publish
+from tests.support.cluster_rig import DEAD
+from tests.support.embedded import create, post, publish
+from tests.support.recording_daemon import RecordingDaemon
 
 
 @pytest.fixture

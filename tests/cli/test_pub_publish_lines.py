@@ -10,7 +10,7 @@ import pytest
 from emberq.cli.pub import LinePublisher
 from emberq.client import BadRequestError, Producer
 from emberq.embedded import EmbeddedThread
-from tests.tools.rig import Broker
+from tests.support.embedded import Broker
 
 
 async def groups_of(*groups: Sequence[bytes]) -> AsyncIterator[Sequence[bytes]]:

@@ -12,9 +12,9 @@ from emberq.client import Consumer, PublishError
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Producer
 from emberq.wire.dead_letter import DeadLetter, encode_dead_letter
+from tests.support.embedded import Broker, address_of
 from tests.support.raw_client import Client, Message
 from tests.support.waiting import PATIENCE_S
-from tests.tools.rig import Broker, address_of
 
 IDLE_S = 2.0
 """Much longer than nsqd keeps a message back to send it with others, which is a quarter of a second."""

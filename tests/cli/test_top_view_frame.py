@@ -9,8 +9,9 @@ from emberq.cli.top_view import ScreenFrame, Watcher, frame_document
 from emberq.cluster.survey import Rates
 from emberq.embedded import EmbeddedThread
 from tests.cli.cluster_look import row
-from tests.cluster.recording_daemon import RecordingDaemon
-from tests.cluster.rig import DEAD, REFUSED, View, channel_entry, create, publish, through_nsqds, topic_entry
+from tests.support.cluster_rig import DEAD, REFUSED, View, channel_entry, through_nsqds, topic_entry
+from tests.support.embedded import create, publish
+from tests.support.recording_daemon import RecordingDaemon
 
 pytestmark = pytest.mark.loop("uvloop")
 

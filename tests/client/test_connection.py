@@ -12,8 +12,8 @@ from emberq.client.error import BadRequestError, ClosedError, ConnectError, Conn
 from emberq.embedded import Embedded
 from emberq.wire import command, frame
 from emberq.wire.frame import MessageFields
-from tests.client.scripted_peer import MESSAGE, Peer, keep_open, message_frame, scripted_peer
 from tests.support.loop import advance, standing_still
+from tests.support.scripted_peer import MESSAGE, Peer, keep_open, message_frame, scripted_peer
 from tests.support.waiting import until
 
 CONFIG = ClientConfig(heartbeat_interval_ms=1000)

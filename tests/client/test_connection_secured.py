@@ -15,9 +15,9 @@ from emberq.client.consumer import Consumer
 from emberq.client.message import Message
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded
-from tests.client.publishing import numbered
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.certificates import Authority
+from tests.support.publishing import numbered
 from tests.support.waiting import until
 
 SECRET = b"open sesame"

@@ -13,8 +13,8 @@ from emberq.base.clock import NS_PER_SECOND
 from emberq.client.discovery import Discovery, producer_addresses
 from emberq.embedded import EmbeddedThread
 from emberq.http.client import HttpClient, HttpQueryError
-from tests.base.scripted_server import ScriptedServer, answer
 from tests.support.loop import advance
+from tests.support.scripted_server import ScriptedServer, answer
 from tests.support.waiting import until
 
 CLIENT = HttpClient(connect_timeout_ns=5 * NS_PER_SECOND, request_timeout_ns=5 * NS_PER_SECOND)

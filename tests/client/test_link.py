@@ -18,11 +18,11 @@ from emberq.client.observer import Publication
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded
 from emberq.wire import command
-from tests.client.publishing import AT_ONCE, NEVER_AGAIN, Recorder, connect_all, numbered, publish_all
-from tests.client.scripted_peer import Peer, scripted_peer
-from tests.nsqd.auth.auth_server import AuthServer, grant
+from tests.support.auth_server import AuthServer, grant
 from tests.support.certificates import self_signed
 from tests.support.loop import advance
+from tests.support.publishing import AT_ONCE, NEVER_AGAIN, Recorder, connect_all, numbered, publish_all
+from tests.support.scripted_peer import Peer, scripted_peer
 from tests.support.waiting import until
 
 NOWHERE = "127.0.0.1:1"

@@ -21,9 +21,9 @@ from emberq.client.link import MAX_UNCONFIRMED
 from emberq.client.observer import Observer, Publication
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded
-from tests.client.publishing import AT_ONCE, NEVER_AGAIN, connect_all, numbered, publish_all
-from tests.client.scripted_peer import Peer, scripted_peer
 from tests.support.loop import advance
+from tests.support.publishing import AT_ONCE, NEVER_AGAIN, connect_all, numbered, publish_all
+from tests.support.scripted_peer import Peer, scripted_peer
 from tests.support.waiting import until
 
 

@@ -19,8 +19,8 @@ from emberq.client.message import Message
 from emberq.client.observer import ObservedChannel, Observer, Publication, tell
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded
-from tests.client.publishing import NEVER_AGAIN
 from tests.client.scripted_nsqd import ScriptedNsqd
+from tests.support.publishing import NEVER_AGAIN
 from tests.support.waiting import until
 
 CONFIG = ConsumerConfig(max_in_flight=5, concurrency=1, backoff_unit_s=0.01, default_requeue_delay_s=0)

@@ -18,9 +18,9 @@ from emberq.client.producer import Producer
 from emberq.embedded import Embedded
 from emberq.wire import command
 from emberq.wire.frame import MessageFields
-from tests.client.publishing import AT_ONCE, NEVER_AGAIN, Mute, Recorder, connect_all, numbered, publish_all
-from tests.client.scripted_peer import Peer, scripted_peer
 from tests.support.loop import advance
+from tests.support.publishing import AT_ONCE, NEVER_AGAIN, Mute, Recorder, connect_all, numbered, publish_all
+from tests.support.scripted_peer import Peer, scripted_peer
 from tests.support.waiting import until
 
 

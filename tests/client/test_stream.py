@@ -15,8 +15,8 @@ from emberq.client.error import ConnectionLostError, RequestTimeoutError
 from emberq.embedded import Embedded
 from emberq.wire import command
 from emberq.wire.frame import WireMessage
-from tests.client.scripted_peer import Peer, keep_open, scripted_peer
 from tests.support.certificates import Authority
+from tests.support.scripted_peer import Peer, keep_open, scripted_peer
 from tests.support.waiting import until
 
 CONFIG = ClientConfig(heartbeat_interval_ms=1000)

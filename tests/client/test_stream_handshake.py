@@ -17,9 +17,9 @@ from emberq.embedded import Embedded
 from emberq.wire import command, frame
 from emberq.wire.compression import DeflateCodec, SnappyCodec
 from emberq.wire.frame import WireMessage
-from tests.client.scripted_peer import ANSWER, MESSAGE, Peer, message_frame, scripted_peer
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.certificates import self_signed
+from tests.support.scripted_peer import ANSWER, MESSAGE, Peer, message_frame, scripted_peer
 from tests.support.waiting import until
 
 CONFIG = ClientConfig(heartbeat_interval_ms=1000)

@@ -23,9 +23,9 @@ from emberq.client.message import Message
 from emberq.client.observer import Observation, ObservedChannel, Observer
 from emberq.client.verdict import check_returned
 from emberq.client.worker import make_slots
-from tests.client import process_handlers
 from tests.client.test_handler_inbox import messages
 from tests.client.test_message import Recorder
+from tests.support import process_handlers
 from tests.support.waiting import until
 
 FINISHED = [("FIN", [b"x"])]

@@ -17,10 +17,10 @@ from emberq.client.config import HandlersIn
 from emberq.client.error import HandlerTimeoutError, WorkerCrashedError
 from emberq.client.message import Message
 from emberq.client.worker import HandlerRunner, default_concurrency, make_slots
-from tests.client.handler_threads import handler_threads
-from tests.client.process_handlers import SlowToImport, obey, write_down
 from tests.client.test_handler_inbox import messages
+from tests.support.handler_threads import handler_threads
 from tests.support.loop import advance
+from tests.support.process_handlers import SlowToImport, obey, write_down
 from tests.support.waiting import PATIENCE_S, until
 
 THREADS, PROCESSES = HandlersIn.THREADS, HandlersIn.PROCESSES

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from emberq.client.worker import Returned, WorkerThread
-from tests.client.handler_threads import handler_threads
+from tests.support.handler_threads import handler_threads
 from tests.support.waiting import PATIENCE_S, until
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")

@@ -11,8 +11,9 @@ from emberq.cluster.action import Verb
 from emberq.cluster.stats import ChannelFigures
 from emberq.cluster.upstream import NodeNotFoundError, UpstreamsFailedError
 from emberq.embedded import EmbeddedThread
-from tests.cluster.recording_daemon import RecordingDaemon
-from tests.cluster.rig import DEAD, View, create, publish, through_lookupd, through_nsqds
+from tests.support.cluster_rig import DEAD, View, through_lookupd, through_nsqds
+from tests.support.embedded import create, publish
+from tests.support.recording_daemon import RecordingDaemon
 
 pytestmark = pytest.mark.loop("uvloop")
 

@@ -5,8 +5,9 @@ import pytest
 from emberq.cluster.action import NothingToPeekError, PeekUnknownError, peek
 from emberq.cluster.upstream import UpstreamsFailedError
 from emberq.embedded import EmbeddedThread
-from tests.cluster.recording_daemon import RecordingDaemon
-from tests.cluster.rig import DEAD, REFUSED, create, make_upstreams, publish
+from tests.support.cluster_rig import DEAD, REFUSED, make_upstreams
+from tests.support.embedded import create, publish
+from tests.support.recording_daemon import RecordingDaemon
 
 pytestmark = pytest.mark.loop("uvloop")
 

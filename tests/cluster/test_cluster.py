@@ -13,8 +13,8 @@ from emberq.base.program import StartError
 from emberq.embedded import EmbeddedThread
 from emberq.nsqd.options import TlsRequired
 from tests.admin.rig import AdminThread
-from tests.cluster.rig import DEAD
 from tests.support.certificates import Authority
+from tests.support.cluster_rig import DEAD
 
 
 async def start(**options: Any) -> None:

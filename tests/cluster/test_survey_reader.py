@@ -10,9 +10,10 @@ from emberq.base.clock import ManualClock
 from emberq.cluster.survey import Rates
 from emberq.cluster.upstream import ChannelNotFoundError, NodeNotFoundError, UpstreamsFailedError
 from emberq.embedded import EmbeddedThread
-from tests.cluster.recording_daemon import RecordingDaemon
-from tests.cluster.rig import DEAD, REFUSED, View, create, post, publish, through_lookupd, through_nsqds
+from tests.support.cluster_rig import DEAD, REFUSED, View, through_lookupd, through_nsqds
+from tests.support.embedded import create, post, publish
 from tests.support.raw_client import Client
+from tests.support.recording_daemon import RecordingDaemon
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.loop("uvloop"), pytest.mark.nsq(nsqd_count=2)]

@@ -7,9 +7,10 @@ import pytest
 from emberq.cluster.topology import ProducerTopic
 from emberq.cluster.upstream import NodeNotFoundError, UpstreamsFailedError
 from emberq.embedded import EmbeddedThread
-from tests.cluster.recording_daemon import RecordingDaemon
-from tests.cluster.rig import DEAD, REFUSED, View, create, post, through_lookupd, through_nsqds
+from tests.support.cluster_rig import DEAD, REFUSED, View, through_lookupd, through_nsqds
+from tests.support.embedded import create, post
 from tests.support.lookupd_harness import LookupdHarness
+from tests.support.recording_daemon import RecordingDaemon
 
 pytestmark = pytest.mark.loop("uvloop")
 

@@ -19,8 +19,8 @@ from emberq.cluster.upstream import (
 )
 from emberq.cluster.upstream import UpstreamsFailedError as Failed
 from emberq.http.client import HttpClient
-from tests.base.scripted_server import ScriptedServer, answer
-from tests.cluster.rig import DEAD, REFUSED, make_upstreams
+from tests.support.cluster_rig import DEAD, REFUSED, make_upstreams
+from tests.support.scripted_server import ScriptedServer, answer
 
 pytestmark = pytest.mark.loop("uvloop")
 

@@ -15,12 +15,12 @@ from OpenSSL import SSL
 
 from emberq.nsqd.options import TlsRequired
 from tests.conftest import StartNsqd
-from tests.nsqd.tls_pair import client_context
 from tests.support.certificates import Authority, KeyPair, self_signed
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
 from tests.support.raw_client import Client
 from tests.support.stream_upgrade import start_deflate, start_snappy, start_tls
+from tests.support.tls_pair import client_context
 from tests.wire import reference_snappy as snappy
 
 CUT_OFF = (ssl.SSLError, ConnectionError, EOFError)

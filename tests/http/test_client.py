@@ -12,8 +12,8 @@ import pytest
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.http.client import MAX_HEAD_BYTES, HttpClient, HttpQueryError, UnexpectedStatusError, public_url
-from tests.base.scripted_server import ScriptedServer, answer, server_context
 from tests.support.certificates import Authority
+from tests.support.scripted_server import ScriptedServer, answer, server_context
 
 pytestmark = pytest.mark.loop("uvloop")
 

@@ -18,7 +18,7 @@ from emberq.http.client import (
 )
 from tests.support.loop import advance
 from tests.support.waiting import until
-from tests.tools.web_server import Request, WebServer, answer
+from tests.support.web_server import Request, WebServer, answer
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 LIMIT_S = 20

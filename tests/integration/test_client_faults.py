@@ -31,15 +31,15 @@ from emberq.client import (
     Producer,
     ReconnectDelay,
 )
-from tests.client.faulty_network import FaultyNetwork
-from tests.client.handler_threads import handler_threads
-from tests.client.process_handlers import burn, misbehave_at_first
-from tests.client.publishing import Publishing, numbered, publish_all
 from tests.conftest import StartNsqdProcess
+from tests.integration.faulty_network import FaultyNetwork
 from tests.integration.listening import ANY_HTTP_PORT, port_of
+from tests.support.handler_threads import handler_threads
 from tests.support.http_client import HttpClient
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
+from tests.support.process_handlers import burn, misbehave_at_first
+from tests.support.publishing import Publishing, numbered, publish_all
 from tests.support.waiting import PATIENCE_S, until
 
 TOPIC, CHANNEL = "t", "c"

@@ -15,7 +15,7 @@ from emberq.base.timers import NEVER, Timers
 from emberq.http.client import HttpClient
 from emberq.nsqd.lookup import LookupLink
 from emberq.wire.lookup import NsqdIdentity, TopicAndChannels
-from tests.base.scripted_server import answer
+from tests.support.scripted_server import answer
 from tests.support.waiting import PATIENCE_S, until
 
 SETTLING_TURNS = 20

@@ -10,7 +10,6 @@ import pytest
 from emberq.broker.broker import TopologyChange
 from emberq.nsqd.lookup import LookupLink
 from emberq.nsqd.lookup_peer import MAX_QUERY_COUNT
-from tests.base.scripted_server import ScriptedServer, answer
 from tests.nsqd.scripted_lookupd import (
     Rig,
     Script,
@@ -22,6 +21,7 @@ from tests.nsqd.scripted_lookupd import (
     settle,
     with_http,
 )
+from tests.support.scripted_server import ScriptedServer, answer
 from tests.support.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.loop("uvloop")

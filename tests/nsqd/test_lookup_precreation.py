@@ -12,10 +12,10 @@ import pytest
 from emberq.broker.broker import Broker
 from emberq.nsqd.lookup import MAX_HOLD_NS, LookupLink, Precreation
 from emberq.storage.error import StorageError
-from tests.base.scripted_server import ScriptedServer
 from tests.broker.rig import Consumer
 from tests.broker.rig import Rig as BrokerRig
 from tests.nsqd.scripted_lookupd import Rig, ScriptedLookupd, all_up, channels, settle, with_http
+from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.loop("uvloop")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
 from tests.support.raw_client import Client, mpub_body

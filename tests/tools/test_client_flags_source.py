@@ -11,9 +11,9 @@ from emberq.base.settings import OptionsError
 from emberq.client.consumer import Consumer
 from emberq.embedded import EmbeddedThread
 from emberq.tools.client_flags import SourceOptions, check_addresses, consume, make_consumer
-from tests.cluster.rig import create
+from tests.support.embedded import Broker, create
 from tests.support.waiting import until
-from tests.tools.rig import Broker, running
+from tests.tools.rig import running
 
 
 class Taker:
@@ -71,8 +71,7 @@ async def test_what_cannot_be_consumed_is_refused(
         make_consumer(options, topic=topic, channel=channel, tool="nsq_tail")
 
 
-async def test_every_topic_is_consumed(nsq: EmbeddedThread) -> None:
-    broker = Broker(nsq)
+async def test_every_topic_is_consumed(broker: Broker) -> None:
     broker.publish("one", [b"1"])
     broker.publish("two", [b"2"])
     options = SourceOptions(nsqd_tcp_address=(broker.tcp_address,))
@@ -108,8 +107,7 @@ async def test_a_stop_does_not_wait_for_an_nsqd_that_says_nothing() -> None:
     server.close()
 
 
-async def test_when_one_pump_fails_all_end_and_what_it_held_is_not_finished(nsq: EmbeddedThread) -> None:
-    broker = Broker(nsq)
+async def test_when_one_pump_fails_all_end_and_what_it_held_is_not_finished(broker: Broker) -> None:
     broker.publish("one", [b"1"])
     options = SourceOptions(nsqd_tcp_address=(broker.tcp_address,))
     with pytest.raises(ToolError, match="broken"):

@@ -14,8 +14,9 @@ from emberq.cluster.node_stats import StatsReader
 from emberq.cluster.stats import ChannelFigures, total_channel
 from emberq.embedded import EmbeddedThread
 from emberq.tools.nsq_stat import HEADER, HEADER_INTERVAL, StatOptions, row, run
-from tests.base.scripted_server import ScriptedServer
-from tests.cluster.rig import DEAD, NODE, channel_entry, create, publish, topic_entry
+from tests.support.cluster_rig import DEAD, NODE, channel_entry, topic_entry
+from tests.support.embedded import create, publish
+from tests.support.scripted_server import ScriptedServer
 
 pytestmark = pytest.mark.loop("uvloop")
 

@@ -14,10 +14,10 @@ import pytest
 from emberq import __version__
 from emberq.base.program import ToolError
 from emberq.base.settings import OptionsError
-from emberq.embedded import EmbeddedThread
 from emberq.tools.nsq_tail import TailOptions, print_messages
+from tests.support.embedded import Broker
 from tests.support.waiting import PATIENCE_S, until
-from tests.tools.rig import Broker, running
+from tests.tools.rig import running
 
 
 class Output:
@@ -42,8 +42,7 @@ def options_for(broker: Broker, **details: Any) -> TailOptions:
     return TailOptions(**given).validated()
 
 
-async def test_messages_are_printed_one_a_line_and_finished(nsq: EmbeddedThread, output: Output) -> None:
-    broker = Broker(nsq)
+async def test_messages_are_printed_one_a_line_and_finished(broker: Broker, output: Output) -> None:
     broker.publish("t", [b"first", b"second"])
     options = options_for(broker, channel="c")
     async with running(lambda stop: print_messages(options, stop, output=output.descriptor)):
@@ -54,8 +53,7 @@ async def test_messages_are_printed_one_a_line_and_finished(nsq: EmbeddedThread,
         assert broker.user_agents("t", "c") == [f"nsq_tail/1.3.0-emberq emberq/{__version__}"]
 
 
-async def test_several_topics_are_told_apart_by_their_names(nsq: EmbeddedThread, output: Output) -> None:
-    broker = Broker(nsq)
+async def test_several_topics_are_told_apart_by_their_names(broker: Broker, output: Output) -> None:
     broker.publish("one", [b"a"] * 50)
     broker.publish("two", [b"b"] * 50)
     options = options_for(broker, topic=("one", "two"), print_topic=True)
@@ -64,8 +62,7 @@ async def test_several_topics_are_told_apart_by_their_names(nsq: EmbeddedThread,
 
 
 @pytest.mark.conformance(261)
-async def test_with_n_it_ends_after_so_many_and_the_rest_stays(nsq: EmbeddedThread, output: Output) -> None:
-    broker = Broker(nsq)
+async def test_with_n_it_ends_after_so_many_and_the_rest_stays(broker: Broker, output: Output) -> None:
     broker.publish("t", [b"1", b"2", b"3", b"4", b"5"])
     options = options_for(broker, channel="c", n=2)
     await asyncio.wait_for(print_messages(options, asyncio.Event(), output=output.descriptor), timeout=PATIENCE_S)
@@ -73,8 +70,7 @@ async def test_with_n_it_ends_after_so_many_and_the_rest_stays(nsq: EmbeddedThre
     await until(lambda: broker.counts("t", "c").waiting == 3)
 
 
-async def test_n_counts_the_messages_of_each_topic_by_itself(nsq: EmbeddedThread, output: Output) -> None:
-    broker = Broker(nsq)
+async def test_n_counts_the_messages_of_each_topic_by_itself(broker: Broker, output: Output) -> None:
     broker.publish("one", [b"a"] * 2)
     broker.publish("two", [b"b"])
     options = options_for(broker, topic=("one", "two"), n=3)
@@ -87,9 +83,8 @@ async def test_n_counts_the_messages_of_each_topic_by_itself(nsq: EmbeddedThread
 
 
 async def test_without_a_channel_it_has_one_of_its_own_and_takes_nothing_from_others(
-    nsq: EmbeddedThread, output: Output
+    broker: Broker, output: Output
 ) -> None:
-    broker = Broker(nsq)
     broker.create_channel("t", "theirs")
     options = options_for(broker)
     assert re.fullmatch(r"tail\d{6}#ephemeral", options.channel)
@@ -101,8 +96,7 @@ async def test_without_a_channel_it_has_one_of_its_own_and_takes_nothing_from_ot
     await until(lambda: broker.counts("t", options.channel).unfinished == 0)
 
 
-async def test_when_nobody_reads_its_output_it_ends_and_everything_goes_back(nsq: EmbeddedThread) -> None:
-    broker = Broker(nsq)
+async def test_when_nobody_reads_its_output_it_ends_and_everything_goes_back(broker: Broker) -> None:
     broker.publish("t", [b"1", b"2"])
     options = options_for(broker, channel="c")
     reading, writing = os.pipe()

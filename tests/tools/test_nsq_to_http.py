@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from emberq.base.settings import OptionsError
-from emberq.embedded import EmbeddedThread
 from emberq.tools.client_flags import parse_client_option
 from emberq.tools.nsq_to_http import ToHttpOptions, run
+from tests.support.embedded import Broker
 from tests.support.waiting import until
-from tests.tools.rig import Broker, running
-from tests.tools.web_server import WebServer, answer
+from tests.support.web_server import WebServer, answer
+from tests.tools.rig import running
 
 NO_BACKOFF = (parse_client_option("max_backoff_duration,0"),)
 AT_ONCE = (*NO_BACKOFF, parse_client_option("default_requeue_delay,0"), parse_client_option("max_attempts,0"))
@@ -29,11 +29,6 @@ def sending(broker: Broker, **details: Any) -> ToHttpOptions:
 
 def is_finished(broker: Broker) -> bool:
     return broker.counts("t", "nsq_to_http").unfinished == 0
-
-
-@pytest.fixture
-def broker(nsq: EmbeddedThread) -> Broker:
-    return Broker(nsq)
 
 
 async def test_messages_are_posted_and_finished(broker: Broker) -> None:

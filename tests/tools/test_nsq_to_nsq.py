@@ -14,9 +14,10 @@ from emberq.base.settings import OptionsError
 from emberq.embedded import EmbeddedThread
 from emberq.tools.client_flags import parse_client_option
 from emberq.tools.nsq_to_nsq import NsqToNsqOptions, run
+from tests.support.embedded import Broker
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.waiting import until
-from tests.tools.rig import Broker, running
+from tests.tools.rig import running
 
 NOBODY = "127.0.0.1:1"
 NO_BACKOFF = (parse_client_option("max_backoff_duration,0"),)
@@ -39,8 +40,7 @@ def is_finished(broker: Broker, topic: str = "t") -> bool:
     return broker.counts(topic, "nsq_to_nsq").unfinished == 0
 
 
-async def test_messages_are_copied_and_finished(nsq: EmbeddedThread) -> None:
-    broker = Broker(nsq)
+async def test_messages_are_copied_and_finished(broker: Broker) -> None:
     bodies = [b"%d" % number for number in range(2_000)]
     broker.queue("t", "nsq_to_nsq", bodies)
     async with running(partial(run, copying(broker, broker.tcp_address))):
@@ -71,8 +71,7 @@ async def test_messages_are_dealt_out_over_the_destinations(nsq: EmbeddedThread,
     assert min(counts) > 0 if mode == "epsilon-greedy" else counts == [500, 500]
 
 
-async def test_a_destination_that_is_away_is_left_out_and_its_messages_go_to_another(nsq: EmbeddedThread) -> None:
-    broker = Broker(nsq)
+async def test_a_destination_that_is_away_is_left_out_and_its_messages_go_to_another(broker: Broker) -> None:
     bodies = [b"%d" % number for number in range(100)]
     broker.queue("t", "nsq_to_nsq", bodies)
     options = copying(broker, NOBODY, broker.tcp_address, consumer_opt=AT_ONCE)
@@ -109,8 +108,7 @@ async def test_a_destination_that_is_restarted_loses_nothing(
     assert arrived == set(bodies)
 
 
-async def test_what_cannot_be_published_is_requeued_with_a_delay(nsq: EmbeddedThread) -> None:
-    broker = Broker(nsq)
+async def test_what_cannot_be_published_is_requeued_with_a_delay(broker: Broker) -> None:
     broker.queue("t", "nsq_to_nsq", [b"x"] * 3)
     options = copying(broker, NOBODY, consumer_opt=NO_BACKOFF)
     async with running(partial(run, options)):
@@ -119,9 +117,8 @@ async def test_what_cannot_be_published_is_requeued_with_a_delay(nsq: EmbeddedTh
 
 
 @pytest.mark.nsq(max_msg_size=1_000)
-async def test_only_the_message_that_is_refused_stays_behind(nsq: EmbeddedThread) -> None:
+async def test_only_the_message_that_is_refused_stays_behind(broker: Broker) -> None:
     """The filter makes a message longer than it came, by writing numbers out; the destination refuses that one."""
-    broker = Broker(nsq)
     long_when_written = b'{"f":[' + b",".join([b"1e20"] * 190) + b"]}"
     broker.queue("t", "nsq_to_nsq", [b'{"f":1}', long_when_written, b'{"f":2}'])
     options = copying(broker, broker.tcp_address, whitelist_json_field=("f",), consumer_opt=NO_BACKOFF)
@@ -132,9 +129,8 @@ async def test_only_the_message_that_is_refused_stays_behind(nsq: EmbeddedThread
 
 
 async def test_the_filter_decides_what_is_copied_dropped_and_tried_again(
-    nsq: EmbeddedThread, caplog: pytest.LogCaptureFixture
+    broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker = Broker(nsq)
     broker.queue("t", "nsq_to_nsq", [b'{"f": 5, "g": 1}', b'{"f": "6"}', b"no JSON", b'{"g": 2}', b'{"f": "5"}'])
     options = copying(
         broker,
@@ -154,8 +150,7 @@ async def test_the_filter_decides_what_is_copied_dropped_and_tried_again(
     assert sum("missing field to check required value: f" in line for line in caplog.messages) == 1
 
 
-async def test_timing_is_logged(nsq: EmbeddedThread, caplog: pytest.LogCaptureFixture) -> None:
-    broker = Broker(nsq)
+async def test_timing_is_logged(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     broker.queue("t", "nsq_to_nsq", [b"x"] * 250)
     with caplog.at_level(logging.INFO, logger="emberq.tools.host_pool"):
         async with running(partial(run, copying(broker, broker.tcp_address))):

@@ -12,8 +12,9 @@ from emberq.base.settings import OptionsError
 from emberq.client.error import BadRequestError, ConnectError
 from emberq.embedded import EmbeddedThread
 from emberq.tools.to_nsq import ToNsqOptions, publish_input
+from tests.support.embedded import Broker
 from tests.support.waiting import PATIENCE_S, until
-from tests.tools.rig import Broker, running
+from tests.tools.rig import running
 
 
 async def publish_file(options: ToNsqOptions, content: bytes, *, folder: Path) -> None:
@@ -26,14 +27,12 @@ async def publish_file(options: ToNsqOptions, content: bytes, *, folder: Path) -
 
 
 @pytest.mark.conformance(260)
-async def test_records_are_published_in_order(nsq: EmbeddedThread, tmp_path: Path) -> None:
-    broker = Broker(nsq)
+async def test_records_are_published_in_order(broker: Broker, tmp_path: Path) -> None:
     await publish_file(ToNsqOptions(topic="t", nsqd_tcp_address=(broker.tcp_address,)), b"abc\n\ndef", folder=tmp_path)
     assert broker.take("t", 2) == [b"abc", b"de"]
 
 
-async def test_a_big_file_arrives_whole(nsq: EmbeddedThread, tmp_path: Path) -> None:
-    broker = Broker(nsq)
+async def test_a_big_file_arrives_whole(broker: Broker, tmp_path: Path) -> None:
     lines = [b"%06d %s" % (number, b"x" * 100) for number in range(8_000)]
     await publish_file(
         ToNsqOptions(topic="t", nsqd_tcp_address=(broker.tcp_address,)), b"\n".join(lines) + b"\n", folder=tmp_path
@@ -50,16 +49,14 @@ async def test_every_nsqd_gets_every_message(nsq: EmbeddedThread, tmp_path: Path
     assert [Broker(nsq, number=number).take("t", 2) for number in (0, 1)] == [[b"a", b"b"]] * 2
 
 
-async def test_any_single_byte_can_be_the_delimiter(nsq: EmbeddedThread, tmp_path: Path) -> None:
-    broker = Broker(nsq)
+async def test_any_single_byte_can_be_the_delimiter(broker: Broker, tmp_path: Path) -> None:
     options = ToNsqOptions(topic="t", nsqd_tcp_address=(broker.tcp_address,), delimiter=",")
     await publish_file(options, b"a\nb,c,", folder=tmp_path)
     assert broker.take("t", 2) == [b"a\nb", b"c"]
 
 
 @pytest.mark.nsq(max_msg_size=1000)
-async def test_a_message_that_is_refused_ends_it_behind_those_before_it(nsq: EmbeddedThread, tmp_path: Path) -> None:
-    broker = Broker(nsq)
+async def test_a_message_that_is_refused_ends_it_behind_those_before_it(broker: Broker, tmp_path: Path) -> None:
     content = b"first\n" + b"x" * 2000 + b"\nlast\n"
     with pytest.raises(BadRequestError, match="message too big"):
         await publish_file(ToNsqOptions(topic="t", nsqd_tcp_address=(broker.tcp_address,)), content, folder=tmp_path)
@@ -77,8 +74,7 @@ async def test_without_input_nobody_need_be_there(tmp_path: Path) -> None:
     await publish_file(ToNsqOptions(topic="t", nsqd_tcp_address=("127.0.0.1:1",)), b"", folder=tmp_path)
 
 
-async def test_a_line_goes_as_soon_as_it_is_typed_and_a_stop_waits_for_no_more(nsq: EmbeddedThread) -> None:
-    broker = Broker(nsq)
+async def test_a_line_goes_as_soon_as_it_is_typed_and_a_stop_waits_for_no_more(broker: Broker) -> None:
     options = ToNsqOptions(topic="t", nsqd_tcp_address=(broker.tcp_address,)).validated()
     reading, writing = os.pipe()
     async with running(lambda stop: publish_input(options, stop, descriptor=reading)):
@@ -90,8 +86,7 @@ async def test_a_line_goes_as_soon_as_it_is_typed_and_a_stop_waits_for_no_more(n
     os.close(reading)
 
 
-async def test_a_rate_holds_it_back(nsq: EmbeddedThread) -> None:
-    broker = Broker(nsq)
+async def test_a_rate_holds_it_back(broker: Broker) -> None:
     options = ToNsqOptions(topic="t", nsqd_tcp_address=(broker.tcp_address,), rate=1).validated()
     reading, writing = os.pipe()
     os.write(writing, b"a\n" * 100)

@@ -6,7 +6,7 @@ import pytest
 
 from bench.admin.simulated_cluster import SimulatedCluster, Size
 from emberq.base.clock import ManualClock
-from tests.cluster.rig import View
+from tests.support.cluster_rig import View
 
 pytestmark = pytest.mark.loop("uvloop")
 

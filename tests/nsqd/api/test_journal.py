@@ -12,7 +12,7 @@ from emberq.base.clock import NS_PER_SECOND
 from emberq.base.text import format_moment, parse_moment
 from emberq.nsqd.api import journal
 from tests.conftest import StartNsqd
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
 from tests.support.waiting import wait_until

@@ -11,9 +11,9 @@ from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
 from emberq.nsqd.auth.authorizer import SMALL_ANSWER_BYTES, AuthFailedError, AuthOptionsError, Authorizer, AuthPeer
 from emberq.nsqd.auth.permission import Authorization
 from emberq.nsqd.options import NsqdOptions, TlsVersion
-from tests.base.scripted_server import ScriptedServer, answer, server_context
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.certificates import Authority
+from tests.support.scripted_server import ScriptedServer, answer, server_context
 
 pytestmark = pytest.mark.loop("uvloop")
 
@@ -40,7 +40,7 @@ async def test_a_get_carries_the_question_in_its_query_by_alphabet() -> None:
         )
     (question,) = server.questions
     assert question.method == "GET"
-    assert question.path == "/auth?common_name=me&remote_ip=%3A%3A1&secret=a+b%26%FF&tls=true"
+    assert question.target == "/auth?common_name=me&remote_ip=%3A%3A1&secret=a+b%26%FF&tls=true"
     assert question.headers["Accept"] == "application/vnd.nsq; version=1.0"
 
 
@@ -48,7 +48,7 @@ async def test_a_post_carries_the_question_in_its_body_as_lists() -> None:
     with AuthServer(grant(entry())) as server:
         await authorize(server.address, secret="ü".encode(), auth_http_request_method="post")
     (question,) = server.questions
-    assert (question.method, question.path) == ("POST", "/auth")
+    assert (question.method, question.target) == ("POST", "/auth")
     assert question.headers["Content-Type"] == "application/json"
     assert question.body.decode() == '{"common_name":[""],"remote_ip":["10.0.0.7"],"secret":["ü"],"tls":["false"]}'
 
@@ -56,7 +56,7 @@ async def test_a_post_carries_the_question_in_its_body_as_lists() -> None:
 async def test_an_address_may_be_a_whole_url() -> None:
     with AuthServer(grant(entry())) as server:
         await authorize(f"http://{server.address}/who")
-    assert server.questions[0].path.startswith("/who?common_name=")
+    assert server.questions[0].target.startswith("/who?common_name=")
 
 
 async def test_the_authorization_expires_by_the_daemons_clock() -> None:

@@ -9,7 +9,7 @@ from emberq.base.clock import ManualClock
 from emberq.nsqd.auth.authorizer import Authorizer, AuthPeer, ConnectionAuth
 from emberq.nsqd.options import NsqdOptions
 from emberq.wire.error import FatalError
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
 
 pytestmark = pytest.mark.loop("uvloop")
 

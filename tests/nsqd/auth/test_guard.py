@@ -16,7 +16,7 @@ from emberq.nsqd.auth import guard as guard_module
 from emberq.nsqd.auth.authorizer import Authorizer
 from emberq.nsqd.auth.guard import ApiGuard
 from emberq.nsqd.options import NsqdOptions
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.loop("uvloop")

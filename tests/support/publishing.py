@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from emberq.client.config import ReconnectDelay
 from emberq.client.producer import Producer
-from tests.client.scripted_peer import Peer
+from tests.support.scripted_peer import Peer
 from tests.support.waiting import until
 
 AT_ONCE = ReconnectDelay(first_s=0.001, max_s=0.001)
