@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from emberq.base.task import WaitingLine
+from tests.support.waiting import turns
 
 pytestmark = pytest.mark.loop("uvloop")
 
@@ -30,8 +31,7 @@ class Line:
 
     async def settle(self) -> None:
         """Let all hear what they are told."""
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await turns(3)
 
     async def leave(self) -> None:
         for task in self.tasks.values():

@@ -11,7 +11,7 @@ import pytest
 from emberq.client.discovery import Connector
 from emberq.client.error import ConnectError
 from tests.support.loop import advance
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 
 
 class Network:
@@ -103,7 +103,6 @@ async def test_a_connection_that_is_lost_at_once_every_time_is_not_tried_in_a_ti
     await keeper.connect_all()
     running = asyncio.create_task(keeper.run())
     await until(lambda: network.tried["a"] == 2)
-    for _ in range(20):
-        await asyncio.sleep(0)
+    await turns()
     assert network.tried["a"] == 2
     running.cancel()

@@ -21,7 +21,7 @@ from emberq.wire.frame import MessageFields
 from tests.support.loop import advance
 from tests.support.publishing import AT_ONCE, NEVER_AGAIN, Mute, Recorder, connect_all, numbered, publish_all
 from tests.support.scripted_peer import Peer, scripted_peer
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 
 
 async def consume(address: str, topic: str, *, count: int) -> list[bytes]:
@@ -253,8 +253,7 @@ async def test_closing_waits_for_what_is_under_way() -> None:
         publishing = asyncio.create_task(producer.publish("t", b"x"))
         await received.wait()
         closing = asyncio.create_task(producer.close())
-        for _ in range(20):  # turns of the loop, in which it could do harm
-            await asyncio.sleep(0)
+        await turns()
         assert not closing.done()
         assert not publishing.done()
         with pytest.raises(ClosedError):

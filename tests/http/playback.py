@@ -19,6 +19,7 @@ from emberq.base.timers import Timers
 from emberq.http.server import HttpServer
 from tests.http.raw_client import Answer, chunked, cut_answers, request
 from tests.http.site import MAX_ECHO_BYTES, Site
+from tests.support.waiting import turns
 
 
 def examples(count: int) -> settings:
@@ -114,8 +115,7 @@ class Stage:
         return transport
 
     async def _turn(self, transport: RecordingTransport) -> None:
-        for _ in range(3):  # a waiting handler takes up to three turns of the loop
-            await asyncio.sleep(0)
+        await turns(3)  # a waiting handler takes up to three
         transport.drain()
 
     async def leave(self, transport: RecordingTransport) -> None:

@@ -14,6 +14,7 @@ from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.http.client import MAX_HEAD_BYTES, HttpClient, HttpQueryError, UnexpectedStatusError, public_url
 from tests.support.certificates import Authority
 from tests.support.scripted_server import ScriptedServer, answer, server_context
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.loop("uvloop")
 
@@ -257,8 +258,7 @@ async def test_a_server_that_never_finishes_is_given_up_in_time() -> None:
 async def test_a_cancelled_query_ends_at_once_and_hangs_up() -> None:
     with ScriptedServer() as server:
         query = asyncio.create_task(client().get(server.url))
-        while not server.requests:
-            await asyncio.sleep(0)
+        await until(lambda: bool(server.requests))
         query.cancel()
         with pytest.raises(asyncio.CancelledError):
             await query

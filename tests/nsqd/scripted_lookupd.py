@@ -18,7 +18,6 @@ from emberq.wire.lookup import NsqdIdentity, TopicAndChannels
 from tests.support.scripted_server import answer
 from tests.support.waiting import PATIENCE_S, until
 
-SETTLING_TURNS = 20
 """Turns of the loop within which it has passed on all that was sent on the loopback."""
 
 IDENTITY = NsqdIdentity(
@@ -217,12 +216,6 @@ class Rig:
         assert asyncio.all_tasks() <= others
         self.advance(ms=3_600_000)
         assert self.timers.next_due_ns == NEVER
-
-
-async def settle() -> None:
-    """Let everything pass that is on its way; for tests of what does not happen."""
-    for _ in range(SETTLING_TURNS):
-        await asyncio.sleep(0)
 
 
 async def all_up(link: LookupLink) -> None:

@@ -10,6 +10,7 @@ import pytest
 from emberq.nsqd.connection import Output, Pause
 from emberq.wire.command import Command, Nop
 from emberq.wire.error import FatalError
+from tests.support.waiting import turns
 
 
 class Socket:
@@ -53,11 +54,6 @@ class Rig:
 @pytest.fixture
 async def rig() -> Rig:
     return Rig()
-
-
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 async def test_giving_way_lasts_one_turn_of_the_loop(rig: Rig) -> None:

@@ -18,11 +18,10 @@ from tests.nsqd.scripted_lookupd import (
     anonymous,
     channels,
     only_identifies,
-    settle,
     with_http,
 )
 from tests.support.scripted_server import ScriptedServer, answer
-from tests.support.waiting import PATIENCE_S, until
+from tests.support.waiting import PATIENCE_S, turns, until
 
 pytestmark = pytest.mark.loop("uvloop")
 
@@ -101,7 +100,7 @@ async def test_no_more_addresses_means_no_more_connections() -> None:
         link.set_addresses(())
         await lookupd.expect("connected", "IDENTIFY", "disconnected")
         rig.advance(ms=60_000)
-        await settle()
+        await turns()
         assert lookupd.received.empty()
 
 
@@ -197,7 +196,7 @@ async def test_a_burst_of_questions_is_put_a_few_at_a_time() -> None:
         for number in range(3 * MAX_QUERY_COUNT):
             link.spawn(link.ask_channels(f"t{number}", found=lambda _names: None))
         await until(lambda: silent_http.visit_count == MAX_QUERY_COUNT)
-        await settle()
+        await turns()
         assert silent_http.visit_count == MAX_QUERY_COUNT
 
 

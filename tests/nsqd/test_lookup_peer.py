@@ -23,10 +23,9 @@ from tests.nsqd.scripted_lookupd import (
     framed,
     info,
     only_identifies,
-    settle,
     sound,
 )
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 
 pytestmark = pytest.mark.loop("uvloop")
 
@@ -80,11 +79,11 @@ async def test_a_ping_leaves_every_15_seconds() -> None:
         await lookupd.expect("connected", "IDENTIFY")
         for _ in range(3):
             rig.advance(ms=14_999)
-            await settle()
+            await turns()
             assert lookupd.received.empty()
             rig.advance(ms=1)
             await lookupd.expect("PING")
-            await settle()
+            await turns()
         assert link.peers[0].is_up
 
 
@@ -120,10 +119,10 @@ async def test_one_that_is_not_there_is_logged_once_however_often_it_is_tried(lo
         await lookupd.go_away()
         async with rig.linked(lookupd.address) as link:
             for _ in range(10):
-                await settle()
+                await turns()
                 rig.advance(ms=MAX_RETRY_MS)
             await lookupd.listen()
-            await settle()
+            await turns()
             rig.advance(ms=MAX_RETRY_MS)
             await until(lambda: link.peers[0].is_up)
     first, second = lines_of(logged)
@@ -152,9 +151,9 @@ async def test_intervals_grow_until_a_connection_has_lasted() -> None:
     async with ScriptedLookupd(fails_late) as lookupd, rig.linked(lookupd.address) as link:
         for failure_count in range(1, 8):
             await lookupd.expect("connected", "IDENTIFY", "REGISTER t", "disconnected")
-            await settle()
+            await turns()
             rig.advance(ms=retry_delay_ns(failure_count, chance=0) / NS_PER_MS - 1)
-            await settle()
+            await turns()
             assert lookupd.received.empty()
             if failure_count == 7:
                 lookupd.script = sound
@@ -163,7 +162,7 @@ async def test_intervals_grow_until_a_connection_has_lasted() -> None:
         await until(lambda: link.peers[0].is_up)
         rig.advance(ms=15_000)
         await lookupd.expect("PING")
-        await settle()
+        await turns()
         lookupd.hang_up()
         await until(lambda: not link.peers[0].is_up)
         rig.advance(ms=FIRST_RETRY_MS)
@@ -211,11 +210,11 @@ async def test_an_answer_that_is_none_ends_the_connection(
         for _ in range(4):
             await until(lambda: lookupd.visit_count > 0 and not lookupd.visits)
             lookupd.visit_count = 0
-            await settle()
+            await turns()
             rig.advance(ms=MAX_RETRY_MS)
         await until(lambda: lookupd.visit_count > 0 and not lookupd.visits)
         lookupd.script = sound
-        await settle()
+        await turns()
         rig.advance(ms=MAX_RETRY_MS)
         await until(lambda: link.peers[0].is_up)
     assert lines_of(logged) == [LOST + reason, REGISTERED]
@@ -236,9 +235,9 @@ async def test_an_answer_must_be_complete_within_a_second(
             rig.advance(ms=15_000)
         while await lookupd.next() != silent_at:
             pass
-        await settle()
+        await turns()
         rig.advance(ms=999)
-        await settle()
+        await turns()
         assert lookupd.visits
         rig.advance(ms=1)
         await lookupd.expect("disconnected")
@@ -252,7 +251,7 @@ async def test_an_answer_that_drips_does_not_get_more_time() -> None:
         for byte in info()[:3]:
             rig.advance(ms=300)
             lookupd.send(bytes([byte]))
-            await settle()
+            await turns()
         assert lookupd.visits
         rig.advance(ms=100)
         await lookupd.expect("disconnected")
@@ -266,10 +265,10 @@ async def test_each_answer_gives_the_next_a_second_of_its_own() -> None:
             rig.advance(ms=900)
             assert not link.peers[0].is_up
             lookupd.send(OK)
-            await settle()
+            await turns()
         await until(lambda: link.peers[0].is_up)
         rig.advance(ms=2000)
-        await settle()
+        await turns()
         assert link.peers[0].is_up
 
 
@@ -289,19 +288,19 @@ async def test_a_connection_must_be_accepted_within_a_second(logged: pytest.LogC
     rig = Rig()
     with full_backlog() as address:
         async with rig.linked(address):
-            await settle()
+            await turns()
             rig.advance(ms=999)
-            await settle()
+            await turns()
             assert not logged.records
             rig.advance(ms=1)
-            await settle()
+            await turns()
             assert lines_of(logged) == [LOST + "cannot connect: no answer in time"]
 
 
 async def test_stopping_does_not_wait_for_a_connection_that_is_not_accepted(logged: pytest.LogCaptureFixture) -> None:
     with full_backlog() as address:
         async with Rig().linked(address):
-            await settle()
+            await turns()
     assert not logged.records
 
 

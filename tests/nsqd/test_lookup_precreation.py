@@ -14,9 +14,9 @@ from emberq.nsqd.lookup import MAX_HOLD_NS, LookupLink, Precreation
 from emberq.storage.error import StorageError
 from tests.broker.rig import Consumer
 from tests.broker.rig import Rig as BrokerRig
-from tests.nsqd.scripted_lookupd import Rig, ScriptedLookupd, all_up, channels, settle, with_http
+from tests.nsqd.scripted_lookupd import Rig, ScriptedLookupd, all_up, channels, with_http
 from tests.support.scripted_server import ScriptedServer
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 
 pytestmark = pytest.mark.loop("uvloop")
 
@@ -74,7 +74,7 @@ async def test_channels_of_all_nsqlookupds_are_created_before_the_first_message_
             rig.publish(b"first")
             await until(lambda: depths(rig.broker) == {"fast": 0})
             rig.publish(b"second")
-            await settle()
+            await turns()
             assert (rig.topic_stats().depth, depths(rig.broker)) == (2, {"fast": 0})
             gate.set()
             await until(lambda: rig.topic_stats().depth == 0)
@@ -153,7 +153,7 @@ async def test_a_topic_paused_while_it_is_held_stays_paused(rig: BrokerRig) -> N
             rig.publish(b"m")
             rig.topic().pause()
             await until(lambda: depths(rig.broker) == {"pc": 0})
-            await settle()
+            await turns()
             assert rig.topic_stats().depth == 1
             rig.topic().unpause()
             assert depths(rig.broker) == {"pc": 1}

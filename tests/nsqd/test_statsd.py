@@ -19,7 +19,7 @@ from emberq.base.timers import NEVER, Timers
 from emberq.broker.stats import ChannelStats, ClientStats, LatencySummary, Percentile, TopicStats
 from emberq.nsqd.metrics import MemoryStats
 from emberq.nsqd.statsd import Report, StatsdConfig, StatsdPusher, connect_udp, expand_prefix, gap_ns, pack
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, turns, until
 
 pytestmark = pytest.mark.loop("movable", "uvloop")
 
@@ -245,8 +245,7 @@ class Rig:
         return await asyncio.wait_for(loop.sock_recv(self.receiver, 65536), PATIENCE_S)
 
     async def has_received(self) -> bool:
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await turns(10)
         try:
             self.receiver.recv(65536, socket.MSG_PEEK)
         except BlockingIOError:
@@ -319,8 +318,7 @@ async def test_a_push_whose_address_is_not_found_is_logged_and_its_counts_go_int
     with caplog.at_level(logging.ERROR, "emberq"):
         rig.is_address_known = False
         rig.advance(ms=5000)
-        while not caplog.records:
-            await asyncio.sleep(0)
+        await until(lambda: bool(caplog.records))
         rig.is_address_known = True
         rig.advance(ms=5000)
         assert (await rig.receive()).startswith(b"topic.t.message_count:10|c\n")
@@ -340,8 +338,7 @@ async def test_a_daemon_that_does_not_listen_is_no_problem(rig: Rig) -> None:
     rig.receiver.close()
     for _ in range(3):
         rig.advance(ms=5000)
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await turns(10)
         rig.advance(ms=2000)
     rig.listen(address)
     rig.advance(ms=3000)

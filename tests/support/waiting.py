@@ -14,12 +14,14 @@ PATIENCE_S = 30.0
 """How long what must happen may take on a machine busy with other tests. Only a test that fails waits it out."""
 
 
-def wait_until(condition: Callable[[], bool], *, timeout_s: float = PATIENCE_S) -> None:
+def wait_until(
+    condition: Callable[[], bool], *, timeout_s: float = PATIENCE_S, interval_s: float = POLL_INTERVAL_S
+) -> None:
     """Ask again and again, at short intervals, until the condition holds."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(POLL_INTERVAL_S)
+        time.sleep(interval_s)
 
 
 async def until(
@@ -36,3 +38,9 @@ async def until(
     while not (await answer if isinstance(answer := condition(), Awaitable) else answer):
         assert time.monotonic() < deadline, f"did not come true: {show() if show else condition}"
         await asyncio.sleep(POLL_INTERVAL_S)
+
+
+async def turns(count: int = 20) -> None:
+    """Let everything pass that is on its way, in so many turns of the loop; for tests of what does not happen."""
+    for _ in range(count):
+        await asyncio.sleep(0)
