@@ -13,7 +13,7 @@ from typing import Any
 
 import uvloop
 
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 
 class MovableLoop(asyncio.SelectorEventLoop):
@@ -67,7 +67,9 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"movable": MovableL
 
 
 @asynccontextmanager
-async def watched_loop(*, has_failed: Callable[[], bool]) -> AsyncIterator[list[dict[str, Any]]]:
+async def watched_loop(
+    *, has_failed: Callable[[], bool], timeout_s: float = PATIENCE_S
+) -> AsyncIterator[list[dict[str, Any]]]:
     """A test that passed must leave no task behind, and no exception unhandled. Of one that failed, show what waits.
 
     Gives what went unhandled; a test that expects it takes it out.
@@ -79,5 +81,5 @@ async def watched_loop(*, has_failed: Callable[[], bool]) -> AsyncIterator[list[
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.print_stack()
         return
-    await until(lambda: len(asyncio.all_tasks()) == 1, show=asyncio.all_tasks)
+    await until(lambda: len(asyncio.all_tasks()) == 1, timeout_s=timeout_s, show=asyncio.all_tasks)
     assert not unhandled
