@@ -93,15 +93,14 @@ def test_numbered_and_other_publishes_are_stored_and_confirmed_in_their_order(ns
     assert bodies(nsqd) == ["a", "b", "c"]
 
 
-def test_without_an_agreement_a_number_means_nothing(nsqd: NsqdHarness) -> None:
-    client = nsqd.connect()
+def test_without_an_agreement_a_number_means_nothing(nsqd: NsqdHarness, client: Client) -> None:
     pub(client, 1, b"a")
     pub(client, 1, b"a")
     assert bodies(nsqd) == ["a", "a"]
 
 
-def test_a_classic_topic_has_no_memory_of_numbers(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd()
+@pytest.mark.nsqd(journal=False)
+def test_a_classic_topic_has_no_memory_of_numbers(nsqd: NsqdHarness) -> None:
     client = producer(nsqd)
     pub(client, 1, b"a")
     pub(client, 1, b"a")

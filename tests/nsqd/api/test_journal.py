@@ -93,15 +93,14 @@ def test_a_journal_tells_when_its_oldest_and_its_newest_message_were_published(
     assert told["newest"] == format_moment(began_ns + NS_PER_SECOND)
 
 
-def test_a_journal_tells_what_it_is_kept_by(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(
-        journal=True,
-        journal_sync="interval",
-        journal_segment_bytes=2 * MIB,
-        journal_retention_bytes=10 * MIB,
-        journal_retention_time_ns=0,
-    )
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(
+    journal=True,
+    journal_sync="interval",
+    journal_segment_bytes=2 * MIB,
+    journal_retention_bytes=10 * MIB,
+    journal_retention_time_ns=0,
+)
+def test_a_journal_tells_what_it_is_kept_by(http: HttpClient) -> None:
     http.post("/topic/create?topic=t")
     told = http.get("/journal?topic=t").json()
     assert told["sync"] == "interval"
@@ -115,9 +114,8 @@ def test_an_ephemeral_channel_has_no_place_in_the_journal(nsqd: NsqdHarness, htt
 
 
 @pytest.mark.parametrize("path", ["/journal", "/topic/peek"])
-def test_a_topic_must_be_named_exist_and_be_journaled(start_nsqd: StartNsqd, path: str) -> None:
-    nsqd = start_nsqd(journal_topic=("^t$",))
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(journal_topic=("^t$",))
+def test_a_topic_must_be_named_exist_and_be_journaled(http: HttpClient, path: str) -> None:
     http.post("/topic/create?topic=classic")
     assert http.get(path).error == (400, "MISSING_ARG_TOPIC")
     assert http.get(f"{path}?topic=$").error == (400, "INVALID_TOPIC")
@@ -223,9 +221,8 @@ def test_a_peek_is_for_a_place_in_the_journal_and_a_few_messages(http: HttpClien
 # Statistics.
 
 
-def test_stats_tell_of_journals_and_leave_classic_topics_as_they_are(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(journal_topic=("^t$",))
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(journal_topic=("^t$",))
+def test_stats_tell_of_journals_and_leave_classic_topics_as_they_are(nsqd: NsqdHarness, http: HttpClient) -> None:
     http.post("/topic/create?topic=classic")
     nsqd.create_channel("t", "c")
     publish(http, b"a", b"b")
