@@ -11,7 +11,7 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import basic
+from tests.support.admin_rig import basic
 from tests.support.cluster_rig import DEAD
 from tests.support.embedded import create
 from tests.support.threaded_http import Reply, ThreadedHttp

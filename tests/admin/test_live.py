@@ -12,7 +12,7 @@ from emberq.admin import document as view_module
 from emberq.admin import live as module
 from emberq.base.clock import ManualClock
 from emberq.embedded import EmbeddedThread
-from tests.admin.rig import AdminThread, of_cluster
+from tests.support.admin_rig import AdminThread, of_cluster
 from tests.support.cluster_rig import DEAD, channel_entry, topic_entry
 from tests.support.embedded import create, publish
 from tests.support.recording_daemon import RecordingDaemon

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emberq.embedded import EmbeddedThread
-from tests.admin.rig import AdminThread
+from tests.support.admin_rig import AdminThread
 from tests.support.embedded import post
 
 

@@ -12,7 +12,7 @@ from emberq.admin.options import AdminOptions
 from emberq.base.program import StartError
 from emberq.embedded import EmbeddedThread
 from emberq.nsqd.options import TlsRequired
-from tests.admin.rig import AdminThread
+from tests.support.admin_rig import AdminThread
 from tests.support.certificates import Authority
 from tests.support.cluster_rig import DEAD
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from emberq.base.clock import ManualClock
 from emberq.base.timers import Timers
 from emberq.http.server import HttpServer
-from tests.http.raw_client import Answer, chunked, cut_answers, request
 from tests.http.site import MAX_ECHO_BYTES, Site
+from tests.support.raw_http_client import Answer, chunked, cut_answers, request
 from tests.support.waiting import turns
 
 

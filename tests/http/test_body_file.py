@@ -16,9 +16,9 @@ from emberq.http.body import PIECE_BYTES, FileBody, FileSender
 from emberq.http.router import HttpLimits
 from tests.http.conftest import StartServer
 from tests.http.harness import HttpHarness
-from tests.http.raw_client import RawClient, request
 from tests.http.site import FILE_POSITION
 from tests.storage.journal.rig import open_files
+from tests.support.raw_http_client import RawClient, request
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.loop("uvloop")

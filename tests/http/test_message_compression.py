@@ -7,8 +7,8 @@ import gzip
 import pytest
 
 from emberq.http.message import COMPRESS_BYTES, Request, Response, compressed, is_worth_compressing, json, plain, text
-from tests.http.raw_client import RawClient, request
 from tests.http.site import BIG
+from tests.support.raw_http_client import RawClient, request
 
 LONG = "x" * COMPRESS_BYTES
 

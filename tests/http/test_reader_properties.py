@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.http.playback import Played, Stage, damaged, damages, examples, expected, final_answers, pieces_of, streams
-from tests.http.raw_client import request
+from tests.support.raw_http_client import request
 
 MIB = 1024 * 1024
 

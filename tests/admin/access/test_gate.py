@@ -11,7 +11,7 @@ from emberq.admin.access.user import Role
 from emberq.admin.options import AdminOptions
 from emberq.base.clock import ManualClock
 from emberq.http.message import Request
-from tests.admin.rig import basic
+from tests.support.admin_rig import basic
 
 
 def request(*, is_tls: bool = False, **headers: str) -> Request:

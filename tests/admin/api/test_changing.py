@@ -8,7 +8,7 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread, of_nsqds
+from tests.support.admin_rig import AdminThread, of_nsqds
 from tests.support.embedded import create, http_of, post, publish
 from tests.support.waiting import wait_until
 

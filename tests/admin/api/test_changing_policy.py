@@ -10,7 +10,7 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread, basic, of_nsqds, user_file
+from tests.support.admin_rig import AdminThread, basic, of_nsqds, user_file
 from tests.support.embedded import create, http_of
 
 POLICY = {"max_attempts": 5, "dead_letter_topic": "t.dead"}

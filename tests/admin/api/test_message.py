@@ -11,7 +11,7 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread, of_cluster
+from tests.support.admin_rig import AdminThread, of_cluster
 from tests.support.embedded import create, publish
 from tests.support.recording_daemon import RecordingDaemon
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread, basic, user_file
+from tests.support.admin_rig import AdminThread, basic, user_file
 
 pytestmark = pytest.mark.usefixtures("logging_as_before")
 

@@ -13,7 +13,7 @@ import pytest
 from emberq.base.clock import ManualClock
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread, basic, of_cluster, user_file
+from tests.support.admin_rig import AdminThread, basic, of_cluster, user_file
 from tests.support.embedded import create
 from tests.support.http_client import Answer
 

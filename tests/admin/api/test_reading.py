@@ -8,7 +8,7 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread, of_cluster, of_nsqds
+from tests.support.admin_rig import AdminThread, of_cluster, of_nsqds
 from tests.support.cluster_rig import DEAD
 from tests.support.embedded import create, post, publish
 from tests.support.raw_client import Client

@@ -10,7 +10,7 @@ import pytest
 
 from emberq.admin.api.reading import origin_of
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread
+from tests.support.admin_rig import AdminThread
 from tests.support.cluster_rig import DEAD
 from tests.support.recording_daemon import RecordingDaemon
 

@@ -12,9 +12,9 @@ import pytest
 from emberq.base.clock import NS_PER_SECOND
 from emberq.cluster.pipeline_feed import TOPIC
 from emberq.embedded import EmbeddedThread
-from tests.admin.pipeline_report import HEARTBEAT, REPORT
-from tests.admin.rig import AdminThread, of_nsqds
+from tests.support.admin_rig import AdminThread, of_nsqds
 from tests.support.embedded import create, http_of, publish
+from tests.support.pipeline_report import HEARTBEAT, REPORT
 from tests.support.raw_client import Client
 from tests.support.waiting import wait_until
 

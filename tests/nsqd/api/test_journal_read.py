@@ -11,10 +11,10 @@ import pytest
 
 from emberq.broker.store import SyncMode
 from tests.conftest import StartNsqd
-from tests.http.raw_client import RawClient, request
 from tests.nsqd.api.journal_bytes import read_batches, read_bodies
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import Answer, HttpClient
+from tests.support.raw_http_client import RawClient, request
 from tests.support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.nsqd(journal=True)
