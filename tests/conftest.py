@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -13,12 +15,20 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pytest_asyncio import is_async_test
 
 # Their failed assertions should explain themselves like those of tests; this works only ahead of the import.
 pytest.register_assert_rewrite("tests.support")
 
+from emberq.base.clock import ManualClock  # noqa: E402
+from emberq.embedded import EmbeddedThread  # noqa: E402
 from emberq.nsqd.options import NsqdOptions  # noqa: E402
+from tests.support.certificates import Authority  # noqa: E402
+from tests.support.embedded import Broker  # noqa: E402
 from tests.support.harness import NsqdHarness  # noqa: E402
+from tests.support.http_client import HttpClient  # noqa: E402
+from tests.support.lookupd_harness import LookupdHarness  # noqa: E402
+from tests.support.loop import LOOPS, watched_loop  # noqa: E402
 from tests.support.nsqd_process import NsqdProcess  # noqa: E402
 from tests.support.raw_client import Client  # noqa: E402
 
@@ -29,6 +39,9 @@ SEARCH = os.environ.get("EMBERQ_EXAMPLES") == "random"
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("random" if SEARCH else "fixed")
+
+HAS_FAILED = pytest.StashKey[bool]()
+"""Whether the latest phase of a test failed."""
 
 StartNsqd = Callable[..., NsqdHarness]
 StartNsqdProcess = Callable[..., NsqdProcess]
@@ -47,12 +60,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in others]
 
 
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loops that an asynchronous test runs on, once on each: what its mark or its module's mark names."""
+    mark = item.get_closest_marker("loop")
+    return {name: LOOPS[name] for name in (mark.args if mark else ["movable"])}
+
+
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Reports travel between processes as UTF-8; what hostile clients make us log may not be text at all."""
     report = yield
+    item.stash[HAS_FAILED] = report.failed
     report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report
+
+
+@pytest.fixture(autouse=True)
+def _watch(request: pytest.FixtureRequest) -> None:
+    """Watches the loop of an asynchronous test; it is the first fixture, so that it ends when the others are gone."""
+    if is_async_test(request.node):
+        request.getfixturevalue("unhandled")
+
+
+@pytest.fixture
+async def unhandled(request: pytest.FixtureRequest) -> AsyncIterator[list[dict[str, Any]]]:
+    """What no code of the test's loop handled; it fails the test unless it is taken out."""
+    async with watched_loop(has_failed=lambda: request.node.stash[HAS_FAILED]) as unhandled:
+        yield unhandled
 
 
 @pytest.fixture
@@ -103,15 +137,60 @@ def start_nsqd(data_path: Path, listen_address: str, http_listen_address: str) -
 
 
 @pytest.fixture
-def nsqd(start_nsqd: StartNsqd) -> NsqdHarness:
-    """nsqd with default options, in this process."""
-    return start_nsqd()
+def nsqd(start_nsqd: StartNsqd, request: pytest.FixtureRequest) -> NsqdHarness:
+    """nsqd in this process, with the options of the mark `nsqd`."""
+    return start_nsqd(**_marked_options(request, "nsqd"))
 
 
 @pytest.fixture
 def client(nsqd: NsqdHarness) -> Client:
-    """A connection to the default nsqd."""
+    """A connection to the nsqd."""
     return nsqd.connect()
+
+
+@pytest.fixture
+def http(nsqd: NsqdHarness) -> HttpClient:
+    """The HTTP API of the nsqd."""
+    return HttpClient(nsqd.http_address)
+
+
+@pytest.fixture
+def broker(nsq: EmbeddedThread) -> Broker:
+    """The first nsqd of the embedded cluster, seen from outside."""
+    return Broker(nsq)
+
+
+@pytest.fixture
+def lookupd(request: pytest.FixtureRequest) -> Iterator[LookupdHarness]:
+    """nsqlookupd in this process, with the options of the mark `lookupd`."""
+    with LookupdHarness(**_marked_options(request, "lookupd")) as running:
+        yield running
+
+
+def _marked_options(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
+    mark = request.node.get_closest_marker(name)
+    return dict(mark.kwargs) if mark else {}
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """Issues certificates."""
+    return Authority(tmp_path, "authority")
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """Puts the handlers and the level of the process's log back."""
+    root = logging.getLogger("emberq")
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from emberq.cli.main import SUBCOMMANDS
-from tests.cli.looking import get_json
+from tests.support.looking import get_json
 from tests.support.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[1]

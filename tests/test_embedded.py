@@ -55,18 +55,13 @@ def test_options_come_from_the_marker(nsq: EmbeddedThread) -> None:
     assert {nsqd.options.mem_queue_size for nsqd in nsq.nsq.nsqds} == {0}
 
 
-def test_it_runs_in_the_loop_of_an_asynchronous_program() -> None:
-    async def program() -> tuple[str, bytes]:
-        async with Embedded() as nsq:
-            address = nsq.nsqd_tcp_addresses[0]
-            reader, writer = await asyncio.open_connection(*tcp(address))
-            writer.write(b"  V2PUB t\n\x00\x00\x00\x02hi")
-            answer = await reader.readexactly(10)
-            writer.close()
-            return address, answer
-
-    address, answer = asyncio.run(program())
-    assert answer == b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
+async def test_it_runs_in_the_loop_of_an_asynchronous_program() -> None:
+    async with Embedded() as nsq:
+        address = nsq.nsqd_tcp_addresses[0]
+        reader, writer = await asyncio.open_connection(*tcp(address))
+        writer.write(b"  V2PUB t\n\x00\x00\x00\x02hi")
+        assert await reader.readexactly(10) == b"\x00\x00\x00\x06\x00\x00\x00\x00OK"
+        writer.close()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(tcp(address)).close()
 
@@ -80,15 +75,11 @@ def test_a_folder_that_is_named_keeps_the_messages(tmp_path: Path) -> None:
         assert consumer.read_message().body == b"kept"
 
 
-def test_nothing_is_left_when_it_cannot_start(tmp_path: Path) -> None:
+async def test_nothing_is_left_when_it_cannot_start(tmp_path: Path) -> None:
     threads = threading.active_count()
-
-    async def program() -> None:
+    with pytest.raises(Exception, match="--max-deflate-level"):
         async with Embedded(data_path=tmp_path, max_deflate_level=99):
             pass
-
-    with pytest.raises(Exception, match="--max-deflate-level"):
-        asyncio.run(program())
     wait_until(lambda: threading.active_count() <= threads)
 
 

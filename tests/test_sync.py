@@ -24,8 +24,8 @@ from emberq.client import (
 )
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Consumer, Producer
+from tests.support.embedded import Broker
 from tests.support.waiting import PATIENCE_S, wait_until
-from tests.tools.rig import Broker
 
 NOWHERE = "127.0.0.1:1"
 SOON_S = 0.3
@@ -78,13 +78,10 @@ def test_many_threads_share_a_producer(nsq: EmbeddedThread) -> None:
         assert sorted(take(taking, len(bodies))) == sorted(bodies)
 
 
-def test_it_works_where_an_event_loop_is_running_as_in_a_notebook(nsq: EmbeddedThread) -> None:
-    async def cell() -> list[bytes]:
-        publish(nsq, b"from a cell")
-        with consumer(nsq) as taking:
-            return take(taking, 1)
-
-    assert asyncio.run(cell()) == [b"from a cell"]
+async def test_it_works_where_an_event_loop_is_running_as_in_a_notebook(nsq: EmbeddedThread) -> None:
+    publish(nsq, b"from a cell")
+    with consumer(nsq) as taking:
+        assert take(taking, 1) == [b"from a cell"]
 
 
 def test_an_unreachable_nsqd_is_the_clients_own_error() -> None:

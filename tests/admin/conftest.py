@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emberq.embedded import EmbeddedThread
-from tests.admin.rig import AdminThread, of_cluster
+from tests.support.admin_rig import AdminThread, of_cluster
 
 StartAdmin = Callable[..., AdminThread]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from pathlib import Path
@@ -16,21 +15,21 @@ from emberq.base.clock import ManualClock
 from emberq.embedded import EmbeddedThread
 from emberq.http.message import Request
 from tests.admin.conftest import StartAdmin
-from tests.cluster.rig import create
+from tests.support.embedded import create
 
 ADA = Visitor("ada", Role.ADMIN)
 
 
-def record(path: str, deed: AuditedAction, *, message: str = "") -> None:
+async def record(path: str, deed: AuditedAction, *, message: str = "") -> None:
     request = Request("DELETE", "/api/topics/t", remote_address="10.0.0.7:5000")
     audit = Audit(path, clock=ManualClock())
-    asyncio.run(audit.record(request, ADA, deed, ActionOutcome.DONE, message))
+    await audit.record(request, ADA, deed, ActionOutcome.DONE, message)
 
 
-def test_an_action_is_a_line(tmp_path: Path) -> None:
+async def test_an_action_is_a_line(tmp_path: Path) -> None:
     path = tmp_path / "audit"
-    record(str(path), AuditedAction(action="delete_topic", topic="t"))
-    record(str(path), AuditedAction(action="log_out"))
+    await record(str(path), AuditedAction(action="delete_topic", topic="t"))
+    await record(str(path), AuditedAction(action="log_out"))
     first, second = path.read_text().splitlines()
     assert json.loads(first) == {
         "time": "2023-11-14T22:13:20.000Z",
@@ -46,25 +45,25 @@ def test_an_action_is_a_line(tmp_path: Path) -> None:
     assert json.loads(second)["action"] == "log_out"
 
 
-def test_a_name_cannot_forge_a_line_or_fill_the_disk(tmp_path: Path) -> None:
+async def test_a_name_cannot_forge_a_line_or_fill_the_disk(tmp_path: Path) -> None:
     path = tmp_path / "audit"
-    record(str(path), AuditedAction(action="x", topic='t\n{"user": "eve"}\u2028\x1b[2J' + "x" * 10_000))
+    await record(str(path), AuditedAction(action="x", topic='t\n{"user": "eve"}\u2028\x1b[2J' + "x" * 10_000))
     (line,) = path.read_bytes().splitlines()
     assert line.isascii()
     assert len(json.loads(line)["topic"]) == 256
 
 
-def test_without_a_file_it_goes_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_without_a_file_it_goes_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "emberq.admin.audit"):
-        record("", AuditedAction(action="delete_topic", topic="t"))
+        await record("", AuditedAction(action="delete_topic", topic="t"))
     (line,) = [entry.getMessage() for entry in caplog.records if entry.name == "emberq.admin.audit"]
     assert json.loads(line.removeprefix("audit: "))["topic"] == "t"
 
 
-def test_a_file_that_cannot_be_written_to_is_replaced_by_the_log(
+async def test_a_file_that_cannot_be_written_to_is_replaced_by_the_log(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    record(str(tmp_path / "no" / "audit"), AuditedAction(action="delete_topic", topic="t"))
+    await record(str(tmp_path / "no" / "audit"), AuditedAction(action="delete_topic", topic="t"))
     assert '"action": "delete_topic"' in caplog.text
 
 

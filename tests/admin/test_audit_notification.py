@@ -4,53 +4,37 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import basic
-from tests.cluster.rig import DEAD, create
+from tests.support.admin_rig import basic
+from tests.support.cluster_rig import DEAD
+from tests.support.embedded import create
+from tests.support.threaded_http import Reply, ThreadedHttp
 from tests.support.waiting import wait_until
 
 
-class Endpoint:
-    """An HTTP server that remembers what is posted to it."""
+class Endpoint(ThreadedHttp):
+    """Remembers what is posted to it."""
 
     def __init__(self) -> None:
-        received = self.received = list[dict[str, Any]]()
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                assert self.headers["Content-Type"] == "application/json"
-                received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_arguments: Any) -> None:
-                """Not a word."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/told"
+        super().__init__(lambda _request: Reply())
+        self.url = f"http://{self.address}/told"
 
     def expect(self, count: int) -> list[dict[str, Any]]:
         wait_until(lambda: len(self.received) >= count)
-        return self.received
+        assert all(request.headers["Content-Type"] == "application/json" for request in self.received)
+        return [json.loads(request.body) for request in self.received]
 
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    endpoint = Endpoint()
-    thread = threading.Thread(target=endpoint.server.serve_forever)
-    thread.start()
-    yield endpoint
-    endpoint.server.shutdown()
-    thread.join()
-    endpoint.server.server_close()
+    with Endpoint() as endpoint:
+        yield endpoint
 
 
 @pytest.mark.conformance(245)

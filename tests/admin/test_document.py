@@ -13,7 +13,7 @@ from emberq.base.clock import NS_PER_SECOND
 from emberq.cluster.node_stats import StatsReader
 from emberq.cluster.stats import ChannelFigures, latency_of, total_channel, total_topic
 from emberq.http.message import encode_json
-from tests.cluster.rig import NODE, channel_entry, topic_entry
+from tests.support.cluster_rig import NODE, channel_entry, topic_entry
 
 NOW_NS = 1_000 * NS_PER_SECOND
 CLIENT = {"client_id": "c", "connect_ts": 990, "topology_region": "eu", "topology_zone": "eu-1"}

@@ -12,7 +12,7 @@ from emberq.admin.history import History
 from emberq.base.clock import NS_PER_SECOND
 from emberq.cluster.node_stats import StatsReader
 from emberq.cluster.survey import NOTHING, Survey, Tally
-from tests.cluster.rig import NODE, channel_entry, topic_entry
+from tests.support.cluster_rig import NODE, channel_entry, topic_entry
 
 TRACKED = {"count": 3, "percentiles": [{"quantile": 0.99, "value": 2e9}, {"quantile": 0.5, "value": 1e9}]}
 

@@ -12,9 +12,10 @@ from emberq.admin import document as view_module
 from emberq.admin import live as module
 from emberq.base.clock import ManualClock
 from emberq.embedded import EmbeddedThread
-from tests.admin.rig import AdminThread, of_cluster
-from tests.cluster.recording_daemon import RecordingDaemon
-from tests.cluster.rig import DEAD, channel_entry, create, publish, topic_entry
+from tests.support.admin_rig import AdminThread, of_cluster
+from tests.support.cluster_rig import DEAD, channel_entry, topic_entry
+from tests.support.embedded import create, publish
+from tests.support.recording_daemon import RecordingDaemon
 from tests.support.waiting import wait_until
 
 INFO = {"broadcast_address": "nsqd.example", "hostname": "h", "tcp_port": 4150, "http_port": 4151, "version": "1.3.0"}

@@ -11,37 +11,28 @@ def test_an_event_is_two_lines_and_an_empty_one() -> None:
     assert encode_event("topics", b'{"a":1}') == b'event: topics\ndata: {"a":1}\n\n'
 
 
-def test_only_the_newest_event_waits() -> None:
-    async def read() -> list[bytes]:
-        stream = EventStream(lambda _: None)
-        pieces = [await stream.next_piece()]
-        stream.send(b"overtaken")
-        stream.send(b"newest")
-        pieces.append(await stream.next_piece())
-        waiting = asyncio.create_task(stream.next_piece())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        stream.end()
-        pieces.append(await waiting)
-        return pieces
-
-    assert asyncio.run(read()) == [b"retry: 2000\n\n", b"newest", b""]
+async def test_only_the_newest_event_waits() -> None:
+    stream = EventStream(lambda _: None)
+    pieces = [await stream.next_piece()]
+    stream.send(b"overtaken")
+    stream.send(b"newest")
+    pieces.append(await stream.next_piece())
+    waiting = asyncio.create_task(stream.next_piece())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    stream.end()
+    pieces.append(await waiting)
+    assert pieces == [b"retry: 2000\n\n", b"newest", b""]
 
 
-def test_an_event_that_is_there_at_once_goes_first() -> None:
-    async def read() -> bytes:
-        stream = EventStream(lambda _: None)
-        stream.send(b"first")
-        return await stream.next_piece()
-
-    assert asyncio.run(read()) == b"first"
+async def test_an_event_that_is_there_at_once_goes_first() -> None:
+    stream = EventStream(lambda _: None)
+    stream.send(b"first")
+    assert await stream.next_piece() == b"first"
 
 
-def test_whoever_leaves_is_told_of() -> None:
-    async def leave() -> bool:
-        left: list[EventStream] = []
-        stream = EventStream(left.append)
-        stream.close()
-        return left == [stream]
-
-    assert asyncio.run(leave())
+async def test_whoever_leaves_is_told_of() -> None:
+    left: list[EventStream] = []
+    stream = EventStream(left.append)
+    stream.close()
+    assert left == [stream]

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emberq.embedded import EmbeddedThread
-from tests.admin.rig import AdminThread, of_cluster, user_file
+from tests.support.admin_rig import AdminThread, of_cluster, user_file
 
 HEADERS = ("Authorization", "Cookie", "Origin", "Host", "X-Forwarded-User", "X-CSRF-Token", "Content-Type")
 PATHS = ("/api/topics", "/api/topics/t", "/api/topics/t/c", "/api/publish/t", "/login", "/logout")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from emberq.embedded import EmbeddedThread
-from tests.admin.rig import AdminThread
-from tests.cluster.rig import post
+from tests.support.admin_rig import AdminThread
+from tests.support.embedded import post
 
 
 @pytest.mark.parametrize("path", ["/", "/login", "/api/topics", "/api/topics/nope", "/config/log_level", "/ping"])

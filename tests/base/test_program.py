@@ -8,7 +8,7 @@ import os
 import platform
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -16,6 +16,8 @@ import pytest
 from emberq.base.program import ToolError, ToolLineFormatter, run_tool
 from emberq.base.settings import VERSION, Group, OptionsError, SettingTable
 from emberq.client.error import ConnectError
+
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d"
 _GROUP = Group("Things")
@@ -32,15 +34,6 @@ class Options:
 
 
 TABLE = SettingTable("nsq_thing", options_class=Options, command=(VERSION,))
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root = logging.getLogger("emberq")
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 class Work:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import platform
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,9 @@ from emberq.base.log import LogLevel
 from emberq.base.program import Finished, read_options, version_line
 from emberq.nsqd.options import SETTINGS, NsqdOptions
 
+pytestmark = pytest.mark.usefixtures("logging_as_before")
+
 TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}"
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
-    root = logging.getLogger("emberq")
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def read(*argv: str) -> NsqdOptions:

@@ -42,7 +42,7 @@ def test_what_work_raises_is_raised(loop: LoopThread) -> None:
         loop.run(fail)
 
 
-def test_work_is_asked_for_from_another_loop_and_from_itself(loop: LoopThread) -> None:
+async def test_work_is_asked_for_from_another_loop_and_from_itself(loop: LoopThread) -> None:
     async def name() -> str:
         assert loop.is_current
         return threading.current_thread().name
@@ -50,30 +50,24 @@ def test_work_is_asked_for_from_another_loop_and_from_itself(loop: LoopThread) -
     async def ask_again() -> str:
         return await loop.ask(name)
 
-    async def ask() -> tuple[str, str]:
-        assert not loop.is_current
-        return await loop.ask(name), await loop.ask(ask_again)
-
-    assert asyncio.run(ask()) == ("loop", "loop")
+    assert not loop.is_current
+    assert (await loop.ask(name), await loop.ask(ask_again)) == ("loop", "loop")
 
 
-def test_the_end_cancels_what_was_asked_for_and_refuses_the_rest(loop: LoopThread) -> None:
-    async def ask() -> None:
-        begun = threading.Event()
+async def test_the_end_cancels_what_was_asked_for_and_refuses_the_rest(loop: LoopThread) -> None:
+    begun = threading.Event()
 
-        async def wait() -> None:
-            begun.set()
-            await asyncio.Event().wait()
+    async def wait() -> None:
+        begun.set()
+        await asyncio.Event().wait()
 
-        waiting = asyncio.ensure_future(loop.ask(wait))
-        await asyncio.to_thread(begun.wait, 10)
-        loop.end()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        with pytest.raises(ClosedError):
-            await loop.ask(nothing)
-
-    asyncio.run(ask())
+    waiting = asyncio.ensure_future(loop.ask(wait))
+    await asyncio.to_thread(begun.wait, 10)
+    loop.end()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    with pytest.raises(ClosedError):
+        await loop.ask(nothing)
 
 
 def test_a_timeout_of_ones_own_is_told_from_that_of_the_work(loop: LoopThread) -> None:

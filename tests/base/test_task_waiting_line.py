@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from emberq.base.task import WaitingLine
-from tests.base.running import run
+from tests.support.waiting import turns
+
+pytestmark = pytest.mark.loop("uvloop")
 
 
 class Line:
@@ -27,8 +31,7 @@ class Line:
 
     async def settle(self) -> None:
         """Let all hear what they are told."""
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await turns(3)
 
     async def leave(self) -> None:
         for task in self.tasks.values():
@@ -37,69 +40,54 @@ class Line:
         assert not self.waiting
 
 
-def test_the_one_that_waited_longest_is_called_first() -> None:
-    async def scenario() -> None:
-        line = Line()
-        await line.join("a", "b", "c")
-        line.waiting.call_one()
-        line.waiting.call_one()
-        await line.settle()
-        assert line.called == ["a", "b"]
-        assert len(line.waiting) == 1
-        await line.leave()
-
-    run(scenario())
+async def test_the_one_that_waited_longest_is_called_first() -> None:
+    line = Line()
+    await line.join("a", "b", "c")
+    line.waiting.call_one()
+    line.waiting.call_one()
+    await line.settle()
+    assert line.called == ["a", "b"]
+    assert len(line.waiting) == 1
+    await line.leave()
 
 
-def test_a_call_when_nobody_waits_is_for_nobody() -> None:
-    async def scenario() -> None:
-        line = Line()
-        line.waiting.call_one()
-        await line.join("a")
-        await line.settle()
-        assert line.called == []
-        await line.leave()
-
-    run(scenario())
+async def test_a_call_when_nobody_waits_is_for_nobody() -> None:
+    line = Line()
+    line.waiting.call_one()
+    await line.join("a")
+    await line.settle()
+    assert line.called == []
+    await line.leave()
 
 
-def test_who_was_cancelled_waits_no_more() -> None:
-    async def scenario() -> None:
-        line = Line()
-        await line.join("a", "b")
-        line.tasks["a"].cancel()
-        await line.settle()
-        assert len(line.waiting) == 1
-        line.waiting.call_one()
-        await line.settle()
-        assert line.called == ["b"]
-        await line.leave()
-
-    run(scenario())
+async def test_who_was_cancelled_waits_no_more() -> None:
+    line = Line()
+    await line.join("a", "b")
+    line.tasks["a"].cancel()
+    await line.settle()
+    assert len(line.waiting) == 1
+    line.waiting.call_one()
+    await line.settle()
+    assert line.called == ["b"]
+    await line.leave()
 
 
-def test_who_is_cancelled_after_the_call_calls_the_next() -> None:
-    async def scenario() -> None:
-        line = Line()
-        await line.join("a", "b")
-        line.waiting.call_one()
-        line.tasks["a"].cancel()
-        await line.settle()
-        assert line.called == ["b"]
-        await line.leave()
-
-    run(scenario())
+async def test_who_is_cancelled_after_the_call_calls_the_next() -> None:
+    line = Line()
+    await line.join("a", "b")
+    line.waiting.call_one()
+    line.tasks["a"].cancel()
+    await line.settle()
+    assert line.called == ["b"]
+    await line.leave()
 
 
-def test_who_is_cancelled_right_before_the_call_is_passed_over() -> None:
-    async def scenario() -> None:
-        line = Line()
-        await line.join("a", "b")
-        line.tasks["a"].cancel()
-        line.waiting.call_one()  # in the same turn of the loop: the task has not heard of its end yet
-        await line.settle()
-        assert line.called == ["b"]
-        assert line.tasks["a"].cancelled()
-        await line.leave()
-
-    run(scenario())
+async def test_who_is_cancelled_right_before_the_call_is_passed_over() -> None:
+    line = Line()
+    await line.join("a", "b")
+    line.tasks["a"].cancel()
+    line.waiting.call_one()  # in the same turn of the loop: the task has not heard of its end yet
+    await line.settle()
+    assert line.called == ["b"]
+    assert line.tasks["a"].cancelled()
+    await line.leave()

@@ -59,65 +59,65 @@ class ScriptedNsqd:
 
 
 @pytest.fixture
-def nsqd() -> Iterator[ScriptedNsqd]:
+def scripted_nsqd() -> Iterator[ScriptedNsqd]:
     scripted = ScriptedNsqd()
     yield scripted
     scripted.close()
 
 
-def test_every_message_is_finished_and_then_the_consumer_takes_its_leave(nsqd: ScriptedNsqd) -> None:
-    nsqd.deliveries = b"".join(message(number) for number in range(500))
-    assert nsqd.consume(500).delivered == 500
-    assert nsqd.heard == [*(fin(number) for number in range(500)), b"CLS\n"]
+def test_every_message_is_finished_and_then_the_consumer_takes_its_leave(scripted_nsqd: ScriptedNsqd) -> None:
+    scripted_nsqd.deliveries = b"".join(message(number) for number in range(500))
+    assert scripted_nsqd.consume(500).delivered == 500
+    assert scripted_nsqd.heard == [*(fin(number) for number in range(500)), b"CLS\n"]
 
 
-def test_a_heartbeat_among_the_messages_is_answered(nsqd: ScriptedNsqd) -> None:
-    nsqd.deliveries = message(1) + HEARTBEAT_FRAME + message(2)
-    assert nsqd.consume(2).delivered == 2
-    assert sorted(nsqd.heard) == [b"CLS\n", fin(1), fin(2), b"NOP\n"]
+def test_a_heartbeat_among_the_messages_is_answered(scripted_nsqd: ScriptedNsqd) -> None:
+    scripted_nsqd.deliveries = message(1) + HEARTBEAT_FRAME + message(2)
+    assert scripted_nsqd.consume(2).delivered == 2
+    assert sorted(scripted_nsqd.heard) == [b"CLS\n", fin(1), fin(2), b"NOP\n"]
 
 
-def test_shuffled_fins_come_in_another_order_but_all_of_them(nsqd: ScriptedNsqd) -> None:
+def test_shuffled_fins_come_in_another_order_but_all_of_them(scripted_nsqd: ScriptedNsqd) -> None:
     fins = [fin(number) for number in range(3000)]
-    nsqd.deliveries = b"".join(message(number) for number in range(3000))
-    assert nsqd.consume(3000, shuffled=True).delivered == 3000
-    *heard, last = nsqd.heard
+    scripted_nsqd.deliveries = b"".join(message(number) for number in range(3000))
+    assert scripted_nsqd.consume(3000, shuffled=True).delivered == 3000
+    *heard, last = scripted_nsqd.heard
     assert last == b"CLS\n"
     assert heard != fins
     assert sorted(heard) == fins
 
 
-def test_a_message_too_many_is_a_failure(nsqd: ScriptedNsqd) -> None:
-    nsqd.deliveries = message(1) + message(2) + message(3)
+def test_a_message_too_many_is_a_failure(scripted_nsqd: ScriptedNsqd) -> None:
+    scripted_nsqd.deliveries = message(1) + message(2) + message(3)
     with pytest.raises(Miscounted, match="c: 3 of 2"):
-        nsqd.consume(2)
+        scripted_nsqd.consume(2)
 
 
-def test_a_message_that_never_comes_is_a_failure(nsqd: ScriptedNsqd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_never_comes_is_a_failure(scripted_nsqd: ScriptedNsqd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer, "SILENCE_LIMIT_S", 0.05)
-    nsqd.deliveries = message(1)
+    scripted_nsqd.deliveries = message(1)
     with pytest.raises(Miscounted, match="c: 1 of 2"):
-        nsqd.consume(2)
+        scripted_nsqd.consume(2)
 
 
-def test_a_second_delivery_is_a_failure(nsqd: ScriptedNsqd) -> None:
-    nsqd.deliveries = message(1) + message(2, attempts=2)
+def test_a_second_delivery_is_a_failure(scripted_nsqd: ScriptedNsqd) -> None:
+    scripted_nsqd.deliveries = message(1) + message(2, attempts=2)
     with pytest.raises(Miscounted, match="1 of 2 messages did not come for the first time"):
-        nsqd.consume(2)
+        scripted_nsqd.consume(2)
 
 
-def test_an_error_frame_is_a_failure(nsqd: ScriptedNsqd) -> None:
+def test_an_error_frame_is_a_failure(scripted_nsqd: ScriptedNsqd) -> None:
     text = b"E_FIN_FAILED FIN 0000000000000001 failed ID not in flight"
-    nsqd.deliveries = message(1) + frame.HEADER.pack(len(text) + 4, frame.ERROR) + text
+    scripted_nsqd.deliveries = message(1) + frame.HEADER.pack(len(text) + 4, frame.ERROR) + text
     with pytest.raises(ServerRefused, match="E_FIN_FAILED"):
-        nsqd.consume(2)
+        scripted_nsqd.consume(2)
 
 
-def test_a_server_that_goes_away_is_a_failure(nsqd: ScriptedNsqd) -> None:
-    nsqd.deliveries = message(1)
-    nsqd.hangs_up = True
+def test_a_server_that_goes_away_is_a_failure(scripted_nsqd: ScriptedNsqd) -> None:
+    scripted_nsqd.deliveries = message(1)
+    scripted_nsqd.hangs_up = True
     with pytest.raises((LoadFailure, ConnectionError)):
-        nsqd.consume(2)
+        scripted_nsqd.consume(2)
 
 
 def test_the_mixer_keeps_some_fins_back_and_gives_all_in_the_end() -> None:

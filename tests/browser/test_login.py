@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.admin.rig import user_file
 from tests.browser.chromium import Complaints, open_page
 from tests.browser.cluster import Cluster
+from tests.support.admin_rig import user_file
 
 PASSWORD = "correct horse battery staple"
 BASE_PATH = "/nsq"

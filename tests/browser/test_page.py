@@ -8,8 +8,8 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.admin.pipeline_report import HEARTBEAT, REPORT
 from tests.browser.cluster import JOURNALED, Cluster
+from tests.support.pipeline_report import HEARTBEAT, REPORT
 
 BODY = b'{"order": 4711}'
 

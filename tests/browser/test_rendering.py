@@ -11,9 +11,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from emberq.admin.access.user import Role
-from tests.admin.pipeline_report import HEARTBEAT, REPORT
-from tests.admin.web.stand_in import FixedSite, StandIn
 from tests.browser.kept import Kept
+from tests.support.pipeline_report import HEARTBEAT, REPORT
+from tests.support.stand_in import FixedSite, StandIn
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"&amp;${1}"
 

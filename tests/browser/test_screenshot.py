@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.admin.pipeline_report import REPORT
 from tests.browser.chromium import Complaints, open_page
 from tests.browser.cluster import Cluster, dead_letter, running_cluster
 from tests.browser.traffic import Traffic
+from tests.support.pipeline_report import REPORT
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 IS_KEPT = bool(os.environ.get("UPDATE_SCREENSHOTS"))

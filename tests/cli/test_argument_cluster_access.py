@@ -9,8 +9,7 @@ from emberq.cli.argument import add_cluster_flags, addresses, upstreams
 from emberq.cli.terminal import CommandError
 from emberq.cluster.topology import ClusterAddresses
 from emberq.cluster.upstream import texts
-from tests.base.running import run
-from tests.base.scripted_server import ScriptedServer, answer
+from tests.support.scripted_server import ScriptedServer, answer
 
 
 def arguments(*flags: str) -> argparse.Namespace:
@@ -37,14 +36,15 @@ def test_addresses_of_both_kinds_are_refused() -> None:
         addresses(arguments("--lookupd-http-address=a:1", "--nsqd-http-address=b:1"))
 
 
-def test_a_secret_is_read_from_its_file_and_shown_to_the_daemons(tmp_path: Path) -> None:
+@pytest.mark.loop("uvloop")
+async def test_a_secret_is_read_from_its_file_and_shown_to_the_daemons(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("s3cret\n")
     with ScriptedServer(answer(b'{"topics":["t"]}')) as server:
         asking = upstreams(arguments(f"--auth-secret-file={secret}")).get(
             f"127.0.0.1:{server.port}", "/topics", lambda document: texts(document, "topics")
         )
-        assert run(asking) == ["t"]
+        assert await asking == ["t"]
     assert b"\r\nAuthorization: Bearer s3cret\r\n" in server.requests[0]
 
 

@@ -8,8 +8,7 @@ from emberq.cli.argument import add_consumer_flags, client_config, make_consumer
 from emberq.client import Consumer, ConsumerConfig
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Producer
-from tests.cli.looking import is_registered
-from tests.client.scenario import run
+from tests.support.looking import is_registered
 from tests.support.waiting import wait_until
 
 
@@ -26,33 +25,25 @@ def publish(nsq: EmbeddedThread) -> None:
 
 
 @pytest.mark.parametrize("flag", ["nsqd-tcp-address", "lookupd-http-address"])
-def test_the_flags_say_where_the_channel_is(nsq: EmbeddedThread, flag: str) -> None:
+async def test_the_flags_say_where_the_channel_is(nsq: EmbeddedThread, flag: str) -> None:
     publish(nsq)
     wait_until(lambda: is_registered(nsq, "t"))
     (address,) = nsq.nsqd_tcp_addresses if flag == "nsqd-tcp-address" else nsq.lookupd_http_addresses
-
-    async def scenario() -> None:
-        async with consumer(f"--{flag}={address}") as consuming:
-            message = await anext(aiter(consuming))
-            assert message.body == b"x"
-            message.finish()
-
-    run(scenario())
+    async with consumer(f"--{flag}={address}") as consuming:
+        message = await anext(aiter(consuming))
+        assert message.body == b"x"
+        message.finish()
 
 
-def test_a_message_is_not_given_up_however_often_it_was_tried(nsq: EmbeddedThread) -> None:
+async def test_a_message_is_not_given_up_however_often_it_was_tried(nsq: EmbeddedThread) -> None:
     publish(nsq)
     tries = ConsumerConfig().max_attempts + 2
-
-    async def scenario() -> None:
-        async with consumer(f"--nsqd-tcp-address={nsq.nsqd_tcp_addresses[0]}") as consuming:
-            messages = aiter(consuming)
-            for attempts in range(1, tries):
-                message = await anext(messages)
-                assert message.attempts == attempts
-                message.requeue(0, backoff=False)
+    async with consumer(f"--nsqd-tcp-address={nsq.nsqd_tcp_addresses[0]}") as consuming:
+        messages = aiter(consuming)
+        for attempts in range(1, tries):
             message = await anext(messages)
-            assert message.attempts == tries
-            message.finish()
-
-    run(scenario())
+            assert message.attempts == attempts
+            message.requeue(0, backoff=False)
+        message = await anext(messages)
+        assert message.attempts == tries
+        message.finish()

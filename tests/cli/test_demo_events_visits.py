@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -45,16 +44,12 @@ def test_what_was_made_is_counted() -> None:
     assert len(set(events[9::10])) == 3  # each way to be broken comes in turn
 
 
-def test_as_many_as_asked_for_are_published(nsq: EmbeddedThread) -> None:
+async def test_as_many_as_asked_for_are_published(nsq: EmbeddedThread) -> None:
     (address,) = nsq.nsqd_tcp_addresses
-
-    async def publish() -> None:
-        async with Producer(address) as producer:
-            await publish_events(generator(), producer, "clicks", count=1200, rate=100_000, clock=SystemClock())
-
     with Consumer("clicks", "c", nsqd_addresses=[address]) as consumer:
         consumer.start()
-        asyncio.run(publish())
+        async with Producer(address) as producer:
+            await publish_events(generator(), producer, "clicks", count=1200, rate=100_000, clock=SystemClock())
         received = 0
         for batch in consumer.batches(idle_timeout_s=PATIENCE_S):
             received += len(batch)

@@ -9,9 +9,10 @@ import pytest
 
 from emberq.cli.journal_seek import main
 from emberq.embedded import EmbeddedThread
-from tests.cli.looking import is_registered, topic_stats
-from tests.cluster.recording_daemon import RecordingDaemon
-from tests.cluster.rig import DEAD, create, post, publish
+from tests.support.cluster_rig import DEAD
+from tests.support.embedded import create, post, publish
+from tests.support.looking import is_registered, topic_stats
+from tests.support.recording_daemon import RecordingDaemon
 from tests.support.waiting import wait_until
 
 

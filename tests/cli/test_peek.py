@@ -11,12 +11,13 @@ import pytest
 from emberq.cli.peek import main
 from emberq.embedded import EmbeddedThread
 from tests.cli.pseudo_terminal import PseudoTerminal
-from tests.cluster.recording_daemon import RecordingDaemon
-from tests.cluster.rig import DEAD, create, post, publish
+from tests.support.cluster_rig import DEAD
+from tests.support.embedded import create, post, publish
+from tests.support.recording_daemon import RecordingDaemon
 
 
 @pytest.fixture
-def nsqd(nsq: EmbeddedThread) -> str:
+def address(nsq: EmbeddedThread) -> str:
     """An nsqd with three messages in channel `c` of topic `t`."""
     create(nsq, "t", "c")
     publish(nsq, "t", b'{"n":1}', b"[bold]two\x1b[2J", b"\xff\x00")
@@ -27,10 +28,10 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_a_pipe_gets_lines_of_json(nsqd: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["t", "c", f"--nsqd-http-address={nsqd}"]) == 0
+def test_a_pipe_gets_lines_of_json(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["t", "c", f"--nsqd-http-address={address}"]) == 0
     first, second, third = lines(capsys)
-    assert (first["topic"], first["channel"], first["nsqd"], first["attempts"]) == ("t", "c", nsqd, 0)
+    assert (first["topic"], first["channel"], first["nsqd"], first["attempts"]) == ("t", "c", address, 0)
     assert len(first["id"]) == 16
     assert first["timestamp_ns"] < second["timestamp_ns"]
     assert (first["body"], second["body"]) == ('{"n":1}', "[bold]two\x1b[2J")
@@ -38,14 +39,14 @@ def test_a_pipe_gets_lines_of_json(nsqd: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_as_many_as_asked_for_are_shown_and_found_through_nsqlookupd(
-    nsqd: str, nsq: EmbeddedThread, capsys: pytest.CaptureFixture[str]
+    address: str, nsq: EmbeddedThread, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["t", "c", "-n", "1", f"--lookupd-http-address={nsq.lookupd_http_addresses[0]}", "--json"]) == 0
     assert [line["body"] for line in lines(capsys)] == ['{"n":1}']
 
 
-def test_a_terminal_gets_a_table_in_which_bodies_do_no_harm(nsqd: str) -> None:
-    command = [sys.executable, "-m", "emberq.cli.main", "peek", "t", "c", f"--nsqd-http-address={nsqd}"]
+def test_a_terminal_gets_a_table_in_which_bodies_do_no_harm(address: str) -> None:
+    command = [sys.executable, "-m", "emberq.cli.main", "peek", "t", "c", f"--nsqd-http-address={address}"]
     with PseudoTerminal(command, columns=100) as terminal:
         assert terminal.await_end() == 0
     drawn = terminal.drawn.decode()
@@ -55,14 +56,14 @@ def test_a_terminal_gets_a_table_in_which_bodies_do_no_harm(nsqd: str) -> None:
     assert "\\xff\\x00" in drawn
 
 
-def test_an_empty_channel_shows_nothing(nsqd: str, capsys: pytest.CaptureFixture[str]) -> None:
-    post(nsqd, "/channel/empty?topic=t&channel=c")
-    assert main(["t", "c", f"--nsqd-http-address={nsqd}"]) == 0
+def test_an_empty_channel_shows_nothing(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    post(address, "/channel/empty?topic=t&channel=c")
+    assert main(["t", "c", f"--nsqd-http-address={address}"]) == 0
     assert capsys.readouterr().out == ""
 
 
-def test_a_channel_that_is_not_there_is_told(nsqd: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["t", "none", f"--nsqd-http-address={nsqd}"]) == 1
+def test_a_channel_that_is_not_there_is_told(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["t", "none", f"--nsqd-http-address={address}"]) == 1
     assert capsys.readouterr().err == "emberq peek: no nsqd has a channel none of a topic t\n"
 
 

@@ -22,8 +22,8 @@ from emberq.embedded import EmbeddedThread
 from emberq.nsqd.options import TlsRequired
 from tests.cli.screen import Screen
 from tests.support.certificates import Authority
+from tests.support.embedded import Broker
 from tests.support.waiting import wait_until
-from tests.tools.rig import Broker
 
 Captured = pytest.CaptureFixture[str]
 BLOCKS_AHEAD = 4

@@ -12,10 +12,10 @@ from emberq.cli.terminal import DONE, FAILED, MISUSED
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Producer
 from emberq.wire.dead_letter import DeadLetter, encode_dead_letter
-from tests.cli.looking import is_registered
 from tests.cli.screen import Screen
+from tests.support.embedded import Broker
+from tests.support.looking import is_registered
 from tests.support.waiting import PATIENCE_S, wait_until
-from tests.tools.rig import Broker
 
 Captured = pytest.CaptureFixture[str]
 UNTIL_EMPTY = "--idle=2s"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 
 import pytest
@@ -14,9 +12,9 @@ from emberq.client import Consumer, PublishError
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Producer
 from emberq.wire.dead_letter import DeadLetter, encode_dead_letter
+from tests.support.embedded import Broker, address_of
 from tests.support.raw_client import Client, Message
 from tests.support.waiting import PATIENCE_S
-from tests.tools.rig import Broker, address_of
 
 IDLE_S = 2.0
 """Much longer than nsqd keeps a message back to send it with others, which is a quarter of a second."""
@@ -55,73 +53,57 @@ def remaining(nsq: EmbeddedThread) -> list[Message]:
         return client.read_messages(count)
 
 
-def with_consumer(nsq: EmbeddedThread, act: Callable[[Consumer], Awaitable[None]]) -> None:
-    async def scenario() -> None:
-        consumer = Consumer("dead", "c", nsqd_addresses=nsq.nsqd_tcp_addresses)
-        await consumer.start()
-        try:
-            await act(consumer)
-        finally:
-            await consumer.stop()
-
-    asyncio.run(scenario())
-
-
-def redrive(
+async def redrive(
     nsq: EmbeddedThread, publish: Publish, limits: RedriveLimits, *, to: str | None = "alive"
 ) -> DeadLetterRedrive:
-    runs: list[DeadLetterRedrive] = []
     steps: list[int] = []
-
-    async def act(consumer: Consumer) -> None:
-        runs.append(DeadLetterRedrive(consumer, publish, to=to, limits=limits, on_moved=steps.append))
-        await runs[0].run()
-
-    with_consumer(nsq, act)
-    assert sum(steps) == runs[0].moved_count
-    return runs[0]
+    async with Consumer("dead", "c", nsqd_addresses=nsq.nsqd_tcp_addresses) as consumer:
+        run = DeadLetterRedrive(consumer, publish, to=to, limits=limits, on_moved=steps.append)
+        await run.run()
+    assert sum(steps) == run.moved_count
+    return run
 
 
-def test_everything_is_moved_and_it_ends_by_itself(nsq: EmbeddedThread) -> None:
+async def test_everything_is_moved_and_it_ends_by_itself(nsq: EmbeddedThread) -> None:
     publish(nsq, b"1", b"2", b"3")
     target = Target()
-    assert redrive(nsq, target.publish, RedriveLimits(idle_s=IDLE_S)).moved_count == 3
+    assert (await redrive(nsq, target.publish, RedriveLimits(idle_s=IDLE_S))).moved_count == 3
     assert target.bodies == [b"1", b"2", b"3"]
     assert remaining(nsq) == []
 
 
 @pytest.mark.nsq(nsqd_count=2)
-def test_each_message_goes_to_the_nsqd_that_it_came_from(nsq: EmbeddedThread) -> None:
+async def test_each_message_goes_to_the_nsqd_that_it_came_from(nsq: EmbeddedThread) -> None:
     publish(nsq, b"1", b"2")
     target = Target()
-    redrive(nsq, target.publish, RedriveLimits(idle_s=PATIENCE_S, count=4))
+    await redrive(nsq, target.publish, RedriveLimits(idle_s=PATIENCE_S, count=4))
     assert target.addresses == set(nsq.nsqd_tcp_addresses)
     assert sorted(target.bodies) == [b"1", b"1", b"2", b"2"]
 
 
-def test_no_more_are_moved_than_asked_for(nsq: EmbeddedThread) -> None:
+async def test_no_more_are_moved_than_asked_for(nsq: EmbeddedThread) -> None:
     publish(nsq, b"1", b"2", b"3", b"4")
     target = Target()
-    assert redrive(nsq, target.publish, RedriveLimits(idle_s=PATIENCE_S, count=3)).moved_count == 3
+    assert (await redrive(nsq, target.publish, RedriveLimits(idle_s=PATIENCE_S, count=3))).moved_count == 3
     assert len(remaining(nsq)) == 1
 
 
-def test_what_came_after_the_start_stays_and_does_not_come_again_and_again(nsq: EmbeddedThread) -> None:
+async def test_what_came_after_the_start_stays_and_does_not_come_again_and_again(nsq: EmbeddedThread) -> None:
     publish(nsq, b"old")
     start_ns = time.time_ns()
     publish(nsq, b"new")
     target = Target()
-    run = redrive(nsq, target.publish, RedriveLimits(idle_s=IDLE_S, before_ns=start_ns))
+    run = await redrive(nsq, target.publish, RedriveLimits(idle_s=IDLE_S, before_ns=start_ns))
     assert (run.moved_count, run.left_count) == (1, 1)
     assert target.bodies == [b"old"]
     assert [(message.body, message.attempts) for message in remaining(nsq)] == [(b"new", 2)]
 
 
-def test_a_message_that_could_not_be_published_is_not_lost(nsq: EmbeddedThread) -> None:
+async def test_a_message_that_could_not_be_published_is_not_lost(nsq: EmbeddedThread) -> None:
     publish(nsq, b"1", b"2", b"3")
     target = Target(capacity=2)
     with pytest.raises(PublishError):
-        redrive(nsq, target.publish, RedriveLimits(idle_s=PATIENCE_S, batch_size=1))
+        await redrive(nsq, target.publish, RedriveLimits(idle_s=PATIENCE_S, batch_size=1))
     assert sorted([*target.bodies, *(message.body for message in remaining(nsq))]) == [b"1", b"2", b"3"]
 
 
@@ -132,38 +114,32 @@ def letter(body: bytes, *, topic: str = "origin") -> bytes:
     return encoded
 
 
-def test_a_message_is_taken_out_of_its_envelope_and_sent_where_it_came_from(nsq: EmbeddedThread) -> None:
+async def test_a_message_is_taken_out_of_its_envelope_and_sent_where_it_came_from(nsq: EmbeddedThread) -> None:
     publish(nsq, letter(b"1"), letter(b"\xff"))
     target = Target()
-    assert redrive(nsq, target.publish, RedriveLimits(idle_s=PATIENCE_S, count=2), to=None).moved_count == 2
+    assert (await redrive(nsq, target.publish, RedriveLimits(idle_s=PATIENCE_S, count=2), to=None)).moved_count == 2
     assert (target.bodies, target.topics) == ([b"1", b"\xff"], {"origin"})
 
 
-def test_a_message_is_taken_out_of_its_envelope_wherever_it_is_sent(nsq: EmbeddedThread) -> None:
+async def test_a_message_is_taken_out_of_its_envelope_wherever_it_is_sent(nsq: EmbeddedThread) -> None:
     publish(nsq, letter(b"1"), b"bare")
     target = Target()
-    redrive(nsq, target.publish, RedriveLimits(idle_s=PATIENCE_S, count=2), to="elsewhere")
+    await redrive(nsq, target.publish, RedriveLimits(idle_s=PATIENCE_S, count=2), to="elsewhere")
     assert (target.bodies, target.topics) == ([b"1", b"bare"], {"elsewhere"})
 
 
-def test_what_does_not_say_where_it_belongs_stays_unless_one_is_told(nsq: EmbeddedThread) -> None:
+async def test_what_does_not_say_where_it_belongs_stays_unless_one_is_told(nsq: EmbeddedThread) -> None:
     publish(nsq, b"bare", letter(b"1"), letter(b"2", topic="no name"), letter(b""))
     target = Target()
-    run = redrive(nsq, target.publish, RedriveLimits(idle_s=IDLE_S), to=None)
+    run = await redrive(nsq, target.publish, RedriveLimits(idle_s=IDLE_S), to=None)
     assert (run.moved_count, run.unaddressed_count, run.left_count) == (1, 3, 0)
     assert target.bodies == [b"1"]
     assert len(remaining(nsq)) == 3
 
 
-def test_looking_changes_nothing_but_the_attempts(nsq: EmbeddedThread) -> None:
+async def test_looking_changes_nothing_but_the_attempts(nsq: EmbeddedThread) -> None:
     publish(nsq, b"1", b"2", b"3")
-    seen: list[bytes] = []
-
-    async def act(consumer: Consumer) -> None:
-        seen.extend(
-            message.body for message in await look(consumer, limits=RedriveLimits(idle_s=PATIENCE_S), max_count=2)
-        )
-
-    with_consumer(nsq, act)
+    async with Consumer("dead", "c", nsqd_addresses=nsq.nsqd_tcp_addresses) as consumer:
+        seen = await look(consumer, limits=RedriveLimits(idle_s=PATIENCE_S), max_count=2)
     assert len(seen) == 2
     assert sorted(message.body for message in remaining(nsq)) == [b"1", b"2", b"3"]

@@ -14,10 +14,10 @@ from emberq.cli.tail import main
 from emberq.cli.terminal import DONE, FAILED, MISUSED
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Producer
-from tests.cli.looking import channels, is_registered
 from tests.cli.screen import Screen
+from tests.support.embedded import Broker
+from tests.support.looking import channels, is_registered
 from tests.support.waiting import wait_until
-from tests.tools.rig import Broker
 
 Captured = pytest.CaptureFixture[str]
 
@@ -62,11 +62,10 @@ def test_the_channel_goes_with_it(nsq: EmbeddedThread) -> None:
     wait_until(lambda: channels(nsq, "t") == [])
 
 
-def test_a_named_channel_loses_only_what_was_shown(nsq: EmbeddedThread, capsys: Captured) -> None:
+def test_a_named_channel_loses_only_what_was_shown(nsq: EmbeddedThread, broker: Broker, capsys: Captured) -> None:
     publish(nsq, b"1", b"2", b"3")
     assert tail(nsq, "t", "--channel=c", "-n", "1") == DONE
     assert capsys.readouterr().out == "1\n"
-    broker = Broker(nsq)
     assert broker.counts("t", "c").unfinished == 2
     assert sorted(broker.take("t", 2, channel="c")) == [b"2", b"3"]
 

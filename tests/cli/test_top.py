@@ -10,7 +10,8 @@ import pytest
 
 from emberq.cli.top import main
 from emberq.embedded import EmbeddedThread
-from tests.cluster.rig import DEAD, create, publish
+from tests.support.cluster_rig import DEAD
+from tests.support.embedded import create, publish
 
 pytestmark = pytest.mark.nsq(nsqd_count=2)
 

@@ -10,8 +10,9 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.cli.pseudo_terminal import ENTER_SECOND_SCREEN, LEAVE_SECOND_SCREEN, PseudoTerminal
-from tests.cluster.recording_daemon import RecordingDaemon
-from tests.cluster.rig import channel_entry, create, topic_entry
+from tests.support.cluster_rig import channel_entry, topic_entry
+from tests.support.embedded import create
+from tests.support.recording_daemon import RecordingDaemon
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "top", "--interval=100ms")
 INFO = {"broadcast_address": "127.0.0.1", "hostname": "h", "http_port": 4151, "tcp_port": 4150, "version": "1.3.0"}

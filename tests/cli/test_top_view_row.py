@@ -7,7 +7,7 @@ import pytest
 from emberq.cli.top_view import SortKey, TopRow, arranged, rows_of
 from emberq.cluster.survey import Rates
 from tests.cli.cluster_look import row
-from tests.cluster.rig import channel_entry, seen, topic_entry
+from tests.support.cluster_rig import channel_entry, seen, topic_entry
 
 
 def names(rows: list[TopRow]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from emberq.wire.frame import WireMessage, encode_message
-from tests.client.eventually import eventually
+from tests.support.waiting import until
 
 TEST_TIMEOUT_S = 100.0
 """Less than pytest allows, so that the test itself can tell where it hangs."""
@@ -75,7 +75,7 @@ class ScriptedNsqd:
 
     async def expect(self, *commands: str) -> None:
         """Wait until exactly these have come since IDENTIFY and SUB of the first connection."""
-        await eventually(lambda: len(self.commands) >= len(commands) + 2, show=lambda: self.commands)
+        await until(lambda: len(self.commands) >= len(commands) + 2, show=lambda: self.commands)
         assert self.commands[2:] == list(commands)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -108,6 +108,6 @@ def run(work: Callable[[], Any]) -> None:
     async def checked() -> None:
         async with asyncio.timeout(TEST_TIMEOUT_S):
             await work()
-        await eventually(lambda: len(asyncio.all_tasks()) == 1, show=asyncio.all_tasks)
+        await until(lambda: len(asyncio.all_tasks()) == 1, show=asyncio.all_tasks)
 
     asyncio.run(checked())

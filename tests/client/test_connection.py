@@ -12,8 +12,9 @@ from emberq.client.error import BadRequestError, ClosedError, ConnectError, Conn
 from emberq.embedded import Embedded
 from emberq.wire import command, frame
 from emberq.wire.frame import MessageFields
-from tests.client.scenario import advance, run, standing_still, until
-from tests.client.scripted_peer import MESSAGE, Peer, keep_open, message_frame, scripted_peer
+from tests.support.loop import advance, standing_still
+from tests.support.scripted_peer import MESSAGE, Peer, keep_open, message_frame, scripted_peer
+from tests.support.waiting import until
 
 CONFIG = ClientConfig(heartbeat_interval_ms=1000)
 
@@ -32,81 +33,66 @@ class Ends:
 # A real nsqd
 
 
-def test_a_fatal_error_is_raised_by_the_request_that_caused_it() -> None:
-    async def scenario() -> None:
-        ends = Ends()
-        async with Embedded(with_lookupd=False) as nsq:
-            connection = await Connection.open(nsq.nsqd_tcp_addresses[0], CONFIG, on_close=ends)
-            good, bad, late = (connection.submit(command.pub(topic, b"x")) for topic in ("t", "a$", "t"))
-            assert await good == b"OK"
-            with pytest.raises(BadRequestError) as raised:
-                await bad
-            assert raised.value.code == "E_BAD_TOPIC"
-            with pytest.raises(ConnectionLostError):
-                await late
-            await until(lambda: bool(ends.reasons))
-        assert ends.reasons == [raised.value]
-
-    run(scenario())
+async def test_a_fatal_error_is_raised_by_the_request_that_caused_it() -> None:
+    ends = Ends()
+    async with Embedded(with_lookupd=False) as nsq:
+        connection = await Connection.open(nsq.nsqd_tcp_addresses[0], CONFIG, on_close=ends)
+        good, bad, late = (connection.submit(command.pub(topic, b"x")) for topic in ("t", "a$", "t"))
+        assert await good == b"OK"
+        with pytest.raises(BadRequestError) as raised:
+            await bad
+        assert raised.value.code == "E_BAD_TOPIC"
+        with pytest.raises(ConnectionLostError):
+            await late
+        await until(lambda: bool(ends.reasons))
+    assert ends.reasons == [raised.value]
 
 
-def test_a_late_answer_to_a_message_is_reported_and_ends_nothing() -> None:
-    async def scenario() -> None:
-        errors: list[bytes] = []
-        async with Embedded(with_lookupd=False) as nsq:
-            connection = await Connection.open(
-                nsq.nsqd_tcp_addresses[0], CONFIG, on_error=lambda _, data: errors.append(data)
-            )
-            await connection.request(command.sub(topic="t", channel="c"))
-            connection.send(command.fin([MESSAGE.id]))
-            assert await connection.request(command.pub("t", b"x")) == b"OK"
-            assert errors == [b"E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight"]
-            await connection.close()
-
-    run(scenario())
+async def test_a_late_answer_to_a_message_is_reported_and_ends_nothing() -> None:
+    errors: list[bytes] = []
+    async with Embedded(with_lookupd=False) as nsq:
+        connection = await Connection.open(
+            nsq.nsqd_tcp_addresses[0], CONFIG, on_error=lambda _, data: errors.append(data)
+        )
+        await connection.request(command.sub(topic="t", channel="c"))
+        connection.send(command.fin([MESSAGE.id]))
+        assert await connection.request(command.pub("t", b"x")) == b"OK"
+        assert errors == [b"E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight"]
+        await connection.close()
 
 
-def test_nobody_at_the_address_is_a_failed_connection() -> None:
-    async def scenario() -> None:
-        async with scripted_peer(keep_open) as address:
-            pass
-        with pytest.raises(ConnectError, match=address):
-            await Connection.open(address, CONFIG)
-
-    run(scenario())
+async def test_nobody_at_the_address_is_a_failed_connection() -> None:
+    async with scripted_peer(keep_open) as address:
+        pass
+    with pytest.raises(ConnectError, match=address):
+        await Connection.open(address, CONFIG)
 
 
-def test_an_address_that_cannot_be_is_a_failed_connection() -> None:
-    async def scenario() -> None:
-        with pytest.raises(ConnectError, match="99999"):
-            await Connection.open("localhost:99999", CONFIG)
-
-    run(scenario())
+async def test_an_address_that_cannot_be_is_a_failed_connection() -> None:
+    with pytest.raises(ConnectError, match="99999"):
+        await Connection.open("localhost:99999", CONFIG)
 
 
-def test_a_peer_that_says_nothing_is_given_up_after_the_connect_timeout() -> None:
-    async def scenario() -> None:
-        asked = asyncio.Event()
+async def test_a_peer_that_says_nothing_is_given_up_after_the_connect_timeout() -> None:
+    asked = asyncio.Event()
 
-        async def script(peer: Peer) -> None:
-            await peer.read_identify()
-            asked.set()
-            await peer.wait_until_closed()
+    async def script(peer: Peer) -> None:
+        await peer.read_identify()
+        asked.set()
+        await peer.wait_until_closed()
 
-        async with scripted_peer(script) as address:
-            opening = asyncio.create_task(Connection.open(address, ClientConfig(connect_timeout_s=60)))
-            await asked.wait()
-            advance(60)
-            with pytest.raises(ConnectError, match="within 60 s"):
-                await opening
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        opening = asyncio.create_task(Connection.open(address, ClientConfig(connect_timeout_s=60)))
+        await asked.wait()
+        advance(60)
+        with pytest.raises(ConnectError, match="within 60 s"):
+            await opening
 
 
 # Answers
 
 
-def test_answers_go_to_the_questions_in_order() -> None:
+async def test_answers_go_to_the_questions_in_order() -> None:
     async def script(peer: Peer) -> None:
         await peer.accept()
         bodies = [await peer.read_publication() for _ in range(100)]
@@ -114,306 +100,264 @@ def test_answers_go_to_the_questions_in_order() -> None:
             peer.respond(body)
         await peer.wait_until_closed()
 
-    async def scenario() -> None:
-        async with scripted_peer(script) as address:
-            connection = await Connection.open(address, CONFIG)
-            answers = [connection.submit(command.pub("t", b"%d" % number)) for number in range(100)]
-            assert await asyncio.gather(*answers) == [b"%d" % number for number in range(100)]
-            await connection.close()
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        connection = await Connection.open(address, CONFIG)
+        answers = [connection.submit(command.pub("t", b"%d" % number)) for number in range(100)]
+        assert await asyncio.gather(*answers) == [b"%d" % number for number in range(100)]
+        await connection.close()
 
 
-def test_the_answer_to_a_question_that_was_given_up_goes_to_nobody_else() -> None:
-    async def scenario() -> None:
-        go_on = asyncio.Event()
+async def test_the_answer_to_a_question_that_was_given_up_goes_to_nobody_else() -> None:
+    go_on = asyncio.Event()
 
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            bodies = [await peer.read_publication() for _ in range(3)]
-            await go_on.wait()
-            for body in bodies:
-                peer.respond(body)
-            await peer.wait_until_closed()
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        bodies = [await peer.read_publication() for _ in range(3)]
+        await go_on.wait()
+        for body in bodies:
+            peer.respond(body)
+        await peer.wait_until_closed()
 
-        async with scripted_peer(script) as address:
-            connection = await Connection.open(address, ClientConfig(request_timeout_s=10))
-            timed_out = connection.submit(command.pub("t", b"timed out"))
-            advance(10)
-            with pytest.raises(RequestTimeoutError, match="within 10 s"):
-                await timed_out
-            cancelled, awaited = (connection.submit(command.pub("t", body)) for body in (b"cancelled", b"awaited"))
-            cancelled.cancel()
-            go_on.set()
-            assert await awaited == b"awaited"
-            assert connection.pending_count == 0
-            await connection.close()
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        connection = await Connection.open(address, ClientConfig(request_timeout_s=10))
+        timed_out = connection.submit(command.pub("t", b"timed out"))
+        advance(10)
+        with pytest.raises(RequestTimeoutError, match="within 10 s"):
+            await timed_out
+        cancelled, awaited = (connection.submit(command.pub("t", body)) for body in (b"cancelled", b"awaited"))
+        cancelled.cancel()
+        go_on.set()
+        assert await awaited == b"awaited"
+        assert connection.pending_count == 0
+        await connection.close()
 
 
-def test_a_question_asked_later_times_out_later() -> None:
-    async def scenario() -> None:
-        async with scripted_peer(keep_open) as address:
-            connection = await Connection.open(address, ClientConfig(request_timeout_s=10))
-            first = connection.submit(command.pub("t", b"x"))
-            advance(5)
-            second = connection.submit(command.pub("t", b"x"))
-            advance(5)
-            with pytest.raises(RequestTimeoutError):
-                await first
-            assert not second.done()
-            advance(5)
-            with pytest.raises(RequestTimeoutError):
-                await second
-            await connection.close()
-
-    run(scenario())
+async def test_a_question_asked_later_times_out_later() -> None:
+    async with scripted_peer(keep_open) as address:
+        connection = await Connection.open(address, ClientConfig(request_timeout_s=10))
+        first = connection.submit(command.pub("t", b"x"))
+        advance(5)
+        second = connection.submit(command.pub("t", b"x"))
+        advance(5)
+        with pytest.raises(RequestTimeoutError):
+            await first
+        assert not second.done()
+        advance(5)
+        with pytest.raises(RequestTimeoutError):
+            await second
+        await connection.close()
 
 
 @pytest.mark.parametrize(
     "data", [frame.OK, b"\x00\x00\x00\x01garbage", frame.FRAME_HEADER.pack(4, 9), frame.FRAME_HEADER.pack(4, 2)]
 )
-def test_a_peer_that_breaks_the_rules_is_cut_off(data: bytes) -> None:
+async def test_a_peer_that_breaks_the_rules_is_cut_off(data: bytes) -> None:
     """An answer to no question, a frame that cannot be, one of an unknown type, a message without a header."""
 
-    async def scenario() -> None:
-        ends = Ends()
+    ends = Ends()
 
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            peer.send(data)
-            await peer.wait_until_closed()
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        peer.send(data)
+        await peer.wait_until_closed()
 
-        async with scripted_peer(script) as address:
-            await Connection.open(address, CONFIG, on_close=ends)
-            await until(lambda: len(ends.reasons) == 1)
-            assert ends.reasons[0] is not None
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        await Connection.open(address, CONFIG, on_close=ends)
+        await until(lambda: len(ends.reasons) == 1)
+        assert ends.reasons[0] is not None
 
 
-def test_messages_that_arrive_together_are_passed_on_together() -> None:
-    async def scenario() -> None:
-        batches: list[list[MessageFields]] = []
+async def test_messages_that_arrive_together_are_passed_on_together() -> None:
+    batches: list[list[MessageFields]] = []
 
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            await peer.read_line()
-            peer.send(message_frame(MESSAGE) * 10 + frame.CLOSE_WAIT)
-            await peer.wait_until_closed()
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        await peer.read_line()
+        peer.send(message_frame(MESSAGE) * 10 + frame.CLOSE_WAIT)
+        await peer.wait_until_closed()
 
-        async with scripted_peer(script) as address:
-            connection = await Connection.open(address, CONFIG, on_messages=lambda _, batch: batches.append(batch))
-            assert await connection.request(command.CLS) == b"CLOSE_WAIT"
-            assert batches == [[MESSAGE] * 10]
-            await connection.close()
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        connection = await Connection.open(address, CONFIG, on_messages=lambda _, batch: batches.append(batch))
+        assert await connection.request(command.CLS) == b"CLOSE_WAIT"
+        assert batches == [[MESSAGE] * 10]
+        await connection.close()
 
 
-def test_who_decodes_by_themselves_gets_messages_in_their_own_form_and_no_other_frames() -> None:
-    async def scenario() -> None:
-        decoder = frame.FrameDecoder(max_frame_bytes=CONFIG.max_frame_bytes)
-        arrived: list[tuple[int, bool]] = []
+async def test_who_decodes_by_themselves_gets_messages_in_their_own_form_and_no_other_frames() -> None:
+    decoder = frame.FrameDecoder(max_frame_bytes=CONFIG.max_frame_bytes)
+    arrived: list[tuple[int, bool]] = []
 
-        def decode(data: bytes) -> tuple[int, list[frame.Frame]]:
-            messages, others = decoder.feed(data)
-            return len(messages), others
+    def decode(data: bytes) -> tuple[int, list[frame.Frame]]:
+        messages, others = decoder.feed(data)
+        return len(messages), others
 
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            await peer.read_line()
-            peer.send(frame.CLOSE_WAIT)
-            await peer.read_line()
-            peer.send(message_frame(MESSAGE) * 10 + frame.CLOSE_WAIT)
-            await peer.wait_until_closed()
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        await peer.read_line()
+        peer.send(frame.CLOSE_WAIT)
+        await peer.read_line()
+        peer.send(message_frame(MESSAGE) * 10 + frame.CLOSE_WAIT)
+        await peer.wait_until_closed()
 
-        async with scripted_peer(script) as address:
-            connection = await Connection.open(
-                address,
-                CONFIG,
-                decode=decode,
-                on_messages=lambda connection, count: arrived.append((count, connection.pending_count == 0)),
-            )
-            assert await connection.request(command.CLS) == b"CLOSE_WAIT"
-            assert arrived == []
-            assert await connection.request(command.CLS) == b"CLOSE_WAIT"
-            assert arrived == [(10, True)]  # the answer beside them was seen to first
-            await connection.close()
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        connection = await Connection.open(
+            address,
+            CONFIG,
+            decode=decode,
+            on_messages=lambda connection, count: arrived.append((count, connection.pending_count == 0)),
+        )
+        assert await connection.request(command.CLS) == b"CLOSE_WAIT"
+        assert arrived == []
+        assert await connection.request(command.CLS) == b"CLOSE_WAIT"
+        assert arrived == [(10, True)]  # the answer beside them was seen to first
+        await connection.close()
 
 
-def test_what_somebody_cannot_decode_ends_the_connection() -> None:
-    async def scenario() -> None:
-        ends = Ends()
+async def test_what_somebody_cannot_decode_ends_the_connection() -> None:
+    ends = Ends()
 
-        def decode(data: bytes) -> tuple[None, list[frame.Frame]]:
-            raise frame.FrameError(f"{len(data)} bytes of nonsense")
+    def decode(data: bytes) -> tuple[None, list[frame.Frame]]:
+        raise frame.FrameError(f"{len(data)} bytes of nonsense")
 
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            peer.send(frame.HEARTBEAT)
-            await peer.wait_until_closed()
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        peer.send(frame.HEARTBEAT)
+        await peer.wait_until_closed()
 
-        async with scripted_peer(script) as address:
-            await Connection.open(address, CONFIG, decode=decode, on_close=ends)
-            await until(lambda: bool(ends.reasons))
-        assert str(ends.reasons[0]) == f"{len(frame.HEARTBEAT)} bytes of nonsense"
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        await Connection.open(address, CONFIG, decode=decode, on_close=ends)
+        await until(lambda: bool(ends.reasons))
+    assert str(ends.reasons[0]) == f"{len(frame.HEARTBEAT)} bytes of nonsense"
 
 
 # Heartbeats and alarms
 
 
-def test_a_heartbeat_is_answered_at_once() -> None:
-    async def scenario() -> None:
-        answered = asyncio.Event()
+async def test_a_heartbeat_is_answered_at_once() -> None:
+    answered = asyncio.Event()
 
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            peer.send(frame.HEARTBEAT)
-            assert await peer.read_line() == b"NOP"
-            answered.set()
-            await peer.wait_until_closed()
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        peer.send(frame.HEARTBEAT)
+        assert await peer.read_line() == b"NOP"
+        answered.set()
+        await peer.wait_until_closed()
 
-        async with scripted_peer(script) as address:
-            connection = await Connection.open(address, CONFIG)
-            await answered.wait()
-            await connection.close()
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        connection = await Connection.open(address, CONFIG)
+        await answered.wait()
+        await connection.close()
 
 
-def test_a_peer_that_is_silent_for_two_heartbeats_is_dead() -> None:
-    async def scenario() -> None:
-        ends = Ends()
-        async with scripted_peer(keep_open) as address:
-            connection = await Connection.open(address, ClientConfig(heartbeat_interval_ms=30_000), on_close=ends)
-            with standing_still():
-                for _ in range(60):  # in steps, as time passes: an alarm that rings too late would be forgiven
-                    assert connection.is_open
-                    advance(1)
-                    await asyncio.sleep(0)
-            await until(lambda: bool(ends.reasons))
-        assert isinstance(ends.reasons[0], ConnectionLostError)
-        assert "not a byte" in str(ends.reasons[0])
-
-    run(scenario())
+async def test_a_peer_that_is_silent_for_two_heartbeats_is_dead() -> None:
+    ends = Ends()
+    async with scripted_peer(keep_open) as address:
+        connection = await Connection.open(address, ClientConfig(heartbeat_interval_ms=30_000), on_close=ends)
+        with standing_still():
+            for _ in range(60):  # in steps, as time passes: an alarm that rings too late would be forgiven
+                assert connection.is_open
+                advance(1)
+                await asyncio.sleep(0)
+        await until(lambda: bool(ends.reasons))
+    assert isinstance(ends.reasons[0], ConnectionLostError)
+    assert "not a byte" in str(ends.reasons[0])
 
 
-def test_a_loop_that_was_held_up_does_not_blame_the_peer() -> None:
-    async def scenario() -> None:
-        sent = asyncio.Event()
+async def test_a_loop_that_was_held_up_does_not_blame_the_peer() -> None:
+    sent = asyncio.Event()
 
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            await peer.read_line()
-            peer.send(frame.HEARTBEAT)
-            assert await peer.read_line() == b"NOP"
-            sent.set()
-            await peer.wait_until_closed()
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        await peer.read_line()
+        peer.send(frame.HEARTBEAT)
+        assert await peer.read_line() == b"NOP"
+        sent.set()
+        await peer.wait_until_closed()
 
-        async with scripted_peer(script) as address:
-            connection = await Connection.open(address, ClientConfig(heartbeat_interval_ms=30_000))
-            advance(90)
-            await asyncio.sleep(0)  # the alarm rings, half a minute late
-            connection.send(command.NOP)
-            await sent.wait()
-            advance(1)
-            await asyncio.sleep(0)
-            assert connection.is_open
-            await connection.close()
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        connection = await Connection.open(address, ClientConfig(heartbeat_interval_ms=30_000))
+        advance(90)
+        await asyncio.sleep(0)  # the alarm rings, half a minute late
+        connection.send(command.NOP)
+        await sent.wait()
+        advance(1)
+        await asyncio.sleep(0)
+        assert connection.is_open
+        await connection.close()
 
 
-def test_a_loop_that_was_held_up_still_takes_the_answer_that_came_meanwhile() -> None:
-    async def scenario() -> None:
-        go_on = asyncio.Event()
+async def test_a_loop_that_was_held_up_still_takes_the_answer_that_came_meanwhile() -> None:
+    go_on = asyncio.Event()
 
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            await go_on.wait()
-            peer.respond(b"OK")
-            await peer.wait_until_closed()
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        await go_on.wait()
+        peer.respond(b"OK")
+        await peer.wait_until_closed()
 
-        async with scripted_peer(script) as address:
-            connection = await Connection.open(address, ClientConfig(request_timeout_s=10))
-            asked = connection.submit(command.pub("t", b"x"))
-            advance(50)
-            await asyncio.sleep(0)  # the alarm rings, 40 seconds late
-            go_on.set()
-            assert await asked == b"OK"
-            await connection.close()
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        connection = await Connection.open(address, ClientConfig(request_timeout_s=10))
+        asked = connection.submit(command.pub("t", b"x"))
+        advance(50)
+        await asyncio.sleep(0)  # the alarm rings, 40 seconds late
+        go_on.set()
+        assert await asked == b"OK"
+        await connection.close()
 
 
 # Ending
 
 
-def test_closing_sends_what_was_written_and_fails_what_was_asked() -> None:
-    async def scenario() -> None:
-        ends = Ends()
-        lines: list[bytes] = []
+async def test_closing_sends_what_was_written_and_fails_what_was_asked() -> None:
+    ends = Ends()
+    lines: list[bytes] = []
 
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            lines.append(await peer.read_line())
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        lines.append(await peer.read_line())
 
-        async with scripted_peer(script) as address:
-            connection = await Connection.open(address, CONFIG, on_close=ends)
-            connection.send(command.rdy(0))
-            pending = connection.submit(command.CLS)
-            await connection.close()
-            await connection.close()
-            with pytest.raises(ClosedError):
-                await pending
-            with pytest.raises(ClosedError):
-                connection.send(command.NOP)
-            await until(lambda: lines == [b"RDY 0"])
-        assert ends.reasons == [None]
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        connection = await Connection.open(address, CONFIG, on_close=ends)
+        connection.send(command.rdy(0))
+        pending = connection.submit(command.CLS)
+        await connection.close()
+        await connection.close()
+        with pytest.raises(ClosedError):
+            await pending
+        with pytest.raises(ClosedError):
+            connection.send(command.NOP)
+        await until(lambda: lines == [b"RDY 0"])
+    assert ends.reasons == [None]
 
 
-def test_when_nsqd_closes_everybody_hears_of_it() -> None:
-    async def scenario() -> None:
-        ends = Ends()
+async def test_when_nsqd_closes_everybody_hears_of_it() -> None:
+    ends = Ends()
 
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            await peer.read_publication()
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        await peer.read_publication()
 
-        async with scripted_peer(script) as address:
-            connection = await Connection.open(address, CONFIG, on_close=ends)
-            with pytest.raises(ConnectionLostError, match="nsqd closed"):
-                await connection.request(command.pub("t", b"x"))
-            with pytest.raises(ConnectionLostError, match="not connected"):
-                connection.send(command.NOP)
-            await until(lambda: len(ends.reasons) == 1)
-        assert isinstance(ends.reasons[0], ConnectionLostError)
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        connection = await Connection.open(address, CONFIG, on_close=ends)
+        with pytest.raises(ConnectionLostError, match="nsqd closed"):
+            await connection.request(command.pub("t", b"x"))
+        with pytest.raises(ConnectionLostError, match="not connected"):
+            connection.send(command.NOP)
+        await until(lambda: len(ends.reasons) == 1)
+    assert isinstance(ends.reasons[0], ConnectionLostError)
 
 
-def test_a_connection_that_is_reset_is_lost_like_one_that_is_closed() -> None:
-    async def scenario() -> None:
-        ends = Ends()
+async def test_a_connection_that_is_reset_is_lost_like_one_that_is_closed() -> None:
+    ends = Ends()
 
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            await peer.read_publication()
-            peer.reset()
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        await peer.read_publication()
+        peer.reset()
 
-        async with scripted_peer(script) as address:
-            connection = await Connection.open(address, CONFIG, on_close=ends)
-            with pytest.raises(ConnectionLostError, match="reset by peer"):
-                await connection.request(command.pub("t", b"x"))
-            await until(lambda: len(ends.reasons) == 1)
-        assert isinstance(ends.reasons[0], ConnectionLostError)
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        connection = await Connection.open(address, CONFIG, on_close=ends)
+        with pytest.raises(ConnectionLostError, match="reset by peer"):
+            await connection.request(command.pub("t", b"x"))
+        await until(lambda: len(ends.reasons) == 1)
+    assert isinstance(ends.reasons[0], ConnectionLostError)

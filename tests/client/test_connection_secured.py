@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.consumer import Consumer
 from emberq.client.message import Message
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded
-from tests.client.publishing import numbered
-from tests.client.scenario import MovableLoop, run, until
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.certificates import Authority
+from tests.support.publishing import numbered
+from tests.support.waiting import until
 
 SECRET = b"open sesame"
 MESSAGE_COUNT = 300
@@ -51,22 +49,24 @@ def secured(folder: Path, *, tls: bool, client_certificate: bool, auth: bool) ->
         yield options, settings
 
 
-@pytest.mark.parametrize("loop_factory", [MovableLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.loop("movable", "uvloop")
 @pytest.mark.parametrize("compression", ["", "snappy", "deflate"])
 @pytest.mark.parametrize(
     ("tls", "client_certificate", "auth"),
     [(False, False, False), (True, False, False), (False, False, True), (True, True, True)],
     ids=["clear", "tls", "auth", "certificate and auth"],
 )
-def test_what_is_published_is_handled_over_every_kind_of_connection(
+async def test_what_is_published_is_handled_over_every_kind_of_connection(
     tmp_path: Path,
-    loop_factory: Callable[[], asyncio.AbstractEventLoop],
     compression: str,
     tls: bool,
     client_certificate: bool,
     auth: bool,
 ) -> None:
-    async def scenario(options: dict[str, Any], config: ClientConfig) -> None:
+    with secured(tmp_path, tls=tls, client_certificate=client_certificate, auth=auth) as (options, settings):
+        if compression:
+            settings[compression] = True
+        config = ClientConfig(output_buffer_timeout_ms=25, **settings)
         handled: list[bytes] = []
 
         async def handle(message: Message) -> None:
@@ -88,15 +88,9 @@ def test_what_is_published_is_handled_over_every_kind_of_connection(
                 await until(lambda: len(handled) >= MESSAGE_COUNT)
         assert sorted(handled) == sorted([*numbered(MESSAGE_COUNT - 1), LARGE])
 
-    with secured(tmp_path, tls=tls, client_certificate=client_certificate, auth=auth) as (options, settings):
-        if compression:
-            settings[compression] = True
-        config = ClientConfig(output_buffer_timeout_ms=25, **settings)
-        run(scenario(options, config), loop_factory=loop_factory)
 
-
-def test_a_consumer_that_is_not_let_in_tries_again_until_it_is() -> None:
-    async def scenario(server: AuthServer) -> None:
+async def test_a_consumer_that_is_not_let_in_tries_again_until_it_is() -> None:
+    with AuthServer(grant()) as server:
         handled: list[bytes] = []
 
         async def handle(message: Message) -> None:
@@ -110,6 +104,3 @@ def test_a_consumer_that_is_not_let_in_tries_again_until_it_is() -> None:
                 assert consumer.statistics().addresses == ()
                 server.answer = grant(entry())
                 await until(lambda: bool(consumer.statistics().addresses))
-
-    with AuthServer(grant()) as server:
-        run(scenario(server))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import urllib.request
@@ -14,10 +13,9 @@ from emberq.base.clock import NS_PER_SECOND
 from emberq.client.discovery import Discovery, producer_addresses
 from emberq.embedded import EmbeddedThread
 from emberq.http.client import HttpClient, HttpQueryError
-from tests.base.scripted_server import ScriptedServer, answer
-from tests.client import scenario
-from tests.client.scenario import advance
-from tests.support.waiting import wait_until
+from tests.support.loop import advance
+from tests.support.scripted_server import ScriptedServer, answer
+from tests.support.waiting import until
 
 CLIENT = HttpClient(connect_timeout_ns=5 * NS_PER_SECOND, request_timeout_ns=5 * NS_PER_SECOND)
 
@@ -30,14 +28,10 @@ def listing(*ports: int) -> bytes:
     return answer(json.dumps({"producers": [producer("10.0.0.1", port) for port in ports]}).encode())
 
 
-def poll(*servers: ScriptedServer, times: int = 1, secret: bytes = b"") -> list[list[str]]:
+async def poll(*servers: ScriptedServer, times: int = 1, secret: bytes = b"") -> list[list[str]]:
     """What so many polls of these nsqlookupds find."""
     discovery = Discovery([server.url for server in servers], "orders", client=CLIENT, secret=secret)
-
-    async def polls() -> list[list[str]]:
-        return [await discovery.poll() for _ in range(times)]
-
-    return asyncio.run(polls())
+    return [await discovery.poll() for _ in range(times)]
 
 
 def test_no_address_at_all_is_refused() -> None:
@@ -64,50 +58,54 @@ def test_an_answer_without_producers_is_an_error(document: Any) -> None:
         producer_addresses(document)
 
 
-def test_each_poll_asks_the_next_server() -> None:
+async def test_each_poll_asks_the_next_server() -> None:
     with ScriptedServer(listing(1), listing(3)) as first, ScriptedServer(listing(2)) as second:
-        assert poll(first, second, times=3) == [["10.0.0.1:1"], ["10.0.0.1:2"], ["10.0.0.1:3"]]
+        assert await poll(first, second, times=3) == [["10.0.0.1:1"], ["10.0.0.1:2"], ["10.0.0.1:3"]]
 
 
-def test_when_a_server_fails_the_next_is_asked() -> None:
+async def test_when_a_server_fails_the_next_is_asked() -> None:
     missing = answer(b'{"message":"TOPIC_NOT_FOUND"}', status="404 Not Found")
     with (
         ScriptedServer(missing) as first,
         ScriptedServer(answer(b"<html>")) as second,
         ScriptedServer(listing(7)) as third,
     ):
-        assert poll(first, second, third) == [["10.0.0.1:7"]]
+        assert await poll(first, second, third) == [["10.0.0.1:7"]]
 
 
-def test_when_all_fail_nothing_is_found_and_nothing_raised() -> None:
+async def test_when_all_fail_nothing_is_found_and_nothing_raised() -> None:
     with ScriptedServer(b"garbage") as only:
-        assert poll(only) == [[]]
+        assert await poll(only) == [[]]
 
 
 @pytest.mark.conformance(272)
-def test_the_secret_is_sent_as_a_bearer_token() -> None:
+async def test_the_secret_is_sent_as_a_bearer_token() -> None:
     with ScriptedServer(listing(1), listing(1)) as server:
-        poll(server, secret=b"s3cret")
-        poll(server)
+        await poll(server, secret=b"s3cret")
+        await poll(server)
         assert b"Authorization: Bearer s3cret\r\n" in server.requests[0]
         assert b"Authorization" not in server.requests[1]
 
 
-def test_only_the_second_poll_is_delayed_by_jitter() -> None:
+async def test_only_the_second_poll_is_delayed_by_jitter() -> None:
     with ScriptedServer(listing(), listing()) as server:
         discovery = Discovery(
             [server.url], "orders", client=CLIENT, interval_s=60, jitter=0.5, random_fraction=lambda: 0.5
         )
-        asyncio.run(discovery.poll())
+        await discovery.poll()
         assert discovery.delay_s == 75
-        asyncio.run(discovery.poll())
+        await discovery.poll()
         assert discovery.delay_s == 60
 
 
-def test_a_real_nsqlookupd_names_the_nsqd_that_has_the_topic(nsq: EmbeddedThread) -> None:
+async def test_a_real_nsqlookupd_names_the_nsqd_that_has_the_topic(nsq: EmbeddedThread) -> None:
     urllib.request.urlopen(f"http://{nsq.nsqd_http_addresses[0]}/topic/create?topic=orders", data=b"").close()
     discovery = Discovery(nsq.lookupd_http_addresses, "orders", client=CLIENT)
-    wait_until(lambda: asyncio.run(discovery.poll()) == nsq.nsqd_tcp_addresses)
+
+    async def is_found() -> bool:
+        return await discovery.poll() == list(nsq.nsqd_tcp_addresses)
+
+    await until(is_found)
 
 
 # What the log tells
@@ -115,46 +113,42 @@ def test_a_real_nsqlookupd_names_the_nsqd_that_has_the_topic(nsq: EmbeddedThread
 UNKNOWN = answer(b'{"message":"TOPIC_NOT_FOUND"}', status="404 Not Found")
 
 
-def poll_again_and_again(*servers: ScriptedServer, times: int, seconds_apart: float) -> None:
+async def poll_again_and_again(*servers: ScriptedServer, times: int, seconds_apart: float) -> None:
     discovery = Discovery([server.url for server in servers], "orders", client=CLIENT)
-
-    async def polls() -> None:
-        for _ in range(times):
-            await discovery.poll()
-            advance(seconds_apart)
-
-    scenario.run(polls())
+    for _ in range(times):
+        await discovery.poll()
+        advance(seconds_apart)
 
 
 @pytest.mark.parametrize("nothing", [UNKNOWN, listing()])
-def test_a_topic_that_no_nsqd_has_is_told_at_once_and_then_once_in_a_while(
+async def test_a_topic_that_no_nsqd_has_is_told_at_once_and_then_once_in_a_while(
     nothing: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="emberq.client")
     with ScriptedServer(*[nothing] * 21, listing(7), listing(7)) as server:
-        poll_again_and_again(server, times=23, seconds_apart=60)
+        await poll_again_and_again(server, times=23, seconds_apart=60)
     waiting = "no nsqd has topic orders yet, as far as nsqlookupd knows"
     assert sum(waiting in line for line in caplog.messages) == 3
     assert [line for line in caplog.messages if waiting not in line] == ["topic orders was found, at nsqd 10.0.0.1:7"]
 
 
-def test_a_topic_that_the_next_server_knows_is_not_complained_about(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_topic_that_the_next_server_knows_is_not_complained_about(caplog: pytest.LogCaptureFixture) -> None:
     with ScriptedServer(UNKNOWN) as first, ScriptedServer(listing(7)) as second:
-        poll(first, second)
+        await poll(first, second)
     assert not caplog.records
 
 
-def test_a_server_that_fails_is_told_at_once_and_then_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_fails_is_told_at_once_and_then_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     with ScriptedServer(*[b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"] * 11) as server:
-        poll_again_and_again(server, times=11, seconds_apart=10)
+        await poll_again_and_again(server, times=11, seconds_apart=10)
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 
-def test_a_server_that_is_no_nsqlookupd_is_told_with_what_to_give_instead(
+async def test_a_server_that_is_no_nsqlookupd_is_told_with_what_to_give_instead(
     nsq: EmbeddedThread, caplog: pytest.LogCaptureFixture
 ) -> None:
     for address in (*nsq.nsqd_tcp_addresses, *nsq.nsqd_http_addresses, *nsq.lookupd_tcp_addresses):
         caplog.clear()
-        assert asyncio.run(Discovery([address], "orders", client=CLIENT).poll()) == []
+        assert await Discovery([address], "orders", client=CLIENT).poll() == []
         (line,) = [record.getMessage() for record in caplog.records if record.name == "emberq.client.discovery"]
         assert "give the address at which nsqlookupd speaks HTTP, which usually has port 4161" in line

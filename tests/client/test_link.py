@@ -18,102 +18,91 @@ from emberq.client.observer import Publication
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded
 from emberq.wire import command
-from tests.client.publishing import AT_ONCE, NEVER_AGAIN, Recorder, connect_all, numbered, publish_all
-from tests.client.scenario import advance, run, until
-from tests.client.scripted_peer import Peer, scripted_peer
-from tests.nsqd.auth.auth_server import AuthServer, grant
+from tests.support.auth_server import AuthServer, grant
 from tests.support.certificates import self_signed
+from tests.support.loop import advance
+from tests.support.publishing import AT_ONCE, NEVER_AGAIN, Recorder, connect_all, numbered, publish_all
+from tests.support.scripted_peer import Peer, scripted_peer
+from tests.support.waiting import until
 
 NOWHERE = "127.0.0.1:1"
 HEARTBEAT_MS = 100
 """Less than any nsqd agrees to."""
 
 
-def test_an_nsqd_that_cannot_store_is_passed_over() -> None:
-    async def scenario() -> None:
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            await peer.read_publication()
-            peer.refuse(b"E_PUB_FAILED PUB failed exiting")
+async def test_an_nsqd_that_cannot_store_is_passed_over() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        await peer.read_publication()
+        peer.refuse(b"E_PUB_FAILED PUB failed exiting")
 
-        living = Recorder()
-        async with scripted_peer(script) as first, scripted_peer(living) as second:
-            async with Producer([first, second], reconnect_delay=NEVER_AGAIN) as producer:
-                await connect_all(producer)
-                await publish_all(producer, numbered(4))
-                assert isinstance(producer.health()[0].last_failure, PublishError)
-            assert sorted(living.bodies) == numbered(4)
-
-    run(scenario())
-
-
-def test_an_nsqd_that_failed_is_tried_with_one_message_before_it_gets_more() -> None:
-    async def scenario() -> None:
-        received: list[bytes] = []
-        confirm = asyncio.Event()
-        connections: list[Peer] = []
-
-        async def script(peer: Peer) -> None:
-            connections.append(peer)
-            await peer.accept()
-            if len(connections) == 1:
-                return
-            received.append(await peer.read_publication())
-            await confirm.wait()
-            peer.respond(b"OK")
-            await peer.confirm_forever()
-
-        living = Recorder()
-        async with (
-            scripted_peer(script) as first,
-            scripted_peer(living) as second,
-            Producer([first, second], reconnect_delay=AT_ONCE) as producer,
-        ):
-            await until(lambda: len(connections) == 2)
+    living = Recorder()
+    async with scripted_peer(script) as first, scripted_peer(living) as second:
+        async with Producer([first, second], reconnect_delay=NEVER_AGAIN) as producer:
             await connect_all(producer)
-            publishing = asyncio.create_task(publish_all(producer, numbered(10)))
-            await until(lambda: len(received) + len(living.bodies) == 10)
-            assert len(received) == 1
-            assert producer.health()[0].pending_count == 1
-            confirm.set()
-            await publishing
-            assert producer.health()[0].failures == 0
-
-    run(scenario())
+            await publish_all(producer, numbered(4))
+            assert isinstance(producer.health()[0].last_failure, PublishError)
+        assert sorted(living.bodies) == numbered(4)
 
 
-def test_a_message_waits_for_the_connection_to_come_back() -> None:
-    async def scenario() -> None:
-        recorder = Recorder(limit=1)
-        async with scripted_peer(recorder) as address:
-            async with Producer(address, reconnect_delay=AT_ONCE) as producer:
-                await producer.publish("t", b"first")
-                recorder.limit = None
-                await until(lambda: recorder.connection_count == 2)
-                await producer.publish("t", b"second")
-            assert recorder.bodies == [b"first", b"second"]
+async def test_an_nsqd_that_failed_is_tried_with_one_message_before_it_gets_more() -> None:
+    received: list[bytes] = []
+    confirm = asyncio.Event()
+    connections: list[Peer] = []
 
-    run(scenario())
+    async def script(peer: Peer) -> None:
+        connections.append(peer)
+        await peer.accept()
+        if len(connections) == 1:
+            return
+        received.append(await peer.read_publication())
+        await confirm.wait()
+        peer.respond(b"OK")
+        await peer.confirm_forever()
+
+    living = Recorder()
+    async with (
+        scripted_peer(script) as first,
+        scripted_peer(living) as second,
+        Producer([first, second], reconnect_delay=AT_ONCE) as producer,
+    ):
+        await until(lambda: len(connections) == 2)
+        await connect_all(producer)
+        publishing = asyncio.create_task(publish_all(producer, numbered(10)))
+        await until(lambda: len(received) + len(living.bodies) == 10)
+        assert len(received) == 1
+        assert producer.health()[0].pending_count == 1
+        confirm.set()
+        await publishing
+        assert producer.health()[0].failures == 0
 
 
-def test_reconnecting_is_put_off_longer_each_time() -> None:
-    async def scenario() -> None:
-        attempts: list[float] = []
+async def test_a_message_waits_for_the_connection_to_come_back() -> None:
+    recorder = Recorder(limit=1)
+    async with scripted_peer(recorder) as address:
+        async with Producer(address, reconnect_delay=AT_ONCE) as producer:
+            await producer.publish("t", b"first")
+            recorder.limit = None
+            await until(lambda: recorder.connection_count == 2)
+            await producer.publish("t", b"second")
+        assert recorder.bodies == [b"first", b"second"]
 
-        async def script(_: Peer) -> None:
-            attempts.append(asyncio.get_running_loop().time())
 
-        async with scripted_peer(script) as address:
-            delay = ReconnectDelay(first_s=10, max_s=1000)
-            async with Producer(address, reconnect_delay=delay, random=lambda: 0.0) as producer:
-                for failures, seconds in ((1, 10), (2, 20), (3, 40)):
-                    await until(lambda failures=failures: producer.health()[0].failures == failures)  # type: ignore[misc]
-                    advance(seconds)
-                await until(lambda: len(attempts) == 4)
-        waited_s = [later - earlier for earlier, later in pairwise(attempts)]
-        assert all(waited > asked - 1 for waited, asked in zip(waited_s, (10, 20, 40), strict=True)), waited_s
+async def test_reconnecting_is_put_off_longer_each_time() -> None:
+    attempts: list[float] = []
 
-    run(scenario())
+    async def script(_: Peer) -> None:
+        attempts.append(asyncio.get_running_loop().time())
+
+    async with scripted_peer(script) as address:
+        delay = ReconnectDelay(first_s=10, max_s=1000)
+        async with Producer(address, reconnect_delay=delay, random=lambda: 0.0) as producer:
+            for failures, seconds in ((1, 10), (2, 20), (3, 40)):
+                await until(lambda failures=failures: producer.health()[0].failures == failures)  # type: ignore[misc]
+                advance(seconds)
+            await until(lambda: len(attempts) == 4)
+    waited_s = [later - earlier for earlier, later in pairwise(attempts)]
+    assert all(waited > asked - 1 for waited, asked in zip(waited_s, (10, 20, 40), strict=True)), waited_s
 
 
 # Refusals
@@ -131,103 +120,81 @@ async def fail_to_publish(address: str, config: ClientConfig, expected: type[Exc
 
 
 @pytest.mark.parametrize("secret", [b"", b"wrong"])
-def test_a_wrong_secret_fails_at_once(secret: bytes) -> None:
-    async def scenario(auth_address: str) -> None:
-        async with Embedded(with_lookupd=False, auth_http_address=(auth_address,)) as nsq:
+async def test_a_wrong_secret_fails_at_once(secret: bytes) -> None:
+    with AuthServer(grant()) as server:
+        async with Embedded(with_lookupd=False, auth_http_address=(server.address,)) as nsq:
             (address,) = nsq.nsqd_tcp_addresses
             await fail_to_publish(address, ClientConfig(auth_secret=secret), AuthError, match="AUTH")
 
-    with AuthServer(grant()) as server:
-        run(scenario(server.address))
-
 
 @pytest.mark.conformance(269)
-def test_a_heartbeat_that_nsqd_does_not_agree_to_fails_at_once() -> None:
+async def test_a_heartbeat_that_nsqd_does_not_agree_to_fails_at_once() -> None:
     with pytest.raises(ValueError, match="heartbeat_interval_ms is 100"):
         ClientConfig(heartbeat_interval_ms=HEARTBEAT_MS)
     unchecked = ClientConfig()
     object.__setattr__(unchecked, "heartbeat_interval_ms", HEARTBEAT_MS)
-
-    async def scenario() -> None:
-        async with Embedded(with_lookupd=False) as nsq:
-            (address,) = nsq.nsqd_tcp_addresses
-            refusal = r"E_BAD_BODY IDENTIFY heartbeat interval \(100\) is invalid"
-            await fail_to_publish(address, unchecked, BadRequestError, match=refusal)
-
-    run(scenario())
+    async with Embedded(with_lookupd=False) as nsq:
+        (address,) = nsq.nsqd_tcp_addresses
+        refusal = r"E_BAD_BODY IDENTIFY heartbeat interval \(100\) is invalid"
+        await fail_to_publish(address, unchecked, BadRequestError, match=refusal)
 
 
 @pytest.mark.conformance(270)
-def test_the_address_of_an_http_server_fails_at_once() -> None:
-    async def scenario() -> None:
-        async with Embedded(with_lookupd=False) as nsq:
-            (address,) = nsq.nsqd_http_addresses
-            await fail_to_publish(address, ClientConfig(), HandshakeError, match="unexpected HTTP response")
-
-    run(scenario())
+async def test_the_address_of_an_http_server_fails_at_once() -> None:
+    async with Embedded(with_lookupd=False) as nsq:
+        (address,) = nsq.nsqd_http_addresses
+        await fail_to_publish(address, ClientConfig(), HandshakeError, match="unexpected HTTP response")
 
 
-def test_a_certificate_that_nobody_vouches_for_fails_at_once(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with Embedded(with_lookupd=False, **self_signed(tmp_path, "loner").options()) as nsq:
-            (address,) = nsq.nsqd_tcp_addresses
-            config = ClientConfig(tls=ssl.create_default_context())
-            await fail_to_publish(address, config, HandshakeError, match="certificate")
-
-    run(scenario())
+async def test_a_certificate_that_nobody_vouches_for_fails_at_once(tmp_path: Path) -> None:
+    async with Embedded(with_lookupd=False, **self_signed(tmp_path, "loner").options()) as nsq:
+        (address,) = nsq.nsqd_tcp_addresses
+        config = ClientConfig(tls=ssl.create_default_context())
+        await fail_to_publish(address, config, HandshakeError, match="certificate")
 
 
-def test_an_nsqd_that_refuses_us_does_not_keep_messages_from_another() -> None:
-    async def scenario() -> None:
-        async def refuse(peer: Peer) -> None:
+async def test_an_nsqd_that_refuses_us_does_not_keep_messages_from_another() -> None:
+    async def refuse(peer: Peer) -> None:
+        await peer.read_identify()
+        peer.refuse(b"E_BAD_BODY IDENTIFY not like that")
+        await peer.wait_until_closed()
+
+    living = Recorder()
+    async with scripted_peer(refuse) as first, scripted_peer(living) as second:
+        async with Producer([first, second]) as producer:
+            await publish_all(producer, numbered(4))
+        assert sorted(living.bodies) == numbered(4)
+
+
+async def test_whoever_was_refused_is_let_in_when_the_reason_is_gone() -> None:
+    is_refusing = True
+    recorder = Recorder()
+
+    async def script(peer: Peer) -> None:
+        if is_refusing:
             await peer.read_identify()
-            peer.refuse(b"E_BAD_BODY IDENTIFY not like that")
+            peer.refuse(b"E_AUTH_FAILED the authorization server is down")
             await peer.wait_until_closed()
+        else:
+            await recorder(peer)
 
-        living = Recorder()
-        async with scripted_peer(refuse) as first, scripted_peer(living) as second:
-            async with Producer([first, second]) as producer:
-                await publish_all(producer, numbered(4))
-            assert sorted(living.bodies) == numbered(4)
-
-    run(scenario())
-
-
-def test_whoever_was_refused_is_let_in_when_the_reason_is_gone() -> None:
-    async def scenario() -> None:
-        is_refusing = True
-        recorder = Recorder()
-
-        async def script(peer: Peer) -> None:
-            if is_refusing:
-                await peer.read_identify()
-                peer.refuse(b"E_AUTH_FAILED the authorization server is down")
-                await peer.wait_until_closed()
-            else:
-                await recorder(peer)
-
-        async with scripted_peer(script) as address, Producer(address, reconnect_delay=AT_ONCE) as producer:
-            with pytest.raises(AuthError):
-                await producer.publish("t", b"early")
-            is_refusing = False
-            await connect_all(producer)
-            await producer.publish("t", b"late")
-        assert recorder.bodies == [b"late"]
-
-    run(scenario())
+    async with scripted_peer(script) as address, Producer(address, reconnect_delay=AT_ONCE) as producer:
+        with pytest.raises(AuthError):
+            await producer.publish("t", b"early")
+        is_refusing = False
+        await connect_all(producer)
+        await producer.publish("t", b"late")
+    assert recorder.bodies == [b"late"]
 
 
-def test_an_nsqd_that_is_only_down_is_waited_for() -> None:
-    async def scenario() -> None:
-        async def hang_up(peer: Peer) -> None:
-            await peer.read_identify()
+async def test_an_nsqd_that_is_only_down_is_waited_for() -> None:
+    async def hang_up(peer: Peer) -> None:
+        await peer.read_identify()
 
-        patience = RetryPolicy(timeout_s=0.1)
-        async with scripted_peer(hang_up) as address, Producer(address, retry=patience) as producer:
-            with pytest.raises(ConnectError, match=r"within 0\.1 s"):
-                await producer.publish("t", b"x")
-
-    run(scenario())
+    patience = RetryPolicy(timeout_s=0.1)
+    async with scripted_peer(hang_up) as address, Producer(address, retry=patience) as producer:
+        with pytest.raises(ConnectError, match=r"within 0\.1 s"):
+            await producer.publish("t", b"x")
 
 
 # What an observer is told
@@ -249,37 +216,30 @@ def test_a_command_tells_what_it_publishes(published: Any, message_count: int, b
 # What the log tells
 
 
-def test_an_nsqd_that_cannot_be_reached_is_told_at_once_and_then_once_in_a_while(
+async def test_an_nsqd_that_cannot_be_reached_is_told_at_once_and_then_once_in_a_while(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario() -> None:
-        async with Producer(NOWHERE, reconnect_delay=ReconnectDelay(first_s=15, max_s=15)) as producer:
-            for failures in range(1, 10):
-                await until(lambda failures=failures: producer.health()[0].failures == failures)  # type: ignore[misc]
-                advance(15)
-
-    run(scenario())
+    async with Producer(NOWHERE, reconnect_delay=ReconnectDelay(first_s=15, max_s=15)) as producer:
+        for failures in range(1, 10):
+            await until(lambda failures=failures: producer.health()[0].failures == failures)  # type: ignore[misc]
+            advance(15)
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
     assert len(caplog.messages) == 3
     assert caplog.messages[0].startswith(f"cannot connect to nsqd {NOWHERE}: [Errno")
     assert "trying again in" in caplog.messages[0]
 
 
-def test_connections_that_come_go_and_come_again_are_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_connections_that_come_go_and_come_again_are_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="emberq.client.link")
-
-    async def scenario() -> None:
-        recorder = Recorder(limit=1)
-        async with scripted_peer(recorder) as address:
-            async with Producer(address, reconnect_delay=AT_ONCE) as producer:
-                await producer.publish("t", b"first")
-                recorder.limit = None
-                await until(lambda: recorder.connection_count == 2)
-                await producer.publish("t", b"second")
-            assert [(record.levelname, record.getMessage().partition(": ")[0]) for record in caplog.records] == [
-                ("INFO", f"connected to nsqd {address}"),
-                ("WARNING", f"lost nsqd {address}"),
-                ("INFO", f"connected to nsqd {address} again"),
-            ]
-
-    run(scenario())
+    recorder = Recorder(limit=1)
+    async with scripted_peer(recorder) as address:
+        async with Producer(address, reconnect_delay=AT_ONCE) as producer:
+            await producer.publish("t", b"first")
+            recorder.limit = None
+            await until(lambda: recorder.connection_count == 2)
+            await producer.publish("t", b"second")
+        assert [(record.levelname, record.getMessage().partition(": ")[0]) for record in caplog.records] == [
+            ("INFO", f"connected to nsqd {address}"),
+            ("WARNING", f"lost nsqd {address}"),
+            ("INFO", f"connected to nsqd {address} again"),
+        ]

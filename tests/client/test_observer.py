@@ -19,9 +19,9 @@ from emberq.client.message import Message
 from emberq.client.observer import ObservedChannel, Observer, Publication, tell
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded
-from tests.client.eventually import eventually
-from tests.client.publishing import NEVER_AGAIN
-from tests.client.scripted_nsqd import ScriptedNsqd, run
+from tests.client.scripted_nsqd import ScriptedNsqd
+from tests.support.publishing import NEVER_AGAIN
+from tests.support.waiting import until
 
 CONFIG = ConsumerConfig(max_in_flight=5, concurrency=1, backoff_unit_s=0.01, default_requeue_delay_s=0)
 
@@ -86,130 +86,118 @@ class Listener(Observer):
 SOURCE = ObservedChannel("t", "c")
 
 
-def test_an_observer_follows_a_message_through_its_handler() -> None:
-    async def work() -> None:
-        listener = Listener()
+async def test_an_observer_follows_a_message_through_its_handler() -> None:
+    listener = Listener()
 
-        async def handle(message: Message) -> None:
-            assert inside.get() == message.body
-            if message.body == b"bad":
-                raise ValueError("as told")
+    async def handle(message: Message) -> None:
+        assert inside.get() == message.body
+        if message.body == b"bad":
+            raise ValueError("as told")
 
-        async with ScriptedNsqd() as nsqd:
-            consumer = Consumer(
-                "t",
-                "c",
-                handle,
-                nsqd_addresses=[nsqd.address],
-                config=CONFIG,
-                client_config=ClientConfig(observer=listener),
-            )
-            async with consumer:
-                nsqd.send(b"bad")
-                await eventually(lambda: "RDY 1" in nsqd.commands)
-                nsqd.send(b"good")
-                await eventually(lambda: nsqd.commands[-1] == "FIN")
-        assert listener.heard == [
-            ("connected", nsqd.address),
-            ("received", [b"bad"], SOURCE),
-            ("failed", b"bad", SOURCE, ValueError),
-            ("backoff", SOURCE, 1, 0.02),
-            ("requeued", b"bad", SOURCE),
-            ("received", [b"good"], SOURCE),
-            ("handled", b"good", SOURCE),
-            ("backoff", SOURCE, 0, 0.0),
-            ("disconnected", nsqd.address, type(None)),
-        ]
-        assert all(0 <= duration_s < 10 for duration_s in listener.durations_s)
-
-    run(work)
+    async with ScriptedNsqd() as nsqd:
+        consumer = Consumer(
+            "t",
+            "c",
+            handle,
+            nsqd_addresses=[nsqd.address],
+            config=CONFIG,
+            client_config=ClientConfig(observer=listener),
+        )
+        async with consumer:
+            nsqd.send(b"bad")
+            await until(lambda: "RDY 1" in nsqd.commands)
+            nsqd.send(b"good")
+            await until(lambda: nsqd.commands[-1] == "FIN")
+    assert listener.heard == [
+        ("connected", nsqd.address),
+        ("received", [b"bad"], SOURCE),
+        ("failed", b"bad", SOURCE, ValueError),
+        ("backoff", SOURCE, 1, 0.02),
+        ("requeued", b"bad", SOURCE),
+        ("received", [b"good"], SOURCE),
+        ("handled", b"good", SOURCE),
+        ("backoff", SOURCE, 0, 0.0),
+        ("disconnected", nsqd.address, type(None)),
+    ]
+    assert all(0 <= duration_s < 10 for duration_s in listener.durations_s)
 
 
-def test_an_observer_hears_of_messages_that_are_given_up_and_of_lost_connections() -> None:
-    async def work() -> None:
-        listener = Listener()
-        async with ScriptedNsqd() as nsqd:
-            consumer = Consumer(
-                "t",
-                "c",
-                print,
-                nsqd_addresses=[nsqd.address],
-                config=replace(CONFIG, max_attempts=1),
-                client_config=ClientConfig(observer=listener),
-            )
-            async with consumer:
-                nsqd.send(b"tired", attempts=2)
-                await eventually(lambda: ("gave up", b"tired", SOURCE) in listener.heard)
-                nsqd.drop_connections()
-                await eventually(lambda: ("disconnected", nsqd.address, ConnectionLostError) in listener.heard)
-                await eventually(lambda: listener.heard.count(("connected", nsqd.address)) >= 2)
-
-    run(work)
+async def test_an_observer_hears_of_messages_that_are_given_up_and_of_lost_connections() -> None:
+    listener = Listener()
+    async with ScriptedNsqd() as nsqd:
+        consumer = Consumer(
+            "t",
+            "c",
+            print,
+            nsqd_addresses=[nsqd.address],
+            config=replace(CONFIG, max_attempts=1),
+            client_config=ClientConfig(observer=listener),
+        )
+        async with consumer:
+            nsqd.send(b"tired", attempts=2)
+            await until(lambda: ("gave up", b"tired", SOURCE) in listener.heard)
+            nsqd.drop_connections()
+            await until(lambda: ("disconnected", nsqd.address, ConnectionLostError) in listener.heard)
+            await until(lambda: listener.heard.count(("connected", nsqd.address)) >= 2)
 
 
-def test_a_handler_in_a_thread_is_inside_what_surrounds_it() -> None:
-    async def work() -> None:
-        seen: list[bytes] = []
+async def test_a_handler_in_a_thread_is_inside_what_surrounds_it() -> None:
+    seen: list[bytes] = []
 
-        def handle(message: Message) -> None:
-            seen.append(inside.get())
-            message.requeue(0, backoff=False)
+    def handle(message: Message) -> None:
+        seen.append(inside.get())
+        message.requeue(0, backoff=False)
 
-        listener = Listener()
-        async with ScriptedNsqd() as nsqd:
-            consumer = Consumer(
-                "t", "c", handle, nsqd_addresses=[nsqd.address], client_config=ClientConfig(observer=listener)
-            )
-            async with consumer:
-                nsqd.send(b"x")
-                await eventually(lambda: nsqd.commands[-1] == "REQ")
-                assert seen == [b"x"]
-                await eventually(lambda: ("handled", b"x", SOURCE) in listener.heard)
-                assert ("requeued", b"x", SOURCE) in listener.heard
-
-    run(work)
+    listener = Listener()
+    async with ScriptedNsqd() as nsqd:
+        consumer = Consumer(
+            "t", "c", handle, nsqd_addresses=[nsqd.address], client_config=ClientConfig(observer=listener)
+        )
+        async with consumer:
+            nsqd.send(b"x")
+            await until(lambda: nsqd.commands[-1] == "REQ")
+            assert seen == [b"x"]
+            await until(lambda: ("handled", b"x", SOURCE) in listener.heard)
+            assert ("requeued", b"x", SOURCE) in listener.heard
 
 
-def test_an_observer_hears_of_all_that_a_producer_publishes() -> None:
-    async def work() -> None:
-        listener = Listener()
-        async with Embedded(with_lookupd=False, max_msg_size=10) as nsq:
-            (address,) = nsq.nsqd_tcp_addresses
-            config = ClientConfig(observer=listener)
-            async with Producer(address, config, reconnect_delay=NEVER_AGAIN) as producer:
-                await producer.publish("a", b"123")
-                await producer.publish_many("b", [b"1", b"22", b"333"])
-                await producer.publish_deferred("c", b"12345", delay_s=1)
-                with pytest.raises(BadRequestError):
-                    await producer.publish("d", b"much too long")
-                await eventually(lambda: listener.heard[-1][0] == "disconnected")
-        assert listener.heard == [
-            ("connected", address),
-            ("published", "a"),
-            ("published", "b"),
-            ("published", "c"),
-            ("publish_failed", "d", BadRequestError),
-            ("disconnected", address, BadRequestError),
-        ]
-        assert listener.publications == [
-            Publication("a", address, 1, 3),
-            Publication("b", address, 3, 6),
-            Publication("c", address, 1, 5),
-        ]
-        assert all(0 <= duration_s < 10 for duration_s in listener.durations_s)
-
-    run(work)
+async def test_an_observer_hears_of_all_that_a_producer_publishes() -> None:
+    listener = Listener()
+    async with Embedded(with_lookupd=False, max_msg_size=10) as nsq:
+        (address,) = nsq.nsqd_tcp_addresses
+        config = ClientConfig(observer=listener)
+        async with Producer(address, config, reconnect_delay=NEVER_AGAIN) as producer:
+            await producer.publish("a", b"123")
+            await producer.publish_many("b", [b"1", b"22", b"333"])
+            await producer.publish_deferred("c", b"12345", delay_s=1)
+            with pytest.raises(BadRequestError):
+                await producer.publish("d", b"much too long")
+            await until(lambda: listener.heard[-1][0] == "disconnected")
+    assert listener.heard == [
+        ("connected", address),
+        ("published", "a"),
+        ("published", "b"),
+        ("published", "c"),
+        ("publish_failed", "d", BadRequestError),
+        ("disconnected", address, BadRequestError),
+    ]
+    assert listener.publications == [
+        Publication("a", address, 1, 3),
+        Publication("b", address, 3, 6),
+        Publication("c", address, 1, 5),
+    ]
+    assert all(0 <= duration_s < 10 for duration_s in listener.durations_s)
 
 
 @pytest.mark.parametrize("error", [KeyError("the observer"), asyncio.CancelledError(), GeneratorExit()])
-def test_an_observer_that_fails_is_logged_and_harms_nobody(
+async def test_an_observer_that_fails_is_logged_and_harms_nobody(
     error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Observer):
         def received(self, messages: Sequence[Message], source: ObservedChannel) -> None:
             raise error
 
-    async def work() -> None:
+    with caplog.at_level(logging.ERROR):
         async with ScriptedNsqd() as nsqd:
             consumer = Consumer(
                 "t", "c", print, nsqd_addresses=[nsqd.address], client_config=ClientConfig(observer=Broken())
@@ -217,26 +205,20 @@ def test_an_observer_that_fails_is_logged_and_harms_nobody(
             async with consumer:
                 nsqd.send(b"x")
                 await nsqd.expect("RDY 100", "FIN")
-
-    with caplog.at_level(logging.ERROR):
-        run(work)
     assert "Broken.received" in caplog.text
 
 
-def test_an_observer_need_not_care_about_anything() -> None:
-    async def work() -> None:
-        config = ClientConfig(observer=Observer())
-        async with Embedded(with_lookupd=False) as nsq, Producer(nsq.nsqd_tcp_addresses, config) as producer:
-            await producer.publish("t", b"x")
-            handled: list[bytes] = []
+async def test_an_observer_need_not_care_about_anything() -> None:
+    config = ClientConfig(observer=Observer())
+    async with Embedded(with_lookupd=False) as nsq, Producer(nsq.nsqd_tcp_addresses, config) as producer:
+        await producer.publish("t", b"x")
+        handled: list[bytes] = []
 
-            async def handle(message: Message) -> None:
-                handled.append(message.body)
+        async def handle(message: Message) -> None:
+            handled.append(message.body)
 
-            async with Consumer("t", "c", handle, nsqd_addresses=nsq.nsqd_tcp_addresses, client_config=config):
-                await eventually(lambda: handled == [b"x"])
-
-    run(work)
+        async with Consumer("t", "c", handle, nsqd_addresses=nsq.nsqd_tcp_addresses, client_config=config):
+            await until(lambda: handled == [b"x"])
 
 
 def test_arguments_are_passed_on() -> None:

@@ -19,8 +19,8 @@ from emberq.client.message import Message
 from emberq.client.opentelemetry import OpenTelemetryObserver
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded
-from tests.client.eventually import eventually
-from tests.client.scripted_nsqd import ScriptedNsqd, run
+from tests.client.scripted_nsqd import ScriptedNsqd
+from tests.support.waiting import until
 
 
 class Backend:
@@ -57,97 +57,88 @@ class Backend:
         ]
 
 
-def test_publishing_makes_a_span_within_that_of_the_caller() -> None:
-    async def work() -> None:
-        backend = Backend()
-        async with Embedded(with_lookupd=False) as nsq:
-            (address,) = nsq.nsqd_tcp_addresses
-            async with Producer(address, backend.config) as producer:
-                with backend.tracer.start_as_current_span("checkout") as checkout:
-                    await producer.publish_many("orders", [b"1", b"22"])
-                assert backend.points("nsq.client.connections")[0]["value"] == 1
-        span = next(span for span in backend.spans if span.name == "send orders")
-        assert span.kind is SpanKind.PRODUCER
-        assert span.parent == checkout.get_span_context()
-        assert span.attributes is not None
-        assert dict(span.attributes) == {
-            "messaging.system": "nsq",
-            "messaging.operation.type": "send",
-            "messaging.operation.name": "publish",
-            "messaging.destination.name": "orders",
-            "messaging.batch.message_count": 2,
-            "messaging.message.body.size": 3,
-            "server.address": "127.0.0.1",
-            "server.port": int(address.rpartition(":")[2]),
-        }
-        (sent,) = backend.points("messaging.client.sent.messages")
-        assert (sent["value"], sent["messaging.destination.name"]) == (2, "orders")
-        assert backend.points("messaging.client.operation.duration")[0]["value"] == 1
-        assert backend.points("nsq.client.connections")[0]["value"] == 0
-
-    run(work)
+async def test_publishing_makes_a_span_within_that_of_the_caller() -> None:
+    backend = Backend()
+    async with Embedded(with_lookupd=False) as nsq:
+        (address,) = nsq.nsqd_tcp_addresses
+        async with Producer(address, backend.config) as producer:
+            with backend.tracer.start_as_current_span("checkout") as checkout:
+                await producer.publish_many("orders", [b"1", b"22"])
+            assert backend.points("nsq.client.connections")[0]["value"] == 1
+    span = next(span for span in backend.spans if span.name == "send orders")
+    assert span.kind is SpanKind.PRODUCER
+    assert span.parent == checkout.get_span_context()
+    assert span.attributes is not None
+    assert dict(span.attributes) == {
+        "messaging.system": "nsq",
+        "messaging.operation.type": "send",
+        "messaging.operation.name": "publish",
+        "messaging.destination.name": "orders",
+        "messaging.batch.message_count": 2,
+        "messaging.message.body.size": 3,
+        "server.address": "127.0.0.1",
+        "server.port": int(address.rpartition(":")[2]),
+    }
+    (sent,) = backend.points("messaging.client.sent.messages")
+    assert (sent["value"], sent["messaging.destination.name"]) == (2, "orders")
+    assert backend.points("messaging.client.operation.duration")[0]["value"] == 1
+    assert backend.points("nsq.client.connections")[0]["value"] == 0
 
 
-def test_a_publication_that_fails_says_so() -> None:
-    async def work() -> None:
-        backend = Backend()
-        async with (
-            Embedded(with_lookupd=False, max_msg_size=5) as nsq,
-            Producer(nsq.nsqd_tcp_addresses, backend.config) as producer,
-        ):
-            with pytest.raises(BadRequestError):
-                await producer.publish("orders", b"much too long")
-        (span,) = backend.spans
-        assert span.status.status_code is StatusCode.ERROR
-        assert span.attributes is not None
-        assert span.attributes["error.type"] == "BadRequestError"
-        assert backend.points("messaging.client.sent.messages")[0]["error.type"] == "BadRequestError"
-
-    run(work)
+async def test_a_publication_that_fails_says_so() -> None:
+    backend = Backend()
+    async with (
+        Embedded(with_lookupd=False, max_msg_size=5) as nsq,
+        Producer(nsq.nsqd_tcp_addresses, backend.config) as producer,
+    ):
+        with pytest.raises(BadRequestError):
+            await producer.publish("orders", b"much too long")
+    (span,) = backend.spans
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "BadRequestError"
+    assert backend.points("messaging.client.sent.messages")[0]["error.type"] == "BadRequestError"
 
 
-def test_a_handler_runs_in_a_span_and_what_it_calls_are_children() -> None:
-    async def work() -> None:
-        backend = Backend()
+async def test_a_handler_runs_in_a_span_and_what_it_calls_are_children() -> None:
+    backend = Backend()
 
-        async def handle(message: Message) -> None:
-            with backend.tracer.start_as_current_span("store"):
-                if message.body == b"bad":
-                    raise ValueError("as told")
+    async def handle(message: Message) -> None:
+        with backend.tracer.start_as_current_span("store"):
+            if message.body == b"bad":
+                raise ValueError("as told")
 
-        async with ScriptedNsqd() as nsqd:
-            consumer = Consumer(
-                "orders",
-                "billing",
-                handle,
-                nsqd_addresses=[nsqd.address],
-                client_config=backend.config,
-                config=ConsumerConfig(concurrency=1, max_attempts=3),
-            )
-            async with consumer:
-                nsqd.send(b"good", attempts=2)
-                nsqd.send(b"bad")
-                nsqd.send(b"tired", attempts=4)
-                await eventually(lambda: {"FIN", "REQ"} <= set(nsqd.commands))
-                await eventually(lambda: consumer.statistics().given_up == 1)
-                assert backend.points("nsq.consumer.backoff.level")[0]["value"] == 1
-        store, process, _, failed = backend.spans
-        assert (store.name, process.name) == ("store", "process orders")
-        assert store.parent == process.context
-        assert process.kind is SpanKind.CONSUMER
-        assert process.attributes is not None
-        assert process.attributes["messaging.consumer.group.name"] == "billing"
-        assert process.attributes["nsq.message.attempts"] == 2
-        assert process.attributes["messaging.message.id"] == "0000000000000001"
-        assert failed.status.status_code is StatusCode.ERROR
-        assert failed.attributes is not None
-        assert failed.attributes["error.type"] == "ValueError"
-        assert backend.points("messaging.client.consumed.messages")[0]["value"] == 3
-        assert [point["value"] for point in backend.points("messaging.process.duration")] == [1, 1]
-        assert backend.points("nsq.consumer.requeued")[0]["value"] == 1
-        assert backend.points("nsq.consumer.given_up")[0]["value"] == 1
-
-    run(work)
+    async with ScriptedNsqd() as nsqd:
+        consumer = Consumer(
+            "orders",
+            "billing",
+            handle,
+            nsqd_addresses=[nsqd.address],
+            client_config=backend.config,
+            config=ConsumerConfig(concurrency=1, max_attempts=3),
+        )
+        async with consumer:
+            nsqd.send(b"good", attempts=2)
+            nsqd.send(b"bad")
+            nsqd.send(b"tired", attempts=4)
+            await until(lambda: {"FIN", "REQ"} <= set(nsqd.commands))
+            await until(lambda: consumer.statistics().given_up == 1)
+            assert backend.points("nsq.consumer.backoff.level")[0]["value"] == 1
+    store, process, _, failed = backend.spans
+    assert (store.name, process.name) == ("store", "process orders")
+    assert store.parent == process.context
+    assert process.kind is SpanKind.CONSUMER
+    assert process.attributes is not None
+    assert process.attributes["messaging.consumer.group.name"] == "billing"
+    assert process.attributes["nsq.message.attempts"] == 2
+    assert process.attributes["messaging.message.id"] == "0000000000000001"
+    assert failed.status.status_code is StatusCode.ERROR
+    assert failed.attributes is not None
+    assert failed.attributes["error.type"] == "ValueError"
+    assert backend.points("messaging.client.consumed.messages")[0]["value"] == 3
+    assert [point["value"] for point in backend.points("messaging.process.duration")] == [1, 1]
+    assert backend.points("nsq.consumer.requeued")[0]["value"] == 1
+    assert backend.points("nsq.consumer.given_up")[0]["value"] == 1
 
 
 def test_the_path_of_a_unix_socket_is_an_address() -> None:

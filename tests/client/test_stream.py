@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from emberq.client.config import ClientConfig
 from emberq.client.connection import Connection
@@ -17,9 +15,9 @@ from emberq.client.error import ConnectionLostError, RequestTimeoutError
 from emberq.embedded import Embedded
 from emberq.wire import command
 from emberq.wire.frame import WireMessage
-from tests.client.scenario import MovableLoop, run, until
-from tests.client.scripted_peer import Peer, keep_open, scripted_peer
 from tests.support.certificates import Authority
+from tests.support.scripted_peer import Peer, keep_open, scripted_peer
+from tests.support.waiting import until
 
 CONFIG = ClientConfig(heartbeat_interval_ms=1000)
 
@@ -42,116 +40,92 @@ async def talk(address: str, config: ClientConfig) -> Connection:
     return connection
 
 
-@pytest.mark.parametrize("loop_factory", [MovableLoop, uvloop.new_event_loop])
+@pytest.mark.loop("movable", "uvloop")
 @pytest.mark.parametrize("compression", [{}, {"snappy": True}, {"deflate": True}], ids=["plain", "snappy", "deflate"])
 @pytest.mark.parametrize("encrypted", [False, True], ids=["clear", "tls"])
-def test_a_message_goes_out_and_comes_back_over_every_kind_of_stream(
-    loop_factory: Callable[[], asyncio.AbstractEventLoop], compression: dict[str, Any], encrypted: bool, tmp_path: Path
+async def test_a_message_goes_out_and_comes_back_over_every_kind_of_stream(
+    compression: dict[str, Any], encrypted: bool, tmp_path: Path
 ) -> None:
     authority = Authority(tmp_path, "authority")
     tls = ssl.create_default_context(cafile=str(authority.path)) if encrypted else None
-
-    async def scenario() -> None:
-        async with Embedded(**authority.issue("server").options()) as nsq:
-            connection = await talk(nsq.nsqd_tcp_addresses[0], ClientConfig(tls=tls, **compression))
-            agreed = connection.answer
-            assert agreed.tls == encrypted
-            assert {"snappy": agreed.snappy, "deflate": agreed.deflate} == {
-                "snappy": False,
-                "deflate": False,
-            } | compression
-
-    run(scenario(), loop_factory=loop_factory)
+    async with Embedded(**authority.issue("server").options()) as nsq:
+        connection = await talk(nsq.nsqd_tcp_addresses[0], ClientConfig(tls=tls, **compression))
+        agreed = connection.answer
+        assert agreed.tls == encrypted
+        assert {"snappy": agreed.snappy, "deflate": agreed.deflate} == {
+            "snappy": False,
+            "deflate": False,
+        } | compression
 
 
-def test_a_unix_socket_will_do(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with scripted_peer(keep_open, unix_path=str(tmp_path / "n.sock")) as address:
-            connection = await Connection.open(address, CONFIG)
-            await connection.close()
-
-    run(scenario())
+async def test_a_unix_socket_will_do(tmp_path: Path) -> None:
+    async with scripted_peer(keep_open, unix_path=str(tmp_path / "n.sock")) as address:
+        connection = await Connection.open(address, CONFIG)
+        await connection.close()
 
 
-@pytest.mark.parametrize("loop_factory", [MovableLoop, uvloop.new_event_loop])
-def test_an_encrypted_connection_can_be_given_up_at_once(
-    loop_factory: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
-) -> None:
+@pytest.mark.loop("movable", "uvloop")
+async def test_an_encrypted_connection_can_be_given_up_at_once(tmp_path: Path) -> None:
     authority = Authority(tmp_path, "authority")
     config = ClientConfig(tls=ssl.create_default_context(cafile=str(authority.path)))
-
-    async def scenario() -> None:
-        ends: list[BaseException | None] = []
-        async with Embedded(with_lookupd=False, **authority.issue("server").options()) as nsq:
-            connection = await Connection.open(
-                nsq.nsqd_tcp_addresses[0], config, on_close=lambda _, why: ends.append(why)
-            )
-            reason = RequestTimeoutError("enough")
-            connection.abort(reason)
-            await connection.close()
-        assert ends == [reason]
-
-    run(scenario(), loop_factory=loop_factory)
+    ends: list[BaseException | None] = []
+    async with Embedded(with_lookupd=False, **authority.issue("server").options()) as nsq:
+        connection = await Connection.open(nsq.nsqd_tcp_addresses[0], config, on_close=lambda _, why: ends.append(why))
+        reason = RequestTimeoutError("enough")
+        connection.abort(reason)
+        await connection.close()
+    assert ends == [reason]
 
 
-def test_what_is_sent_in_one_turn_arrives_in_order() -> None:
-    async def scenario() -> None:
-        lines: list[bytes] = []
+async def test_what_is_sent_in_one_turn_arrives_in_order() -> None:
+    lines: list[bytes] = []
 
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            lines.extend([await peer.read_line() for _ in range(1000)])
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        lines.extend([await peer.read_line() for _ in range(1000)])
 
-        async with scripted_peer(script) as address:
-            connection = await Connection.open(address, CONFIG)
-            for count in range(1000):
-                connection.send(command.rdy(count))
-            await until(lambda: len(lines) == 1000)
-            await connection.close()
-        assert lines == [b"RDY %d" % count for count in range(1000)]
-
-    run(scenario())
+    async with scripted_peer(script) as address:
+        connection = await Connection.open(address, CONFIG)
+        for count in range(1000):
+            connection.send(command.rdy(count))
+        await until(lambda: len(lines) == 1000)
+        await connection.close()
+    assert lines == [b"RDY %d" % count for count in range(1000)]
 
 
-def test_a_peer_that_does_not_read_holds_writers_back() -> None:
-    async def scenario() -> None:
-        read_on = asyncio.Event()
+async def test_a_peer_that_does_not_read_holds_writers_back() -> None:
+    read_on = asyncio.Event()
 
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            await read_on.wait()
-            await peer.wait_until_closed()
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        await read_on.wait()
+        await peer.wait_until_closed()
 
-        async with scripted_peer(script) as address:
-            connection = await Connection.open(address, CONFIG)
-            for _ in range(40):
-                connection.send(bytes(1024 * 1024))
-            draining = asyncio.create_task(connection.drain())
-            await asyncio.sleep(0)
-            assert connection.is_congested
-            assert not draining.done()
-            read_on.set()
+    async with scripted_peer(script) as address:
+        connection = await Connection.open(address, CONFIG)
+        for _ in range(40):
+            connection.send(bytes(1024 * 1024))
+        draining = asyncio.create_task(connection.drain())
+        await asyncio.sleep(0)
+        assert connection.is_congested
+        assert not draining.done()
+        read_on.set()
+        await draining
+        await connection.close()
+
+
+async def test_a_writer_that_is_held_back_hears_of_the_end() -> None:
+    close_now = asyncio.Event()
+
+    async def script(peer: Peer) -> None:
+        await peer.accept()
+        await close_now.wait()
+
+    async with scripted_peer(script) as address:
+        connection = await Connection.open(address, CONFIG)
+        connection.send(bytes(40 * 1024 * 1024))
+        draining = asyncio.create_task(connection.drain())
+        await asyncio.sleep(0)
+        close_now.set()
+        with pytest.raises(ConnectionLostError):
             await draining
-            await connection.close()
-
-    run(scenario())
-
-
-def test_a_writer_that_is_held_back_hears_of_the_end() -> None:
-    async def scenario() -> None:
-        close_now = asyncio.Event()
-
-        async def script(peer: Peer) -> None:
-            await peer.accept()
-            await close_now.wait()
-
-        async with scripted_peer(script) as address:
-            connection = await Connection.open(address, CONFIG)
-            connection.send(bytes(40 * 1024 * 1024))
-            draining = asyncio.create_task(connection.drain())
-            await asyncio.sleep(0)
-            close_now.set()
-            with pytest.raises(ConnectionLostError):
-                await draining
-
-    run(scenario())

@@ -17,17 +17,16 @@ from emberq.base.clock import SystemClock
 from emberq.client.argument import check_callable, describe, is_coroutine_function
 from emberq.client.config import ConsumerConfig, HandlersIn
 from emberq.client.consumer import Consumer
-from emberq.client.error import BadReturnValueError, HandlerDeclinedError, HandlerTimeoutError, RemoteError
+from emberq.client.error import BadReturnValueError, HandlerDeclinedError, HandlerTimeoutError
 from emberq.client.handler import HandlerPool, Inbox
 from emberq.client.message import Message
 from emberq.client.observer import Observation, ObservedChannel, Observer
 from emberq.client.verdict import check_returned
 from emberq.client.worker import make_slots
-from tests.client import process_handlers
-from tests.client.eventually import eventually
-from tests.client.scripted_nsqd import run
 from tests.client.test_handler_inbox import messages
 from tests.client.test_message import Recorder
+from tests.support import process_handlers
+from tests.support.waiting import until
 
 FINISHED = [("FIN", [b"x"])]
 REQUEUED = [("REQ", b"x", None, True)]
@@ -46,7 +45,7 @@ def plain(message: Message) -> None:
     pass
 
 
-def handle_all(
+async def handle_all(
     handler: Any,
     *bodies: bytes,
     expected: list[Any],
@@ -56,17 +55,14 @@ def handle_all(
 ) -> None:
     """Let a pool with room for one handler handle messages, and see how they are answered."""
 
-    async def work() -> None:
-        inbox, source = Inbox(SystemClock()), Recorder()
-        slots = make_slots(handler, handlers_in, count=1, timeout_s=timeout_s)
-        pool = HandlerPool(slots, inbox, clock=SystemClock(), **options)
-        pool.start()
-        inbox.put(messages(*bodies, source=source))
-        await eventually(lambda: len(source.answers) >= len(expected), show=lambda: source.answers)
-        await pool.stop()
-        assert source.answers == expected
-
-    run(work)
+    inbox, source = Inbox(SystemClock()), Recorder()
+    slots = make_slots(handler, handlers_in, count=1, timeout_s=timeout_s)
+    pool = HandlerPool(slots, inbox, clock=SystemClock(), **options)
+    pool.start()
+    inbox.put(messages(*bodies, source=source))
+    await until(lambda: len(source.answers) >= len(expected), show=lambda: source.answers)
+    await pool.stop()
+    assert source.answers == expected
     gc.collect()  # a coroutine that was dropped would be complained about now
 
 
@@ -102,20 +98,20 @@ WAYS: list[Callable[[Work], Any]] = [
 
 @pytest.mark.parametrize("timeout_s", [None, 60.0])
 @pytest.mark.parametrize("way", WAYS)
-def test_what_a_handler_returns_is_awaited_before_its_message_is_finished(
+async def test_what_a_handler_returns_is_awaited_before_its_message_is_finished(
     way: Callable[[Work], Any], timeout_s: float | None
 ) -> None:
     work = Work()
-    handle_all(way(work), b"x", expected=FINISHED, timeout_s=timeout_s)
+    await handle_all(way(work), b"x", expected=FINISHED, timeout_s=timeout_s)
     assert work.done == [b"x"]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_comes_of_the_awaited_counts(way: Callable[[Work], Any]) -> None:
-    handle_all(way(Work(result=False)), b"x", expected=REQUEUED)
+async def test_what_comes_of_the_awaited_counts(way: Callable[[Work], Any]) -> None:
+    await handle_all(way(Work(result=False)), b"x", expected=REQUEUED)
 
 
-def test_an_awaitable_that_is_awaited_for_too_long_has_timed_out() -> None:
+async def test_an_awaitable_that_is_awaited_for_too_long_has_timed_out() -> None:
     failures: list[type[BaseException]] = []
 
     def policy(message: Message, error: BaseException) -> None:
@@ -124,43 +120,43 @@ def test_an_awaitable_that_is_awaited_for_too_long_has_timed_out() -> None:
     def handle(message: Message) -> Any:
         return asyncio.sleep(600)
 
-    handle_all(handle, b"x", expected=REQUEUED, timeout_s=0.05, retry_delay_s=policy)
+    await handle_all(handle, b"x", expected=REQUEUED, timeout_s=0.05, retry_delay_s=policy)
     assert failures == [HandlerTimeoutError]
 
 
-def test_an_awaitable_is_awaited_even_if_the_message_has_been_answered() -> None:
+async def test_an_awaitable_is_awaited_even_if_the_message_has_been_answered() -> None:
     work = Work(result="ignored, because there is nothing to decide any more")
 
     def handle(message: Message) -> Any:
         message.finish()
         return work.coroutine(message)
 
-    handle_all(handle, b"x", b"y", expected=[("FIN", [b"x"]), ("FIN", [b"y"])])
+    await handle_all(handle, b"x", b"y", expected=[("FIN", [b"x"]), ("FIN", [b"y"])])
     assert work.done[0] == b"x"
 
 
-def test_an_awaitable_that_never_comes_to_anything_else_is_refused() -> None:
+async def test_an_awaitable_that_never_comes_to_anything_else_is_refused() -> None:
     class Forever:
         def __await__(self) -> Any:
             yield from asyncio.sleep(0).__await__()
             return Forever()
 
-    handle_all(lambda message: Forever(), b"x", expected=REQUEUED)
+    await handle_all(lambda message: Forever(), b"x", expected=REQUEUED)
 
 
 # Values
 
 
 @pytest.mark.parametrize("value", [None, True])
-def test_none_and_true_finish(value: Any) -> None:
-    handle_all(lambda message: value, b"x", expected=FINISHED)
+async def test_none_and_true_finish(value: Any) -> None:
+    await handle_all(lambda message: value, b"x", expected=FINISHED)
 
 
-def test_false_requeues_as_a_failure_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+async def test_false_requeues_as_a_failure_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def handle(message: Message) -> bool:
         return False
 
-    handle_all(handle, b"x", expected=[("REQ", b"x", 7.0, True)], retry_delay_s=lambda message, error: 7)
+    await handle_all(handle, b"x", expected=[("REQ", b"x", 7.0, True)], retry_delay_s=lambda message, error: 7)
     (record,) = caplog.records
     assert (record.levelno, record.exc_info) == (logging.WARNING, None)
     assert "returned False for message 0000" in record.getMessage()
@@ -168,13 +164,13 @@ def test_false_requeues_as_a_failure_without_a_traceback(caplog: pytest.LogCaptu
 
 @pytest.mark.parametrize("value", [0, 1, "", "done", b"x" * 1000, {}, [], object(), iter([]), float("nan")])
 @pytest.mark.parametrize("is_coroutine", [True, False])
-def test_any_other_value_requeues_and_says_what_to_return(
+async def test_any_other_value_requeues_and_says_what_to_return(
     value: Any, is_coroutine: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(message: Message) -> Any:
         return value
 
-    handle_all(handle if is_coroutine else lambda message: value, b"x", expected=REQUEUED)
+    await handle_all(handle if is_coroutine else lambda message: value, b"x", expected=REQUEUED)
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert record.exc_info is None
@@ -182,25 +178,25 @@ def test_any_other_value_requeues_and_says_what_to_return(
     assert len(record.getMessage()) < 400
 
 
-def test_what_a_handler_returns_does_not_matter_once_it_has_answered(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_a_handler_returns_does_not_matter_once_it_has_answered(caplog: pytest.LogCaptureFixture) -> None:
     def handle(message: Message) -> str:
         message.finish()
         return "whatever"
 
-    handle_all(handle, b"x", expected=FINISHED)
+    await handle_all(handle, b"x", expected=FINISHED)
     assert not caplog.records
 
 
 @pytest.mark.parametrize(
     ("body", "expected"), [(b"None", FINISHED), (b"True", FINISHED), (b"False", REQUEUED), (b"7", REQUEUED)]
 )
-def test_a_handler_in_a_process_is_judged_likewise(body: bytes, expected: list[Any]) -> None:
+async def test_a_handler_in_a_process_is_judged_likewise(body: bytes, expected: list[Any]) -> None:
     answers = [(kind, [body] if isinstance(ids, list) else body, *rest) for kind, ids, *rest in expected]
-    handle_all(process_handlers.evaluate, body, expected=answers, handlers_in=HandlersIn.PROCESSES)
+    await handle_all(process_handlers.evaluate, body, expected=answers, handlers_in=HandlersIn.PROCESSES)
 
 
-def test_what_cannot_be_awaited_in_a_process_is_refused(caplog: pytest.LogCaptureFixture) -> None:
-    handle_all(process_handlers.promise, b"x", expected=REQUEUED, handlers_in=HandlersIn.PROCESSES)
+async def test_what_cannot_be_awaited_in_a_process_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    await handle_all(process_handlers.promise, b"x", expected=REQUEUED, handlers_in=HandlersIn.PROCESSES)
     assert "a process has no event loop" in caplog.text
 
 
@@ -216,7 +212,7 @@ def test_the_text_of_a_value_that_has_none_is_its_type() -> None:
         check_returned(Silent("x"))
 
 
-def test_an_observer_hears_of_a_refused_message() -> None:
+async def test_an_observer_hears_of_a_refused_message() -> None:
     heard: list[type[BaseException]] = []
 
     class Listener(Observer):
@@ -224,12 +220,12 @@ def test_an_observer_hears_of_a_refused_message() -> None:
             heard.append(type(error))
 
     observation = Observation(Listener(), ObservedChannel("t", "c"))
-    handle_all(lambda message: False, b"x", expected=REQUEUED, observation=observation)
-    handle_all(lambda message: 7, b"x", expected=REQUEUED, observation=observation)
+    await handle_all(lambda message: False, b"x", expected=REQUEUED, observation=observation)
+    await handle_all(lambda message: 7, b"x", expected=REQUEUED, observation=observation)
     assert heard == [HandlerDeclinedError, BadReturnValueError]
 
 
-def test_an_observer_cannot_make_a_failure_a_success() -> None:
+async def test_an_observer_cannot_make_a_failure_a_success() -> None:
     class Swallowing(Observer):
         def handling(self, message: Message, source: ObservedChannel) -> Any:
             class Context:
@@ -244,7 +240,7 @@ def test_an_observer_cannot_make_a_failure_a_success() -> None:
         raise ValueError("as told")
 
     observation = Observation(Swallowing(), ObservedChannel("t", "c"))
-    handle_all(handle, b"x", expected=REQUEUED, observation=observation)
+    await handle_all(handle, b"x", expected=REQUEUED, observation=observation)
 
 
 # Whatever is raised
@@ -262,7 +258,7 @@ class Mute(Exception):
 @pytest.mark.parametrize("error", [GeneratorExit(), asyncio.CancelledError(), StopIteration(), Mute()])
 @pytest.mark.parametrize("is_coroutine", [True, False])
 @pytest.mark.parametrize("timeout_s", [None, 60.0])
-def test_whatever_a_handler_raises_the_next_message_is_handled(
+async def test_whatever_a_handler_raises_the_next_message_is_handled(
     error: BaseException, is_coroutine: bool, timeout_s: float | None
 ) -> None:
     def handle(message: Message) -> None:
@@ -273,24 +269,7 @@ def test_whatever_a_handler_raises_the_next_message_is_handled(
         handle(message)
 
     handler = handle_in_loop if is_coroutine else handle
-    handle_all(handler, b"x", b"y", expected=[*REQUEUED, ("FIN", [b"y"])], timeout_s=timeout_s)
-
-
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_what_ends_a_program_does_not_when_it_is_raised_in_a_thread(error: BaseException) -> None:
-    failures: list[BaseException] = []
-
-    def policy(message: Message, failure: BaseException) -> None:
-        failures.append(failure)
-
-    def handle(message: Message) -> None:
-        if message.body == b"x":
-            raise error
-
-    handle_all(handle, b"x", b"y", expected=[*REQUEUED, ("FIN", [b"y"])], retry_delay_s=policy)
-    (failure,) = failures
-    assert isinstance(failure, RemoteError)
-    assert type(error).__name__ in str(failure)
+    await handle_all(handler, b"x", b"y", expected=[*REQUEUED, ("FIN", [b"y"])], timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
@@ -300,7 +279,7 @@ def test_what_ends_a_program_goes_on_to_the_main_thread_and_the_message_is_not_f
     async def handle(message: Message) -> None:
         raise error
 
-    async def work() -> None:
+    async def program() -> None:
         inbox = Inbox(SystemClock())
         pool = HandlerPool(make_slots(handle, HandlersIn.THREADS, count=1, timeout_s=None), inbox, clock=SystemClock())
         pool.start()
@@ -308,11 +287,11 @@ def test_what_ends_a_program_goes_on_to_the_main_thread_and_the_message_is_not_f
         await asyncio.Event().wait()
 
     with pytest.raises(type(error)):
-        asyncio.run(work())
+        asyncio.run(program())
     assert source.answers == REQUEUED
 
 
-def test_a_log_that_cannot_be_written_does_not_end_a_slot() -> None:
+async def test_a_log_that_cannot_be_written_does_not_end_a_slot(unhandled: list[dict[str, Any]]) -> None:
     class Full(logging.Filter):
         def filter(self, record: logging.LogRecord) -> bool:
             raise OSError("no space left on device")
@@ -321,9 +300,11 @@ def test_a_log_that_cannot_be_written_does_not_end_a_slot() -> None:
     log = logging.getLogger("emberq.client.handler")
     log.addFilter(full)
     try:
-        handle_all(failing, b"x", b"y", expected=[*REQUEUED, ("REQ", b"y", None, True)])
+        await handle_all(failing, b"x", b"y", expected=[*REQUEUED, ("REQ", b"y", None, True)])
     finally:
         log.removeFilter(full)
+    assert [str(context["exception"]) for context in unhandled] == ["no space left on device"] * 2
+    unhandled.clear()
 
 
 # Retry policies
@@ -343,8 +324,8 @@ def failing(message: Message) -> None:
         (None, None),
     ],
 )
-def test_a_retry_policy_may_say_its_delay_in_several_ways(delay: Any, seconds: float | None) -> None:
-    handle_all(failing, b"x", expected=[("REQ", b"x", seconds, True)], retry_delay_s=lambda message, error: delay)
+async def test_a_retry_policy_may_say_its_delay_in_several_ways(delay: Any, seconds: float | None) -> None:
+    await handle_all(failing, b"x", expected=[("REQ", b"x", seconds, True)], retry_delay_s=lambda message, error: delay)
 
 
 async def promise(message: Message, error: BaseException) -> float:
@@ -374,10 +355,10 @@ def cancel(message: Message, error: BaseException) -> float:
         cancel,
     ],
 )
-def test_a_retry_policy_that_makes_no_sense_leaves_the_default_delay_and_the_slot_at_work(
+async def test_a_retry_policy_that_makes_no_sense_leaves_the_default_delay_and_the_slot_at_work(
     policy: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handle_all(failing, b"x", b"y", expected=[*REQUEUED, ("REQ", b"y", None, True)], retry_delay_s=policy)
+    await handle_all(failing, b"x", b"y", expected=[*REQUEUED, ("REQ", b"y", None, True)], retry_delay_s=policy)
     assert "the default delay is used" in caplog.text
 
 

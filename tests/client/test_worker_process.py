@@ -11,7 +11,7 @@ import pytest
 from emberq.client.error import RemoteError, WorkerCrashedError
 from emberq.client.message import MessageSnapshot
 from emberq.client.worker_process import WorkerProcess, pickled_handler
-from tests.client.process_handlers import obey, write_down
+from tests.support.process_handlers import obey, write_down
 
 
 def snapshot(body: bytes) -> MessageSnapshot:

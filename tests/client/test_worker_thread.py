@@ -11,10 +11,8 @@ import threading
 import pytest
 
 from emberq.client.worker import Returned, WorkerThread
-from tests.client.eventually import eventually
-from tests.client.handler_threads import handler_threads
-from tests.client.scripted_nsqd import run
-from tests.support.waiting import PATIENCE_S
+from tests.support.handler_threads import handler_threads
+from tests.support.waiting import PATIENCE_S, until
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="")
 
@@ -23,54 +21,42 @@ def raises(error: BaseException) -> None:
     raise error
 
 
-def test_calls_are_made_one_after_the_other_in_one_thread() -> None:
-    async def work() -> None:
-        thread = WorkerThread()
-        called: list[tuple[int, int]] = []
-        outcomes = [thread.call(lambda number: called.append((number, threading.get_ident())), n) for n in range(5)]
-        assert await asyncio.gather(*outcomes) == [Returned(None)] * 5
-        assert [number for number, _ in called] == list(range(5))
-        assert len({ident for _, ident in called} - {threading.get_ident()}) == 1
-        thread.end()
-
-    run(work)
+async def test_calls_are_made_one_after_the_other_in_one_thread() -> None:
+    thread = WorkerThread()
+    called: list[tuple[int, int]] = []
+    outcomes = [thread.call(lambda number: called.append((number, threading.get_ident())), n) for n in range(5)]
+    assert await asyncio.gather(*outcomes) == [Returned(None)] * 5
+    assert [number for number, _ in called] == list(range(5))
+    assert len({ident for _, ident in called} - {threading.get_ident()}) == 1
+    thread.end()
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), StopIteration(), SystemExit(3)])
-def test_whatever_is_raised_is_the_outcome_and_the_thread_goes_on(error: BaseException) -> None:
-    async def work() -> None:
-        thread = WorkerThread()
-        assert await thread.call(raises, error) is error
-        assert await thread.call(lambda: None) == Returned(None)
-        thread.end()
-
-    run(work)
+async def test_whatever_is_raised_is_the_outcome_and_the_thread_goes_on(error: BaseException) -> None:
+    thread = WorkerThread()
+    assert await thread.call(raises, error) is error
+    assert await thread.call(lambda: None) == Returned(None)
+    thread.end()
 
 
-def test_the_function_sees_the_context_of_its_caller() -> None:
-    async def work() -> None:
-        thread = WorkerThread()
-        seen: list[str] = []
-        variable.set("here")
-        await thread.call(lambda: seen.append(variable.get()))
-        assert seen == ["here"]
-        thread.end()
-
-    run(work)
+async def test_the_function_sees_the_context_of_its_caller() -> None:
+    thread = WorkerThread()
+    seen: list[str] = []
+    variable.set("here")
+    await thread.call(lambda: seen.append(variable.get()))
+    assert seen == ["here"]
+    thread.end()
 
 
-def test_a_thread_that_is_told_to_end_is_gone_when_its_work_is_done() -> None:
-    async def work() -> None:
-        before = handler_threads()
-        thread, release = WorkerThread(), threading.Event()
-        waiting = thread.call(release.wait, PATIENCE_S)
-        thread.end()
-        waiting.cancel()
-        (started,) = handler_threads() - before
-        release.set()
-        await eventually(lambda: not started.is_alive())
-
-    run(work)
+async def test_a_thread_that_is_told_to_end_is_gone_when_its_work_is_done() -> None:
+    before = handler_threads()
+    thread, release = WorkerThread(), threading.Event()
+    waiting = thread.call(release.wait, PATIENCE_S)
+    thread.end()
+    waiting.cancel()
+    (started,) = handler_threads() - before
+    release.set()
+    await until(lambda: not started.is_alive())
 
 
 def test_a_thread_that_hangs_does_not_keep_the_program_from_ending() -> None:

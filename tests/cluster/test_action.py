@@ -11,9 +11,11 @@ from emberq.cluster.action import Verb
 from emberq.cluster.stats import ChannelFigures
 from emberq.cluster.upstream import NodeNotFoundError, UpstreamsFailedError
 from emberq.embedded import EmbeddedThread
-from tests.base.running import run
-from tests.cluster.recording_daemon import RecordingDaemon
-from tests.cluster.rig import DEAD, View, create, publish, through_lookupd, through_nsqds
+from tests.support.cluster_rig import DEAD, View, through_lookupd, through_nsqds
+from tests.support.embedded import create, publish
+from tests.support.recording_daemon import RecordingDaemon
+
+pytestmark = pytest.mark.loop("uvloop")
 
 POSTED: dict[str, dict[str, object]] = {
     f"/{kind}/{verb}": {}
@@ -54,13 +56,13 @@ def ensemble() -> Iterator[Ensemble]:
         yield Ensemble(running)
 
 
-def test_a_topic_is_created_at_every_nsqlookupd(ensemble: Ensemble) -> None:
-    assert run(ensemble.view.actions.create("t")).message == ""
+async def test_a_topic_is_created_at_every_nsqlookupd(ensemble: Ensemble) -> None:
+    assert (await ensemble.view.actions.create("t")).message == ""
     assert ensemble.calls == ["POST lookupd1/topic/create?topic=t", "POST lookupd2/topic/create?topic=t"]
 
 
-def test_a_channel_is_created_at_every_nsqlookupd_and_then_on_every_nsqd(ensemble: Ensemble) -> None:
-    assert run(ensemble.view.actions.create("t", "c")).message == ""
+async def test_a_channel_is_created_at_every_nsqlookupd_and_then_on_every_nsqd(ensemble: Ensemble) -> None:
+    assert (await ensemble.view.actions.create("t", "c")).message == ""
     assert ensemble.posts == [
         "lookupd1/topic/create?topic=t",
         "lookupd2/topic/create?topic=t",
@@ -71,23 +73,23 @@ def test_a_channel_is_created_at_every_nsqlookupd_and_then_on_every_nsqd(ensembl
     ]
 
 
-def test_deleting_finds_the_nsqds_first_then_tells_the_nsqlookupds_then_the_nsqds(ensemble: Ensemble) -> None:
-    assert run(ensemble.view.actions.delete("t")).message == ""
+async def test_deleting_finds_the_nsqds_first_then_tells_the_nsqlookupds_then_the_nsqds(ensemble: Ensemble) -> None:
+    assert (await ensemble.view.actions.delete("t")).message == ""
     assert all(call.startswith("GET lookupd") for call in ensemble.calls[:2])
     assert ensemble.posts == [f"{name}/topic/delete?topic=t" for name in ("lookupd1", "lookupd2", "nsqd1", "nsqd2")]
 
 
-def test_deleting_a_channel_goes_the_same_way(ensemble: Ensemble) -> None:
-    assert run(ensemble.view.actions.delete("t", "c#ephemeral")).message == ""
+async def test_deleting_a_channel_goes_the_same_way(ensemble: Ensemble) -> None:
+    assert (await ensemble.view.actions.delete("t", "c#ephemeral")).message == ""
     assert ensemble.posts == [
         f"{name}/channel/delete?topic=t&channel=c%23ephemeral" for name in ("lookupd1", "lookupd2", "nsqd1", "nsqd2")
     ]
 
 
 @pytest.mark.parametrize("verb", list(Verb))
-def test_pausing_and_emptying_concern_the_nsqds_alone(ensemble: Ensemble, verb: Verb) -> None:
-    assert run(ensemble.view.actions.act(verb, "t")).message == ""
-    assert run(ensemble.view.actions.act(verb, "t", "c")).message == ""
+async def test_pausing_and_emptying_concern_the_nsqds_alone(ensemble: Ensemble, verb: Verb) -> None:
+    assert (await ensemble.view.actions.act(verb, "t")).message == ""
+    assert (await ensemble.view.actions.act(verb, "t", "c")).message == ""
     assert ensemble.posts == [
         f"nsqd1/topic/{verb}?topic=t",
         f"nsqd2/topic/{verb}?topic=t",
@@ -96,9 +98,9 @@ def test_pausing_and_emptying_concern_the_nsqds_alone(ensemble: Ensemble, verb: 
     ]
 
 
-def test_a_tombstone_is_set_before_the_topic_is_deleted_on_that_node(ensemble: Ensemble) -> None:
+async def test_a_tombstone_is_set_before_the_topic_is_deleted_on_that_node(ensemble: Ensemble) -> None:
     node = ensemble.nsqds[1].address
-    assert run(ensemble.view.actions.tombstone("t", node=node)).message == ""
+    assert (await ensemble.view.actions.tombstone("t", node=node)).message == ""
     query = f"topic=t&node={node.replace(':', '%3A')}"
     assert ensemble.calls == [
         f"POST lookupd1/topic/tombstone?{query}",
@@ -108,55 +110,55 @@ def test_a_tombstone_is_set_before_the_topic_is_deleted_on_that_node(ensemble: E
     ]
 
 
-def test_what_fails_is_a_warning_and_the_rest_is_done(ensemble: Ensemble) -> None:
+async def test_what_fails_is_a_warning_and_the_rest_is_done(ensemble: Ensemble) -> None:
     del ensemble.lookupds[0].answers["/topic/delete"]
     del ensemble.nsqds[0].answers["/topic/delete"]
     refusal = 'got response 404 Not Found "{\\"message\\": \\"NOT_FOUND\\"}"'
-    assert run(ensemble.view.actions.delete("t")).message == f"WARNING: {refusal}; {refusal}"
+    assert (await ensemble.view.actions.delete("t")).message == f"WARNING: {refusal}; {refusal}"
     assert len(ensemble.posts) == 4
 
 
-def test_an_action_whose_nsqds_cannot_be_found_does_nothing() -> None:
+async def test_an_action_whose_nsqds_cannot_be_found_does_nothing() -> None:
     calls: list[str] = []
     with (
         RecordingDaemon("lookupd", dict(POSTED), calls) as lookupd,
         pytest.raises(UpstreamsFailedError, match=r"^failed to query any nsqlookupd: "),
     ):
-        run(View(lookupds=(lookupd.address,)).actions.delete("t"))
+        await View(lookupds=(lookupd.address,)).actions.delete("t")
     assert calls == ["GET lookupd/lookup?topic=t"]
 
 
-def test_without_nsqlookupds_there_is_nowhere_to_create_anything(nsq: EmbeddedThread) -> None:
+async def test_without_nsqlookupds_there_is_nowhere_to_create_anything(nsq: EmbeddedThread) -> None:
     view = through_nsqds(nsq)
-    assert run(view.actions.create("t")).message == ""
-    assert run(view.topology.topics()).value == ()
+    assert (await view.actions.create("t")).message == ""
+    assert (await view.topology.topics()).value == ()
     with pytest.raises(UpstreamsFailedError, match=r"^failed to query any nsqlookupd: $"):
-        run(view.actions.create("t", "c"))
+        await view.actions.create("t", "c")
 
 
-def test_a_node_that_is_down_cannot_be_tombstoned_silently(nsq: EmbeddedThread) -> None:
+async def test_a_node_that_is_down_cannot_be_tombstoned_silently(nsq: EmbeddedThread) -> None:
     with pytest.raises(UpstreamsFailedError, match=r"^failed to query any nsqd: "):
-        run(through_lookupd(nsq).actions.tombstone("t", node=DEAD))
+        await through_lookupd(nsq).actions.tombstone("t", node=DEAD)
     with pytest.raises(NodeNotFoundError):
-        run(through_nsqds(nsq).actions.tombstone("t", node=DEAD))
+        await through_nsqds(nsq).actions.tombstone("t", node=DEAD)
 
 
 @pytest.mark.nsq(nsqd_count=2)
-def test_actions_reach_every_node_of_a_real_cluster(nsq: EmbeddedThread) -> None:
+async def test_actions_reach_every_node_of_a_real_cluster(nsq: EmbeddedThread) -> None:
     for node in (0, 1):
         create(nsq, "t", "c", node=node)
         publish(nsq, "t", b"message", node=node)
     for view in (through_lookupd(nsq), through_nsqds(nsq)):
-        assert run(view.actions.act(Verb.PAUSE, "t", "c")).message == ""
-        assert [part.paused for part in run(_channel(view)).nodes or ()] == [True, True]
-        assert run(view.actions.act(Verb.UNPAUSE, "t", "c")).message == ""
-        assert not run(_channel(view)).paused
+        assert (await view.actions.act(Verb.PAUSE, "t", "c")).message == ""
+        assert [part.paused for part in (await _channel(view)).nodes or ()] == [True, True]
+        assert (await view.actions.act(Verb.UNPAUSE, "t", "c")).message == ""
+        assert not (await _channel(view)).paused
     view = through_lookupd(nsq)
-    assert run(_channel(view)).depth == 2
-    assert run(view.actions.act(Verb.EMPTY, "t", "c")).message == ""
-    assert run(_channel(view)).depth == 0
-    assert run(view.actions.delete("t")).message == ""
-    assert run(through_nsqds(nsq).topology.topics()).value == ()
+    assert (await _channel(view)).depth == 2
+    assert (await view.actions.act(Verb.EMPTY, "t", "c")).message == ""
+    assert (await _channel(view)).depth == 0
+    assert (await view.actions.delete("t")).message == ""
+    assert (await through_nsqds(nsq).topology.topics()).value == ()
 
 
 async def _channel(view: View) -> ChannelFigures:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ from emberq.admin.options import AdminOptions
 from emberq.base.program import StartError
 from emberq.embedded import EmbeddedThread
 from emberq.nsqd.options import TlsRequired
-from tests.admin.rig import AdminThread
-from tests.cluster.rig import DEAD
+from tests.support.admin_rig import AdminThread
 from tests.support.certificates import Authority
+from tests.support.cluster_rig import DEAD
 
 
 async def start(**options: Any) -> None:
@@ -45,15 +44,15 @@ def test_nsqds_that_want_certificates_are_asked_over_tls(tmp_path: Path) -> None
             assert admin.get(f"/api/nodes/{node}").status == 502
 
 
-def test_a_name_that_nobody_knows_is_found_out_at_the_start() -> None:
+async def test_a_name_that_nobody_knows_is_found_out_at_the_start() -> None:
     for option, flag in (("lookupd_http_address", "lookupd-http-address"), ("nsqd_http_address", "nsqd-http-address")):
         options: dict[str, Any] = {option: ("nobody.invalid:4161",)}
         with pytest.raises(StartError) as refusal:
-            asyncio.run(start(**options))
+            await start(**options)
         assert str(refusal.value).startswith(f"failed to resolve --{flag} (nobody.invalid:4161) - ")
 
 
-def test_files_that_cannot_be_used_are_found_out_at_the_start(tmp_path: Path) -> None:
+async def test_files_that_cannot_be_used_are_found_out_at_the_start(tmp_path: Path) -> None:
     nonsense = tmp_path / "nonsense"
     nonsense.write_text("nonsense")
     missing = str(tmp_path / "missing")
@@ -69,14 +68,14 @@ def test_files_that_cannot_be_used_are_found_out_at_the_start(tmp_path: Path) ->
     ]
     for options, text in cases:
         with pytest.raises(StartError) as refusal:
-            asyncio.run(start(lookupd_http_address=(DEAD,), **options))
+            await start(lookupd_http_address=(DEAD,), **options)
         assert str(refusal.value).startswith(text)
 
 
-def test_what_cannot_be_listened_on_or_written_to_stops_the_start(tmp_path: Path) -> None:
+async def test_what_cannot_be_listened_on_or_written_to_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"^listen \(192\.0\.2\.1:1\) failed - "):
-        asyncio.run(start(lookupd_http_address=(DEAD,), http_address="192.0.2.1:1"))
+        await start(lookupd_http_address=(DEAD,), http_address="192.0.2.1:1")
     path = tmp_path / "no" / "audit"
     with pytest.raises(StartError) as refusal:
-        asyncio.run(start(lookupd_http_address=(DEAD,), audit_log_file=str(path)))
+        await start(lookupd_http_address=(DEAD,), audit_log_file=str(path))
     assert str(refusal.value) == f"failed to open --audit-log-file ({path}) - No such file or directory"

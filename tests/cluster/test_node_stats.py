@@ -9,7 +9,7 @@ import pytest
 from emberq.cluster.node_stats import NodeFigures, StatsReader
 from emberq.cluster.stats import TopicFigures
 from emberq.cluster.upstream import MalformedDocumentError
-from tests.cluster.rig import NODE, channel_entry, topic_entry
+from tests.support.cluster_rig import NODE, channel_entry, topic_entry
 
 LATENCY = {"count": 4, "percentiles": [{"quantile": 0.99, "value": 2e6}]}
 FULL = topic_entry(

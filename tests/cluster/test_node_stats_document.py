@@ -5,7 +5,7 @@ import pytest
 from emberq.cluster.node_stats import StatsReader
 from emberq.cluster.stats import UNTRACKED
 from emberq.cluster.upstream import MalformedDocumentError
-from tests.cluster.rig import NODE, channel_entry, topic_entry
+from tests.support.cluster_rig import NODE, channel_entry, topic_entry
 
 CLIENT = {
     "client_id": "id",

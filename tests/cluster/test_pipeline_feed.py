@@ -10,12 +10,7 @@ import pytest
 from emberq.base.clock import ManualClock
 from emberq.cluster import pipeline_feed as module
 from emberq.cluster.pipeline_feed import MAX_REPORT_BYTES, PipelineFeed
-from tests.admin.pipeline_report import HEARTBEAT, REPORT
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
+from tests.support.pipeline_report import HEARTBEAT, REPORT
 
 
 @pytest.fixture

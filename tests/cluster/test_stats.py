@@ -9,7 +9,7 @@ import pytest
 from emberq.base.clock import NS_PER_SECOND
 from emberq.cluster.node_stats import StatsReader
 from emberq.cluster.stats import ChannelFigures, ClientFigures, TopicFigures
-from tests.cluster.rig import NODE, channel_entry, topic_entry
+from tests.support.cluster_rig import NODE, channel_entry, topic_entry
 
 
 def topic_with(**figures: Any) -> TopicFigures:

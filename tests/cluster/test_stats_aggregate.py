@@ -13,7 +13,7 @@ from emberq.cluster.stats import (
     total_topic,
 )
 from emberq.cluster.topology import ClusterNode
-from tests.cluster.rig import NODE, channel_entry, topic_entry
+from tests.support.cluster_rig import NODE, channel_entry, topic_entry
 
 FIRST = replace(NODE, hostname="a", broadcast_address="a.example")
 SECOND = replace(NODE, hostname="b", broadcast_address="b.example")

@@ -7,7 +7,7 @@ import pytest
 
 from emberq.cluster.node_stats import StatsReader
 from emberq.cluster.stats import ClientFilter
-from tests.cluster.rig import NODE, channel_entry, topic_entry
+from tests.support.cluster_rig import NODE, channel_entry, topic_entry
 
 
 def client(number: int, **fields: Any) -> dict[str, Any]:

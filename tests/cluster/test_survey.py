@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from emberq.cluster.survey import Work
-from tests.cluster.rig import channel_entry, seen, topic_entry
+from tests.support.cluster_rig import channel_entry, seen, topic_entry
 
 
 def latency(count: int, value: int) -> dict[str, Any]:

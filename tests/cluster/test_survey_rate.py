@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from emberq.cluster.survey import Rates, Survey
-from tests.cluster.rig import channel_entry, seen, topic_entry
+from tests.support.cluster_rig import channel_entry, seen, topic_entry
 
 
 def topic(name: str = "t", *, count: int = 0, **figures: int) -> list[dict[str, Any]]:

@@ -10,13 +10,13 @@ from emberq.base.clock import ManualClock
 from emberq.cluster.survey import Rates
 from emberq.cluster.upstream import ChannelNotFoundError, NodeNotFoundError, UpstreamsFailedError
 from emberq.embedded import EmbeddedThread
-from tests.base.running import run
-from tests.cluster.recording_daemon import RecordingDaemon
-from tests.cluster.rig import DEAD, REFUSED, View, create, post, publish, through_lookupd, through_nsqds
+from tests.support.cluster_rig import DEAD, REFUSED, View, through_lookupd, through_nsqds
+from tests.support.embedded import create, post, publish
 from tests.support.raw_client import Client
-from tests.support.waiting import wait_until
+from tests.support.recording_daemon import RecordingDaemon
+from tests.support.waiting import until
 
-pytestmark = pytest.mark.nsq(nsqd_count=2)
+pytestmark = [pytest.mark.loop("uvloop"), pytest.mark.nsq(nsqd_count=2)]
 
 
 @pytest.fixture
@@ -34,61 +34,61 @@ def connect(nsq: EmbeddedThread, node: int) -> Client:
     return Client((host, int(port)))
 
 
-def test_a_topic_is_added_up_over_the_cluster(busy: EmbeddedThread) -> None:
+async def test_a_topic_is_added_up_over_the_cluster(busy: EmbeddedThread) -> None:
     for view in (through_lookupd(busy), through_nsqds(busy)):
-        topic = run(view.observer.topic("t")).value
+        topic = (await view.observer.topic("t")).value
         assert (topic.node, topic.message_count, len(topic.nodes or ())) == ("*", 5, 2)
         (channel,) = topic.channels
         assert (channel.depth, channel.message_count, channel.node) == (5, 5, "*")
 
 
-def test_a_channel_comes_with_its_clients(busy: EmbeddedThread) -> None:
+async def test_a_channel_comes_with_its_clients(busy: EmbeddedThread) -> None:
     with closing(connect(busy, 0)) as client:
         client.sub("t", "c")
         view = through_lookupd(busy)
-        channel = run(view.observer.channel("t", "c")).value
+        channel = (await view.observer.channel("t", "c")).value
         assert (channel.depth, channel.client_count) == (5, 1)
         assert [each.node for each in channel.clients] == [busy.nsqd_http_addresses[0]]
         assert [part.depth for part in sorted(channel.nodes or (), key=lambda part: part.depth)] == [2, 3]
 
 
-def test_a_channel_that_nobody_has_is_not_found(busy: EmbeddedThread) -> None:
+async def test_a_channel_that_nobody_has_is_not_found(busy: EmbeddedThread) -> None:
     for view in (through_lookupd(busy), through_nsqds(busy)):
         with pytest.raises(ChannelNotFoundError):
-            run(view.observer.channel("t", "none"))
+            await view.observer.channel("t", "none")
 
 
-def test_a_topic_with_no_live_producer_is_an_error_without_a_cause(nsq: EmbeddedThread) -> None:
+async def test_a_topic_with_no_live_producer_is_an_error_without_a_cause(nsq: EmbeddedThread) -> None:
     post(nsq.lookupd_http_addresses[0], "/topic/create?topic=idle")
     with pytest.raises(UpstreamsFailedError, match=r"^failed to query any nsqd: $"):
-        run(through_lookupd(nsq).observer.topic("idle"))
+        await through_lookupd(nsq).observer.topic("idle")
 
 
-def test_one_node_is_shown_with_all_it_has(busy: EmbeddedThread) -> None:
+async def test_one_node_is_shown_with_all_it_has(busy: EmbeddedThread) -> None:
     create(busy, "a", node=1)
     node = busy.nsqd_http_addresses[1]
     with closing(connect(busy, 1)) as client:
         client.sub("t", "c")
         for view in (through_lookupd(busy), through_nsqds(busy)):
-            stats = run(view.observer.node(node)).value
+            stats = (await view.observer.node(node)).value
             assert [topic.topic_name for topic in stats.topics] == ["a", "t"]
             assert (stats.node, stats.total_messages, stats.total_clients) == (node, 3, 1)
             assert len(stats.topics[1].channels[0].clients) == 1
     with pytest.raises(NodeNotFoundError):
-        run(through_lookupd(busy).observer.node("nobody:1"))
+        await through_lookupd(busy).observer.node("nobody:1")
 
 
-def test_counters_name_every_channel_on_every_node(busy: EmbeddedThread) -> None:
+async def test_counters_name_every_channel_on_every_node(busy: EmbeddedThread) -> None:
     first, second = busy.nsqd_http_addresses
     for view in (through_lookupd(busy), through_nsqds(busy)):
-        counters = {each.key: each.message_count for each in run(view.observer.counters()).value}
+        counters = {each.key: each.message_count for each in (await view.observer.counters()).value}
         assert counters == {f"t:c:{first}": 2, f"t:c:{second}": 3}
 
 
-def test_a_survey_has_every_topic_and_every_node(busy: EmbeddedThread) -> None:
+async def test_a_survey_has_every_topic_and_every_node(busy: EmbeddedThread) -> None:
     create(busy, "alone", node=0)
     for view in (through_lookupd(busy), through_nsqds(busy)):
-        survey = run(view.observer.survey(ManualClock())).value
+        survey = (await view.observer.survey(ManualClock())).value
         assert {key: total.node_count for key, total in survey.totals.items()} == {
             ("alone", ""): 1,
             ("t", ""): 2,
@@ -98,53 +98,53 @@ def test_a_survey_has_every_topic_and_every_node(busy: EmbeddedThread) -> None:
         assert all((figures.memory or {})["heap_in_use_bytes"] > 0 for figures in survey.nodes.values())
 
 
-def test_a_survey_tells_what_happened_since_the_one_before(busy: EmbeddedThread) -> None:
+async def test_a_survey_tells_what_happened_since_the_one_before(busy: EmbeddedThread) -> None:
     clock = ManualClock()
     observer = through_lookupd(busy).observer
-    before = run(observer.survey(clock)).value
+    before = (await observer.survey(clock)).value
     publish(busy, "t", b"6", b"7", b"8", node=1)
     clock.advance(seconds=2)
-    survey = run(observer.survey(clock, before)).value
+    survey = (await observer.survey(clock, before)).value
     assert (before.total_rates(), survey.total_rates()) == (None, Rates(came=1.5, left=0.0))
 
 
 @pytest.mark.nsq(nsqd_count=0)
-def test_a_cluster_without_an_nsqd_is_surveyed_and_empty(nsq: EmbeddedThread) -> None:
-    found = run(through_lookupd(nsq).observer.survey(ManualClock()))
+async def test_a_cluster_without_an_nsqd_is_surveyed_and_empty(nsq: EmbeddedThread) -> None:
+    found = await through_lookupd(nsq).observer.survey(ManualClock())
     assert (found.value.totals, found.warnings) == ({}, ())
 
 
-def test_a_dead_nsqd_is_a_warning_beside_the_figures_of_the_others(busy: EmbeddedThread) -> None:
-    found = run(through_nsqds(busy, DEAD).observer.survey(ManualClock()))
+async def test_a_dead_nsqd_is_a_warning_beside_the_figures_of_the_others(busy: EmbeddedThread) -> None:
+    found = await through_nsqds(busy, DEAD).observer.survey(ManualClock())
     assert found.value.totals["t", ""].message_count == 5
     assert found.warnings == (REFUSED.format("info"),)
 
 
-def test_a_dead_nsqlookupd_is_a_warning_beside_what_the_other_knows(busy: EmbeddedThread) -> None:
-    found = run(through_lookupd(busy, DEAD).observer.topic("t"))
+async def test_a_dead_nsqlookupd_is_a_warning_beside_what_the_other_knows(busy: EmbeddedThread) -> None:
+    found = await through_lookupd(busy, DEAD).observer.topic("t")
     assert found.value.message_count == 5
     assert found.warnings == (REFUSED.format("lookup"),)
 
 
-def test_an_nsqd_that_nsqlookupd_still_lists_but_is_gone_is_a_warning(busy: EmbeddedThread) -> None:
+async def test_an_nsqd_that_nsqlookupd_still_lists_but_is_gone_is_a_warning(busy: EmbeddedThread) -> None:
     gone = {"broadcast_address": "127.0.0.1", "hostname": "gone", "tcp_port": 2, "http_port": 1, "version": "1.3.0"}
     producers = {"/lookup": {"channels": [], "producers": [gone]}, "/nodes": {"producers": [gone | {"topics": ["t"]}]}}
     with RecordingDaemon("lookupd", producers, []) as stale:
-        found = run(through_lookupd(busy, stale.address).observer.topic("t"))
+        found = await through_lookupd(busy, stale.address).observer.topic("t")
         assert (found.value.message_count, found.warnings) == (5, (REFUSED.format("stats"),))
         with pytest.raises(UpstreamsFailedError):
-            run(View(lookupds=(stale.address,)).observer.topic("t"))
+            await View(lookupds=(stale.address,)).observer.topic("t")
 
 
-def test_messages_in_flight_and_deferred_are_not_settled(busy: EmbeddedThread) -> None:
+async def test_messages_in_flight_and_deferred_are_not_settled(busy: EmbeddedThread) -> None:
     with closing(connect(busy, 0)) as client:
         client.sub("t", "c")
         client.rdy(2)
         client.fin(client.read_message())
         view = through_lookupd(busy)
 
-        def settled() -> int:
-            nodes = run(view.observer.survey(ManualClock())).value.nodes.values()
-            return sum(figures.settled[figures.keys.index(("t", "c"))] for figures in nodes)
+        async def is_one_settled() -> bool:
+            nodes = (await view.observer.survey(ManualClock())).value.nodes.values()
+            return sum(figures.settled[figures.keys.index(("t", "c"))] for figures in nodes) == 1
 
-        wait_until(lambda: settled() == 1)
+        await until(is_one_settled)

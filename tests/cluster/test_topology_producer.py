@@ -12,7 +12,7 @@ from emberq.cluster.topology import (
     producers_of_nodes,
     united,
 )
-from tests.cluster.rig import NODE
+from tests.support.cluster_rig import NODE
 
 PEER = {
     "remote_address": "10.0.0.1:5000",

@@ -18,9 +18,10 @@ from emberq.cluster.upstream import (
 )
 from emberq.cluster.upstream import UpstreamsFailedError as Failed
 from emberq.http.client import HttpClient
-from tests.base.running import run
-from tests.base.scripted_server import ScriptedServer, answer
-from tests.cluster.rig import DEAD, REFUSED, make_upstreams
+from tests.support.cluster_rig import DEAD, REFUSED, make_upstreams
+from tests.support.scripted_server import ScriptedServer, answer
+
+pytestmark = pytest.mark.loop("uvloop")
 
 
 def read_topics(document: Document) -> list[str]:
@@ -37,25 +38,25 @@ def address_of(server: ScriptedServer) -> str:
     return f"127.0.0.1:{server.port}"
 
 
-def test_everybody_who_answers_is_heard_in_the_order_asked() -> None:
+async def test_everybody_who_answers_is_heard_in_the_order_asked() -> None:
     one, two = (ScriptedServer(answer(json.dumps({"topics": [name]}).encode())) for name in ("a", "b"))
     with one, two:
-        found = run(topics_of(make_upstreams(), address_of(two), address_of(one)))
+        found = await topics_of(make_upstreams(), address_of(two), address_of(one))
     assert found.value == [["b"], ["a"]]
     assert (found.warnings, found.message) == ((), "")
 
 
-def test_one_that_fails_is_a_warning() -> None:
+async def test_one_that_fails_is_a_warning() -> None:
     with ScriptedServer(answer(b'{"topics":["a"]}')) as alive:
-        found = run(topics_of(make_upstreams(), DEAD, address_of(alive)))
+        found = await topics_of(make_upstreams(), DEAD, address_of(alive))
     assert found.value == [["a"]]
     assert found.warnings == (REFUSED.format("topics"),)
     assert found.message == f"WARNING: {REFUSED.format('topics')}"
 
 
-def test_one_that_is_slow_is_a_warning_after_the_timeout_and_holds_nobody_up() -> None:
+async def test_one_that_is_slow_is_a_warning_after_the_timeout_and_holds_nobody_up() -> None:
     with ScriptedServer(answer(b'{"topics":["a"]}')) as alive, ScriptedServer() as silent:
-        found = run(topics_of(make_upstreams(request_timeout_ms=200), address_of(silent), address_of(alive)))
+        found = await topics_of(make_upstreams(request_timeout_ms=200), address_of(silent), address_of(alive))
     assert found.value == [["a"]]
     assert found.warnings == (f'Get "http://{address_of(silent)}/topics": no answer in time',)
 
@@ -64,12 +65,12 @@ def test_several_warnings_are_told_in_one_line() -> None:
     assert Findings(None, ("one", "two")).message == "WARNING: one; two"
 
 
-def test_when_all_fail_there_is_no_answer() -> None:
+async def test_when_all_fail_there_is_no_answer() -> None:
     with (
         ScriptedServer(answer(b'{"message":"TOPIC_NOT_FOUND"}', status="404 Not Found")) as refusing,
         pytest.raises(Failed) as raised,
     ):
-        run(topics_of(make_upstreams(), address_of(refusing), DEAD))
+        await topics_of(make_upstreams(), address_of(refusing), DEAD)
     assert str(raised.value) == (
         'failed to query any nsqlookupd: got response 404 Not Found "{\\"message\\":\\"TOPIC_NOT_FOUND\\"}"\n'
         + REFUSED.format("topics")
@@ -77,9 +78,9 @@ def test_when_all_fail_there_is_no_answer() -> None:
     assert raised.value.kind is DaemonKind.LOOKUPD
 
 
-def test_with_nobody_to_ask_there_is_no_answer_either() -> None:
+async def test_with_nobody_to_ask_there_is_no_answer_either() -> None:
     with pytest.raises(Failed, match=r"^failed to query any nsqlookupd: $"):
-        run(topics_of(make_upstreams()))
+        await topics_of(make_upstreams())
 
 
 @pytest.mark.parametrize(
@@ -90,57 +91,57 @@ def test_with_nobody_to_ask_there_is_no_answer_either() -> None:
         (b'{"topics":[1]}', "topics in the answer is not of the expected type"),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_a_failure(body: bytes, complaint: str) -> None:
+async def test_an_answer_that_makes_no_sense_is_a_failure(body: bytes, complaint: str) -> None:
     with ScriptedServer(answer(body)) as server, pytest.raises(Failed) as raised:
-        run(topics_of(make_upstreams(), address_of(server)))
+        await topics_of(make_upstreams(), address_of(server))
     assert raised.value.failures == (f'Get "http://{address_of(server)}/topics": {complaint}',)
 
 
-def test_what_a_daemon_refused_with_can_be_told() -> None:
+async def test_what_a_daemon_refused_with_can_be_told() -> None:
     with (
         ScriptedServer(answer(b'{"message":"CHANNEL_NOT_FOUND"}', status="404 Not Found")) as server,
         pytest.raises(UpstreamError) as raised,
     ):
-        run(make_upstreams().post(address_of(server), "/channel/empty", topic="t", channel="c"))
+        await make_upstreams().post(address_of(server), "/channel/empty", topic="t", channel="c")
     assert raised.value.refusal == "CHANNEL_NOT_FOUND"
 
 
-def test_a_refusal_without_json_has_no_message() -> None:
+async def test_a_refusal_without_json_has_no_message() -> None:
     with (
         ScriptedServer(answer(b"go away", status="500 Internal Server Error")) as server,
         pytest.raises(UpstreamError, match='got response 500 Internal Server Error "go away"') as raised,
     ):
-        run(make_upstreams().post(address_of(server), "/topic/create", topic="t"))
+        await make_upstreams().post(address_of(server), "/topic/create", topic="t")
     assert raised.value.refusal == ""
 
 
-def test_names_are_escaped_in_the_query() -> None:
+async def test_names_are_escaped_in_the_query() -> None:
     with ScriptedServer(answer(b"")) as server:
-        run(make_upstreams().post(address_of(server), "/channel/create", topic="t#ephemeral", channel="a b&c"))
+        await make_upstreams().post(address_of(server), "/channel/create", topic="t#ephemeral", channel="a b&c")
     assert server.requests[0].startswith(b"POST /channel/create?topic=t%23ephemeral&channel=a%20b%26c HTTP/1.1\r\n")
 
 
 @pytest.mark.parametrize(
     "address", ["", "host/path:1", "user@host:1", "host:1?x=", "host:1 HTTP/1.1\r\nX: y", "höst:1"]
 )
-def test_an_address_cannot_lead_elsewhere(address: str) -> None:
+async def test_an_address_cannot_lead_elsewhere(address: str) -> None:
     with pytest.raises(UpstreamError, match="is not an address"):
-        run(make_upstreams().get(address, "/stats", read_topics))
+        await make_upstreams().get(address, "/stats", read_topics)
 
 
-def test_a_secret_is_shown_to_daemons_that_are_guarded() -> None:
+async def test_a_secret_is_shown_to_daemons_that_are_guarded() -> None:
     with ScriptedServer(answer(b'{"topics":[]}')) as server:
-        run(make_upstreams(secret=b"s3cret").get(address_of(server), "/topics", read_topics))
+        await make_upstreams(secret=b"s3cret").get(address_of(server), "/topics", read_topics)
     assert b"\r\nAuthorization: Bearer s3cret\r\n" in server.requests[0]
 
 
-def test_a_long_answer_is_read_like_a_short_one() -> None:
+async def test_a_long_answer_is_read_like_a_short_one() -> None:
     names = [f"topic-{number:06}" for number in range(30_000)]
     with ScriptedServer(answer(json.dumps({"topics": names}).encode())) as server:
-        assert run(make_upstreams().get(address_of(server), "/topics", read_topics)) == names
+        assert await make_upstreams().get(address_of(server), "/topics", read_topics) == names
     long_nonsense = ScriptedServer(answer(b"[" + b"1," * 200_000))
     with long_nonsense as server, pytest.raises(UpstreamError, match="the answer is not JSON"):
-        run(make_upstreams().get(address_of(server), "/topics", read_topics))
+        await make_upstreams().get(address_of(server), "/topics", read_topics)
 
 
 class CountingClient(HttpClient):
@@ -157,8 +158,8 @@ class CountingClient(HttpClient):
         return b'{"topics": []}'
 
 
-def test_a_thousand_questions_do_not_need_a_thousand_connections() -> None:
+async def test_a_thousand_questions_do_not_need_a_thousand_connections() -> None:
     upstreams = Upstreams(CountingClient(connect_timeout_ns=0, request_timeout_ns=0))
-    found = run(topics_of(upstreams, *(f"host{number}:4161" for number in range(1000))))
+    found = await topics_of(upstreams, *(f"host{number}:4161" for number in range(1000)))
     assert len(found.value) == 1000
     assert max(CountingClient.most) == MAX_CONCURRENT_QUERIES

@@ -9,44 +9,34 @@ from typing import Any
 import pytest
 
 from emberq.cluster.upstream import Background
-from tests.base.running import run
+
+pytestmark = pytest.mark.loop("uvloop")
 
 
-def test_one_thing_after_the_other_is_computed_in_one_thread() -> None:
-    async def threads() -> set[int]:
-        background = Background()
-        found = set(await asyncio.gather(*(background.run(threading.get_ident) for _ in range(8))))
-        background.close()
-        return found
-
-    found = run(threads())
+async def test_one_thing_after_the_other_is_computed_in_one_thread() -> None:
+    background = Background()
+    found = set(await asyncio.gather(*(background.run(threading.get_ident) for _ in range(8))))
+    background.close()
     assert len(found) == 1
     assert threading.get_ident() not in found
 
 
-def test_the_loop_goes_on_meanwhile() -> None:
-    async def wait_for_the_loop() -> bool:
-        background, is_set = Background(), threading.Event()
-        waiting = asyncio.ensure_future(background.run(lambda: is_set.wait(10)))
-        await asyncio.sleep(0)
-        is_set.set()
-        return await waiting
-
-    assert run(wait_for_the_loop())
+async def test_the_loop_goes_on_meanwhile() -> None:
+    background, is_set = Background(), threading.Event()
+    waiting = asyncio.ensure_future(background.run(lambda: is_set.wait(10)))
+    await asyncio.sleep(0)
+    is_set.set()
+    assert await waiting
 
 
-def test_work_is_done_by_the_loop_of_the_thread_and_may_come_back_to_it() -> None:
-    async def ask() -> tuple[int, int]:
-        background = Background()
+async def test_work_is_done_by_the_loop_of_the_thread_and_may_come_back_to_it() -> None:
+    background = Background()
 
-        async def work() -> tuple[int, int]:
-            return threading.get_ident(), await background.run(threading.get_ident)
+    async def work() -> tuple[int, int]:
+        return threading.get_ident(), await background.run(threading.get_ident)
 
-        found = await background.ask(work)
-        background.close()
-        return found
-
-    outer, inner = run(ask())
+    outer, inner = await background.ask(work)
+    background.close()
     assert outer == inner != threading.get_ident()
 
 
@@ -79,44 +69,35 @@ class Busy:
         return "".join(self.done)
 
 
-def test_what_others_want_goes_ahead_of_what_waits_for_its_turn() -> None:
+async def test_what_others_want_goes_ahead_of_what_waits_for_its_turn() -> None:
     busy = Busy()
-    order = run(busy.order(lambda: busy.background.run(lambda: busy.done.append("X"))))
+    order = await busy.order(lambda: busy.background.run(lambda: busy.done.append("X")))
     assert sorted(order) == [*"Xaaaaa"]
     assert order.index("X") < 3
 
 
-def test_works_take_turns() -> None:
+async def test_works_take_turns() -> None:
     busy = Busy()
-    order = run(busy.order(lambda: busy.background.ask(lambda: busy.pieces("b"))))
+    order = await busy.order(lambda: busy.background.ask(lambda: busy.pieces("b")))
     assert sorted(order) == [*"aaaaabbbbb"]
     assert order.index("b") < order.rindex("a") < order.rindex("b")
 
 
-def test_what_is_not_done_at_the_end_is_dropped() -> None:
-    async def close_meanwhile() -> None:
-        background = Background()
-        waiting = asyncio.ensure_future(background.ask(lambda: asyncio.sleep(3600)))
-        await background.run(lambda: None)
-        background.close()
+async def test_what_is_not_done_at_the_end_is_dropped() -> None:
+    background = Background()
+    waiting = asyncio.ensure_future(background.ask(lambda: asyncio.sleep(3600)))
+    await background.run(lambda: None)
+    background.close()
+    with pytest.raises(asyncio.CancelledError):
         await waiting
 
-    with pytest.raises(asyncio.CancelledError):
-        run(close_meanwhile())
 
-
-def test_the_thread_ends_when_nobody_has_it_any_more() -> None:
-    async def thread() -> threading.Thread:
-        return await Background().run(threading.current_thread)
-
-    forgotten = run(thread())
+async def test_the_thread_ends_when_nobody_has_it_any_more() -> None:
+    forgotten = await Background().run(threading.current_thread)
     forgotten.join(10)
     assert not forgotten.is_alive()
 
 
-def test_what_is_raised_reaches_whoever_waits() -> None:
-    async def fail() -> None:
-        await Background().run(lambda: [][1])
-
+async def test_what_is_raised_reaches_whoever_waits() -> None:
     with pytest.raises(IndexError):
-        run(fail())
+        await Background().run(lambda: [][1])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import StartNsqd
 from tests.support.harness import NsqdHarness
 from tests.support.raw_client import Client, Message
 
@@ -114,8 +113,8 @@ def test_a_negative_requeue_timeout_is_refused(nsqd: NsqdHarness) -> None:
 
 
 @pytest.mark.conformance(98)
-def test_a_requeue_beyond_the_limit_is_clamped(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(max_req_timeout_ns=10_000 * MS_NS)
+@pytest.mark.nsqd(max_req_timeout_ns=10_000 * MS_NS)
+def test_a_requeue_beyond_the_limit_is_clamped(nsqd: NsqdHarness) -> None:
     consumer, message = deliver(nsqd)
     consumer.req(message, 20_000)
     assert consumer.messages_until_now() == []
@@ -142,8 +141,8 @@ def test_an_unanswered_message_times_out(nsqd: NsqdHarness) -> None:
 
 
 @pytest.mark.conformance(101)
-def test_a_touched_message_has_its_time_again(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(msg_timeout_ns=150 * MS_NS)
+@pytest.mark.nsqd(msg_timeout_ns=150 * MS_NS)
+def test_a_touched_message_has_its_time_again(nsqd: NsqdHarness) -> None:
     consumer, message = deliver(nsqd)
     nsqd.advance(ms=75)
     consumer.touch(message)
@@ -156,8 +155,8 @@ def test_a_touched_message_has_its_time_again(start_nsqd: StartNsqd) -> None:
 
 
 @pytest.mark.conformance(102)
-def test_touch_cannot_reach_beyond_the_longest_timeout(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(msg_timeout_ns=1000 * MS_NS, max_msg_timeout_ns=2500 * MS_NS)
+@pytest.mark.nsqd(msg_timeout_ns=1000 * MS_NS, max_msg_timeout_ns=2500 * MS_NS)
+def test_touch_cannot_reach_beyond_the_longest_timeout(nsqd: NsqdHarness) -> None:
     consumer, message = deliver(nsqd)
     for _ in range(4):
         nsqd.advance(ms=600)
@@ -172,8 +171,8 @@ def test_touch_cannot_reach_beyond_the_longest_timeout(start_nsqd: StartNsqd) ->
 
 
 @pytest.mark.conformance(102)
-def test_a_message_touched_to_its_limit_does_not_wait_for_younger_ones(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(msg_timeout_ns=1000 * MS_NS, max_msg_timeout_ns=2500 * MS_NS)
+@pytest.mark.nsqd(msg_timeout_ns=1000 * MS_NS, max_msg_timeout_ns=2500 * MS_NS)
+def test_a_message_touched_to_its_limit_does_not_wait_for_younger_ones(nsqd: NsqdHarness) -> None:
     consumer, old = deliver(nsqd)
     for _ in range(2):
         nsqd.advance(ms=900)
@@ -194,8 +193,8 @@ def test_a_message_touched_to_its_limit_does_not_wait_for_younger_ones(start_nsq
 
 
 @pytest.mark.conformance(103)
-def test_many_unanswered_messages_all_time_out(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(msg_timeout_ns=100 * MS_NS)
+@pytest.mark.nsqd(msg_timeout_ns=100 * MS_NS)
+def test_many_unanswered_messages_all_time_out(nsqd: NsqdHarness) -> None:
     consumer = nsqd.consumer("t", "c", rdy=250)
     nsqd.connect().mpub("t", [b"x"] * 250)
     assert len(consumer.messages_until_now()) == 250

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.nsqd.auth.auth_server import AuthServer, Question, entry, grant
+from tests.support.auth_server import AuthServer, Question, entry, grant
 from tests.support.certificates import Authority
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import StartNsqd
 from tests.support.harness import NsqdHarness
 from tests.support.raw_client import ERROR, HEARTBEAT, RESPONSE, Client, Frame
 from tests.support.waiting import wait_until
@@ -17,8 +16,8 @@ MS_NS = 1_000_000
 
 
 @pytest.mark.conformance(109)
-def test_a_heartbeat_comes_every_half_client_timeout(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(client_timeout_ns=200 * MS_NS)
+@pytest.mark.nsqd(client_timeout_ns=200 * MS_NS)
+def test_a_heartbeat_comes_every_half_client_timeout(nsqd: NsqdHarness) -> None:
     consumer = nsqd.consumer("t", "c")
     nsqd.advance(ms=99)
     assert not consumer.has_input()
@@ -27,8 +26,8 @@ def test_a_heartbeat_comes_every_half_client_timeout(start_nsqd: StartNsqd) -> N
 
 
 @pytest.mark.conformance(110)
-def test_answered_heartbeats_keep_the_connection(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(client_timeout_ns=200 * MS_NS)
+@pytest.mark.nsqd(client_timeout_ns=200 * MS_NS)
+def test_answered_heartbeats_keep_the_connection(nsqd: NsqdHarness) -> None:
     consumer = nsqd.consumer("t", "c")
     for _ in range(5):
         nsqd.advance(ms=100)
@@ -39,8 +38,8 @@ def test_answered_heartbeats_keep_the_connection(start_nsqd: StartNsqd) -> None:
 
 
 @pytest.mark.conformance(111)
-def test_unanswered_heartbeats_end_the_connection(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(client_timeout_ns=150 * MS_NS)
+@pytest.mark.nsqd(client_timeout_ns=150 * MS_NS)
+def test_unanswered_heartbeats_end_the_connection(nsqd: NsqdHarness) -> None:
     consumer = nsqd.consumer("t", "c")
     nsqd.advance(ms=149)
     consumer.expect_heartbeat()

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from emberq.base.log import ROOT
-from tests.conftest import StartNsqd
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
 
@@ -23,11 +22,6 @@ def log_level() -> Iterator[None]:
     before = logger.level
     yield
     logger.setLevel(before)
-
-
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
 
 
 @pytest.mark.conformance(196)
@@ -58,8 +52,8 @@ def test_the_log_level_can_be_changed(http: HttpClient) -> None:
 
 
 @pytest.mark.conformance(198)
-def test_a_value_above_the_limit_is_refused(start_nsqd: StartNsqd) -> None:
-    http = HttpClient(start_nsqd(max_msg_size=100).http_address)
+@pytest.mark.nsqd(max_msg_size=100)
+def test_a_value_above_the_limit_is_refused(http: HttpClient) -> None:
     assert http.put("/config/log_level", b"x" * 101).error == (413, "INVALID_VALUE")
 
 

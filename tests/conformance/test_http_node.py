@@ -7,15 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import StartNsqd
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
 from tests.support.raw_client import mpub_body
-
-
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
 
 
 def block_disk(nsqd: NsqdHarness, topic: str) -> Path:
@@ -37,11 +31,10 @@ def test_a_healthy_node_answers_a_ping(http: HttpClient) -> None:
     ("target", "body"),
     [("/pub?topic=t", b"x"), ("/mpub?topic=t", b"x\nx"), ("/mpub?topic=t&binary=1", mpub_body([b"x", b"x"]))],
 )
+@pytest.mark.nsqd(mem_queue_size=2)
 def test_a_failing_disk_fails_publish_and_ping_until_it_writes_again(
-    start_nsqd: StartNsqd, target: str, body: bytes
+    nsqd: NsqdHarness, http: HttpClient, target: str, body: bytes
 ) -> None:
-    nsqd = start_nsqd(mem_queue_size=2)
-    http = HttpClient(nsqd.http_address)
     obstacle = block_disk(nsqd, "t")
     assert http.post("/mpub?topic=t", b"1\n2").text == "OK"
     assert http.get("/ping").text == "OK"

@@ -13,11 +13,6 @@ from tests.support.raw_client import mpub_body
 
 
 @pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
-
-
-@pytest.fixture
 def small_nsqd(start_nsqd: StartNsqd) -> NsqdHarness:
     """An nsqd that takes messages of 100 bytes and bodies of 1000."""
     return start_nsqd(max_msg_size=100, max_body_size=1000)

@@ -10,14 +10,8 @@ from typing import Any
 import pytest
 
 import emberq
-from tests.conftest import StartNsqd
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
-
-
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
 
 
 def stats(http: HttpClient, query: str = "") -> dict[str, Any]:
@@ -202,9 +196,8 @@ def test_a_topic_filter_narrows_what_producers_published(nsqd: NsqdHarness, http
     }
 
 
-def test_latencies_from_publish_to_finish_are_shown(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(e2e_processing_latency_percentile=(0.95, 1.0))
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(e2e_processing_latency_percentile=(0.95, 1.0))
+def test_latencies_from_publish_to_finish_are_shown(nsqd: NsqdHarness, http: HttpClient) -> None:
     consumer = nsqd.consumer("t", "c", rdy=1)
     http.post("/pub?topic=t", b"x")
     message = consumer.read_message()

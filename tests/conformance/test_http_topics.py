@@ -9,11 +9,6 @@ from tests.support.harness import NsqdHarness
 from tests.support.http_client import Answer, HttpClient
 
 
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
-
-
 def expect_empty(answer: Answer) -> None:
     """Success, and nothing to say."""
     assert (answer.status, answer.body) == (200, b"")

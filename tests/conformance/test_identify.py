@@ -93,8 +93,8 @@ def test_keys_match_in_any_case(client: Client) -> None:
 
 
 @pytest.mark.conformance(26, 27)
-def test_the_heartbeat_interval_may_reach_the_servers_maximum_and_no_more(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(max_heartbeat_interval_ns=300 * SECOND_NS)
+@pytest.mark.nsqd(max_heartbeat_interval_ns=300 * SECOND_NS)
+def test_the_heartbeat_interval_may_reach_the_servers_maximum_and_no_more(nsqd: NsqdHarness) -> None:
     nsqd.connect().identify(heartbeat_interval=300_000)
     client = nsqd.connect()
     client.send_identify(heartbeat_interval=300_001)
@@ -159,9 +159,8 @@ def test_a_client_without_heartbeats_has_no_deadline(nsqd: NsqdHarness, client: 
 
 
 @pytest.mark.conformance(33, 34, 35)
-def test_output_buffering_may_be_negotiated_again_and_again(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(max_output_buffer_size=512 * 1024, max_output_buffer_timeout_ns=SECOND_NS)
-    client = nsqd.connect()
+@pytest.mark.nsqd(max_output_buffer_size=512 * 1024, max_output_buffer_timeout_ns=SECOND_NS)
+def test_output_buffering_may_be_negotiated_again_and_again(nsqd: NsqdHarness, client: Client) -> None:
     most = client.identify(output_buffer_size=524_288, output_buffer_timeout=1_000)
     assert (most["output_buffer_size"], most["output_buffer_timeout"]) == (524_288, 1_000)
     none = client.identify(output_buffer_size=-1, output_buffer_timeout=-1)

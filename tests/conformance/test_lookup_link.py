@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,17 +14,13 @@ from tests.support.http_client import HttpClient
 from tests.support.lookupd_harness import LookupdHarness
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.lookupd(broadcast_address="127.0.0.1")
+
 
 @pytest.fixture
 def transport() -> str:
     """An nsqd on a Unix socket has no port that nsqlookupd could tell consumers."""
     return "tcp"
-
-
-@pytest.fixture
-def lookupd() -> Iterator[LookupdHarness]:
-    with LookupdHarness(broadcast_address="127.0.0.1") as running:
-        yield running
 
 
 def tcp_address(lookupd: LookupdHarness) -> str:

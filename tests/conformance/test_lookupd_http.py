@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.support.lookupd_harness import LookupdHarness
 
 BAD_REQUEST = 400
-
-
-@pytest.fixture
-def lookupd() -> Iterator[LookupdHarness]:
-    with LookupdHarness() as running:
-        yield running
 
 
 @pytest.mark.conformance(220)

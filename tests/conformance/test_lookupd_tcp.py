@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,12 +10,6 @@ from tests.support.lookupd_harness import IDENTITY, NODE, LookupdHarness
 from tests.support.waiting import wait_until
 
 LIFETIME_MS = 45_000
-
-
-@pytest.fixture
-def lookupd() -> Iterator[LookupdHarness]:
-    with LookupdHarness() as running:
-        yield running
 
 
 @pytest.mark.conformance(205)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import StartNsqd
 from tests.support.harness import NsqdHarness
 from tests.support.raw_client import HEARTBEAT, MESSAGE, RESPONSE, Client, Frame
 
@@ -16,8 +15,8 @@ BUFFER_BYTES = 256 * 1024
 
 
 @pytest.mark.conformance(85)
-def test_a_message_smaller_than_the_buffer_waits_for_the_buffer_timeout(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(max_output_buffer_size=512 * 1024)
+@pytest.mark.nsqd(max_output_buffer_size=512 * 1024)
+def test_a_message_smaller_than_the_buffer_waits_for_the_buffer_timeout(nsqd: NsqdHarness) -> None:
     consumer = nsqd.consumer("t", "c", rdy=10, output_buffer_size=BUFFER_BYTES, output_buffer_timeout=500)
     nsqd.settle()
     body = b"x" * (BUFFER_BYTES - 1024)

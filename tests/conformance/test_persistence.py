@@ -76,8 +76,8 @@ def test_topics_and_channels_are_saved_as_they_come_and_go(nsqd: NsqdHarness) ->
 
 
 @pytest.mark.conformance(127)
-def test_a_clean_restart_keeps_every_unfinished_message(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(mem_queue_size=100, max_bytes_per_file=10 * 1024)
+@pytest.mark.nsqd(mem_queue_size=100, max_bytes_per_file=10 * 1024)
+def test_a_clean_restart_keeps_every_unfinished_message(nsqd: NsqdHarness) -> None:
     consumer = nsqd.consumer("t", "c")
     producer = nsqd.connect()
     for body in numbered(300):
@@ -210,8 +210,8 @@ def test_a_truncated_file_costs_only_the_record_it_was_cut_in(
 
 
 @pytest.mark.conformance(142)
-def test_files_of_another_size_limit_are_read_completely(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(mem_queue_size=0, max_bytes_per_file=1024)
+@pytest.mark.nsqd(mem_queue_size=0, max_bytes_per_file=1024)
+def test_files_of_another_size_limit_are_read_completely(nsqd: NsqdHarness) -> None:
     producer = nsqd.connect()
     for body in numbered(100):
         producer.pub("t", body)

@@ -131,8 +131,8 @@ def test_rdy_zero_stops_the_flow(nsqd: NsqdHarness, client: Client) -> None:
 
 
 @pytest.mark.conformance(83)
-def test_a_channel_takes_no_more_consumers_than_allowed(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(max_channel_consumers=1)
+@pytest.mark.nsqd(max_channel_consumers=1)
+def test_a_channel_takes_no_more_consumers_than_allowed(nsqd: NsqdHarness) -> None:
     nsqd.consumer("t", "c")
     second = nsqd.connect()
     second.command(b"SUB t c")
@@ -141,8 +141,8 @@ def test_a_channel_takes_no_more_consumers_than_allowed(start_nsqd: StartNsqd) -
 
 
 @pytest.mark.conformance(84)
-def test_a_sampling_consumer_discards_the_rest(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(max_rdy_count=10_000)
+@pytest.mark.nsqd(max_rdy_count=10_000)
+def test_a_sampling_consumer_discards_the_rest(nsqd: NsqdHarness) -> None:
     producer = nsqd.connect()
     nsqd.create_channel("t", "c")
     for _ in range(10):

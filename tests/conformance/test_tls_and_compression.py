@@ -15,12 +15,12 @@ from OpenSSL import SSL
 
 from emberq.nsqd.options import TlsRequired
 from tests.conftest import StartNsqd
-from tests.nsqd.tls_pair import client_context
 from tests.support.certificates import Authority, KeyPair, self_signed
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
 from tests.support.raw_client import Client
 from tests.support.stream_upgrade import start_deflate, start_snappy, start_tls
+from tests.support.tls_pair import client_context
 from tests.wire import reference_snappy as snappy
 
 CUT_OFF = (ssl.SSLError, ConnectionError, EOFError)
@@ -267,8 +267,7 @@ def test_stats_name_the_version_and_the_suite(start_secure: StartNsqd) -> None:
 
 @pytest.mark.conformance(149, 150)
 @each_compression
-def test_a_connection_goes_on_compressed(nsqd: NsqdHarness, compression: str) -> None:
-    client = nsqd.connect()
+def test_a_connection_goes_on_compressed(client: Client, compression: str) -> None:
     assert client.identify(**{compression: True})[compression] is True
     COMPRESSIONS[compression](client)
     check_messages_pass(client)
@@ -284,8 +283,7 @@ def test_compression_goes_inside_tls(start_secure: StartNsqd, certificates: Cert
 
 @pytest.mark.conformance(152)
 @each_compression
-def test_stats_name_the_compression_and_the_user_agent(nsqd: NsqdHarness, compression: str) -> None:
-    client = nsqd.connect()
+def test_stats_name_the_compression_and_the_user_agent(nsqd: NsqdHarness, client: Client, compression: str) -> None:
     client.identify(user_agent="judge/1.0", **{compression: True})
     COMPRESSIONS[compression](client)
     client.sub("t", "c")
@@ -296,8 +294,8 @@ def test_stats_name_the_compression_and_the_user_agent(nsqd: NsqdHarness, compre
 
 @pytest.mark.conformance(42)
 @pytest.mark.parametrize("level", range(1, 10))
-def test_every_deflate_level_works(start_nsqd: StartNsqd, level: int) -> None:
-    client = start_nsqd(max_deflate_level=9).connect()
+@pytest.mark.nsqd(max_deflate_level=9)
+def test_every_deflate_level_works(client: Client, level: int) -> None:
     assert client.identify(deflate=True, deflate_level=level)["deflate_level"] == level
     start_deflate(client, level)
     client.pub("t", LARGE_BODY)
@@ -311,8 +309,7 @@ def test_a_compression_that_is_turned_off_is_declined(start_nsqd: StartNsqd, com
 
 
 @each_compression
-def test_heartbeats_are_compressed_too(nsqd: NsqdHarness, compression: str) -> None:
-    client = nsqd.connect()
+def test_heartbeats_are_compressed_too(nsqd: NsqdHarness, client: Client, compression: str) -> None:
     client.identify(heartbeat_interval=1000, **{compression: True})
     COMPRESSIONS[compression](client)
     nsqd.advance(ms=1000)
@@ -320,8 +317,7 @@ def test_heartbeats_are_compressed_too(nsqd: NsqdHarness, compression: str) -> N
 
 
 @each_compression
-def test_an_error_is_told_in_the_compressed_stream(nsqd: NsqdHarness, compression: str) -> None:
-    client = nsqd.connect()
+def test_an_error_is_told_in_the_compressed_stream(client: Client, compression: str) -> None:
     client.identify(**{compression: True})
     COMPRESSIONS[compression](client)
     client.command(b"NONSENSE")
@@ -329,8 +325,7 @@ def test_an_error_is_told_in_the_compressed_stream(nsqd: NsqdHarness, compressio
 
 
 @each_compression
-def test_bytes_behind_the_identify_are_lost(nsqd: NsqdHarness, compression: str) -> None:
-    client = nsqd.connect()
+def test_bytes_behind_the_identify_are_lost(nsqd: NsqdHarness, client: Client, compression: str) -> None:
     body = b'{"feature_negotiation":true,"%b":true}' % compression.encode()
     client.send(b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body + b"PUB lost\n\x00\x00\x00\x01x")
     client.read_response()
@@ -340,8 +335,9 @@ def test_bytes_behind_the_identify_are_lost(nsqd: NsqdHarness, compression: str)
 
 
 @each_compression
-def test_garbage_ends_only_its_own_connection_and_without_a_word(nsqd: NsqdHarness, compression: str) -> None:
-    client = nsqd.connect()
+def test_garbage_ends_only_its_own_connection_and_without_a_word(
+    nsqd: NsqdHarness, client: Client, compression: str
+) -> None:
     client.identify(**{compression: True})
     COMPRESSIONS[compression](client)
     below = cast(Any, client.socket).below

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import StartNsqd
 from tests.support.harness import NsqdHarness
 from tests.support.raw_client import Client
 from tests.support.waiting import wait_until
@@ -66,8 +65,8 @@ def test_without_its_last_channel_a_topic_keeps_messages(nsqd: NsqdHarness, clie
 
 
 @pytest.mark.conformance(118)
-def test_a_deleted_topic_takes_its_channels_and_files_along(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(mem_queue_size=0)
+@pytest.mark.nsqd(mem_queue_size=0)
+def test_a_deleted_topic_takes_its_channels_and_files_along(nsqd: NsqdHarness) -> None:
     nsqd.create_channel("t", "c")
     nsqd.connect().mpub("t", [b"on disk"] * 3)
     nsqd.pause_topic("t")
@@ -86,8 +85,8 @@ def test_the_first_channel_receives_what_waited_in_the_topic(nsqd: NsqdHarness, 
     assert nsqd.consumer("t", "c", rdy=1).read_message().body == b"early"
 
 
-def test_without_a_memory_queue_messages_go_through_the_disk_in_order(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(mem_queue_size=0)
+@pytest.mark.nsqd(mem_queue_size=0)
+def test_without_a_memory_queue_messages_go_through_the_disk_in_order(nsqd: NsqdHarness) -> None:
     consumer = nsqd.consumer("t", "c", rdy=100)
     producer = nsqd.connect()
     for number in range(100):
@@ -137,8 +136,8 @@ def test_an_ephemeral_channel_leaves_a_normal_topic_behind(nsqd: NsqdHarness) ->
 
 
 @pytest.mark.conformance(121)
-def test_an_ephemeral_channel_drops_what_exceeds_its_memory(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(mem_queue_size=2)
+@pytest.mark.nsqd(mem_queue_size=2)
+def test_an_ephemeral_channel_drops_what_exceeds_its_memory(nsqd: NsqdHarness) -> None:
     nsqd.create_channel("t", "c#ephemeral")
     producer = nsqd.connect()
     for _ in range(5):
@@ -148,8 +147,8 @@ def test_an_ephemeral_channel_drops_what_exceeds_its_memory(start_nsqd: StartNsq
 
 
 @pytest.mark.conformance(122)
-def test_a_failing_disk_fails_the_publish_and_the_health(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(mem_queue_size=2)
+@pytest.mark.nsqd(mem_queue_size=2)
+def test_a_failing_disk_fails_the_publish_and_the_health(nsqd: NsqdHarness) -> None:
     obstacle = block_disk(nsqd, "t")
     producer = nsqd.connect()
     producer.pub("t", b"in memory")
@@ -168,8 +167,8 @@ def test_a_failing_disk_fails_the_publish_and_the_health(start_nsqd: StartNsqd) 
 
 
 @pytest.mark.conformance(123)
-def test_a_failing_disk_fails_a_batch_but_keeps_what_was_stored_before(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(mem_queue_size=2)
+@pytest.mark.nsqd(mem_queue_size=2)
+def test_a_failing_disk_fails_a_batch_but_keeps_what_was_stored_before(nsqd: NsqdHarness) -> None:
     obstacle = block_disk(nsqd, "t")
     producer = nsqd.connect()
     producer.command(b"MPUB t", b"\x00\x00\x00\x03" + b"\x00\x00\x00\x01x" * 3)

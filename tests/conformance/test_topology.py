@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import StartNsqd
 from tests.support.harness import NsqdHarness
 from tests.support.raw_client import Client
 
@@ -12,8 +11,8 @@ EXPERIMENT = "topology-aware-consumption"
 
 
 @pytest.mark.conformance(276)
-def test_ready_consumers_of_the_same_zone_come_first(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(enable_experiment=(EXPERIMENT,), topology_zone="zone-1", topology_region="region-1")
+@pytest.mark.nsqd(enable_experiment=(EXPERIMENT,), topology_zone="zone-1", topology_region="region-1")
+def test_ready_consumers_of_the_same_zone_come_first(nsqd: NsqdHarness) -> None:
     here = [nsqd.consumer("t", "c", rdy=10, topology_zone="zone-1") for _ in range(2)]
     there = [nsqd.consumer("t", "c", rdy=10, topology_zone="zone-2") for _ in range(2)]
     for consumer in here + there:
@@ -30,8 +29,8 @@ def test_ready_consumers_of_the_same_zone_come_first(start_nsqd: StartNsqd) -> N
 
 
 @pytest.mark.conformance(276)
-def test_ready_consumers_of_the_same_region_come_second(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(enable_experiment=(EXPERIMENT,), topology_zone="zone-1", topology_region="region-1")
+@pytest.mark.nsqd(enable_experiment=(EXPERIMENT,), topology_zone="zone-1", topology_region="region-1")
+def test_ready_consumers_of_the_same_region_come_second(nsqd: NsqdHarness) -> None:
     abroad = nsqd.consumer("t", "c", rdy=1, topology_zone="zone-9", topology_region="region-9")
     near = nsqd.consumer("t", "c", rdy=1, topology_zone="zone-2", topology_region="region-1")
     here = nsqd.consumer("t", "c", rdy=1, topology_zone="zone-1", topology_region="region-1")

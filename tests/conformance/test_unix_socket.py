@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import StartNsqd
+from tests.support.harness import NsqdHarness
 
 
 @pytest.fixture
@@ -16,8 +16,7 @@ def transport() -> str:
 
 
 @pytest.mark.conformance(17)
-def test_a_path_is_a_unix_socket_that_leaves_with_the_server(start_nsqd: StartNsqd, listen_address: str) -> None:
-    nsqd = start_nsqd()
+def test_a_path_is_a_unix_socket_that_leaves_with_the_server(nsqd: NsqdHarness, listen_address: str) -> None:
     path = Path(listen_address)
     assert stat.S_ISSOCK(path.stat().st_mode)
     consumer = nsqd.consumer("t", "c", rdy=1)
@@ -28,8 +27,7 @@ def test_a_path_is_a_unix_socket_that_leaves_with_the_server(start_nsqd: StartNs
 
 
 @pytest.mark.conformance(17)
-def test_a_unix_peer_has_no_name_of_its_own(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd()
+def test_a_unix_peer_has_no_name_of_its_own(nsqd: NsqdHarness) -> None:
     nsqd.consumer("t", "c")
     (seen,) = nsqd.channel("t", "c").clients
     assert (seen.client_id, seen.hostname, seen.remote_address) == ("", "", "@")

@@ -30,8 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from tests.cli.looking import get_json
 from tests.support.caught_signal import catches
+from tests.support.looking import get_json
 from tests.support.waiting import wait_until
 
 BLOCK = re.compile(r"^```python *(?P<kind>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from emberq.embedded import EmbeddedThread
-from tests.admin.rig import of_cluster
 from tests.docs.shell import read_shell_blocks, run_shell_block
+from tests.support.admin_rig import of_cluster
 from tests.support.command import require_command
 
 GUIDE = Path(__file__).parents[2] / "docs" / "ADMIN.md"

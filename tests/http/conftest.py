@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-pytest.register_assert_rewrite("tests.http.raw_client", "tests.http.harness")
+pytest.register_assert_rewrite("tests.http.harness")
 
 from tests.http.harness import HttpHarness  # noqa: E402
-from tests.http.raw_client import RawClient  # noqa: E402
+from tests.support.raw_http_client import RawClient  # noqa: E402
 
 StartServer = Callable[..., HttpHarness]
 

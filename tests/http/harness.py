@@ -14,8 +14,8 @@ from emberq.base.clock import ManualClock
 from emberq.base.timers import Timers
 from emberq.http.router import Guard, HttpLimits
 from emberq.http.server import HttpServer
-from tests.http.raw_client import RawClient
 from tests.http.site import Site
+from tests.support.raw_http_client import RawClient
 from tests.support.waiting import PATIENCE_S
 
 T = TypeVar("T")

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from emberq.base.clock import ManualClock
 from emberq.base.timers import Timers
 from emberq.http.server import HttpServer
-from tests.http.raw_client import Answer, chunked, cut_answers, request
 from tests.http.site import MAX_ECHO_BYTES, Site
+from tests.support.raw_http_client import Answer, chunked, cut_answers, request
+from tests.support.waiting import turns
 
 
 def examples(count: int) -> settings:
@@ -95,7 +96,8 @@ class Stage:
     def __init__(self) -> None:
         self.timers = Timers()
         self.clock = ManualClock()
-        self._server = HttpServer(Site().router(), clock=self.clock, timers=self.timers)
+        self._site = Site()
+        self._server = HttpServer(self._site.router(), clock=self.clock, timers=self.timers)
 
     async def play(self, pieces: Iterable[bytes], *, fills_up: bool = False) -> RecordingTransport:
         """Play a stream on a new connection; returns when all of it has been answered, or the server has ended it."""
@@ -113,13 +115,13 @@ class Stage:
         return transport
 
     async def _turn(self, transport: RecordingTransport) -> None:
-        for _ in range(3):  # a waiting handler takes up to three turns of the loop
-            await asyncio.sleep(0)
+        await turns(3)  # a waiting handler takes up to three
         transport.drain()
 
     async def leave(self, transport: RecordingTransport) -> None:
-        """Close what was played to."""
+        """Close what was played to, and let go what waits at the gate."""
         transport.close()
+        self._site.gate.set()
         await asyncio.sleep(0)
 
 

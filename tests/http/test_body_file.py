@@ -14,13 +14,14 @@ import pytest
 
 from emberq.http.body import PIECE_BYTES, FileBody, FileSender
 from emberq.http.router import HttpLimits
-from tests.base.running import run
 from tests.http.conftest import StartServer
 from tests.http.harness import HttpHarness
-from tests.http.raw_client import RawClient, request
 from tests.http.site import FILE_POSITION
 from tests.storage.journal.rig import open_files
+from tests.support.raw_http_client import RawClient, request
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.loop("uvloop")
 
 LENGTH = 9_000_000
 """More than the system keeps for a connection, and no multiple of a piece."""
@@ -181,44 +182,43 @@ async def _pieces(body: FileBody) -> list[bytes]:
 
 
 @pytest.mark.parametrize("refusal", [errno.EAGAIN, errno.EOPNOTSUPP])
-def test_what_is_not_in_memory_is_read_in_a_thread(path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int) -> None:
+async def test_what_is_not_in_memory_is_read_in_a_thread(
+    path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> None:
     def refuse(*_arguments: object) -> int:
         raise OSError(refusal, "would block")
 
     monkeypatch.setattr(os, "preadv", refuse)
     body = FileBody(path, position=FILE_POSITION, length=LENGTH)
-    assert b"".join(run(_pieces(body))) == PART
+    assert b"".join(await _pieces(body)) == PART
     body.close()
 
 
-def test_a_system_that_cannot_tell_reads_in_a_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_system_that_cannot_tell_reads_in_a_thread(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("emberq.http.body._NO_WAIT", None)
     body = FileBody(path, position=FILE_POSITION, length=PIECE_BYTES + 1)
-    assert [len(piece) for piece in run(_pieces(body))] == [PIECE_BYTES, 1]
+    assert [len(piece) for piece in await _pieces(body)] == [PIECE_BYTES, 1]
     body.close()
 
 
-def test_the_half_of_a_piece_that_is_in_memory_comes_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_half_of_a_piece_that_is_in_memory_comes_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     preadv = os.preadv
     monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset, flags: min(10, preadv(fd, buffers, offset, flags)))
     body = FileBody(path, position=FILE_POSITION, length=25)
-    assert run(_pieces(body)) == [PART[:10], PART[10:20], PART[20:25]]
+    assert await _pieces(body) == [PART[:10], PART[10:20], PART[20:25]]
     body.close()
 
 
-def test_a_sender_that_is_cancelled_lets_go(path: Path) -> None:
-    async def scenario() -> bool:
-        transport = _Transport()
-        sender = FileSender(FileBody(path, position=0, length=LENGTH), transport)
-        sender.pause()
-        work = asyncio.ensure_future(sender.run())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
-        return transport.is_aborted
-
-    assert run(scenario())
+async def test_a_sender_that_is_cancelled_lets_go(path: Path) -> None:
+    transport = _Transport()
+    sender = FileSender(FileBody(path, position=0, length=LENGTH), transport)
+    sender.pause()
+    work = asyncio.ensure_future(sender.run())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    assert transport.is_aborted
     assert open_files(path.parent) == 0
 
 

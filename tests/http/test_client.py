@@ -6,16 +6,17 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.http.client import MAX_HEAD_BYTES, HttpClient, HttpQueryError, UnexpectedStatusError, public_url
-from tests.base.running import run
-from tests.base.scripted_server import ScriptedServer, answer, server_context
 from tests.support.certificates import Authority
+from tests.support.scripted_server import ScriptedServer, answer, server_context
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.loop("uvloop")
 
 
 def client(*, request_timeout_ms: int = 5000, **options: Any) -> HttpClient:
@@ -24,139 +25,139 @@ def client(*, request_timeout_ms: int = 5000, **options: Any) -> HttpClient:
     )
 
 
-def failure_of(server: ScriptedServer, **options: Any) -> str:
+async def failure_of(server: ScriptedServer, **options: Any) -> str:
     """The text of the error that a GET ends in."""
     with server, pytest.raises(HttpQueryError) as raised:
-        run(client(**options).get(server.url))
+        await client(**options).get(server.url)
     return str(raised.value)
 
 
 # What is asked.
 
 
-def test_a_get_asks_for_the_path_and_query_of_the_url_with_nsqs_accept_header() -> None:
+async def test_a_get_asks_for_the_path_and_query_of_the_url_with_nsqs_accept_header() -> None:
     with ScriptedServer(answer(b"yes")) as server:
-        assert run(client().get(f"{server.url}/lookup?topic=a%26b")) == b"yes"
+        assert await client().get(f"{server.url}/lookup?topic=a%26b") == b"yes"
     head = server.requests[0].decode().split("\r\n")
     assert head[0] == "GET /lookup?topic=a%26b HTTP/1.1"
     assert "Accept: application/vnd.nsq; version=1.0" in head
     assert f"Host: 127.0.0.1:{server.port}" in head
 
 
-def test_a_url_without_a_path_asks_for_the_root() -> None:
+async def test_a_url_without_a_path_asks_for_the_root() -> None:
     with ScriptedServer(answer(b"")) as server:
-        run(client().get(server.url))
+        await client().get(server.url)
     assert server.requests[0].startswith(b"GET / HTTP/1.1\r\n")
 
 
-def test_an_empty_query_string_keeps_its_question_mark() -> None:
+async def test_an_empty_query_string_keeps_its_question_mark() -> None:
     with ScriptedServer(answer(b"")) as server:
-        run(client().get(f"{server.url}/auth?"))
+        await client().get(f"{server.url}/auth?")
     assert server.requests[0].startswith(b"GET /auth? HTTP/1.1\r\n")
 
 
-def test_a_post_carries_its_body_and_content_type() -> None:
+async def test_a_post_carries_its_body_and_content_type() -> None:
     with ScriptedServer(answer(b"")) as server:
-        run(client().post(f"{server.url}/auth", b"{}", content_type="application/json"))
+        await client().post(f"{server.url}/auth", b"{}", content_type="application/json")
     head, body = server.requests[0].split(b"\r\n\r\n")
     assert head.startswith(b"POST /auth HTTP/1.1\r\n")
     assert b"Content-Type: application/json" in head
     assert body == b"{}"
 
 
-def test_headers_of_the_caller_are_sent() -> None:
+async def test_headers_of_the_caller_are_sent() -> None:
     with ScriptedServer(answer(b"")) as server:
-        run(client().get(server.url, headers={"Authorization": "Bearer x"}))
+        await client().get(server.url, headers={"Authorization": "Bearer x"})
     assert b"\r\nAuthorization: Bearer x\r\n" in server.requests[0]
 
 
-def test_credentials_in_the_url_are_sent_as_basic_authorization() -> None:
+async def test_credentials_in_the_url_are_sent_as_basic_authorization() -> None:
     with ScriptedServer(answer(b"")) as server:
-        run(client().get(f"http://joe:p%40ss@127.0.0.1:{server.port}/"))
+        await client().get(f"http://joe:p%40ss@127.0.0.1:{server.port}/")
     assert b"Authorization: Basic " + base64.b64encode(b"joe:p@ss") in server.requests[0]
 
 
 @pytest.mark.parametrize(
     "url", ["ftp://host/", "host:4161/lookup", "http:///path", "http://host:port/", "http://[::1/", "http://a..b/"]
 )
-def test_a_url_that_leads_nowhere_is_refused(url: str) -> None:
+async def test_a_url_that_leads_nowhere_is_refused(url: str) -> None:
     with pytest.raises(HttpQueryError):
-        run(client().get(url))
+        await client().get(url)
 
 
 @pytest.mark.parametrize("url", ["http://h/a b", "http://h/a\r\nX: y", "http://h/ü"])
-def test_a_url_with_unescaped_characters_is_refused(url: str) -> None:
+async def test_a_url_with_unescaped_characters_is_refused(url: str) -> None:
     with pytest.raises(HttpQueryError, match="must be escaped"):
-        run(client().get(url))
+        await client().get(url)
 
 
-def test_a_header_cannot_smuggle_in_another() -> None:
+async def test_a_header_cannot_smuggle_in_another() -> None:
     with pytest.raises(HttpQueryError, match="cannot be sent"):
-        run(client().get("http://127.0.0.1:1/", headers={"Authorization": "x\r\nY: z"}))
+        await client().get("http://127.0.0.1:1/", headers={"Authorization": "x\r\nY: z"})
 
 
 # What is answered.
 
 
-def test_a_body_may_come_in_chunks_and_in_pieces() -> None:
+async def test_a_body_may_come_in_chunks_and_in_pieces() -> None:
     whole = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
     with ScriptedServer([whole[index : index + 1] for index in range(len(whole))]) as server:
-        assert run(client().get(server.url)) == b"abcde"
+        assert await client().get(server.url) == b"abcde"
 
 
-def test_a_body_of_untold_length_ends_with_the_connection() -> None:
+async def test_a_body_of_untold_length_ends_with_the_connection() -> None:
     with ScriptedServer(b"HTTP/1.0 200 OK\r\n\r\nall of it") as server:
-        assert run(client().get(server.url)) == b"all of it"
+        assert await client().get(server.url) == b"all of it"
 
 
-def test_an_interim_answer_is_passed_over() -> None:
+async def test_an_interim_answer_is_passed_over() -> None:
     with ScriptedServer(b"HTTP/1.1 100 Continue\r\n\r\n" + answer(b"final")) as server:
-        assert run(client().get(server.url)) == b"final"
+        assert await client().get(server.url) == b"final"
 
 
-def test_what_follows_the_answer_is_not_looked_at() -> None:
+async def test_what_follows_the_answer_is_not_looked_at() -> None:
     with ScriptedServer(answer(b"ok") + b"garbage") as server:
-        assert run(client().get(server.url)) == b"ok"
+        assert await client().get(server.url) == b"ok"
 
 
-def test_json_is_decoded() -> None:
+async def test_json_is_decoded() -> None:
     with ScriptedServer(answer(b'{"topics":["a"]}')) as server:
-        assert run(client().get_json(server.url)) == {"topics": ["a"]}
+        assert await client().get_json(server.url) == {"topics": ["a"]}
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 100_000])
-def test_an_answer_that_is_not_json_is_an_error_where_json_is_wanted(body: bytes) -> None:
+async def test_an_answer_that_is_not_json_is_an_error_where_json_is_wanted(body: bytes) -> None:
     with ScriptedServer(answer(body)) as server, pytest.raises(HttpQueryError, match="not JSON"):
-        run(client().get_json(server.url))
+        await client().get_json(server.url)
 
 
-def test_another_status_is_an_error_that_quotes_the_answer() -> None:
+async def test_another_status_is_an_error_that_quotes_the_answer() -> None:
     body = b'{"message":"TOPIC_NOT_FOUND"}'
     with ScriptedServer(answer(body, status="404 Not Found")) as server, pytest.raises(UnexpectedStatusError) as raised:
-        run(client().get(server.url))
+        await client().get(server.url)
     assert str(raised.value) == r'got response 404 Not Found "{\"message\":\"TOPIC_NOT_FOUND\"}"'
     assert raised.value.status == 404
     assert raised.value.body == body
 
 
-def test_a_quoted_answer_stays_one_short_line() -> None:
-    text = failure_of(ScriptedServer(answer(b"\n\x1b\xff" + b"x" * 5000, status="500 Oops")))
+async def test_a_quoted_answer_stays_one_short_line() -> None:
+    text = await failure_of(ScriptedServer(answer(b"\n\x1b\xff" + b"x" * 5000, status="500 Oops")))
     assert text.isprintable()
     assert len(text) < 1200
 
 
-def test_redirects_are_not_followed() -> None:
+async def test_redirects_are_not_followed() -> None:
     moved = b"HTTP/1.1 301 Moved\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
-    assert failure_of(ScriptedServer(moved)) == 'got response 301 Moved ""'
+    assert await failure_of(ScriptedServer(moved)) == 'got response 301 Moved ""'
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc"])
-def test_an_answer_cut_off_is_an_error(said: bytes) -> None:
-    assert "closed before the answer was complete" in failure_of(ScriptedServer(said))
+async def test_an_answer_cut_off_is_an_error(said: bytes) -> None:
+    assert "closed before the answer was complete" in await failure_of(ScriptedServer(said))
 
 
-def test_an_answer_that_is_not_http_is_an_error() -> None:
-    assert failure_of(ScriptedServer(b"SSH-2.0-OpenSSH\r\n")) == "the answer is not HTTP"
+async def test_an_answer_that_is_not_http_is_an_error() -> None:
+    assert await failure_of(ScriptedServer(b"SSH-2.0-OpenSSH\r\n")) == "the answer is not HTTP"
 
 
 @pytest.mark.parametrize(
@@ -169,30 +170,25 @@ def test_an_answer_that_is_not_http_is_an_error() -> None:
     ],
     ids=["told", "untold", "chunked", "head"],
 )
-def test_an_answer_beyond_the_bound_is_an_error(said: bytes) -> None:
-    assert failure_of(ScriptedServer(said), max_body_bytes=1000) == "the answer is too big"
+async def test_an_answer_beyond_the_bound_is_an_error(said: bytes) -> None:
+    assert await failure_of(ScriptedServer(said), max_body_bytes=1000) == "the answer is too big"
 
 
 # By HTTPS.
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, "trusted")
 
 
 def trusting(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=authority.path)
 
 
-def test_an_https_server_is_asked_if_it_can_be_trusted(authority: Authority) -> None:
+async def test_an_https_server_is_asked_if_it_can_be_trusted(authority: Authority) -> None:
     with ScriptedServer(answer(b"safe"), tls=server_context(authority.issue("server"))) as server:
-        assert run(client(tls=trusting(authority)).get(server.url)) == b"safe"
+        assert await client(tls=trusting(authority)).get(server.url) == b"safe"
 
 
-def test_an_https_server_that_nobody_vouches_for_is_told_nothing(authority: Authority) -> None:
+async def test_an_https_server_that_nobody_vouches_for_is_told_nothing(authority: Authority) -> None:
     server = ScriptedServer(answer(b"!"), tls=server_context(authority.issue("server")))
-    assert "certificate verify failed" in failure_of(server)
+    assert "certificate verify failed" in await failure_of(server)
     assert server.requests == []
 
 
@@ -202,51 +198,52 @@ def wants_tls(port: object) -> bytes:
     return answer(body.encode(), status="403 Forbidden")
 
 
-def test_a_server_that_wants_tls_is_asked_again_by_https(authority: Authority) -> None:
+async def test_a_server_that_wants_tls_is_asked_again_by_https(authority: Authority) -> None:
     with (
         ScriptedServer(answer(b"safe"), tls=server_context(authority.issue("server"))) as secure,
         ScriptedServer(wants_tls(secure.port)) as plain,
     ):
         url = f"{plain.url}/pub?topic=t"
-        assert run(client(tls=trusting(authority)).post(url, b"body", content_type="text/plain")) == b"safe"
+        assert await client(tls=trusting(authority)).post(url, b"body", content_type="text/plain") == b"safe"
     first, again = plain.requests[0], secure.requests[0]
     assert again == first.replace(b":%d\r\n" % plain.port, b":%d\r\n" % secure.port)
 
 
-def test_a_server_that_wants_tls_is_asked_again_only_once(authority: Authority) -> None:
+async def test_a_server_that_wants_tls_is_asked_again_only_once(authority: Authority) -> None:
     with (
         ScriptedServer(wants_tls(1), tls=server_context(authority.issue("server"))) as secure,
         ScriptedServer(wants_tls(secure.port)) as plain,
         pytest.raises(UnexpectedStatusError, match="got response 403 Forbidden"),
     ):
-        run(client(tls=trusting(authority)).get(plain.url))
+        await client(tls=trusting(authority)).get(plain.url)
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536, "null", "true", '"443"', 443.5])
-def test_a_403_that_names_no_port_is_a_403(port: object) -> None:
-    assert failure_of(ScriptedServer(wants_tls(port))).startswith("got response 403 Forbidden")
+async def test_a_403_that_names_no_port_is_a_403(port: object) -> None:
+    assert (await failure_of(ScriptedServer(wants_tls(port)))).startswith("got response 403 Forbidden")
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"no"])
-def test_a_403_that_is_not_about_tls_is_a_403(body: bytes) -> None:
-    assert failure_of(ScriptedServer(answer(body, status="403 Forbidden"))).startswith("got response 403 Forbidden")
+async def test_a_403_that_is_not_about_tls_is_a_403(body: bytes) -> None:
+    failure = await failure_of(ScriptedServer(answer(body, status="403 Forbidden")))
+    assert failure.startswith("got response 403 Forbidden")
 
 
 # When nothing is answered.
 
 
-def test_a_refused_connection_is_an_error() -> None:
+async def test_a_refused_connection_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(HttpQueryError, match=r"(?i)connection refused"):
-        run(client().get(f"http://127.0.0.1:{port}/?secret=s3cret"))
+        await client().get(f"http://127.0.0.1:{port}/?secret=s3cret")
 
 
-def test_a_silent_server_is_given_up_in_time() -> None:
-    assert failure_of(ScriptedServer(), request_timeout_ms=50) == "no answer in time"
+async def test_a_silent_server_is_given_up_in_time() -> None:
+    assert await failure_of(ScriptedServer(), request_timeout_ms=50) == "no answer in time"
 
 
-def test_a_server_that_never_finishes_is_given_up_in_time() -> None:
+async def test_a_server_that_never_finishes_is_given_up_in_time() -> None:
     """Each byte may come in time, the whole must."""
 
     def drip() -> Iterator[bytes]:
@@ -255,25 +252,21 @@ def test_a_server_that_never_finishes_is_given_up_in_time() -> None:
             time.sleep(0.005)
             yield b"x"
 
-    assert failure_of(ScriptedServer(drip()), request_timeout_ms=50) == "no answer in time"
+    assert await failure_of(ScriptedServer(drip()), request_timeout_ms=50) == "no answer in time"
 
 
-def test_a_cancelled_query_ends_at_once_and_hangs_up() -> None:
-    async def cancel(server: ScriptedServer) -> None:
+async def test_a_cancelled_query_ends_at_once_and_hangs_up() -> None:
+    with ScriptedServer() as server:
         query = asyncio.create_task(client().get(server.url))
-        while not server.requests:
-            await asyncio.sleep(0)
+        await until(lambda: bool(server.requests))
         query.cancel()
         with pytest.raises(asyncio.CancelledError):
             await query
 
-    with ScriptedServer() as server:
-        run(cancel(server))
 
-
-def test_zero_means_no_timeout() -> None:
+async def test_zero_means_no_timeout() -> None:
     with ScriptedServer(answer(b"ok")) as server:
-        assert run(HttpClient(connect_timeout_ns=0, request_timeout_ns=0).get(server.url)) == b"ok"
+        assert await HttpClient(connect_timeout_ns=0, request_timeout_ns=0).get(server.url) == b"ok"
 
 
 # What may be shown.
@@ -285,7 +278,7 @@ def test_the_public_url_has_neither_credentials_nor_query() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"garbage", answer(b"", status="500 Oops"), answer(b"x" * 2000)])
-def test_no_error_shows_the_secret_of_the_query(said: bytes) -> None:
+async def test_no_error_shows_the_secret_of_the_query(said: bytes) -> None:
     with ScriptedServer(said) as server, pytest.raises(HttpQueryError) as raised:
-        run(client(max_body_bytes=1000).get(f"{server.url}/auth?secret=s3cret"))
+        await client(max_body_bytes=1000).get(f"{server.url}/auth?secret=s3cret")
     assert "s3cret" not in f"{raised.value} {raised.value!r}"

@@ -25,8 +25,8 @@ async def record_while_growing(*, duration_s: float) -> str:
     return report
 
 
-def test_a_line_that_holds_on_to_memory_is_found() -> None:
-    report = asyncio.run(record_while_growing(duration_s=0.02))
+async def test_a_line_that_holds_on_to_memory_is_found() -> None:
+    report = await record_while_growing(duration_s=0.02)
     line = next(line for line in report.splitlines() if HERE in line)
     size, blocks, where = line.split()
     assert int(size) > 500_000
@@ -36,31 +36,28 @@ def test_a_line_that_holds_on_to_memory_is_found() -> None:
     assert not tracemalloc.is_tracing()
 
 
-def test_recording_ends_early_when_it_has_grown_large(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_recording_ends_early_when_it_has_grown_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(debug, "MAX_RECORD_BYTES", 0)
-    report = asyncio.run(record_while_growing(duration_s=60))
+    report = await record_while_growing(duration_s=60)
     recorded_s = re.search(r"allocated within (\d+\.\d) s", report)
     assert recorded_s is not None
     assert float(recorded_s[1]) < 60
 
 
-def test_recording_is_turned_off_when_it_is_cancelled() -> None:
-    async def give_up() -> None:
-        recording = asyncio.create_task(record_allocations(60))
-        await asyncio.sleep(0)
-        assert tracemalloc.is_tracing()
-        recording.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await recording
-
-    asyncio.run(give_up())
+async def test_recording_is_turned_off_when_it_is_cancelled() -> None:
+    recording = asyncio.create_task(record_allocations(60))
+    await asyncio.sleep(0)
+    assert tracemalloc.is_tracing()
+    recording.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await recording
     assert not tracemalloc.is_tracing()
 
 
-def test_what_was_recorded_from_outside_goes_on() -> None:
+async def test_what_was_recorded_from_outside_goes_on() -> None:
     tracemalloc.start()
     try:
-        asyncio.run(record_while_growing(duration_s=0.001))
+        await record_while_growing(duration_s=0.001)
         assert tracemalloc.is_tracing()
     finally:
         tracemalloc.stop()

@@ -30,19 +30,15 @@ def waiting_thread() -> Iterator[None]:
         thread.join()
 
 
-def test_threads_and_tasks_are_shown_where_they_stand() -> None:
+async def test_threads_and_tasks_are_shown_where_they_stand() -> None:
     async def wait_for_ever() -> None:
         await asyncio.Event().wait()
 
-    async def look() -> str:
+    with waiting_thread():
         task = asyncio.create_task(wait_for_ever(), name="patient")
         await asyncio.sleep(0)
         shown = describe_all()
         task.cancel()
-        return shown
-
-    with waiting_thread():
-        shown = asyncio.run(look())
     assert "thread standing\n" in shown
     assert "in stand_still_here" in shown
     assert "\n2 tasks\n" in shown

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -13,6 +12,8 @@ from emberq.base.log import ROOT, LogLevel
 from emberq.base.settings import VERSION, Group, SettingTable
 from emberq.http.live_config import LiveConfig, Lookupds
 from emberq.http.message import HttpError
+
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 _GROUP = Group("All")
 
@@ -51,15 +52,6 @@ class Daemon:
         with pytest.raises(HttpError) as refused:
             self.config.change(key, body)
         return refused.value.status, str(refused.value)
-
-
-@pytest.fixture(autouse=True)
-def _log_level_stays() -> Iterator[None]:
-    """Puts the log level of the process back."""
-    logger = logging.getLogger(ROOT)
-    before = logger.level
-    yield
-    logger.setLevel(before)
 
 
 @pytest.mark.parametrize(

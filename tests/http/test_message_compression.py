@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 
 import pytest
 
 from emberq.http.message import COMPRESS_BYTES, Request, Response, compressed, is_worth_compressing, json, plain, text
-from tests.http.raw_client import RawClient, request
 from tests.http.site import BIG
+from tests.support.raw_http_client import RawClient, request
 
 LONG = "x" * COMPRESS_BYTES
 
@@ -44,9 +43,9 @@ def test_some_answers_are_never_compressed(answer: Response) -> None:
 
 
 @pytest.mark.parametrize("size", [COMPRESS_BYTES, 1_000_000])
-def test_only_the_body_changes(size: int) -> None:
+async def test_only_the_body_changes(size: int) -> None:
     original = text("x" * size, status=404)
-    answer = asyncio.run(compressed(original))
+    answer = await compressed(original)
     assert gzip.decompress(answer.body) == original.body
     assert (answer.status, answer.content_type) == (original.status, original.content_type)
     assert answer.headers == (*original.headers, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))

@@ -8,8 +8,8 @@ import pytest
 
 from emberq.http.router import DISCARD_BYTES
 from tests.http.harness import HttpHarness
-from tests.http.raw_client import RawClient, chunked, cut_answers, request
 from tests.http.site import MAX_ECHO_BYTES, MAX_UPLOAD_BYTES
+from tests.support.raw_http_client import RawClient, chunked, cut_answers, request
 
 # Heads.
 

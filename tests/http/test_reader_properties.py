@@ -10,64 +10,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.http.playback import Played, Stage, damaged, damages, examples, expected, final_answers, pieces_of, streams
-from tests.http.raw_client import request
+from tests.support.raw_http_client import request
 
 MIB = 1024 * 1024
 
 
 @examples(300)
 @given(stream=streams, cuts=st.lists(st.integers(0, 1 << 20), max_size=30), fills_up=st.booleans())
-def test_any_pieces_of_any_stream_of_requests_give_the_same_answers(
+async def test_any_pieces_of_any_stream_of_requests_give_the_same_answers(
     stream: list[Played], cuts: list[int], fills_up: bool
 ) -> None:
     data = b"".join(played.data for played in stream)
     wanted = list(expected(stream))
-
-    async def play_twice() -> None:
-        stage = Stage()
-        for pieces in ([data], pieces_of(data, cuts)):
-            transport = await stage.play(pieces, fills_up=fills_up)
-            answers = final_answers(transport.written)
-            assert [answer.status for answer in answers] == [played.status for played in wanted]
-            assert all(played.fits(answer) for played, answer in zip(wanted, answers, strict=True))
-            assert transport.has_ended == wanted[-1].is_last
-            await stage.leave(transport)
-
-    asyncio.run(play_twice())
+    stage = Stage()
+    for pieces in ([data], pieces_of(data, cuts)):
+        transport = await stage.play(pieces, fills_up=fills_up)
+        answers = final_answers(transport.written)
+        assert [answer.status for answer in answers] == [played.status for played in wanted]
+        assert all(played.fits(answer) for played, answer in zip(wanted, answers, strict=True))
+        assert transport.has_ended == wanted[-1].is_last
+        await stage.leave(transport)
 
 
 @examples(50)
 @given(stream=streams)
-def test_single_bytes_give_the_same_answers(stream: list[Played]) -> None:
+async def test_single_bytes_give_the_same_answers(stream: list[Played]) -> None:
     data = b"".join(played.data for played in stream)[:4000]
-
-    async def play() -> tuple[bytes, bytes]:
-        whole = await Stage().play([data])
-        bytewise = await Stage().play([bytes([byte]) for byte in data])
-        return whole.written, bytewise.written
-
-    whole, bytewise = asyncio.run(play())
-    assert final_answers(whole) == final_answers(bytewise)
+    whole = await Stage().play([data])
+    bytewise = await Stage().play([bytes([byte]) for byte in data])
+    assert final_answers(whole.written) == final_answers(bytewise.written)
 
 
 @examples(300)
 @given(stream=streams, damage=damages, cuts=st.lists(st.integers(0, 1 << 20), max_size=5))
-def test_a_damaged_stream_is_answered_with_well_formed_answers(
+async def test_a_damaged_stream_is_answered_with_well_formed_answers(
     stream: list[Played], damage: list[tuple[int, bytes]], cuts: list[int]
 ) -> None:
-    async def play() -> bytes:
-        return (await Stage().play(pieces_of(damaged(stream, damage), cuts))).written
-
-    assert all(100 <= answer.status < 600 for answer in final_answers(asyncio.run(play())))
+    transport = await Stage().play(pieces_of(damaged(stream, damage), cuts))
+    assert all(100 <= answer.status < 600 for answer in final_answers(transport.written))
 
 
 @examples(200)
 @given(pieces=st.lists(st.binary(max_size=200), max_size=20))
-def test_random_bytes_are_refused_or_ignored(pieces: list[bytes]) -> None:
-    async def play() -> bytes:
-        return (await Stage().play(pieces)).written
-
-    assert all(400 <= answer.status < 600 for answer in final_answers(asyncio.run(play())))
+async def test_random_bytes_are_refused_or_ignored(pieces: list[bytes]) -> None:
+    transport = await Stage().play(pieces)
+    assert all(400 <= answer.status < 600 for answer in final_answers(transport.written))
 
 
 CHUNKED = request("POST", "/echo", content_length="", transfer_encoding="chunked")
@@ -93,25 +80,21 @@ CHUNKED = request("POST", "/echo", content_length="", transfer_encoding="chunked
         pytest.param(b"", request("GET", "/query?name=x", x_long="y" * 500), id="requests"),
     ],
 )
-def test_no_stream_without_end_fills_the_memory(start: bytes, filler: bytes) -> None:
+async def test_no_stream_without_end_fills_the_memory(start: bytes, filler: bytes) -> None:
     """Eight megabytes of it, or as much as the server reads."""
-
-    async def flood() -> int:
-        stage = Stage()
-        transport = await stage.play([start])
-        protocol = transport.get_protocol()
-        piece = filler * (16_384 // len(filler) + 1)
-        tracemalloc.start()
-        for _ in range(8 * MIB // len(piece)):
-            if transport.is_paused or transport.is_closing():
-                break
-            protocol.data_received(piece)
-            transport.written = b""
-        await asyncio.sleep(0)
+    stage = Stage()
+    transport = await stage.play([start])
+    protocol = transport.get_protocol()
+    piece = filler * (16_384 // len(filler) + 1)
+    tracemalloc.start()
+    for _ in range(8 * MIB // len(piece)):
+        if transport.is_paused or transport.is_closing():
+            break
+        protocol.data_received(piece)
         transport.written = b""
-        held_bytes, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        await stage.leave(transport)
-        return held_bytes
-
-    assert asyncio.run(flood()) < MIB
+    await asyncio.sleep(0)
+    transport.written = b""
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    await stage.leave(transport)
+    assert held_bytes < MIB

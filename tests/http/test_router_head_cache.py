@@ -8,8 +8,8 @@ from emberq.http.message import Request, Response, empty, text
 from emberq.http.router import Ending, Exchange, HeadCache, Route
 from tests.http.conftest import StartServer
 from tests.http.harness import HttpHarness
-from tests.http.raw_client import RawClient, request
 from tests.http.site import MAX_ECHO_BYTES
+from tests.support.raw_http_client import RawClient, request
 
 ROUTE = Route("GET", "/", lambda _: empty())
 

@@ -10,7 +10,7 @@ from emberq.http.message import HttpError, Request, Response
 from tests.http.conftest import StartServer
 from tests.http.harness import HttpHarness
 from tests.http.playback import Played, damaged, damages, examples, streams
-from tests.http.raw_client import RawClient, request
+from tests.support.raw_http_client import RawClient, request
 from tests.support.waiting import wait_until
 
 TLS_REQUIRED = Response(403, b'{"message": "TLS_REQUIRED", "https_port": 4152}', content_type="application/json")

@@ -11,9 +11,9 @@ import pytest
 
 from tests.http.conftest import StartServer
 from tests.http.harness import HttpHarness
-from tests.http.raw_client import RawClient, cut_answers, request
 from tests.http.site import BIG, FILE_POSITION, HUGE, MAX_ECHO_BYTES, MAX_UPLOAD_BYTES
 from tests.support.certificates import self_signed
+from tests.support.raw_http_client import RawClient, cut_answers, request
 from tests.support.waiting import wait_until
 
 # Answers.

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.integration.contract import CHANNEL, TOPIC, Outcome, carry_out
 from tests.integration.listening import ANY_HTTPS_PORT
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.certificates import Authority
 
 SECRET = "open sesame"

@@ -31,18 +31,16 @@ from emberq.client import (
     Producer,
     ReconnectDelay,
 )
-from tests.client.eventually import eventually
-from tests.client.faulty_network import FaultyNetwork
-from tests.client.handler_threads import handler_threads
-from tests.client.process_handlers import burn, misbehave_at_first
-from tests.client.publishing import Publishing, numbered, publish_all
-from tests.client.scripted_nsqd import run
 from tests.conftest import StartNsqdProcess
+from tests.integration.faulty_network import FaultyNetwork
 from tests.integration.listening import ANY_HTTP_PORT, port_of
+from tests.support.handler_threads import handler_threads
 from tests.support.http_client import HttpClient
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
-from tests.support.waiting import PATIENCE_S
+from tests.support.process_handlers import burn, misbehave_at_first
+from tests.support.publishing import Publishing, numbered, publish_all
+from tests.support.waiting import PATIENCE_S, until
 
 TOPIC, CHANNEL = "t", "c"
 HEARTBEAT_MS = 1000
@@ -102,28 +100,27 @@ async def consuming(handler: Any, config: ConsumerConfig = CONSUMER, **options: 
     async with Consumer(TOPIC, CHANNEL, handler, config=config, **({"client_config": CLIENT} | options)) as consumer:
         yield consumer
     assert consumer.statistics().addresses == ()
-    await eventually(lambda: asyncio.all_tasks() <= tasks, show=lambda: asyncio.all_tasks() - tasks)
-    await eventually(lambda: handler_threads() <= threads)
+    await until(lambda: asyncio.all_tasks() <= tasks, show=lambda: asyncio.all_tasks() - tasks)
+    await until(lambda: handler_threads() <= threads)
     assert multiprocessing.active_children() == []
 
 
 async def expect_all(consumer: Consumer, handled: Callable[[], set[bytes]], published: set[bytes]) -> None:
     """Wait until all that was published is handled and answered."""
-    await eventually(lambda: published <= handled(), show=lambda: sorted(published - handled()))
-    await eventually(lambda: not consumer.statistics().in_flight)
+    await until(lambda: published <= handled(), show=lambda: sorted(published - handled()))
+    await until(lambda: not consumer.statistics().in_flight)
 
 
 async def expect_full_rdy(nsqd: NsqdProcess) -> None:
     """Wait until nsqd is asked for as many messages as the consumer can have."""
     http = HttpClient(("127.0.0.1", port_of(nsqd, "HTTP")))
 
-    def ready_counts() -> list[int]:
+    def is_full() -> bool:
         (topic,) = http.get(f"/stats?format=json&topic={TOPIC}").json()["topics"]
-        return [client["ready_count"] for channel in topic["channels"] for client in channel["clients"]]
+        clients = [client for channel in topic["channels"] for client in channel["clients"]]
+        return [client["ready_count"] for client in clients] == [MAX_IN_FLIGHT]
 
-    async with asyncio.timeout(PATIENCE_S):
-        while await asyncio.to_thread(ready_counts) != [MAX_IN_FLIGHT]:
-            await asyncio.sleep(0.02)
+    await until(lambda: asyncio.to_thread(is_full))
 
 
 def address_of(nsqd: NsqdProcess) -> str:
@@ -147,7 +144,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def nsqd(start_nsqd_process: StartNsqdProcess) -> NsqdProcess:
+def nsqd_process(start_nsqd_process: StartNsqdProcess) -> NsqdProcess:
     return start_nsqd_process(ANY_HTTP_PORT)
 
 
@@ -155,34 +152,31 @@ def nsqd(start_nsqd_process: StartNsqdProcess) -> NsqdProcess:
 
 
 @pytest.mark.parametrize("kind", ["in_loop", "in_thread"])
-def test_nsqd_is_killed_and_restarted_under_load_again_and_again(
+async def test_nsqd_is_killed_and_restarted_under_load_again_and_again(
     start_nsqd_process: StartNsqdProcess, kind: str
 ) -> None:
-    async def work() -> None:
-        nsqd = start_nsqd_process(ANY_HTTP_PORT, *LOSES_NOTHING)
-        address = address_of(nsqd)
-        record = Record()
-        async with (
-            consuming(getattr(record, kind), nsqd_addresses=[address]) as consumer,
-            Producer(address, CLIENT, reconnect_delay=SOON) as producer,
-        ):
-            publishing = Publishing(producer, TOPIC)
-            for _ in range(KILL_COUNT):
-                goal = len(record.bodies) + 200
-                await eventually(lambda goal=goal: len(record.bodies) >= goal)  # type: ignore[misc]
-                await asyncio.to_thread(nsqd.wait_until_known_on_disk, TOPIC, CHANNEL)
-                nsqd.kill()
-                nsqd = await asyncio.to_thread(
-                    start_nsqd_process, f"--tcp-address={address}", ANY_HTTP_PORT, *LOSES_NOTHING
-                )
-            await publishing.stop()
-            await expect_all(consumer, lambda: set(record.bodies), publishing.confirmed)
-            await expect_full_rdy(nsqd)
-
-    run(work)
+    nsqd = start_nsqd_process(ANY_HTTP_PORT, *LOSES_NOTHING)
+    address = address_of(nsqd)
+    record = Record()
+    async with (
+        consuming(getattr(record, kind), nsqd_addresses=[address]) as consumer,
+        Producer(address, CLIENT, reconnect_delay=SOON) as producer,
+    ):
+        publishing = Publishing(producer, TOPIC)
+        for _ in range(KILL_COUNT):
+            goal = len(record.bodies) + 200
+            await until(lambda goal=goal: len(record.bodies) >= goal)  # type: ignore[misc]
+            await asyncio.to_thread(nsqd.wait_until_known_on_disk, TOPIC, CHANNEL)
+            nsqd.kill()
+            nsqd = await asyncio.to_thread(
+                start_nsqd_process, f"--tcp-address={address}", ANY_HTTP_PORT, *LOSES_NOTHING
+            )
+        await publishing.stop()
+        await expect_all(consumer, lambda: set(record.bodies), publishing.confirmed)
+        await expect_full_rdy(nsqd)
 
 
-def test_nsqlookupd_is_down_and_then_nsqd_as_well(tmp_path: Path, start_nsqd_process: StartNsqdProcess) -> None:
+async def test_nsqlookupd_is_down_and_then_nsqd_as_well(tmp_path: Path, start_nsqd_process: StartNsqdProcess) -> None:
     async def work(running: AsyncExitStack) -> None:
         lookupd = running.enter_context(NsqlookupdProcess(log_path=tmp_path / "nsqlookupd-1.log"))
         flags = (f"--lookupd-tcp-address={lookupd.tcp_address}", "--broadcast-address=127.0.0.1", *LOSES_NOTHING)
@@ -194,10 +188,10 @@ def test_nsqlookupd_is_down_and_then_nsqd_as_well(tmp_path: Path, start_nsqd_pro
             Producer(address, CLIENT, reconnect_delay=SOON) as producer,
         ):
             publishing = Publishing(producer, TOPIC)
-            await eventually(lambda: len(record.bodies) > 50)
+            await until(lambda: len(record.bodies) > 50)
             lookupd.kill()
             goal = len(record.bodies) + 100
-            await eventually(lambda: len(record.bodies) > goal)
+            await until(lambda: len(record.bodies) > goal)
             await asyncio.to_thread(nsqd.wait_until_known_on_disk, TOPIC, CHANNEL)
             nsqd.kill()
             nsqd = await asyncio.to_thread(start_nsqd_process, f"--tcp-address={address}", ANY_HTTP_PORT, *flags)
@@ -209,74 +203,62 @@ def test_nsqlookupd_is_down_and_then_nsqd_as_well(tmp_path: Path, start_nsqd_pro
             await expect_all(consumer, lambda: set(record.bodies), publishing.confirmed)
             await expect_full_rdy(nsqd)
 
-    async def with_processes() -> None:
-        async with AsyncExitStack() as running:
-            await work(running)
-
-    run(with_processes)
+    async with AsyncExitStack() as running:
+        await work(running)
 
 
-def test_a_connection_is_half_open(nsqd: NsqdProcess) -> None:
-    async def work() -> None:
-        record, watch = Record(), Watch()
+async def test_a_connection_is_half_open(nsqd_process: NsqdProcess) -> None:
+    record, watch = Record(), Watch()
+    async with (
+        FaultyNetwork(nsqd_process.tcp_port) as network,
+        consuming(
+            record.in_loop, nsqd_addresses=[network.address], client_config=replace(CLIENT, observer=watch)
+        ) as consumer,
+        Producer(network.address, CLIENT, reconnect_delay=SOON) as producer,
+    ):
+        publishing = Publishing(producer, TOPIC)
+        await until(lambda: len(record.bodies) > 50)
+        network.freeze()
+        goal = len(record.bodies) + 100
+        await until(lambda: len(record.bodies) > goal)
+        await publishing.stop()
+        await expect_all(consumer, lambda: set(record.bodies), publishing.confirmed)
+        assert watch.lost_count >= 1
+        await expect_full_rdy(nsqd_process)
+
+
+async def test_a_broker_that_answers_slowly_is_waited_for(nsqd_process: NsqdProcess) -> None:
+    record, watch = Record(), Watch()
+    patient = ClientConfig(output_buffer_timeout_ms=25, observer=watch)
+    async with FaultyNetwork(nsqd_process.tcp_port) as network:
+        network.delay_s = 0.2
         async with (
-            FaultyNetwork(nsqd.tcp_port) as network,
-            consuming(
-                record.in_loop, nsqd_addresses=[network.address], client_config=replace(CLIENT, observer=watch)
-            ) as consumer,
-            Producer(network.address, CLIENT, reconnect_delay=SOON) as producer,
+            consuming(record.in_loop, nsqd_addresses=[network.address], client_config=patient) as consumer,
+            Producer(network.address, patient) as producer,
         ):
-            publishing = Publishing(producer, TOPIC)
-            await eventually(lambda: len(record.bodies) > 50)
-            network.freeze()
-            goal = len(record.bodies) + 100
-            await eventually(lambda: len(record.bodies) > goal)
-            await publishing.stop()
-            await expect_all(consumer, lambda: set(record.bodies), publishing.confirmed)
-            assert watch.lost_count >= 1
-            await expect_full_rdy(nsqd)
-
-    run(work)
+            await publish_all(producer, numbered(60))
+            await expect_all(consumer, lambda: set(record.bodies), set(numbered(60)))
+            assert len(record.bodies) == 60
+            assert watch.lost_count == 0
+            await expect_full_rdy(nsqd_process)
 
 
-def test_a_broker_that_answers_slowly_is_waited_for(nsqd: NsqdProcess) -> None:
-    async def work() -> None:
-        record, watch = Record(), Watch()
-        patient = ClientConfig(output_buffer_timeout_ms=25, observer=watch)
-        async with FaultyNetwork(nsqd.tcp_port) as network:
-            network.delay_s = 0.2
-            async with (
-                consuming(record.in_loop, nsqd_addresses=[network.address], client_config=patient) as consumer,
-                Producer(network.address, patient) as producer,
-            ):
-                await publish_all(producer, numbered(60))
-                await expect_all(consumer, lambda: set(record.bodies), set(numbered(60)))
-                assert len(record.bodies) == 60
-                assert watch.lost_count == 0
-                await expect_full_rdy(nsqd)
-
-    run(work)
-
-
-def test_a_broker_that_answers_too_slowly_is_tried_again(nsqd: NsqdProcess) -> None:
-    async def work() -> None:
-        record = Record()
-        async with (
-            FaultyNetwork(nsqd.tcp_port) as network,
-            consuming(record.in_loop, nsqd_addresses=[network.address]) as consumer,
-            Producer(network.address, replace(CLIENT, request_timeout_s=0.2), reconnect_delay=SOON) as producer,
-        ):
-            await producer.publish(TOPIC, b"before")
-            connection_count = network.connection_count
-            network.delay_s = 1.0
-            publishing = asyncio.create_task(publish_all(producer, numbered(20)))
-            await eventually(lambda: network.connection_count > connection_count)
-            network.delay_s = 0.0
-            await publishing
-            await expect_all(consumer, lambda: set(record.bodies), {b"before", *numbered(20)})
-            await expect_full_rdy(nsqd)
-
-    run(work)
+async def test_a_broker_that_answers_too_slowly_is_tried_again(nsqd_process: NsqdProcess) -> None:
+    record = Record()
+    async with (
+        FaultyNetwork(nsqd_process.tcp_port) as network,
+        consuming(record.in_loop, nsqd_addresses=[network.address]) as consumer,
+        Producer(network.address, replace(CLIENT, request_timeout_s=0.2), reconnect_delay=SOON) as producer,
+    ):
+        await producer.publish(TOPIC, b"before")
+        connection_count = network.connection_count
+        network.delay_s = 1.0
+        publishing = asyncio.create_task(publish_all(producer, numbered(20)))
+        await until(lambda: network.connection_count > connection_count)
+        network.delay_s = 0.0
+        await publishing
+        await expect_all(consumer, lambda: set(record.bodies), {b"before", *numbered(20)})
+        await expect_full_rdy(nsqd_process)
 
 
 # The handler
@@ -294,118 +276,108 @@ def test_a_broker_that_answers_too_slowly_is_tried_again(nsqd: NsqdProcess) -> N
         ("process", "be killed"),
     ],
 )
-def test_handlers_raise_hang_or_crash_at_the_first_attempt(
-    nsqd: NsqdProcess, folder: Path, kind: str, how: str
+async def test_handlers_raise_hang_or_crash_at_the_first_attempt(
+    nsqd_process: NsqdProcess, folder: Path, kind: str, how: str
 ) -> None:
-    async def work() -> None:
-        record = Record()
-        release = threading.Event()
+    record = Record()
+    release = threading.Event()
 
-        def is_to_obey(message: Message) -> bool:
-            return message.attempts == 1 and not message.body.startswith(b"good")
+    def is_to_obey(message: Message) -> bool:
+        return message.attempts == 1 and not message.body.startswith(b"good")
 
-        async def in_loop(message: Message) -> None:
-            if is_to_obey(message):
-                if how == "raise":
-                    raise KeyError("as told")
-                await asyncio.Event().wait()
-            record.bodies.append(message.body)
+    async def in_loop(message: Message) -> None:
+        if is_to_obey(message):
+            if how == "raise":
+                raise KeyError("as told")
+            await asyncio.Event().wait()
+        record.bodies.append(message.body)
 
-        def in_thread(message: Message) -> None:
-            if is_to_obey(message):
-                if how == "raise":
-                    raise KeyError("as told")
-                release.wait(PATIENCE_S)
-            record.bodies.append(message.body)
+    def in_thread(message: Message) -> None:
+        if is_to_obey(message):
+            if how == "raise":
+                raise KeyError("as told")
+            release.wait(PATIENCE_S)
+        record.bodies.append(message.body)
 
-        in_process = functools.partial(misbehave_at_first, str(folder), how)
-        handler = {"coroutine": in_loop, "thread": in_thread, "process": in_process}[kind]
-        config = replace(CONSUMER, concurrency=4, handler_timeout_s=0.5, handlers_in=place_of(kind), auto_touch=True)
-        bad, good = numbered(6), [b"good-%d" % number for number in range(10)]
-        async with (
-            consuming(handler, config, nsqd_addresses=[address_of(nsqd)]) as consumer,
-            Producer(address_of(nsqd), CLIENT) as producer,
-        ):
-            await publish_all(producer, bad)
-            await expect_all(consumer, lambda: set(record.bodies) | written_down(folder), set(bad))
-            await publish_all(producer, good)  # each success is a step out of backoff
-            await expect_all(consumer, lambda: set(record.bodies) | written_down(folder), set(good))
-            await expect_full_rdy(nsqd)
-            release.set()
-
-    run(work)
+    in_process = functools.partial(misbehave_at_first, str(folder), how)
+    handler = {"coroutine": in_loop, "thread": in_thread, "process": in_process}[kind]
+    config = replace(CONSUMER, concurrency=4, handler_timeout_s=0.5, handlers_in=place_of(kind), auto_touch=True)
+    bad, good = numbered(6), [b"good-%d" % number for number in range(10)]
+    async with (
+        consuming(handler, config, nsqd_addresses=[address_of(nsqd_process)]) as consumer,
+        Producer(address_of(nsqd_process), CLIENT) as producer,
+    ):
+        await publish_all(producer, bad)
+        await expect_all(consumer, lambda: set(record.bodies) | written_down(folder), set(bad))
+        await publish_all(producer, good)  # each success is a step out of backoff
+        await expect_all(consumer, lambda: set(record.bodies) | written_down(folder), set(good))
+        await expect_full_rdy(nsqd_process)
+        release.set()
 
 
-def test_handlers_hang_without_a_timeout_of_their_own(nsqd: NsqdProcess) -> None:
+async def test_handlers_hang_without_a_timeout_of_their_own(nsqd_process: NsqdProcess) -> None:
     """nsqd takes the messages back, and other handlers get them."""
 
-    async def work() -> None:
-        record = Record()
+    record = Record()
 
-        async def handle(message: Message) -> None:
-            if message.attempts == 1:
-                await asyncio.Event().wait()
-            record.bodies.append(message.body)
+    async def handle(message: Message) -> None:
+        if message.attempts == 1:
+            await asyncio.Event().wait()
+        record.bodies.append(message.body)
 
-        config = replace(CONSUMER, concurrency=MAX_IN_FLIGHT, drain_timeout_s=0.1)
-        async with consuming(handle, config, nsqd_addresses=[address_of(nsqd)]):
-            async with Producer(address_of(nsqd), CLIENT) as producer:
-                await publish_all(producer, numbered(6))
-            await eventually(lambda: set(record.bodies) == set(numbered(6)))
-            await expect_full_rdy(nsqd)
-
-    run(work)
+    config = replace(CONSUMER, concurrency=MAX_IN_FLIGHT, drain_timeout_s=0.1)
+    async with consuming(handle, config, nsqd_addresses=[address_of(nsqd_process)]):
+        async with Producer(address_of(nsqd_process), CLIENT) as producer:
+            await publish_all(producer, numbered(6))
+        await until(lambda: set(record.bodies) == set(numbered(6)))
+        await expect_full_rdy(nsqd_process)
 
 
 @pytest.mark.parametrize("kind", ["thread", "process"])
-def test_handlers_keep_the_cpu_busy_for_long_and_heartbeats_are_answered_meanwhile(
-    nsqd: NsqdProcess, folder: Path, kind: str
+async def test_handlers_keep_the_cpu_busy_for_long_and_heartbeats_are_answered_meanwhile(
+    nsqd_process: NsqdProcess, folder: Path, kind: str
 ) -> None:
-    async def work() -> None:
-        attempts: list[int] = []
-        watch = Watch()
+    attempts: list[int] = []
+    watch = Watch()
 
-        def in_thread(message: Message) -> None:
-            attempts.append(message.attempts)
-            end_s = time.monotonic() + BUSY_S
-            while time.monotonic() < end_s:
-                pass
-            (folder / message.body.decode()).touch()
+    def in_thread(message: Message) -> None:
+        attempts.append(message.attempts)
+        end_s = time.monotonic() + BUSY_S
+        while time.monotonic() < end_s:
+            pass
+        (folder / message.body.decode()).touch()
 
-        in_process = functools.partial(burn, str(folder), BUSY_S)
-        config = replace(CONSUMER, concurrency=1, auto_touch=True, handlers_in=place_of(kind))
-        async with consuming(
-            in_thread if kind == "thread" else in_process,
-            config,
-            nsqd_addresses=[address_of(nsqd)],
-            client_config=replace(CLIENT, msg_timeout_ms=2000, observer=watch),
-        ) as consumer:
-            async with Producer(address_of(nsqd), CLIENT) as producer:
-                await publish_all(producer, numbered(2))  # the second waits for the first, and is touched as well
-            await expect_all(consumer, lambda: written_down(folder), set(numbered(2)))
-            assert watch.lost_count == 0
-            assert consumer.statistics().received == 2
-            await expect_full_rdy(nsqd)
-        assert set(attempts) <= {1}
-
-    run(work)
+    in_process = functools.partial(burn, str(folder), BUSY_S)
+    config = replace(CONSUMER, concurrency=1, auto_touch=True, handlers_in=place_of(kind))
+    async with consuming(
+        in_thread if kind == "thread" else in_process,
+        config,
+        nsqd_addresses=[address_of(nsqd_process)],
+        client_config=replace(CLIENT, msg_timeout_ms=2000, observer=watch),
+    ) as consumer:
+        async with Producer(address_of(nsqd_process), CLIENT) as producer:
+            await publish_all(producer, numbered(2))  # the second waits for the first, and is touched as well
+        await expect_all(consumer, lambda: written_down(folder), set(numbered(2)))
+        assert watch.lost_count == 0
+        assert consumer.statistics().received == 2
+        await expect_full_rdy(nsqd_process)
+    assert set(attempts) <= {1}
 
 
-def test_a_coroutine_keeps_the_event_loop_itself_busy_for_long(nsqd: NsqdProcess) -> None:
+async def test_a_coroutine_keeps_the_event_loop_itself_busy_for_long(nsqd_process: NsqdProcess) -> None:
     """Then nobody can answer heartbeats: nsqd gives the connection up, and all begins anew."""
 
-    async def work() -> None:
-        record = Record()
+    record = Record()
 
-        async def handle(message: Message) -> None:
-            if message.attempts == 1:
-                time.sleep(BUSY_S)
-            record.bodies.append(message.body)
+    async def handle(message: Message) -> None:
+        if message.attempts == 1:
+            time.sleep(BUSY_S)
+        record.bodies.append(message.body)
 
-        async with consuming(handle, replace(CONSUMER, concurrency=1), nsqd_addresses=[address_of(nsqd)]) as consumer:
-            async with Producer(address_of(nsqd), CLIENT) as producer:
-                await publish_all(producer, numbered(2))
-            await expect_all(consumer, lambda: set(record.bodies), set(numbered(2)))
-            await expect_full_rdy(nsqd)
-
-    run(work)
+    async with consuming(
+        handle, replace(CONSUMER, concurrency=1), nsqd_addresses=[address_of(nsqd_process)]
+    ) as consumer:
+        async with Producer(address_of(nsqd_process), CLIENT) as producer:
+            await publish_all(producer, numbered(2))
+        await expect_all(consumer, lambda: set(record.bodies), set(numbered(2)))
+        await expect_full_rdy(nsqd_process)

@@ -52,11 +52,6 @@ def command_line(tmp_path: Path) -> CommandLine:
     return CommandLine(home=tmp_path)
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, "authority")
-
-
 def http(nsqd: NsqdProcess, target: str) -> str:
     return f"http://127.0.0.1:{port_of(nsqd, 'HTTP')}{target}"
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import StartNsqd, StartNsqdProcess
+from tests.conftest import StartNsqdProcess
+from tests.support.harness import NsqdHarness
 from tests.support.nsqd_process import NsqdProcess, run_nsqd_to_its_end
 from tests.support.raw_client import MAGIC, Client
 from tests.support.waiting import wait_until
@@ -66,8 +67,8 @@ def answers_heartbeats(client: Client) -> bool:
     return True
 
 
-def test_messages_of_a_killed_consumer_come_back_after_their_timeout(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(msg_timeout_ns=2000 * MS_NS)
+@pytest.mark.nsqd(msg_timeout_ns=2000 * MS_NS)
+def test_messages_of_a_killed_consumer_come_back_after_their_timeout(nsqd: NsqdHarness) -> None:
     nsqd.connect().mpub("t", [b"%d" % number for number in range(5)])
     assert isinstance(nsqd.nsqd.tcp_address, tuple)
     port = nsqd.nsqd.tcp_address[1]

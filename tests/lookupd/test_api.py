@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.support.lookupd_harness import LookupdHarness
-
-
-@pytest.fixture
-def lookupd() -> Iterator[LookupdHarness]:
-    with LookupdHarness() as running:
-        yield running
 
 
 @pytest.mark.parametrize(

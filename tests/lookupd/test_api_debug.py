@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 from emberq.lookupd.api import PRODUCERS_PER_TURN
 from tests.support.lookupd_harness import NODE, LookupdHarness
 
 NEVER_NS = -6795364578871345152
-
-
-@pytest.fixture
-def lookupd() -> Iterator[LookupdHarness]:
-    with LookupdHarness() as running:
-        yield running
 
 
 def debug(lookupd: LookupdHarness) -> dict[str, Any]:

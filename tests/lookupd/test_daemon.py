@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 from collections.abc import Iterator
@@ -50,16 +49,13 @@ def test_stopping_closes_every_connection() -> None:
         assert all(map(is_free, addresses))
 
 
-def test_a_taken_http_address_stops_the_start_and_frees_the_other(taken_address: str) -> None:
-    async def start() -> str:
-        daemon = Nsqlookupd(LookupdOptions(tcp_address="127.0.0.1:0", http_address=taken_address))
-        with pytest.raises(StartError) as caught:
-            await daemon.start()
-        with pytest.raises(RuntimeError):
-            _ = daemon.tcp_address
-        return str(caught.value)
-
-    assert asyncio.run(start()).startswith(f"listen ({taken_address}) failed - ")
+async def test_a_taken_http_address_stops_the_start_and_frees_the_other(taken_address: str) -> None:
+    daemon = Nsqlookupd(LookupdOptions(tcp_address="127.0.0.1:0", http_address=taken_address))
+    with pytest.raises(StartError) as caught:
+        await daemon.start()
+    with pytest.raises(RuntimeError):
+        _ = daemon.tcp_address
+    assert str(caught.value).startswith(f"listen ({taken_address}) failed - ")
 
 
 def test_options_that_cannot_work_are_refused_before_anything_is_opened() -> None:

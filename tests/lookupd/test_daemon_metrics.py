@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.lookupd_harness import NODE, LookupdHarness
 
 Samples = dict[str, float]
-
-
-@pytest.fixture
-def lookupd() -> Iterator[LookupdHarness]:
-    with LookupdHarness() as running:
-        yield running
 
 
 def scrape(lookupd: LookupdHarness) -> Samples:

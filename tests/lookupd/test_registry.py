@@ -10,11 +10,6 @@ from tests.lookupd.rig import new_peer
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def registry(clock: ManualClock) -> Registry:
     return Registry(clock=clock, inactive_timeout_ns=300 * NS_PER_SECOND, tombstone_lifetime_ns=45 * NS_PER_SECOND)
 

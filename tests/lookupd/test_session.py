@@ -5,20 +5,15 @@ from __future__ import annotations
 import logging
 import socket
 import struct
-from collections.abc import Iterator
 
 import pytest
 
 from tests.support.lookupd_harness import LookupdHarness
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.lookupd(broadcast_address="lookupd.example")
+
 OK = b"\0\0\0\2OK"
-
-
-@pytest.fixture
-def lookupd() -> Iterator[LookupdHarness]:
-    with LookupdHarness(broadcast_address="lookupd.example") as running:
-        yield running
 
 
 def test_identify_is_answered_with_who_nsqlookupd_is(lookupd: LookupdHarness) -> None:

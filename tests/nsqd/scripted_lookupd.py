@@ -15,11 +15,9 @@ from emberq.base.timers import NEVER, Timers
 from emberq.http.client import HttpClient
 from emberq.nsqd.lookup import LookupLink
 from emberq.wire.lookup import NsqdIdentity, TopicAndChannels
-from tests.base.scripted_server import answer
-from tests.support.waiting import PATIENCE_S
+from tests.support.scripted_server import answer
+from tests.support.waiting import PATIENCE_S, until
 
-POLL_S = 0.001  # a loop that spins would keep the scripted servers' threads from running
-SETTLING_TURNS = 20
 """Turns of the loop within which it has passed on all that was sent on the loopback."""
 
 IDENTITY = NsqdIdentity(
@@ -218,19 +216,6 @@ class Rig:
         assert asyncio.all_tasks() <= others
         self.advance(ms=3_600_000)
         assert self.timers.next_due_ns == NEVER
-
-
-async def settle() -> None:
-    """Let everything pass that is on its way; for tests of what does not happen."""
-    for _ in range(SETTLING_TURNS):
-        await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what is not announced to the test."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(POLL_S)
 
 
 async def all_up(link: LookupLink) -> None:

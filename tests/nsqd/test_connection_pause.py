@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from emberq.nsqd.connection import Output, Pause
 from emberq.wire.command import Command, Nop
 from emberq.wire.error import FatalError
+from tests.support.waiting import turns
 
 
 class Socket:
@@ -51,90 +51,68 @@ class Rig:
         return self.suspension.awaited is not None
 
 
-def run(scenario: Callable[[Rig], Coroutine[Any, Any, None]]) -> None:
-    async def with_rig() -> None:
-        await scenario(Rig())
-
-    asyncio.run(with_rig())
+@pytest.fixture
+async def rig() -> Rig:
+    return Rig()
 
 
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
+async def test_giving_way_lasts_one_turn_of_the_loop(rig: Rig) -> None:
+    rig.suspension.give_way()
+    assert (rig.is_stopped, rig.socket.reads) == (True, False)
+    rig.suspension.keep(b"a packet that had been read")
+    await turns(1)
+    assert (rig.is_stopped, rig.socket.reads) == (False, True)
+    assert rig.told == [(None, b"a packet that had been read")]
 
 
-def test_giving_way_lasts_one_turn_of_the_loop() -> None:
-    async def scenario(rig: Rig) -> None:
-        rig.suspension.give_way()
-        assert (rig.is_stopped, rig.socket.reads) == (True, False)
-        rig.suspension.keep(b"a packet that had been read")
-        await turns(1)
-        assert (rig.is_stopped, rig.socket.reads) == (False, True)
-        assert rig.told == [(None, b"a packet that had been read")]
+async def test_it_stops_until_the_work_is_done_and_goes_on_with_the_command_that_waits(rig: Rig) -> None:
+    done = asyncio.Event()
 
-    run(scenario)
+    async def work() -> None:
+        await done.wait()
 
-
-def test_it_stops_until_the_work_is_done_and_goes_on_with_the_command_that_waits() -> None:
-    async def scenario(rig: Rig) -> None:
-        done = asyncio.Event()
-
-        async def work() -> None:
-            await done.wait()
-
-        command: Command = Nop()
-        rig.suspension.until(work(), waiting=command)
-        rig.suspension.give_way()  # it has given way already
-        await turns()
-        assert (rig.is_stopped, rig.socket.reads, rig.told) == (True, False, [])
-        done.set()
-        await turns()
-        assert (rig.is_stopped, rig.socket.reads, rig.told) == (False, True, [(command, b"")])
-
-    run(scenario)
+    command: Command = Nop()
+    rig.suspension.until(work(), waiting=command)
+    rig.suspension.give_way()  # it has given way already
+    await turns()
+    assert (rig.is_stopped, rig.socket.reads, rig.told) == (True, False, [])
+    done.set()
+    await turns()
+    assert (rig.is_stopped, rig.socket.reads, rig.told) == (False, True, [(command, b"")])
 
 
-def test_work_that_fails_fails_the_session() -> None:
-    async def scenario(rig: Rig) -> None:
-        wrong = FatalError(b"E_INVALID")
+async def test_work_that_fails_fails_the_session(rig: Rig) -> None:
+    wrong = FatalError(b"E_INVALID")
 
-        async def work() -> None:
-            raise wrong
+    async def work() -> None:
+        raise wrong
 
-        rig.suspension.until(work())
-        await turns()
-        assert (rig.is_stopped, rig.told) == (False, [wrong])
-
-    run(scenario)
+    rig.suspension.until(work())
+    await turns()
+    assert (rig.is_stopped, rig.told) == (False, [wrong])
 
 
-def test_a_connection_that_is_closing_does_not_go_on() -> None:
-    async def scenario(rig: Rig) -> None:
-        rig.suspension.give_way()
-        rig.output.is_closing = True
-        await turns()
-        assert rig.told == []
-        rig.suspension.give_way()
-        assert not rig.is_stopped
-
-    run(scenario)
+async def test_a_connection_that_is_closing_does_not_go_on(rig: Rig) -> None:
+    rig.suspension.give_way()
+    rig.output.is_closing = True
+    await turns()
+    assert rig.told == []
+    rig.suspension.give_way()
+    assert not rig.is_stopped
 
 
 @pytest.mark.parametrize("is_work", [False, True])
-def test_what_it_waits_for_ends_with_the_connection(is_work: bool) -> None:
-    async def scenario(rig: Rig) -> None:
-        async def work() -> None:
-            await asyncio.Event().wait()
+async def test_what_it_waits_for_ends_with_the_connection(rig: Rig, is_work: bool) -> None:
+    async def work() -> None:
+        await asyncio.Event().wait()
 
-        if is_work:
-            rig.suspension.until(work())
-        else:
-            rig.suspension.give_way()
-        await asyncio.sleep(0) if is_work else None
-        rig.suspension.end()
-        rig.suspension.end()
-        await turns()
-        assert (rig.is_stopped, rig.told) == (False, [])
-        assert len(asyncio.all_tasks()) == 1
-
-    run(scenario)
+    if is_work:
+        rig.suspension.until(work())
+    else:
+        rig.suspension.give_way()
+    await asyncio.sleep(0) if is_work else None
+    rig.suspension.end()
+    rig.suspension.end()
+    await turns()
+    assert (rig.is_stopped, rig.told) == (False, [])
+    assert len(asyncio.all_tasks()) == 1

@@ -45,40 +45,34 @@ def test_a_place_that_is_taken_while_answers_leave_is_the_last() -> None:
     assert said == ["one", "two", "three"]
 
 
-def test_an_empty_line_is_drained() -> None:
-    asyncio.run(ReplyQueue().drained())
+async def test_an_empty_line_is_drained() -> None:
+    await ReplyQueue().drained()
 
 
-def test_whoever_waits_for_the_line_goes_on_when_the_last_answer_has_left() -> None:
-    async def scenario() -> None:
-        line, said = ReplyQueue(), list[str]()
-        first, second = line.reserve(), line.reserve()
-        waiting = asyncio.ensure_future(line.drained())
-        await asyncio.sleep(0)
-        line.settle(first, saying(said, "one"))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        line.settle(second, saying(said, "two"))
-        await waiting
-        assert said == ["one", "two"]
-
-    asyncio.run(scenario())
+async def test_whoever_waits_for_the_line_goes_on_when_the_last_answer_has_left() -> None:
+    line, said = ReplyQueue(), list[str]()
+    first, second = line.reserve(), line.reserve()
+    waiting = asyncio.ensure_future(line.drained())
+    await asyncio.sleep(0)
+    line.settle(first, saying(said, "one"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    line.settle(second, saying(said, "two"))
+    await waiting
+    assert said == ["one", "two"]
 
 
-def test_a_line_can_be_awaited_again_after_a_wait_was_given_up() -> None:
-    async def scenario() -> None:
-        line, said = ReplyQueue(), list[str]()
-        reply = line.reserve()
-        given_up = asyncio.ensure_future(line.drained())
-        await asyncio.sleep(0)
-        given_up.cancel()
-        await asyncio.sleep(0)
-        waiting = asyncio.ensure_future(line.drained())
-        await asyncio.sleep(0)
-        line.settle(reply, saying(said, "one"))
-        await waiting
-
-    asyncio.run(scenario())
+async def test_a_line_can_be_awaited_again_after_a_wait_was_given_up() -> None:
+    line, said = ReplyQueue(), list[str]()
+    reply = line.reserve()
+    given_up = asyncio.ensure_future(line.drained())
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await asyncio.sleep(0)
+    waiting = asyncio.ensure_future(line.drained())
+    await asyncio.sleep(0)
+    line.settle(reply, saying(said, "one"))
+    await waiting
 
 
 def test_nothing_leaves_behind_the_last_word() -> None:
@@ -96,13 +90,10 @@ def test_nothing_leaves_behind_the_last_word() -> None:
     assert len(line) == 0
 
 
-def test_whoever_waits_for_the_line_goes_on_when_it_is_abandoned() -> None:
-    async def scenario() -> None:
-        line = ReplyQueue()
-        line.reserve()
-        waiting = asyncio.ensure_future(line.drained())
-        await asyncio.sleep(0)
-        line.abandon()
-        await waiting
-
-    asyncio.run(scenario())
+async def test_whoever_waits_for_the_line_goes_on_when_it_is_abandoned() -> None:
+    line = ReplyQueue()
+    line.reserve()
+    waiting = asyncio.ensure_future(line.drained())
+    await asyncio.sleep(0)
+    line.abandon()
+    await waiting

@@ -17,50 +17,41 @@ def test_without_a_loop_work_is_done_at_once() -> None:
     assert done == ["work", "result"]
 
 
-def test_work_runs_in_another_thread_and_comes_back_to_the_loop() -> None:
-    async def scenario() -> None:
-        threads = JournalThreads()
-        loop = asyncio.get_running_loop()
-        threads.use(loop)
-        ran_in: asyncio.Future[tuple[str, int]] = loop.create_future()
+async def test_work_runs_in_another_thread_and_comes_back_to_the_loop() -> None:
+    threads = JournalThreads()
+    loop = asyncio.get_running_loop()
+    threads.use(loop)
+    ran_in: asyncio.Future[tuple[str, int]] = loop.create_future()
 
-        def work() -> None:
-            worker = threading.current_thread().name
-            threads.hand_back(lambda: ran_in.set_result((worker, threading.get_ident())))
+    def work() -> None:
+        worker = threading.current_thread().name
+        threads.hand_back(lambda: ran_in.set_result((worker, threading.get_ident())))
 
-        threads.start(work)
-        worker, handed_back_to = await ran_in
-        assert worker.startswith("emberq-journal")
-        assert handed_back_to == threading.get_ident()
-        threads.close()
-
-    asyncio.run(scenario())
+    threads.start(work)
+    worker, handed_back_to = await ran_in
+    assert worker.startswith("emberq-journal")
+    assert handed_back_to == threading.get_ident()
+    threads.close()
 
 
-def test_close_returns_when_all_work_is_done() -> None:
-    async def scenario() -> None:
-        threads, done = JournalThreads(), list[int]()
-        threads.use(asyncio.get_running_loop())
-        for number in range(20):
-            threads.start(lambda number=number: done.append(number))  # type: ignore[misc]
-        threads.close()
-        assert sorted(done) == list(range(20))
-        threads.start(lambda: done.append(20))
-        assert done[-1] == 20
-
-    asyncio.run(scenario())
+async def test_close_returns_when_all_work_is_done() -> None:
+    threads, done = JournalThreads(), list[int]()
+    threads.use(asyncio.get_running_loop())
+    for number in range(20):
+        threads.start(lambda number=number: done.append(number))  # type: ignore[misc]
+    threads.close()
+    assert sorted(done) == list(range(20))
+    threads.start(lambda: done.append(20))
+    assert done[-1] == 20
 
 
-def test_a_defect_in_the_work_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        threads = JournalThreads()
-        threads.use(asyncio.get_running_loop())
+async def test_a_defect_in_the_work_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    threads = JournalThreads()
+    threads.use(asyncio.get_running_loop())
 
-        def work() -> None:
-            raise ZeroDivisionError
+    def work() -> None:
+        raise ZeroDivisionError
 
-        threads.start(work)
-        threads.close()
-
-    asyncio.run(scenario())
+    threads.start(work)
+    threads.close()
     assert "a journal thread failed: ZeroDivisionError()" in caplog.text

@@ -42,13 +42,6 @@ def nsqd(disk: Disk, start_nsqd: StartNsqd) -> NsqdHarness:
     return start_nsqd(http_address="127.0.0.1:0", min_free_bytes=MARK_BYTES, mem_queue_size=2)
 
 
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    address = nsqd.nsqd.http_address
-    assert address is not None
-    return HttpClient(address)
-
-
 def metric(http: HttpClient, name: str) -> float:
     families = text_string_to_metric_families(http.get("/metrics").text)
     (sample,) = (sample for family in families for sample in family.samples if sample.name == name)

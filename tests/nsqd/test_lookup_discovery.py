@@ -13,8 +13,9 @@ from emberq.base.timers import Timers
 from emberq.broker.broker import TopologyChange
 from emberq.nsqd.lookup import LookupService
 from emberq.nsqd.options import NsqdOptions
-from tests.base.running import run
 from tests.nsqd.scripted_lookupd import ScriptedLookupd, framed
+
+pytestmark = pytest.mark.loop("uvloop")
 
 
 def discovery(*, tcp_port: int = 4150, http_port: int = 4151, **options: Any) -> LookupService:
@@ -37,60 +38,51 @@ def discovery(*, tcp_port: int = 4150, http_port: int = 4151, **options: Any) ->
         ({}, (-1, -1), (0, 0)),
     ],
 )
-def test_nsqlookupd_is_told_who_nsqd_is(
+async def test_nsqlookupd_is_told_who_nsqd_is(
     options: dict[str, Any], bound_ports: tuple[int, int], told_ports: tuple[int, int]
 ) -> None:
-    async def scenario() -> None:
-        async with ScriptedLookupd() as lookupd:
-            found = discovery(
-                tcp_port=bound_ports[0],
-                http_port=bound_ports[1],
-                lookupd_tcp_address=(lookupd.address,),
-                broadcast_address="nsqd.example",
-                topology_region="r",
-                topology_zone="z",
-                **options,
-            )
-            found.start()
-            await lookupd.expect("connected", "IDENTIFY", "REGISTER t c")
-            await found.stop()
-            assert lookupd.identities == [
-                {
-                    "broadcast_address": "nsqd.example",
-                    "hostname": socket.gethostname(),
-                    "tcp_port": told_ports[0],
-                    "http_port": told_ports[1],
-                    "topology_region": "r",
-                    "topology_zone": "z",
-                    "version": emberq.NSQ_VERSION,
-                }
-            ]
-
-    run(scenario())
+    async with ScriptedLookupd() as lookupd:
+        found = discovery(
+            tcp_port=bound_ports[0],
+            http_port=bound_ports[1],
+            lookupd_tcp_address=(lookupd.address,),
+            broadcast_address="nsqd.example",
+            topology_region="r",
+            topology_zone="z",
+            **options,
+        )
+        found.start()
+        await lookupd.expect("connected", "IDENTIFY", "REGISTER t c")
+        await found.stop()
+        assert lookupd.identities == [
+            {
+                "broadcast_address": "nsqd.example",
+                "hostname": socket.gethostname(),
+                "tcp_port": told_ports[0],
+                "http_port": told_ports[1],
+                "topology_region": "r",
+                "topology_zone": "z",
+                "version": emberq.NSQ_VERSION,
+            }
+        ]
 
 
-def test_answers_are_bounded_by_the_largest_body() -> None:
-    async def scenario() -> None:
-        async with ScriptedLookupd(lambda _command: framed(b"x" * 101)) as lookupd:
-            found = discovery(lookupd_tcp_address=(lookupd.address,), max_body_size=100)
-            found.start()
-            await lookupd.expect("connected", "IDENTIFY", "disconnected")
-            await found.stop()
-
-    run(scenario())
+async def test_answers_are_bounded_by_the_largest_body() -> None:
+    async with ScriptedLookupd(lambda _command: framed(b"x" * 101)) as lookupd:
+        found = discovery(lookupd_tcp_address=(lookupd.address,), max_body_size=100)
+        found.start()
+        await lookupd.expect("connected", "IDENTIFY", "disconnected")
+        await found.stop()
 
 
-def test_changes_are_passed_on_to_the_addresses_of_the_moment() -> None:
-    async def scenario() -> None:
-        async with ScriptedLookupd() as lookupd:
-            found = discovery()
-            found.start()
-            assert not found.addresses
-            found.set_addresses((lookupd.address,))
-            assert list(found.addresses) == [lookupd.address]
-            await lookupd.expect("connected", "IDENTIFY", "REGISTER t c")
-            found.changed(TopologyChange("u", None, exists=True))
-            await lookupd.expect("REGISTER u")
-            await found.stop()
-
-    run(scenario())
+async def test_changes_are_passed_on_to_the_addresses_of_the_moment() -> None:
+    async with ScriptedLookupd() as lookupd:
+        found = discovery()
+        found.start()
+        assert not found.addresses
+        found.set_addresses((lookupd.address,))
+        assert list(found.addresses) == [lookupd.address]
+        await lookupd.expect("connected", "IDENTIFY", "REGISTER t c")
+        found.changed(TopologyChange("u", None, exists=True))
+        await lookupd.expect("REGISTER u")
+        await found.stop()

@@ -7,19 +7,15 @@ import json
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
 from tests.support.raw_client import Client, mpub_body
 
+pytestmark = pytest.mark.nsqd(journal=True)
+
 PRODUCER = "5f0c0000000000000000000000000abc"
 OTHER = "5f0c0000000000000000000000000abd"
-
-
-@pytest.fixture
-def nsqd(start_nsqd: StartNsqd) -> NsqdHarness:
-    """One that journals every topic."""
-    return start_nsqd(journal=True)
 
 
 def producer(nsqd: NsqdHarness, producer_id: str = PRODUCER) -> Client:
@@ -97,15 +93,14 @@ def test_numbered_and_other_publishes_are_stored_and_confirmed_in_their_order(ns
     assert bodies(nsqd) == ["a", "b", "c"]
 
 
-def test_without_an_agreement_a_number_means_nothing(nsqd: NsqdHarness) -> None:
-    client = nsqd.connect()
+def test_without_an_agreement_a_number_means_nothing(nsqd: NsqdHarness, client: Client) -> None:
     pub(client, 1, b"a")
     pub(client, 1, b"a")
     assert bodies(nsqd) == ["a", "a"]
 
 
-def test_a_classic_topic_has_no_memory_of_numbers(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd()
+@pytest.mark.nsqd(journal=False)
+def test_a_classic_topic_has_no_memory_of_numbers(nsqd: NsqdHarness) -> None:
     client = producer(nsqd)
     pub(client, 1, b"a")
     pub(client, 1, b"a")

@@ -87,11 +87,6 @@ def nsqd(start_nsqd: StartNsqd, disk: Disk) -> NsqdHarness:
     return nsqd
 
 
-@pytest.fixture
-def client(nsqd: NsqdHarness) -> Client:
-    return nsqd.connect()
-
-
 def expect_silence(nsqd: NsqdHarness, client: Client) -> None:
     """The server has executed what was sent, and has nothing to say yet."""
     nsqd.settle()

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.nsqd.tls_pair import client_context
 from tests.support.certificates import Authority
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
 from tests.support.raw_client import Client
 from tests.support.stream_upgrade import start_deflate, start_snappy, start_tls
+from tests.support.tls_pair import client_context
 from tests.support.waiting import wait_until
 
 ROUNDS = 20

@@ -6,11 +6,10 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +19,9 @@ from emberq.base.timers import NEVER, Timers
 from emberq.broker.stats import ChannelStats, ClientStats, LatencySummary, Percentile, TopicStats
 from emberq.nsqd.metrics import MemoryStats
 from emberq.nsqd.statsd import Report, StatsdConfig, StatsdPusher, connect_udp, expand_prefix, gap_ns, pack
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, turns, until
+
+pytestmark = pytest.mark.loop("movable", "uvloop")
 
 CHANNEL = ChannelStats(
     name="c",
@@ -244,8 +245,7 @@ class Rig:
         return await asyncio.wait_for(loop.sock_recv(self.receiver, 65536), PATIENCE_S)
 
     async def has_received(self) -> bool:
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await turns(10)
         try:
             self.receiver.recv(65536, socket.MSG_PEEK)
         except BlockingIOError:
@@ -253,145 +253,107 @@ class Rig:
         return True
 
 
-Scenario = Callable[[Rig], Awaitable[None]]
-Play = Callable[..., None]
+@pytest.fixture
+def interval_s() -> float:
+    return 5
 
 
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def play(request: pytest.FixtureRequest) -> Play:
-    """Runs a scenario, and sees that nothing is left of the pusher afterwards."""
-
-    async def play_and_stop(scenario: Scenario, interval_s: float) -> None:
-        rig = Rig(interval_s=interval_s)
-        try:
-            await scenario(rig)
-        finally:
-            await rig.pusher.stop()
-            rig.receiver.close()
-        rig.advance(ms=3_600_000)
-        assert rig.timers.next_due_ns == NEVER
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    def run(scenario: Scenario, *, interval_s: float = 5) -> None:
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(play_and_stop(scenario, interval_s))
-
-    return run
+@pytest.fixture
+async def rig(interval_s: float) -> AsyncIterator[Rig]:
+    """A pusher of which nothing is left afterwards."""
+    rig = Rig(interval_s=interval_s)
+    yield rig
+    await rig.pusher.stop()
+    rig.receiver.close()
+    rig.advance(ms=3_600_000)
+    assert rig.timers.next_due_ns == NEVER
 
 
-def test_the_first_push_comes_after_one_interval(play: Play) -> None:
-    async def scenario(rig: Rig) -> None:
-        rig.advance(ms=4999)
-        assert not await rig.has_received()
-        rig.advance(ms=1)
-        assert (await rig.receive()).startswith(b"topic.t.message_count:10|c\n")
-
-    play(scenario)
+async def test_the_first_push_comes_after_one_interval(rig: Rig) -> None:
+    rig.advance(ms=4999)
+    assert not await rig.has_received()
+    rig.advance(ms=1)
+    assert (await rig.receive()).startswith(b"topic.t.message_count:10|c\n")
 
 
-def test_datagrams_leave_one_after_the_other(play: Play) -> None:
-    async def scenario(rig: Rig) -> None:
-        rig.advance(ms=5000)
-        await rig.receive()
-        rig.advance(ms=1999)
-        assert not await rig.has_received()
-        rig.advance(ms=1)
-        assert (await rig.receive()).startswith(b"topic.u.message_count:10|c\n")
-
-    play(scenario)
+async def test_datagrams_leave_one_after_the_other(rig: Rig) -> None:
+    rig.advance(ms=5000)
+    await rig.receive()
+    rig.advance(ms=1999)
+    assert not await rig.has_received()
+    rig.advance(ms=1)
+    assert (await rig.receive()).startswith(b"topic.u.message_count:10|c\n")
 
 
-def test_a_late_loop_sends_all_that_should_have_left_by_then(play: Play) -> None:
-    async def scenario(rig: Rig) -> None:
-        rig.topics = tuple(replace(TOPIC, name=name, channels=()) for name in "abcd")  # a second apart
-        rig.advance(ms=5000)
-        await rig.receive()
-        rig.advance(ms=2500)
-        assert (await rig.receive()).startswith(b"topic.b.")
-        assert (await rig.receive()).startswith(b"topic.c.")
-        assert not await rig.has_received()
-
-    play(scenario)
+async def test_a_late_loop_sends_all_that_should_have_left_by_then(rig: Rig) -> None:
+    rig.topics = tuple(replace(TOPIC, name=name, channels=()) for name in "abcd")  # a second apart
+    rig.advance(ms=5000)
+    await rig.receive()
+    rig.advance(ms=2500)
+    assert (await rig.receive()).startswith(b"topic.b.")
+    assert (await rig.receive()).startswith(b"topic.c.")
+    assert not await rig.has_received()
 
 
-def test_pushes_go_on_with_what_was_added(play: Play) -> None:
-    async def scenario(rig: Rig) -> None:
-        rig.advance(ms=5000)
-        await rig.receive()
-        rig.advance(ms=2000)
-        await rig.receive()
-        rig.topics = (replace(rig.topics[0], message_count=11), rig.topics[1])
-        rig.advance(ms=3000)
-        assert (await rig.receive()).startswith(b"topic.t.message_count:1|c\n")
-
-    play(scenario)
+async def test_pushes_go_on_with_what_was_added(rig: Rig) -> None:
+    rig.advance(ms=5000)
+    await rig.receive()
+    rig.advance(ms=2000)
+    await rig.receive()
+    rig.topics = (replace(rig.topics[0], message_count=11), rig.topics[1])
+    rig.advance(ms=3000)
+    assert (await rig.receive()).startswith(b"topic.t.message_count:1|c\n")
 
 
-def test_an_interval_of_a_second_or_less_sends_all_at_once(play: Play) -> None:
-    async def scenario(rig: Rig) -> None:
-        rig.advance(ms=1000)
-        assert (await rig.receive()).startswith(b"topic.t.")
-        assert (await rig.receive()).startswith(b"topic.u.")
-
-    play(scenario, interval_s=1)
+@pytest.mark.parametrize("interval_s", [1])
+async def test_an_interval_of_a_second_or_less_sends_all_at_once(rig: Rig) -> None:
+    rig.advance(ms=1000)
+    assert (await rig.receive()).startswith(b"topic.t.")
+    assert (await rig.receive()).startswith(b"topic.u.")
 
 
-def test_a_push_whose_address_is_not_found_is_logged_and_its_counts_go_into_the_next(
-    play: Play, caplog: pytest.LogCaptureFixture
+async def test_a_push_whose_address_is_not_found_is_logged_and_its_counts_go_into_the_next(
+    rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(rig: Rig) -> None:
+    with caplog.at_level(logging.ERROR, "emberq"):
         rig.is_address_known = False
         rig.advance(ms=5000)
-        while not caplog.records:
-            await asyncio.sleep(0)
+        await until(lambda: bool(caplog.records))
         rig.is_address_known = True
         rig.advance(ms=5000)
         assert (await rig.receive()).startswith(b"topic.t.message_count:10|c\n")
-
-    with caplog.at_level(logging.ERROR, "emberq"):
-        play(scenario)
     (record,) = caplog.records
     assert record.getMessage().startswith("failed to create UDP socket to statsd(127.0.0.1:")
     assert record.getMessage().endswith("Name or service not known")
 
 
 @pytest.mark.parametrize("address", ["statsd", "/var/run/statsd.sock", "h:99999", ""])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
+async def test_an_address_that_is_none_is_refused(address: str) -> None:
     with pytest.raises(AddressError):
-        asyncio.run(connect_udp(address))
+        await connect_udp(address)
 
 
-def test_a_daemon_that_does_not_listen_is_no_problem(play: Play) -> None:
-    async def scenario(rig: Rig) -> None:
-        address = rig.receiver.getsockname()
-        rig.receiver.close()
-        for _ in range(3):
-            rig.advance(ms=5000)
-            for _ in range(10):
-                await asyncio.sleep(0)
-            rig.advance(ms=2000)
-        rig.listen(address)
-        rig.advance(ms=3000)
-        assert (await rig.receive()).startswith(b"topic.t.")
-
-    play(scenario)
-
-
-def test_stopping_while_the_address_is_looked_up_sends_nothing(play: Play) -> None:
-    async def scenario(rig: Rig) -> None:
+async def test_a_daemon_that_does_not_listen_is_no_problem(rig: Rig) -> None:
+    address = rig.receiver.getsockname()
+    rig.receiver.close()
+    for _ in range(3):
         rig.advance(ms=5000)
-        await rig.pusher.stop()
-        assert not await rig.has_received()
+        await turns(10)
+        rig.advance(ms=2000)
+    rig.listen(address)
+    rig.advance(ms=3000)
+    assert (await rig.receive()).startswith(b"topic.t.")
 
-    play(scenario)
+
+async def test_stopping_while_the_address_is_looked_up_sends_nothing(rig: Rig) -> None:
+    rig.advance(ms=5000)
+    await rig.pusher.stop()
+    assert not await rig.has_received()
 
 
-def test_stopping_between_two_datagrams_sends_no_more(play: Play) -> None:
-    async def scenario(rig: Rig) -> None:
-        rig.advance(ms=5000)
-        await rig.receive()
-        await rig.pusher.stop()
-        rig.advance(ms=5000)
-        assert not await rig.has_received()
-
-    play(scenario)
+async def test_stopping_between_two_datagrams_sends_no_more(rig: Rig) -> None:
+    rig.advance(ms=5000)
+    await rig.receive()
+    await rig.pusher.stop()
+    rig.advance(ms=5000)
+    assert not await rig.has_received()

@@ -11,16 +11,11 @@ import pytest
 
 from emberq.nsqd.options import NsqdOptions, TlsVersion
 from emberq.nsqd.tls import ServerTls, TlsConnection, TlsError
-from tests.nsqd.tls_pair import TlsPair, client_context
 from tests.support.certificates import Authority, KeyPair, encrypted_copy, self_signed
+from tests.support.tls_pair import TlsPair, client_context
 
 POLICIES = ["", "require", "require-verify"]
 VERSION_NAMES = dict(zip(TlsVersion, ["TLS1.0", "TLS1.1", "TLS1.2", "TLS1.3"], strict=True))
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, "authority")
 
 
 @pytest.fixture

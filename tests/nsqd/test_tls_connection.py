@@ -9,8 +9,8 @@ import pytest
 
 from emberq.nsqd.options import NsqdOptions
 from emberq.nsqd.tls import ServerTls, TlsConnection, common_name, suite_name, version_name
-from tests.nsqd.tls_pair import TlsPair, client_context
 from tests.support.certificates import Authority
+from tests.support.tls_pair import TlsPair, client_context
 
 
 def agreed(tmp_path: Path, policy: str, *, version: ssl.TLSVersion, suite: str = "") -> TlsConnection:

@@ -12,8 +12,8 @@ import pytest
 
 from emberq.nsqd.options import NsqdOptions
 from emberq.nsqd.tls import ServerTls
-from tests.nsqd.tls_pair import TlsPair, client_context
 from tests.support.certificates import Authority
+from tests.support.tls_pair import TlsPair, client_context
 
 MESSAGE = bytes(range(256)) * 400
 """Longer than a TLS record can be."""

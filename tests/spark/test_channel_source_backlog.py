@@ -9,7 +9,8 @@ import pytest
 from emberq.embedded import EmbeddedThread
 from emberq.spark.channel_source import ChannelBacklog
 from emberq.spark.option import SourceSettings, Use
-from tests.cluster.rig import DEAD, create, post, publish
+from tests.support.cluster_rig import DEAD
+from tests.support.embedded import create, post, publish
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from emberq.spark.channel_frames import Arrived
 from emberq.spark.channel_source import ChannelStreamReader
 from emberq.spark.error import DataLossError, NsqdUnavailableError, OptionError
 from emberq.spark.option import SourceSettings, Use
-from tests.cluster.rig import create, publish
+from tests.support.embedded import create, publish
 from tests.support.waiting import wait_until
 
 ALL = ReadAllAvailable()

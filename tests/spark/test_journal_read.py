@@ -13,8 +13,9 @@ from emberq.spark.journal_plan import JournalSurvey, Range
 from emberq.spark.journal_read import MAX_FAULTS, RangeReader
 from emberq.spark.option import SourceSettings, Use
 from emberq.wire import journal_batch as storage
-from tests.spark.scripted_http import Reply, ScriptedHttp
+from tests.spark.scripted_http import ScriptedHttp
 from tests.support.journal_nsqd import JournalNsqd
+from tests.support.threaded_http import Reply
 
 JOURNAL = UUID(int=7)
 

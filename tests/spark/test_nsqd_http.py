@@ -7,7 +7,8 @@ import pytest
 from emberq.spark.error import NsqdRefusedError, NsqdUnavailableError
 from emberq.spark.nsqd_http import MAX_DELAY_S, HttpPeer, patiently
 from emberq.spark.option import Access, SinkSettings
-from tests.spark.scripted_http import Reply, ScriptedHttp
+from tests.spark.scripted_http import ScriptedHttp
+from tests.support.threaded_http import Reply
 
 
 def access(address: str, **options: str) -> Access:

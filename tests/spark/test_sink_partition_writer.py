@@ -8,7 +8,8 @@ import pytest
 from emberq.spark.error import NsqdRefusedError, RowError
 from emberq.spark.option import SinkSettings
 from emberq.spark.sink import MpubPublisher, PartitionWriter, WriteIdentity
-from tests.spark.scripted_http import Received, Reply, ScriptedHttp
+from tests.spark.scripted_http import ScriptedHttp
+from tests.support.threaded_http import Received, Reply
 
 IDENTITY = WriteIdentity(query="q", batch_id=5, partition_id=1)
 

@@ -9,23 +9,21 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
+from tests.support.waiting import wait_until
+
 MARK = "EMBERQ_TEST_FAMILY"
 STOP_TIMEOUT_S = 60.0
 LOOK_INTERVAL_S = 0.2
+"""Looking too often would keep Spark from its work."""
 
 
-def wait_for(condition: Callable[[], bool], *, timeout_s: float) -> None:
-    """As `tests.support.waiting`, for what takes seconds: looking too often would keep Spark from its work."""
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "the condition did not come true"
-        time.sleep(LOOK_INTERVAL_S)
+wait_for = partial(wait_until, interval_s=LOOK_INTERVAL_S)
 
 
 class ProcessFamily:

@@ -17,9 +17,9 @@ import pytest
 
 from emberq.cli.demo_events import ClickGenerator, evenly_from
 from emberq.spark.java import find_java
-from tests.spark.pipeline.topic_reading import documents_of
 from tests.spark_cluster.process_family import ProcessFamily
 from tests.support.journal_nsqd import JournalNsqd
+from tests.support.topic_reading import documents_of
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "spark" / "declarative"
 SPARK_PIPELINES = Path(pyspark.__file__).parent / "bin" / "spark-pipelines"

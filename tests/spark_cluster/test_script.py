@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from emberq.cli.demo_events import ClickGenerator, evenly_from
-from tests.spark.pipeline.topic_reading import documents_of
 from tests.spark_cluster.process_family import ProcessFamily
 from tests.support.journal_nsqd import JournalNsqd
+from tests.support.topic_reading import documents_of
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "spark" / "clickstream_script.py"
 SIX = datetime(2026, 11, 15, 6, tzinfo=UTC)

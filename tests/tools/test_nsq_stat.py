@@ -14,9 +14,11 @@ from emberq.cluster.node_stats import StatsReader
 from emberq.cluster.stats import ChannelFigures, total_channel
 from emberq.embedded import EmbeddedThread
 from emberq.tools.nsq_stat import HEADER, HEADER_INTERVAL, StatOptions, row, run
-from tests.base.running import run as run_to_end
-from tests.base.scripted_server import ScriptedServer
-from tests.cluster.rig import DEAD, NODE, channel_entry, create, publish, topic_entry
+from tests.support.cluster_rig import DEAD, NODE, channel_entry, topic_entry
+from tests.support.embedded import create, publish
+from tests.support.scripted_server import ScriptedServer
+
+pytestmark = pytest.mark.loop("uvloop")
 
 ASKED: dict[str, Any] = {"topic": "t", "channel": "c", "nsqd_http_address": ("127.0.0.1:4151",)}
 
@@ -26,10 +28,10 @@ def look(**figures: int) -> ChannelFigures:
     return total_channel(topic.channels)
 
 
-def report(nsq: EmbeddedThread, **options: Any) -> None:
+async def report(nsq: EmbeddedThread, **options: Any) -> None:
     """Run the tool on these nsqds to its end."""
     given = {**ASKED, "nsqd_http_address": tuple(nsq.nsqd_http_addresses), "interval_ns": NS_PER_MS, "count": 1}
-    run_to_end(run(StatOptions(**(given | options)), asyncio.Event()))
+    await run(StatOptions(**(given | options)), asyncio.Event())
 
 
 def test_a_row_stands_under_its_header() -> None:
@@ -57,7 +59,7 @@ def test_rates_are_cut_to_whole_numbers_towards_zero(interval_ms: int, rates: li
 
 
 @pytest.mark.nsq(nsqd_count=2)
-def test_figures_are_those_of_the_whole_cluster(nsq: EmbeddedThread, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_figures_are_those_of_the_whole_cluster(nsq: EmbeddedThread, capsys: pytest.CaptureFixture[str]) -> None:
     for node in (0, 1):
         create(nsq, "t", "c", node=node)
         publish(nsq, "t", b"x", b"y", node=node)
@@ -65,56 +67,55 @@ def test_figures_are_those_of_the_whole_cluster(nsq: EmbeddedThread, capsys: pyt
         *HEADER.splitlines(),
         "      0       0 |       4       4       0     0     0 |       0       0            4       0",
     ]
-    report(nsq)
+    await report(nsq)
     assert capsys.readouterr().out.splitlines() == expected
-    report(nsq, nsqd_http_address=(), lookupd_http_address=tuple(nsq.lookupd_http_addresses))
+    await report(nsq, nsqd_http_address=(), lookupd_http_address=tuple(nsq.lookupd_http_addresses))
     assert capsys.readouterr().out.splitlines() == expected
 
 
-def test_the_header_is_repeated_for_those_who_scroll(nsq: EmbeddedThread, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_header_is_repeated_for_those_who_scroll(
+    nsq: EmbeddedThread, capsys: pytest.CaptureFixture[str]
+) -> None:
     create(nsq, "t", "c")
-    report(nsq, count=HEADER_INTERVAL + 1)
+    await report(nsq, count=HEADER_INTERVAL + 1)
     lines = capsys.readouterr().out.splitlines()
     headings = [number for number, line in enumerate(lines) if line.startswith("---")]
     assert headings == [0, 2 + HEADER_INTERVAL - 1]
     assert len(lines) == 2 * 2 + HEADER_INTERVAL + 1
 
 
-def test_a_stop_ends_it_even_while_nobody_answers() -> None:
-    async def stopped_at_once() -> None:
-        with ScriptedServer() as silent:
-            stop = asyncio.Event()
-            options = StatOptions(**(ASKED | {"nsqd_http_address": (f"127.0.0.1:{silent.port}",)}))
-            running = asyncio.ensure_future(run(options, stop))
-            await asyncio.sleep(0)
-            stop.set()
-            await running
-
-    run_to_end(stopped_at_once())
+async def test_a_stop_ends_it_even_while_nobody_answers() -> None:
+    with ScriptedServer() as silent:
+        stop = asyncio.Event()
+        options = StatOptions(**(ASKED | {"nsqd_http_address": (f"127.0.0.1:{silent.port}",)}))
+        running = asyncio.ensure_future(run(options, stop))
+        await asyncio.sleep(0)
+        stop.set()
+        await running
 
 
-def test_a_topic_that_nsqlookupd_does_not_know_is_an_error(nsq: EmbeddedThread) -> None:
+async def test_a_topic_that_nsqlookupd_does_not_know_is_an_error(nsq: EmbeddedThread) -> None:
     with pytest.raises(ToolError, match=r"^ERROR: failed to get topic producers - failed to query any nsqlookupd: got"):
-        report(nsq, nsqd_http_address=(), lookupd_http_address=tuple(nsq.lookupd_http_addresses))
+        await report(nsq, nsqd_http_address=(), lookupd_http_address=tuple(nsq.lookupd_http_addresses))
 
 
-def test_a_topic_that_no_nsqd_has_is_an_error(nsq: EmbeddedThread) -> None:
+async def test_a_topic_that_no_nsqd_has_is_an_error(nsq: EmbeddedThread) -> None:
     with pytest.raises(ToolError, match=r"^ERROR: failed to get nsqd stats - failed to query any nsqd: $"):
-        report(nsq)
+        await report(nsq)
 
 
-def test_a_channel_that_no_nsqd_has_is_an_error(nsq: EmbeddedThread, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_channel_that_no_nsqd_has_is_an_error(nsq: EmbeddedThread, capsys: pytest.CaptureFixture[str]) -> None:
     create(nsq, "t", "other")
     with pytest.raises(ToolError) as raised:
-        report(nsq)
+        await report(nsq)
     assert str(raised.value) == "ERROR: failed to find channel(c) in stats metadata for topic(t)"
     assert capsys.readouterr().out == ""
 
 
-def test_figures_of_a_part_of_the_cluster_are_not_shown(nsq: EmbeddedThread) -> None:
+async def test_figures_of_a_part_of_the_cluster_are_not_shown(nsq: EmbeddedThread) -> None:
     create(nsq, "t", "c")
     with pytest.raises(ToolError, match=r"^ERROR: failed to get topic producers - Get .*: cannot connect"):
-        report(nsq, nsqd_http_address=(*nsq.nsqd_http_addresses, DEAD))
+        await report(nsq, nsqd_http_address=(*nsq.nsqd_http_addresses, DEAD))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from emberq.tools.nsq_stat import HEADER
-from tests.cluster.rig import create, publish
+from tests.support.embedded import create, publish
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsq_stat")
 

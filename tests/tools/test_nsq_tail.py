@@ -14,12 +14,10 @@ import pytest
 from emberq import __version__
 from emberq.base.program import ToolError
 from emberq.base.settings import OptionsError
-from emberq.embedded import EmbeddedThread
 from emberq.tools.nsq_tail import TailOptions, print_messages
-from tests.client.eventually import eventually
-from tests.client.scenario import run
-from tests.support.waiting import PATIENCE_S
-from tests.tools.rig import Broker, running
+from tests.support.embedded import Broker
+from tests.support.waiting import PATIENCE_S, until
+from tests.tools.rig import running
 
 
 class Output:
@@ -44,98 +42,68 @@ def options_for(broker: Broker, **details: Any) -> TailOptions:
     return TailOptions(**given).validated()
 
 
-def test_messages_are_printed_one_a_line_and_finished(nsq: EmbeddedThread, output: Output) -> None:
-    broker = Broker(nsq)
+async def test_messages_are_printed_one_a_line_and_finished(broker: Broker, output: Output) -> None:
     broker.publish("t", [b"first", b"second"])
     options = options_for(broker, channel="c")
-
-    async def scenario() -> None:
-        async with running(lambda stop: print_messages(options, stop, output=output.descriptor)):
-            await eventually(lambda: output.lines == ["first", "second"])
-            broker.publish("t", [b"third"])
-            await eventually(lambda: output.lines[2:] == ["third"])
-            await eventually(lambda: broker.counts("t", "c").unfinished == 0)
-            assert broker.user_agents("t", "c") == [f"nsq_tail/1.3.0-emberq emberq/{__version__}"]
-
-    run(scenario())
+    async with running(lambda stop: print_messages(options, stop, output=output.descriptor)):
+        await until(lambda: output.lines == ["first", "second"])
+        broker.publish("t", [b"third"])
+        await until(lambda: output.lines[2:] == ["third"])
+        await until(lambda: broker.counts("t", "c").unfinished == 0)
+        assert broker.user_agents("t", "c") == [f"nsq_tail/1.3.0-emberq emberq/{__version__}"]
 
 
-def test_several_topics_are_told_apart_by_their_names(nsq: EmbeddedThread, output: Output) -> None:
-    broker = Broker(nsq)
+async def test_several_topics_are_told_apart_by_their_names(broker: Broker, output: Output) -> None:
     broker.publish("one", [b"a"] * 50)
     broker.publish("two", [b"b"] * 50)
     options = options_for(broker, topic=("one", "two"), print_topic=True)
-
-    async def scenario() -> None:
-        async with running(lambda stop: print_messages(options, stop, output=output.descriptor)):
-            await eventually(lambda: Counter(output.lines) == {"one | a": 50, "two | b": 50})
-
-    run(scenario())
+    async with running(lambda stop: print_messages(options, stop, output=output.descriptor)):
+        await until(lambda: Counter(output.lines) == {"one | a": 50, "two | b": 50})
 
 
 @pytest.mark.conformance(261)
-def test_with_n_it_ends_after_so_many_and_the_rest_stays(nsq: EmbeddedThread, output: Output) -> None:
-    broker = Broker(nsq)
+async def test_with_n_it_ends_after_so_many_and_the_rest_stays(broker: Broker, output: Output) -> None:
     broker.publish("t", [b"1", b"2", b"3", b"4", b"5"])
     options = options_for(broker, channel="c", n=2)
-
-    async def scenario() -> None:
-        await asyncio.wait_for(print_messages(options, asyncio.Event(), output=output.descriptor), timeout=PATIENCE_S)
-        assert output.lines == ["1", "2"]
-        await eventually(lambda: broker.counts("t", "c").waiting == 3)
-
-    run(scenario())
+    await asyncio.wait_for(print_messages(options, asyncio.Event(), output=output.descriptor), timeout=PATIENCE_S)
+    assert output.lines == ["1", "2"]
+    await until(lambda: broker.counts("t", "c").waiting == 3)
 
 
-def test_n_counts_the_messages_of_each_topic_by_itself(nsq: EmbeddedThread, output: Output) -> None:
-    broker = Broker(nsq)
+async def test_n_counts_the_messages_of_each_topic_by_itself(broker: Broker, output: Output) -> None:
     broker.publish("one", [b"a"] * 2)
     broker.publish("two", [b"b"])
     options = options_for(broker, topic=("one", "two"), n=3)
-
-    async def scenario() -> None:
-        async with running(lambda stop: print_messages(options, stop, output=output.descriptor)) as task:
-            await eventually(lambda: len(output.lines) == 3)
-            assert not task.done()
-            broker.publish("one", [b"a"])
-            await asyncio.wait_for(asyncio.shield(task), timeout=PATIENCE_S)
-        assert Counter(output.lines) == {"a": 3, "b": 1}
-
-    run(scenario())
+    async with running(lambda stop: print_messages(options, stop, output=output.descriptor)) as task:
+        await until(lambda: len(output.lines) == 3)
+        assert not task.done()
+        broker.publish("one", [b"a"])
+        await asyncio.wait_for(asyncio.shield(task), timeout=PATIENCE_S)
+    assert Counter(output.lines) == {"a": 3, "b": 1}
 
 
-def test_without_a_channel_it_has_one_of_its_own_and_takes_nothing_from_others(
-    nsq: EmbeddedThread, output: Output
+async def test_without_a_channel_it_has_one_of_its_own_and_takes_nothing_from_others(
+    broker: Broker, output: Output
 ) -> None:
-    broker = Broker(nsq)
     broker.create_channel("t", "theirs")
     options = options_for(broker)
     assert re.fullmatch(r"tail\d{6}#ephemeral", options.channel)
-
-    async def scenario() -> None:
-        async with running(lambda stop: print_messages(options, stop, output=output.descriptor)):
-            await eventually(lambda: broker.user_agents("t", options.channel) != [])
-            broker.publish("t", [b"x"])
-            await eventually(lambda: output.lines == ["x"])
-        assert broker.counts("t", "theirs").waiting == 1
-        await eventually(lambda: broker.counts("t", options.channel).unfinished == 0)
-
-    run(scenario())
+    async with running(lambda stop: print_messages(options, stop, output=output.descriptor)):
+        await until(lambda: broker.user_agents("t", options.channel) != [])
+        broker.publish("t", [b"x"])
+        await until(lambda: output.lines == ["x"])
+    assert broker.counts("t", "theirs").waiting == 1
+    await until(lambda: broker.counts("t", options.channel).unfinished == 0)
 
 
-def test_when_nobody_reads_its_output_it_ends_and_everything_goes_back(nsq: EmbeddedThread) -> None:
-    broker = Broker(nsq)
+async def test_when_nobody_reads_its_output_it_ends_and_everything_goes_back(broker: Broker) -> None:
     broker.publish("t", [b"1", b"2"])
     options = options_for(broker, channel="c")
     reading, writing = os.pipe()
     os.close(reading)
-
-    async def scenario() -> None:
-        with pytest.raises(ToolError, match="failed to write to stdout - Broken pipe"):
-            await asyncio.wait_for(print_messages(options, asyncio.Event(), output=writing), timeout=PATIENCE_S)
-        await eventually(lambda: broker.counts("t", "c").waiting == 2)
-
-    run(scenario())
+    with pytest.raises(ToolError, match="failed to write to stdout - Broken pipe"):
+        await asyncio.wait_for(print_messages(options, asyncio.Event(), output=writing), timeout=PATIENCE_S)
+    await until(lambda: broker.counts("t", "c").waiting == 2)
     os.close(writing)
 
 

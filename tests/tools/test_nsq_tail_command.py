@@ -7,9 +7,8 @@ import signal
 
 import pytest
 
-from emberq.embedded import EmbeddedThread
-from tests.cli.tool_process import ToolProcess, run_tool
-from tests.tools.rig import Broker
+from tests.support.embedded import Broker
+from tests.support.tool_process import ToolProcess, run_tool
 
 TIME = rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d"
 
@@ -21,8 +20,7 @@ def test_version_is_printed_on_standard_output() -> None:
 
 
 @pytest.mark.conformance(261)
-def test_with_n_it_prints_so_many_and_exits_with_status_0(nsq: EmbeddedThread) -> None:
-    broker = Broker(nsq)
+def test_with_n_it_prints_so_many_and_exits_with_status_0(broker: Broker) -> None:
     broker.publish("t", [b"one", b"two", b"three"])
     done = run_tool("nsq_tail", "--topic=t", "-n", "2", f"--nsqd-tcp-address={broker.tcp_address}")
     assert (done.returncode, done.stdout) == (0, b"one\ntwo\n")
@@ -33,8 +31,7 @@ def test_with_n_it_prints_so_many_and_exits_with_status_0(nsq: EmbeddedThread) -
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_with_status_0(nsq: EmbeddedThread, number: signal.Signals) -> None:
-    broker = Broker(nsq)
+def test_a_signal_ends_it_with_status_0(broker: Broker, number: signal.Signals) -> None:
     broker.publish("t", [b"one"])
     with ToolProcess("nsq_tail", "--topic=t", f"--nsqd-tcp-address={broker.tcp_address}") as tail:
         assert tail.read_line() == b"one\n"

@@ -7,14 +7,15 @@ import signal
 import pytest
 
 from emberq.embedded import EmbeddedThread
-from tests.cli.tool_process import ToolProcess, run_tool
+from tests.support.embedded import Broker
+from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.waiting import wait_until
-from tests.tools.rig import Broker
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_sends_until_a_signal_ends_it_with_status_0(nsq: EmbeddedThread, number: signal.Signals) -> None:
-    broker = Broker(nsq)
+def test_it_sends_until_a_signal_ends_it_with_status_0(
+    nsq: EmbeddedThread, broker: Broker, number: signal.Signals
+) -> None:
     broker.queue("t", "nsq_to_http", [b"one", b"two"])
     url = f"http://{nsq.nsqd_http_addresses[0]}/pub?topic=copy"
     flags = ["--topic=t", f"--nsqd-tcp-address={broker.tcp_address}", f"--post={url}"]

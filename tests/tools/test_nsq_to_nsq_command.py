@@ -6,15 +6,13 @@ import signal
 
 import pytest
 
-from emberq.embedded import EmbeddedThread
-from tests.cli.tool_process import ToolProcess, run_tool
+from tests.support.embedded import Broker
+from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.waiting import wait_until
-from tests.tools.rig import Broker
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_copies_until_a_signal_ends_it_with_status_0(nsq: EmbeddedThread, number: signal.Signals) -> None:
-    broker = Broker(nsq)
+def test_it_copies_until_a_signal_ends_it_with_status_0(broker: Broker, number: signal.Signals) -> None:
     broker.queue("t", "nsq_to_nsq", [b"one", b"two"])
     flags = [
         "--topic=t",

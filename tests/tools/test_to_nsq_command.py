@@ -6,15 +6,13 @@ import signal
 
 import pytest
 
-from emberq.embedded import EmbeddedThread
-from tests.cli.tool_process import ToolProcess, run_tool
+from tests.support.embedded import Broker
+from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.waiting import wait_until
-from tests.tools.rig import Broker
 
 
 @pytest.mark.conformance(260)
-def test_it_publishes_its_input_to_the_end_and_exits_with_status_0(nsq: EmbeddedThread) -> None:
-    broker = Broker(nsq)
+def test_it_publishes_its_input_to_the_end_and_exits_with_status_0(broker: Broker) -> None:
     done = run_tool("to_nsq", "--topic=t", f"--nsqd-tcp-address={broker.tcp_address}", typed=b"abc\n\ndef")
     assert (done.returncode, done.stdout) == (0, b"")
     assert done.stderr.endswith(b" INF connected to nsqd %b\n" % broker.tcp_address.encode())
@@ -23,8 +21,7 @@ def test_it_publishes_its_input_to_the_end_and_exits_with_status_0(nsq: Embedded
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_with_status_0_though_its_input_goes_on(nsq: EmbeddedThread, number: signal.Signals) -> None:
-    broker = Broker(nsq)
+def test_a_signal_ends_it_with_status_0_though_its_input_goes_on(broker: Broker, number: signal.Signals) -> None:
     with ToolProcess("to_nsq", "--topic=t", f"--nsqd-tcp-address={broker.tcp_address}") as tool:
         tool.write(b"one\n")
         wait_until(lambda: broker.message_count("t") == 1, timeout_s=20)

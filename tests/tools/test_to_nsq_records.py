@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from emberq.base.program import ToolError
 from emberq.tools import to_nsq
 from emberq.tools.to_nsq import BLOCK_BYTES, BlockReader, RecordSplitter
-from tests.client.scenario import run
 from tests.support.waiting import PATIENCE_S
 
 
@@ -61,40 +60,30 @@ async def read_all(descriptor: int) -> bytes:
     return b"".join([block async for block in BlockReader(descriptor).blocks()])
 
 
-def test_a_file_is_read_to_its_end(tmp_path: Path) -> None:
+async def test_a_file_is_read_to_its_end(tmp_path: Path) -> None:
     content = os.urandom(3 * BLOCK_BYTES + 5)
     path = tmp_path / "input"
     path.write_bytes(content)
-
-    async def scenario() -> None:
-        with path.open("rb") as file:
-            assert await read_all(file.fileno()) == content
-
-    run(scenario())
+    with path.open("rb") as file:
+        assert await read_all(file.fileno()) == content
 
 
-def test_a_line_is_there_as_soon_as_it_is_written() -> None:
-    async def scenario() -> None:
-        reading, writing = os.pipe()
-        with closing(os.fdopen(reading)), closing(os.fdopen(writing, "wb", 0)) as writer:
-            blocks = BlockReader(reading).blocks()
-            writer.write(b"first\n")
-            assert await anext(blocks) == b"first\n"
-            writer.write(b"second\n")
-            assert await anext(blocks) == b"second\n"
-            writer.close()
-            assert [block async for block in blocks] == []
-
-    run(scenario())
+async def test_a_line_is_there_as_soon_as_it_is_written() -> None:
+    reading, writing = os.pipe()
+    with closing(os.fdopen(reading)), closing(os.fdopen(writing, "wb", 0)) as writer:
+        blocks = BlockReader(reading).blocks()
+        writer.write(b"first\n")
+        assert await anext(blocks) == b"first\n"
+        writer.write(b"second\n")
+        assert await anext(blocks) == b"second\n"
+        writer.close()
+        assert [block async for block in blocks] == []
 
 
-def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        descriptor = os.open(tmp_path, os.O_RDONLY)
-        try:
-            with pytest.raises(ToolError, match="failed to read - Is a directory"):
-                await asyncio.wait_for(read_all(descriptor), timeout=PATIENCE_S)
-        finally:
-            os.close(descriptor)
-
-    run(scenario())
+async def test_what_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(ToolError, match="failed to read - Is a directory"):
+            await asyncio.wait_for(read_all(descriptor), timeout=PATIENCE_S)
+    finally:
+        os.close(descriptor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from emberq.admin.access.user import Role
 from emberq.admin.options import AdminOptions
 from emberq.base.clock import ManualClock
 from emberq.http.message import Request
-from tests.admin.rig import basic
+from tests.support.admin_rig import basic
 
 
 def request(*, is_tls: bool = False, **headers: str) -> Request:
@@ -20,11 +19,9 @@ def request(*, is_tls: bool = False, **headers: str) -> Request:
     return Request("GET", "/", headers=named, remote_address="127.0.0.1:5000", is_tls=is_tls)
 
 
-def gate(**options: Any) -> Gate:
-    async def make() -> Gate:
-        return Gate(AdminOptions(lookupd_http_address=("127.0.0.1:4161",), **options), clock=ManualClock())
-
-    return asyncio.run(make())
+async def gate(**options: Any) -> Gate:
+    """Made in a loop, as it must be."""
+    return Gate(AdminOptions(lookupd_http_address=("127.0.0.1:4161",), **options), clock=ManualClock())
 
 
 @pytest.mark.parametrize(
@@ -64,14 +61,14 @@ def test_a_proxy_may_speak_tls_for_us() -> None:
     assert not is_secure(request())
 
 
-def test_without_admin_users_everybody_is_an_admin() -> None:
-    visitor = gate().visitor(request(Authorization=basic("joe", "x")))
+async def test_without_admin_users_everybody_is_an_admin() -> None:
+    visitor = (await gate()).visitor(request(Authorization=basic("joe", "x")))
     assert visitor is not None
     assert (visitor.name, visitor.role, visitor.is_known) == ("joe", Role.ADMIN, False)
 
 
-def test_an_admin_user_is_named_by_the_header_to_the_letter() -> None:
-    guarded = gate(admin_user=("ada",), acl_http_header="X-User")
+async def test_an_admin_user_is_named_by_the_header_to_the_letter() -> None:
+    guarded = await gate(admin_user=("ada",), acl_http_header="X-User")
     for name, role in (("ada", Role.ADMIN), ("Ada", Role.VIEWER), ("ada,eve", Role.VIEWER), ("", Role.VIEWER)):
         visitor = guarded.visitor(request(X_User=name))
         assert visitor is not None

@@ -10,11 +10,6 @@ from emberq.base.clock import NS_PER_SECOND, ManualClock
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def sessions(clock: ManualClock) -> Sessions:
     return Sessions(clock=clock, lifetime_ns=60 * NS_PER_SECOND)
 

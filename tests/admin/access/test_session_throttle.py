@@ -10,11 +10,6 @@ from emberq.base.clock import NS_PER_SECOND, ManualClock
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def throttle(clock: ManualClock) -> LoginThrottle:
     return LoginThrottle(clock)
 

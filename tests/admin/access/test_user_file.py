@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emberq.admin.access.user import Passwords, Role, User, UserFileError, read_users
-from tests.admin.rig import cheap_hash
+from tests.support.admin_rig import cheap_hash
 
 
 def write(folder: Path, text: str) -> str:

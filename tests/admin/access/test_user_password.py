@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emberq.admin.access.user import MAX_PASSWORD_BYTES, PasswordError, hash_password, parse_hash
-from tests.admin.rig import cheap_hash
+from tests.support.admin_rig import cheap_hash
 
 
 def test_a_password_matches_its_own_hash_only() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread, of_nsqds
-from tests.cluster.rig import create, http, post, publish
+from tests.support.admin_rig import AdminThread, of_nsqds
+from tests.support.embedded import create, http_of, post, publish
 from tests.support.waiting import wait_until
 
 DONE = (200, {"message": ""})
@@ -31,7 +31,7 @@ def outcome(answer: Any) -> tuple[int, Any]:
 
 def topics_of(cluster: EmbeddedThread, node: int = 0) -> dict[str, Any]:
     """The topics that an nsqd has, by name."""
-    stats = http(cluster.nsqd_http_addresses[node]).get("/stats?format=json").json()
+    stats = http_of(cluster.nsqd_http_addresses[node]).get("/stats?format=json").json()
     return {topic["topic_name"]: topic for topic in stats["topics"]}
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread, basic, of_nsqds, user_file
-from tests.cluster.rig import create, http
+from tests.support.admin_rig import AdminThread, basic, of_nsqds, user_file
+from tests.support.embedded import create, http_of
 
 POLICY = {"max_attempts": 5, "dead_letter_topic": "t.dead"}
 SET = {"action": "set_policy", **POLICY}
@@ -21,7 +21,7 @@ CLEAR = {"action": "clear_policy"}
 def policies(cluster: EmbeddedThread, channel: str = "ch") -> list[Any]:
     """What each nsqd says of the channel."""
     target = f"/channel/policy?topic=t&channel={channel}"
-    return [http(address).get(target).json() for address in cluster.nsqd_http_addresses]
+    return [http_of(address).get(target).json() for address in cluster.nsqd_http_addresses]
 
 
 def test_a_policy_is_set_and_cleared_on_every_node(admin: AdminThread, cluster: EmbeddedThread) -> None:

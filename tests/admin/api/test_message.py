@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread, of_cluster
-from tests.cluster.rig import create, publish
+from tests.support.admin_rig import AdminThread, of_cluster
+from tests.support.embedded import create, publish
+from tests.support.recording_daemon import RecordingDaemon
 
 
 @pytest.fixture
@@ -30,40 +29,15 @@ def journal_admin(journaled: EmbeddedThread) -> Iterator[AdminThread]:
         yield admin
 
 
-class ForeignNsqd(BaseHTTPRequestHandler):
-    """An nsqd that knows nothing of what emberq added."""
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        _, _, port = self.headers["Host"].rpartition(":")
-        answers: dict[str, Any] = {
-            "/info": {"broadcast_address": "127.0.0.1", "hostname": "go", "http_port": int(port), "version": "1.3.0"},
-            "/stats": {"topics": [{"topic_name": "t", "channels": [{"channel_name": "ch"}]}]},
-        }
-        self._answer(200 if path in answers else 404, answers.get(path, {"message": "NOT_FOUND"}))
-
-    def do_POST(self) -> None:
-        self._answer(404, {"message": "NOT_FOUND"})
-
-    def _answer(self, status: int, document: Any) -> None:
-        self.send_response(status)
-        self.end_headers()
-        self.wfile.write(json.dumps(document).encode())
-
-    def log_message(self, *_arguments: Any) -> None:
-        """Not a word."""
-
-
 @pytest.fixture
 def foreign() -> Iterator[str]:
-    """The address of such an nsqd."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), ForeignNsqd)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    """The address of an nsqd that knows nothing of what emberq added."""
+    with RecordingDaemon("nsqd", {}, []) as nsqd:
+        nsqd.answers = {
+            "/info": {"broadcast_address": "127.0.0.1", "hostname": "go", "http_port": nsqd.port, "version": "1.3.0"},
+            "/stats": {"topics": [{"topic_name": "t", "channels": [{"channel_name": "ch"}]}]},
+        }
+        yield nsqd.address
 
 
 # Peeking

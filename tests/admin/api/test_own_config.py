@@ -7,13 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread, basic, user_file
+from tests.support.admin_rig import AdminThread, basic, user_file
 
-
-@pytest.fixture(autouse=True)
-def _log_level_stays(caplog: pytest.LogCaptureFixture) -> None:
-    """Puts the log level back that a test changes for the whole process."""
-    caplog.set_level("INFO", logger="emberq")
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 @pytest.mark.conformance(248)

@@ -13,8 +13,8 @@ import pytest
 from emberq.base.clock import ManualClock
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread, basic, of_cluster, user_file
-from tests.cluster.rig import create
+from tests.support.admin_rig import AdminThread, basic, of_cluster, user_file
+from tests.support.embedded import create
 from tests.support.http_client import Answer
 
 USERS = {"ada": ("admin", "lovelace"), "olga": ("operator", "o"), "tom": ("viewer", "t")}

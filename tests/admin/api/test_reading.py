@@ -8,8 +8,9 @@ import pytest
 
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread, of_cluster, of_nsqds
-from tests.cluster.rig import DEAD, create, post, publish
+from tests.support.admin_rig import AdminThread, of_cluster, of_nsqds
+from tests.support.cluster_rig import DEAD
+from tests.support.embedded import create, post, publish
 from tests.support.raw_client import Client
 
 

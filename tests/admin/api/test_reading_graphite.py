@@ -10,9 +10,9 @@ import pytest
 
 from emberq.admin.api.reading import origin_of
 from tests.admin.conftest import StartAdmin
-from tests.admin.rig import AdminThread
-from tests.cluster.recording_daemon import RecordingDaemon
-from tests.cluster.rig import DEAD
+from tests.support.admin_rig import AdminThread
+from tests.support.cluster_rig import DEAD
+from tests.support.recording_daemon import RecordingDaemon
 
 
 class Graphite:

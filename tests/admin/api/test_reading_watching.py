@@ -12,15 +12,15 @@ import pytest
 from emberq.base.clock import NS_PER_SECOND
 from emberq.cluster.pipeline_feed import TOPIC
 from emberq.embedded import EmbeddedThread
-from tests.admin.pipeline_report import HEARTBEAT, REPORT
-from tests.admin.rig import AdminThread, of_nsqds
-from tests.cluster.rig import create, http, publish
+from tests.support.admin_rig import AdminThread, of_nsqds
+from tests.support.embedded import create, http_of, publish
+from tests.support.pipeline_report import HEARTBEAT, REPORT
 from tests.support.raw_client import Client
 from tests.support.waiting import wait_until
 
 
 def topics_of(cluster: EmbeddedThread, node: int) -> list[str]:
-    stats = http(cluster.nsqd_http_addresses[node]).get("/stats?format=json").json()
+    stats = http_of(cluster.nsqd_http_addresses[node]).get("/stats?format=json").json()
     return [topic["topic_name"] for topic in stats["topics"]]
 
 

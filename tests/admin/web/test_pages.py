@@ -13,7 +13,7 @@ from emberq.admin.access.user import Role
 from emberq.admin.web.pages import page_routes
 from emberq.http.message import Request, Response
 from emberq.http.router import Match, Router
-from tests.admin.web.stand_in import FixedSite
+from tests.support.stand_in import FixedSite
 
 PAGES = {
     "/": "topics",

@@ -6,16 +6,17 @@ import pytest
 
 from bench.admin.simulated_cluster import SimulatedCluster, Size
 from emberq.base.clock import ManualClock
-from tests.base.running import run
-from tests.cluster.rig import View
+from tests.support.cluster_rig import View
+
+pytestmark = pytest.mark.loop("uvloop")
 
 
-def test_it_is_looked_at_like_a_real_one() -> None:
+async def test_it_is_looked_at_like_a_real_one() -> None:
     with SimulatedCluster(Size(topics=4, nodes=4, nodes_per_topic=2, consumers=3)) as cluster:
         view = View(lookupds=(cluster.lookupd_address,))
-        found = run(view.observer.survey(ManualClock()))
-        channel = run(view.observer.channel("topic-0000", "worker")).value
-        node = run(view.observer.node(found.value.producers[0].node)).value
+        found = await view.observer.survey(ManualClock())
+        channel = (await view.observer.channel("topic-0000", "worker")).value
+        node = (await view.observer.node(found.value.producers[0].node)).value
     assert found.warnings == ()
     totals = found.value.totals
     assert [totals[f"topic-000{number}", ""].node_count for number in range(4)] == [4, 2, 2, 2]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,12 +13,6 @@ from emberq.nsqd.api.channel import ChannelApi
 from emberq.storage.error import MetadataError
 from tests.broker.rig import Rig
 from tests.nsqd.api.rig import refusal_of, request
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with Rig() as rig:
-        yield rig
 
 
 @pytest.fixture

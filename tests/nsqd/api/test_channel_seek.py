@@ -14,16 +14,7 @@ from tests.support.harness import NsqdHarness
 from tests.support.http_client import Answer, HttpClient
 from tests.support.waiting import wait_until
 
-
-@pytest.fixture
-def nsqd(start_nsqd: StartNsqd) -> NsqdHarness:
-    """One that journals every topic."""
-    return start_nsqd(journal=True)
-
-
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
+pytestmark = pytest.mark.nsqd(journal=True)
 
 
 def publish(http: HttpClient, *bodies: bytes) -> None:
@@ -165,9 +156,8 @@ def test_a_place_that_cannot_be_saved_is_an_error(
     assert seek(http, "earliest").error == (500, "INTERNAL_ERROR")
 
 
-def test_seeking_is_for_channels_of_journaled_topics(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(journal_topic=("^t$",))
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(journal_topic=("^t$",))
+def test_seeking_is_for_channels_of_journaled_topics(nsqd: NsqdHarness, http: HttpClient) -> None:
     nsqd.create_channel("classic", "c")
     nsqd.create_channel("t", "c")
     nsqd.create_channel("t", "c#ephemeral")
@@ -259,9 +249,8 @@ def test_a_channel_that_exists_is_not_moved_by_being_created_again(finished: Nsq
     assert finished.channel("t", "c").depth == 0
 
 
-def test_a_place_is_for_channels_of_journaled_topics(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(journal_topic=("^t$",))
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(journal_topic=("^t$",))
+def test_a_place_is_for_channels_of_journaled_topics(nsqd: NsqdHarness, http: HttpClient) -> None:
     nsqd.create_topic("classic")
     nsqd.create_topic("t")
     assert http.post("/channel/create?topic=classic&channel=c&from=0").error == (404, "TOPIC_NOT_JOURNALED")

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from emberq.nsqd.api.channel import TopicApi
 from emberq.storage.error import MetadataError
 from tests.broker.rig import Rig
 from tests.nsqd.api.rig import RigNode, refusal_of, request
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with Rig() as rig:
-        yield rig
 
 
 def test_a_pause_that_cannot_be_saved_is_a_failure(rig: Rig) -> None:

@@ -12,23 +12,14 @@ from emberq.base.clock import NS_PER_SECOND
 from emberq.base.text import format_moment, parse_moment
 from emberq.nsqd.api import journal
 from tests.conftest import StartNsqd
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.nsqd(journal=True)
+
 MIB = 1024 * 1024
-
-
-@pytest.fixture
-def nsqd(start_nsqd: StartNsqd) -> NsqdHarness:
-    """One that journals every topic."""
-    return start_nsqd(journal=True)
-
-
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
 
 
 def publish(http: HttpClient, *bodies: bytes) -> None:
@@ -102,15 +93,14 @@ def test_a_journal_tells_when_its_oldest_and_its_newest_message_were_published(
     assert told["newest"] == format_moment(began_ns + NS_PER_SECOND)
 
 
-def test_a_journal_tells_what_it_is_kept_by(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(
-        journal=True,
-        journal_sync="interval",
-        journal_segment_bytes=2 * MIB,
-        journal_retention_bytes=10 * MIB,
-        journal_retention_time_ns=0,
-    )
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(
+    journal=True,
+    journal_sync="interval",
+    journal_segment_bytes=2 * MIB,
+    journal_retention_bytes=10 * MIB,
+    journal_retention_time_ns=0,
+)
+def test_a_journal_tells_what_it_is_kept_by(http: HttpClient) -> None:
     http.post("/topic/create?topic=t")
     told = http.get("/journal?topic=t").json()
     assert told["sync"] == "interval"
@@ -124,9 +114,8 @@ def test_an_ephemeral_channel_has_no_place_in_the_journal(nsqd: NsqdHarness, htt
 
 
 @pytest.mark.parametrize("path", ["/journal", "/topic/peek"])
-def test_a_topic_must_be_named_exist_and_be_journaled(start_nsqd: StartNsqd, path: str) -> None:
-    nsqd = start_nsqd(journal_topic=("^t$",))
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(journal_topic=("^t$",))
+def test_a_topic_must_be_named_exist_and_be_journaled(http: HttpClient, path: str) -> None:
     http.post("/topic/create?topic=classic")
     assert http.get(path).error == (400, "MISSING_ARG_TOPIC")
     assert http.get(f"{path}?topic=$").error == (400, "INVALID_TOPIC")
@@ -232,9 +221,8 @@ def test_a_peek_is_for_a_place_in_the_journal_and_a_few_messages(http: HttpClien
 # Statistics.
 
 
-def test_stats_tell_of_journals_and_leave_classic_topics_as_they_are(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(journal_topic=("^t$",))
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(journal_topic=("^t$",))
+def test_stats_tell_of_journals_and_leave_classic_topics_as_they_are(nsqd: NsqdHarness, http: HttpClient) -> None:
     http.post("/topic/create?topic=classic")
     nsqd.create_channel("t", "c")
     publish(http, b"a", b"b")

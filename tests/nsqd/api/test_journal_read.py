@@ -11,24 +11,15 @@ import pytest
 
 from emberq.broker.store import SyncMode
 from tests.conftest import StartNsqd
-from tests.http.raw_client import RawClient, request
 from tests.nsqd.api.journal_bytes import read_batches, read_bodies
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import Answer, HttpClient
+from tests.support.raw_http_client import RawClient, request
 from tests.support.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.nsqd(journal=True)
+
 MEGABYTE = 1024 * 1024
-
-
-@pytest.fixture
-def nsqd(start_nsqd: StartNsqd) -> NsqdHarness:
-    """One that journals every topic."""
-    return start_nsqd(journal=True)
-
-
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
 
 
 def publish(http: HttpClient, *bodies: bytes, topic: str = "t") -> None:
@@ -127,9 +118,8 @@ def test_a_long_stretch_arrives_unharmed(http: HttpClient) -> None:
     assert read_bodies(read(http, 0).body) == bodies
 
 
-def test_an_answer_ends_with_its_segment(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(journal=True, journal_segment_bytes=MEGABYTE)
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(journal=True, journal_segment_bytes=MEGABYTE)
+def test_an_answer_ends_with_its_segment(http: HttpClient) -> None:
     for number in range(4):
         publish(http, b"%d" % number * 400_000)
     first = read(http, 0)
@@ -159,9 +149,8 @@ def test_a_connection_goes_on_after_a_stretch(nsqd: NsqdHarness, http: HttpClien
 # What is not on the disk yet.
 
 
-def test_what_is_not_synced_is_not_read(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(journal=True, journal_sync=SyncMode.INTERVAL, sync_timeout_ns=10**9)
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(journal=True, journal_sync=SyncMode.INTERVAL, sync_timeout_ns=10**9)
+def test_what_is_not_synced_is_not_read(nsqd: NsqdHarness, http: HttpClient) -> None:
     publish(http, b"a")
     assert (read(http, 0).body, offsets(read(http, 0))) == (b"", (0, 0))
     nsqd.advance(ms=1000)
@@ -169,9 +158,8 @@ def test_what_is_not_synced_is_not_read(start_nsqd: StartNsqd) -> None:
     assert read_bodies(read(http, 0).body) == [b"a"]
 
 
-def test_without_syncing_everything_can_be_read_at_once(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(journal=True, journal_sync=SyncMode.NEVER)
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(journal=True, journal_sync=SyncMode.NEVER)
+def test_without_syncing_everything_can_be_read_at_once(http: HttpClient) -> None:
     publish(http, b"a")
     assert read_bodies(read(http, 0).body) == [b"a"]
 
@@ -271,9 +259,8 @@ def test_a_range_that_is_of_no_use_is_ignored(http: HttpClient, useless: str) ->
 # What is refused.
 
 
-def test_a_topic_must_be_named_exist_and_be_journaled(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(journal_topic=("^t$",))
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(journal_topic=("^t$",))
+def test_a_topic_must_be_named_exist_and_be_journaled(http: HttpClient) -> None:
     http.post("/topic/create?topic=classic")
     assert http.get("/journal/read").error == (400, "MISSING_ARG_TOPIC")
     assert http.get("/journal/read?topic=$&offset=0").error == (400, "INVALID_TOPIC")
@@ -307,9 +294,8 @@ def test_an_offset_behind_the_end_is_a_conflict(http: HttpClient) -> None:
     assert (answer.status, json.loads(answer.body)) == (409, {"message": "OFFSET_AHEAD", "next_offset": 1})
 
 
-def test_an_offset_that_retention_has_removed_is_gone(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd(journal=True, journal_segment_bytes=MEGABYTE, journal_retention_bytes=MEGABYTE)
-    http = HttpClient(nsqd.http_address)
+@pytest.mark.nsqd(journal=True, journal_segment_bytes=MEGABYTE, journal_retention_bytes=MEGABYTE)
+def test_an_offset_that_retention_has_removed_is_gone(nsqd: NsqdHarness, http: HttpClient) -> None:
     nsqd.create_channel("t", "c")
     for number in range(4):
         publish(http, b"%d" % number * 600_000)

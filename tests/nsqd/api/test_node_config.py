@@ -17,12 +17,6 @@ from tests.nsqd.api.rig import RigNode, refusal_of, request
 
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
-    with Rig() as rig:
-        yield rig
-
-
-@pytest.fixture
 def level() -> Iterator[None]:
     """Puts the log level of the process back."""
     logger = logging.getLogger(ROOT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import sys
 import weakref
@@ -26,24 +25,24 @@ def put(query: str = "", body: bytes = b"") -> Request:
     return Request("PUT", f"/debug/setblockrate?{query}", body=body)
 
 
-def test_freeing_memory_collects_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_freeing_memory_collects_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "MAX_SWEPT_BLOCKS", sys.maxsize)  # those of other tests count too
     gc.disable()
     try:
         garbage = weakref.ref(Cycle())
         assert garbage() is not None
-        answer = asyncio.run(free_memory(request()))
+        answer = await free_memory(request())
     finally:
         gc.enable()
     assert (answer.status, garbage()) == (200, None)
 
 
-def test_a_large_heap_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_heap_is_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "MAX_SWEPT_BLOCKS", 0)
     gc.disable()
     try:
         garbage = weakref.ref(Cycle())
-        answer = asyncio.run(free_memory(request()))
+        answer = await free_memory(request())
         assert (answer.status, garbage() is None) == (200, False)
     finally:
         gc.enable()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,12 +16,6 @@ from tests.nsqd.api.rig import START_TIME_S, RigNode, refusal_of, request
 class SickNode(RigNode):
     def health(self) -> str:
         return "NOK - write /data/t.dat: no space left on device"
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    with Rig() as rig:
-        yield rig
 
 
 def test_ping_says_ok(rig: Rig) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import StartNsqd
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
 from tests.support.waiting import wait_until
@@ -22,11 +22,6 @@ def nsqd(start_nsqd: StartNsqd, request: pytest.FixtureRequest) -> NsqdHarness:
     nsqd = start_nsqd(journal=request.param)
     nsqd.create_channel("t", "c")
     return nsqd
-
-
-@pytest.fixture
-def http(nsqd: NsqdHarness) -> HttpClient:
-    return HttpClient(nsqd.http_address)
 
 
 def set_policy(http: HttpClient, policy: Any = POLICY) -> None:

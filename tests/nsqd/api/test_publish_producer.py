@@ -9,18 +9,13 @@ import pytest
 from emberq.http.message import HttpError
 from emberq.nsqd.api.publish import producer_of
 from emberq.wire.parameter import ProducerSequence
-from tests.conftest import StartNsqd
 from tests.nsqd.api.rig import request
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import Answer, HttpClient
 
+pytestmark = pytest.mark.nsqd(journal=True)
+
 PRODUCER = "5f0c0000000000000000000000000abc"
-
-
-@pytest.fixture
-def nsqd(start_nsqd: StartNsqd) -> NsqdHarness:
-    """One that journals every topic."""
-    return start_nsqd(journal=True)
 
 
 def post(nsqd: NsqdHarness, target: str, body: bytes, **headers: str) -> Answer:
@@ -63,8 +58,8 @@ def test_plain_publishes_to_the_same_target_are_not_mixed_up_with_numbered_ones(
     assert bodies(nsqd) == ["plain", "numbered", "plain"]
 
 
-def test_a_classic_topic_has_no_memory_of_numbers(start_nsqd: StartNsqd) -> None:
-    nsqd = start_nsqd()
+@pytest.mark.nsqd(journal=False)
+def test_a_classic_topic_has_no_memory_of_numbers(nsqd: NsqdHarness) -> None:
     for _ in range(2):
         assert post(nsqd, "/pub?topic=t", b"a", producer=PRODUCER, sequence="1").status == 200
     assert nsqd.topic("t").message_count == 2

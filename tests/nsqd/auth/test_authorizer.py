@@ -11,10 +11,11 @@ from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
 from emberq.nsqd.auth.authorizer import SMALL_ANSWER_BYTES, AuthFailedError, AuthOptionsError, Authorizer, AuthPeer
 from emberq.nsqd.auth.permission import Authorization
 from emberq.nsqd.options import NsqdOptions, TlsVersion
-from tests.base.running import run
-from tests.base.scripted_server import ScriptedServer, answer, server_context
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.certificates import Authority
+from tests.support.scripted_server import ScriptedServer, answer, server_context
+
+pytestmark = pytest.mark.loop("uvloop")
 
 SECRET = b"s3cret"
 PEER = AuthPeer(remote_ip="10.0.0.7")
@@ -28,59 +29,61 @@ def authorizer(*addresses: str, first: int = 0, clock: ManualClock | None = None
     )
 
 
-def authorize(*addresses: str, secret: bytes = SECRET, peer: AuthPeer = PEER, **options: Any) -> Authorization:
-    return run(authorizer(*addresses, **options).authorize(secret, peer))
+async def authorize(*addresses: str, secret: bytes = SECRET, peer: AuthPeer = PEER, **options: Any) -> Authorization:
+    return await authorizer(*addresses, **options).authorize(secret, peer)
 
 
-def test_a_get_carries_the_question_in_its_query_by_alphabet() -> None:
+async def test_a_get_carries_the_question_in_its_query_by_alphabet() -> None:
     with AuthServer(grant(entry())) as server:
-        authorize(server.address, secret=b"a b&\xff", peer=AuthPeer(remote_ip="::1", is_tls=True, common_name="me"))
+        await authorize(
+            server.address, secret=b"a b&\xff", peer=AuthPeer(remote_ip="::1", is_tls=True, common_name="me")
+        )
     (question,) = server.questions
     assert question.method == "GET"
-    assert question.path == "/auth?common_name=me&remote_ip=%3A%3A1&secret=a+b%26%FF&tls=true"
+    assert question.target == "/auth?common_name=me&remote_ip=%3A%3A1&secret=a+b%26%FF&tls=true"
     assert question.headers["Accept"] == "application/vnd.nsq; version=1.0"
 
 
-def test_a_post_carries_the_question_in_its_body_as_lists() -> None:
+async def test_a_post_carries_the_question_in_its_body_as_lists() -> None:
     with AuthServer(grant(entry())) as server:
-        authorize(server.address, secret="ü".encode(), auth_http_request_method="post")
+        await authorize(server.address, secret="ü".encode(), auth_http_request_method="post")
     (question,) = server.questions
-    assert (question.method, question.path) == ("POST", "/auth")
+    assert (question.method, question.target) == ("POST", "/auth")
     assert question.headers["Content-Type"] == "application/json"
     assert question.body.decode() == '{"common_name":[""],"remote_ip":["10.0.0.7"],"secret":["ü"],"tls":["false"]}'
 
 
-def test_an_address_may_be_a_whole_url() -> None:
+async def test_an_address_may_be_a_whole_url() -> None:
     with AuthServer(grant(entry())) as server:
-        authorize(f"http://{server.address}/who")
-    assert server.questions[0].path.startswith("/who?common_name=")
+        await authorize(f"http://{server.address}/who")
+    assert server.questions[0].target.startswith("/who?common_name=")
 
 
-def test_the_authorization_expires_by_the_daemons_clock() -> None:
+async def test_the_authorization_expires_by_the_daemons_clock() -> None:
     clock = ManualClock()
     with AuthServer(grant(entry(), ttl=60, identity="joe")) as server:
-        authorization = authorize(server.address, clock=clock)
+        authorization = await authorize(server.address, clock=clock)
     assert authorization.identity == "joe"
     assert authorization.expires_ns == clock.monotonic_ns() + 60 * NS_PER_SECOND
 
 
-def test_an_authorization_for_nothing_is_an_answer() -> None:
+async def test_an_authorization_for_nothing_is_an_answer() -> None:
     with AuthServer(grant()) as server:
-        assert authorize(server.address).entries == ()
+        assert (await authorize(server.address)).entries == ()
 
 
-def test_servers_are_tried_around_the_ring_until_one_answers() -> None:
+async def test_servers_are_tried_around_the_ring_until_one_answers() -> None:
     with (
         AuthServer(grant(entry(), ttl=0)) as third,
         AuthServer(grant(entry(), identity="first")) as first,
         AuthServer(grant(entry(), identity="second")) as second,
     ):
-        authorization = authorize(first.address, second.address, third.address, first=2)
+        authorization = await authorize(first.address, second.address, third.address, first=2)
     assert authorization.identity == "first"
     assert [len(server.questions) for server in (first, second, third)] == [1, 0, 1]
 
 
-def test_which_server_is_asked_first_is_left_to_chance() -> None:
+async def test_which_server_is_asked_first_is_left_to_chance() -> None:
     counts: list[int] = []
 
     def choose_index(count: int) -> int:
@@ -89,32 +92,32 @@ def test_which_server_is_asked_first_is_left_to_chance() -> None:
 
     with AuthServer(grant(entry())) as server:
         options = NsqdOptions(auth_http_address=(server.address, "127.0.0.1:1"))
-        run(Authorizer(options, clock=ManualClock(), choose_index=choose_index).authorize(SECRET, PEER))
+        await Authorizer(options, clock=ManualClock(), choose_index=choose_index).authorize(SECRET, PEER)
     assert counts == [2]
 
 
 @pytest.mark.parametrize("status", [201, 403, 404, 500])
-def test_any_status_but_200_is_a_failure(status: int) -> None:
+async def test_any_status_but_200_is_a_failure(status: int) -> None:
     with AuthServer(grant(entry()), status=status) as server, pytest.raises(AuthFailedError):
-        authorize(server.address)
+        await authorize(server.address)
 
 
-def test_an_answer_that_takes_too_long_is_a_failure() -> None:
+async def test_an_answer_that_takes_too_long_is_a_failure() -> None:
     with ScriptedServer() as server, pytest.raises(AuthFailedError):
-        authorize(server.url, http_client_request_timeout_ns=50 * NS_PER_MS)
+        await authorize(server.url, http_client_request_timeout_ns=50 * NS_PER_MS)
 
 
-def test_a_large_answer_is_as_good_as_a_small_one() -> None:
+async def test_a_large_answer_is_as_good_as_a_small_one() -> None:
     entries = [entry(topic=f"^topic-{number}$") for number in range(300)]
     with AuthServer(grant(*entries)) as server:
-        authorization = authorize(server.address)
+        authorization = await authorize(server.address)
     assert len(authorization.entries) == 300
     assert len(str(entries)) > SMALL_ANSWER_BYTES
 
 
-def test_an_answer_beyond_all_bounds_is_a_failure() -> None:
+async def test_an_answer_beyond_all_bounds_is_a_failure() -> None:
     with AuthServer(b" " * 2**20 + b"{}") as server, pytest.raises(AuthFailedError):
-        authorize(server.address)
+        await authorize(server.address)
 
 
 ECHO = b"who is s3cret?"
@@ -129,9 +132,9 @@ ECHO = b"who is s3cret?"
         (b"s3cret", "the answer is not HTTP"),
     ],
 )
-def test_the_log_says_why_without_the_secret(said: bytes, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_says_why_without_the_secret(said: bytes, reason: str, caplog: pytest.LogCaptureFixture) -> None:
     with ScriptedServer(said) as server, caplog.at_level(logging.DEBUG), pytest.raises(AuthFailedError) as raised:
-        authorize(f"http://joe:pass@127.0.0.1:{server.port}/auth")
+        await authorize(f"http://joe:pass@127.0.0.1:{server.port}/auth")
     assert [record.getMessage() for record in caplog.records if record.name.startswith("emberq")] == [
         f"AUTH: failed to query http://127.0.0.1:{server.port}/auth - {reason}"
     ]
@@ -153,23 +156,23 @@ def test_a_root_ca_file_that_is_missing_or_empty_is_refused_at_the_start(tmp_pat
         assert str(raised.value).startswith(f"failed to build client TLS config - {path}: ")
 
 
-def test_a_server_behind_tls_is_judged_by_the_root_ca_file(tmp_path: Path) -> None:
+async def test_a_server_behind_tls_is_judged_by_the_root_ca_file(tmp_path: Path) -> None:
     authority = Authority(tmp_path, "trusted")
     with AuthServer(grant(entry()), tls=server_context(authority.issue("auth"))) as server:
-        authorize(server.url, tls_root_ca_file=str(authority.path))
+        await authorize(server.url, tls_root_ca_file=str(authority.path))
         assert len(server.questions) == 1
         with pytest.raises(AuthFailedError):
-            authorize(server.url)
+            await authorize(server.url)
         with pytest.raises(AuthFailedError):
-            authorize(server.url, tls_root_ca_file=str(Authority(tmp_path, "other").path))
+            await authorize(server.url, tls_root_ca_file=str(Authority(tmp_path, "other").path))
     assert len(server.questions) == 1
 
 
-def test_a_server_whose_tls_is_too_old_is_refused(tmp_path: Path) -> None:
+async def test_a_server_whose_tls_is_too_old_is_refused(tmp_path: Path) -> None:
     authority = Authority(tmp_path, "trusted")
     context = server_context(authority.issue("auth"))
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     with AuthServer(grant(entry()), tls=context) as server:
-        authorize(server.url, tls_root_ca_file=str(authority.path))
+        await authorize(server.url, tls_root_ca_file=str(authority.path))
         with pytest.raises(AuthFailedError):
-            authorize(server.url, tls_root_ca_file=str(authority.path), tls_min_version=TlsVersion.TLS_1_3)
+            await authorize(server.url, tls_root_ca_file=str(authority.path), tls_min_version=TlsVersion.TLS_1_3)

@@ -3,7 +3,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from emberq.nsqd.auth import guard as guard_module
 from emberq.nsqd.auth.authorizer import Authorizer
 from emberq.nsqd.auth.guard import ApiGuard
 from emberq.nsqd.options import NsqdOptions
-from tests.base.running import run
-from tests.nsqd.auth.auth_server import AuthServer, entry, grant
+from tests.support.auth_server import AuthServer, entry, grant
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.loop("uvloop")
 
 SECRET = "Bearer s3cret"
 
@@ -50,20 +53,17 @@ class Guarded:
         return response if isinstance(response, Response) else await response
 
 
-def status_of(server: AuthServer, method: str, target: str, **options: Any) -> int:
-    async def ask() -> int:
-        return (await Guarded(server).ask(method, target, **options)).status
-
-    return run(ask())
+async def status_of(server: AuthServer, method: str, target: str, **options: Any) -> int:
+    return (await Guarded(server).ask(method, target, **options)).status
 
 
 # What a request needs.
 
 
 @pytest.mark.parametrize("path", ["/ping", "/info", "/stats", "/metrics"])
-def test_looking_at_the_daemon_needs_no_secret(path: str) -> None:
+async def test_looking_at_the_daemon_needs_no_secret(path: str) -> None:
     with AuthServer(grant()) as server:
-        assert status_of(server, "GET", path, shows=None) == 200
+        assert await status_of(server, "GET", path, shows=None) == 200
     assert server.questions == []
 
 
@@ -79,68 +79,68 @@ DAEMON_VERBS = [
 
 
 @pytest.mark.parametrize("path", TOPIC_VERBS)
-def test_publishing_and_changing_a_topic_need_publish_on_it(path: str) -> None:
+async def test_publishing_and_changing_a_topic_need_publish_on_it(path: str) -> None:
     with AuthServer(grant(entry(topic="^t$", permissions=["publish"]))) as server:
-        assert status_of(server, "POST", f"{path}?topic=t") == 200
-        assert status_of(server, "POST", f"{path}?topic=x") == 403
+        assert await status_of(server, "POST", f"{path}?topic=t") == 200
+        assert await status_of(server, "POST", f"{path}?topic=x") == 403
         server.answer = grant(entry(permissions=["subscribe"]))
-        assert status_of(server, "POST", f"{path}?topic=t") == 403
+        assert await status_of(server, "POST", f"{path}?topic=t") == 403
 
 
 @pytest.mark.parametrize(
     ("method", "path"),
     [*(("POST", path) for path in CHANNEL_VERBS), *(("GET", f"/channel/{look}") for look in ("peek", "policy"))],
 )
-def test_changing_and_peeking_a_channel_need_subscribe_on_it(method: str, path: str) -> None:
+async def test_changing_and_peeking_a_channel_need_subscribe_on_it(method: str, path: str) -> None:
     with AuthServer(grant(entry(topic="^t$", channels=["^c$"], permissions=["subscribe"]))) as server:
-        assert status_of(server, method, f"{path}?topic=t&channel=c") == 200
-        assert status_of(server, method, f"{path}?topic=x&channel=c") == 403
-        assert status_of(server, method, f"{path}?topic=t&channel=x") == 403
-        assert status_of(server, method, f"{path}?topic=t") == 403
+        assert await status_of(server, method, f"{path}?topic=t&channel=c") == 200
+        assert await status_of(server, method, f"{path}?topic=x&channel=c") == 403
+        assert await status_of(server, method, f"{path}?topic=t&channel=x") == 403
+        assert await status_of(server, method, f"{path}?topic=t") == 403
         server.answer = grant(entry(permissions=["publish"]))
-        assert status_of(server, method, f"{path}?topic=t&channel=c") == 403
+        assert await status_of(server, method, f"{path}?topic=t&channel=c") == 403
 
 
-def test_making_a_channel_that_gives_up_needs_publish_on_its_dead_letter_topic() -> None:
+async def test_making_a_channel_that_gives_up_needs_publish_on_its_dead_letter_topic() -> None:
     with AuthServer(grant(entry(topic="^t$", permissions=["subscribe"]))) as server:
         target = "/channel/create?topic=t&channel=c&dead_letter_topic=d"
-        assert status_of(server, "POST", target) == 403
+        assert await status_of(server, "POST", target) == 403
         server.answer = grant(
             entry(topic="^t$", permissions=["subscribe"]), entry(topic="^d$", permissions=["publish"])
         )
-        assert status_of(server, "POST", target) == 200
+        assert await status_of(server, "POST", target) == 200
 
 
 @pytest.mark.parametrize("path", WHOLE_TOPIC_VERBS)
-def test_reading_all_of_a_topic_needs_subscribe_on_any_channel_of_it(path: str) -> None:
+async def test_reading_all_of_a_topic_needs_subscribe_on_any_channel_of_it(path: str) -> None:
     with AuthServer(grant(entry(topic="^t$", permissions=["subscribe"]))) as server:
-        assert status_of(server, "GET", f"{path}?topic=t") == 200
-        assert status_of(server, "GET", f"{path}?topic=x") == 403
+        assert await status_of(server, "GET", f"{path}?topic=t") == 200
+        assert await status_of(server, "GET", f"{path}?topic=x") == 403
         server.answer = grant(entry(topic="^t$", channels=["^c$"]))
-        assert status_of(server, "GET", f"{path}?topic=t") == 403
-        assert status_of(server, "GET", f"{path}?topic=t&channel=c") == 403
+        assert await status_of(server, "GET", f"{path}?topic=t") == 403
+        assert await status_of(server, "GET", f"{path}?topic=t&channel=c") == 403
         server.answer = grant(entry(permissions=["publish"]))
-        assert status_of(server, "GET", f"{path}?topic=t") == 403
+        assert await status_of(server, "GET", f"{path}?topic=t") == 403
 
 
 @pytest.mark.parametrize(("method", "path"), DAEMON_VERBS)
-def test_whatever_is_not_listed_needs_an_entry_for_everything(method: str, path: str) -> None:
+async def test_whatever_is_not_listed_needs_an_entry_for_everything(method: str, path: str) -> None:
     with AuthServer(grant(entry())) as server:
-        assert status_of(server, method, "/x?topic=t", route=path) == 200
+        assert await status_of(server, method, "/x?topic=t", route=path) == 200
         server.answer = grant(entry(topic="^t$"), entry(permissions=["publish"]))
-        assert status_of(server, method, "/x?topic=t", route=path) == 403
-        assert status_of(server, method, "/x?topic=t", route=path, shows=None) == 401
+        assert await status_of(server, method, "/x?topic=t", route=path) == 403
+        assert await status_of(server, method, "/x?topic=t", route=path, shows=None) == 401
 
 
-def test_a_request_without_a_topic_is_left_to_its_handler_to_refuse() -> None:
+async def test_a_request_without_a_topic_is_left_to_its_handler_to_refuse() -> None:
     with AuthServer(grant(entry(topic="^t$"))) as server:
-        assert status_of(server, "POST", "/pub") == 200
-        assert status_of(server, "POST", "/pub", shows=None) == 401
+        assert await status_of(server, "POST", "/pub") == 200
+        assert await status_of(server, "POST", "/pub", shows=None) == 401
 
 
-def test_a_malformed_query_is_a_bad_request() -> None:
+async def test_a_malformed_query_is_a_bad_request() -> None:
     with AuthServer(grant(entry())) as server, pytest.raises(HttpError) as raised:
-        status_of(server, "POST", "/pub?topic=%zz")
+        await status_of(server, "POST", "/pub?topic=%zz")
     assert (raised.value.status, raised.value.message) == (400, "INVALID_REQUEST")
 
 
@@ -156,24 +156,24 @@ def test_a_malformed_query_is_a_bad_request() -> None:
         "basic " + base64.b64encode(b":s3cret").decode(),
     ],
 )
-def test_the_secret_is_a_bearer_token_or_a_basic_password(shown: str) -> None:
+async def test_the_secret_is_a_bearer_token_or_a_basic_password(shown: str) -> None:
     with AuthServer(grant(entry())) as server:
-        assert status_of(server, "POST", "/pub?topic=t", shows=shown) == 200
+        assert await status_of(server, "POST", "/pub?topic=t", shows=shown) == 200
     assert server.questions[0].params["secret"] == ["s3cret"]
 
 
 @pytest.mark.parametrize("shown", [None, "", "Bearer", "Bearer  ", "s3cret", "Digest x", "Basic ???", "Basic am9l"])
-def test_without_a_secret_nobody_is_asked(shown: str | None) -> None:
+async def test_without_a_secret_nobody_is_asked(shown: str | None) -> None:
     with AuthServer(grant(entry())) as server:
-        assert status_of(server, "POST", "/pub?topic=t", shows=shown) == 401
+        assert await status_of(server, "POST", "/pub?topic=t", shows=shown) == 401
     assert server.questions == []
 
 
-def test_the_servers_learn_where_the_request_came_from() -> None:
+async def test_the_servers_learn_where_the_request_came_from() -> None:
     with AuthServer(grant(entry())) as server:
-        status_of(server, "POST", "/pub?topic=t", remote_address="10.0.0.7:99", is_tls=True)
-        status_of(server, "POST", "/pub?topic=t", remote_address="[::1]:99")
-        status_of(server, "POST", "/pub?topic=t", remote_address="@")
+        await status_of(server, "POST", "/pub?topic=t", remote_address="10.0.0.7:99", is_tls=True)
+        await status_of(server, "POST", "/pub?topic=t", remote_address="[::1]:99")
+        await status_of(server, "POST", "/pub?topic=t", remote_address="@")
     asked = [(question.params["remote_ip"], question.params["tls"]) for question in server.questions]
     assert asked == [(["10.0.0.7"], ["true"]), (["::1"], ["false"]), ([""], ["false"])]
 
@@ -181,159 +181,123 @@ def test_the_servers_learn_where_the_request_came_from() -> None:
 # How it is refused.
 
 
-def test_a_refusal_for_want_of_a_secret_says_how_to_show_one() -> None:
-    async def ask(server: AuthServer) -> Response:
-        return await Guarded(server).ask("POST", "/pub?topic=t", shows=None)
-
+async def test_a_refusal_for_want_of_a_secret_says_how_to_show_one() -> None:
     with AuthServer(grant()) as server:
-        response = run(ask(server))
+        response = await Guarded(server).ask("POST", "/pub?topic=t", shows=None)
     assert json.loads(response.body) == {"message": "UNAUTHORIZED"}
     assert dict(response.headers)["WWW-Authenticate"] == 'Bearer realm="nsqd", Basic realm="nsqd"'
     assert dict(response.headers)["X-NSQ-Content-Type"] == "nsq; version=1.0"
 
 
 @pytest.mark.parametrize(("answer", "status"), [(grant(), 200), (b"?", 200), (b"who?", 403)])
-def test_a_secret_that_no_server_knows_is_unauthorized(answer: Any, status: int) -> None:
+async def test_a_secret_that_no_server_knows_is_unauthorized(answer: Any, status: int) -> None:
     with AuthServer(answer, status=status) as server:
-        assert status_of(server, "POST", "/pub?topic=t") == 401
+        assert await status_of(server, "POST", "/pub?topic=t") == 401
 
 
-def test_a_refusal_for_want_of_permission_is_forbidden() -> None:
-    async def ask(server: AuthServer) -> Response:
-        return await Guarded(server).ask("POST", "/pub?topic=t")
-
+async def test_a_refusal_for_want_of_permission_is_forbidden() -> None:
     with AuthServer(grant(entry(topic="x"))) as server:
-        assert run(ask(server)).body == b'{"message":"FORBIDDEN"}'
+        assert (await Guarded(server).ask("POST", "/pub?topic=t")).body == b'{"message":"FORBIDDEN"}'
 
 
 # What is remembered.
 
 
-def asks(server: AuthServer, script: Callable[[Guarded], Awaitable[None]], handler: Handler = say_done) -> int:
-    """Run the script; how often the server was asked."""
-
-    async def play() -> None:
+@asynccontextmanager
+async def guarding(answer: Any, *, handler: Handler = say_done) -> AsyncIterator[tuple[AuthServer, Guarded]]:
+    """A server that gives the answer, and handlers behind a guard that asks it."""
+    with AuthServer(answer) as server:
         guarded = Guarded(server, handler)
-        await script(guarded)
+        yield server, guarded
         await guarded.guard.close()
 
-    run(play())
-    return len(server.questions)
 
-
-def test_an_authorization_is_remembered_until_it_expires() -> None:
-    async def script(guarded: Guarded) -> None:
+async def test_an_authorization_is_remembered_until_it_expires() -> None:
+    async with guarding(grant(entry(), ttl=60)) as (server, guarded):
         for _ in range(3):
             assert (await guarded.ask("POST", "/pub?topic=t")).status == 200
         guarded.clock.advance(seconds=60)
         server.answer = grant()
         assert (await guarded.ask("POST", "/pub?topic=t")).status == 401
-
-    with AuthServer(grant(entry(), ttl=60)) as server:
-        assert asks(server, script) == 2
+        assert len(server.questions) == 2
 
 
-def test_a_failed_query_is_repeated_only_after_a_moment() -> None:
-    async def script(guarded: Guarded) -> None:
+async def test_a_failed_query_is_repeated_only_after_a_moment() -> None:
+    async with guarding(b"?") as (server, guarded):
         for _ in range(3):
             assert (await guarded.ask("POST", "/pub?topic=t")).status == 401
         server.answer = grant(entry())
         guarded.clock.advance(seconds=1)
         assert (await guarded.ask("POST", "/pub?topic=t")).status == 200
-
-    with AuthServer(b"?") as server:
-        assert asks(server, script) == 2
+        assert len(server.questions) == 2
 
 
-def test_each_secret_and_each_address_is_asked_about() -> None:
-    async def script(guarded: Guarded) -> None:
+async def test_each_secret_and_each_address_is_asked_about() -> None:
+    async with guarding(grant(entry())) as (server, guarded):
         for shows in ("Bearer one", "Bearer two"):
             for address in ("10.0.0.1:5", "10.0.0.2:5", "10.0.0.2:6"):
                 await guarded.ask("POST", "/pub?topic=t", shows=shows, remote_address=address)
-
-    with AuthServer(grant(entry())) as server:
-        assert asks(server, script) == 4
+        assert len(server.questions) == 4
 
 
-def test_wrong_secrets_do_not_push_out_right_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wrong_secrets_do_not_push_out_right_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard_module, "MAX_REMEMBERED", 2)
-
-    async def script(guarded: Guarded) -> None:
+    async with guarding(grant(entry())) as (server, guarded):
         await guarded.ask("POST", "/pub?topic=t", shows="Bearer right")
         server.answer = b"?"
         for number in range(5):
             await guarded.ask("POST", "/pub?topic=t", shows=f"Bearer wrong{number}")
         assert (await guarded.ask("POST", "/pub?topic=t", shows="Bearer right")).status == 200
-
-    with AuthServer(grant(entry())) as server:
-        assert asks(server, script) == 6
+        assert len(server.questions) == 6
 
 
-def test_of_too_many_secrets_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_too_many_secrets_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard_module, "MAX_REMEMBERED", 2)
-
-    async def script(guarded: Guarded) -> None:
+    async with guarding(grant(entry())) as (server, guarded):
         for secret in ("one", "two", "three", "two", "three", "one"):
             await guarded.ask("POST", "/pub?topic=t", shows=f"Bearer {secret}")
-
-    with AuthServer(grant(entry())) as server:
-        assert asks(server, script) == 4
+        assert len(server.questions) == 4
 
 
-def test_requests_that_wait_for_the_same_answer_share_one_query() -> None:
-    async def script(guarded: Guarded) -> None:
+async def test_requests_that_wait_for_the_same_answer_share_one_query() -> None:
+    async with guarding(grant(entry())) as (server, guarded):
         server.gate.clear()
         waiting = [asyncio.create_task(guarded.ask("POST", "/pub?topic=t")) for _ in range(5)]
-        while not server.questions:
-            await asyncio.sleep(0.001)
+        await until(lambda: bool(server.questions))
         waiting.pop().cancel()  # one who gives up does not take the answer from the others
         server.gate.set()
         assert [response.status for response in await asyncio.gather(*waiting)] == [200] * 4
-
-    with AuthServer(grant(entry())) as server:
-        assert asks(server, script) == 1
+        assert len(server.questions) == 1
 
 
-def test_closing_ends_the_queries_under_way() -> None:
-    async def script(guarded: Guarded) -> None:
+async def test_closing_ends_the_queries_under_way() -> None:
+    async with guarding(grant(entry())) as (server, guarded):
         server.gate.clear()
         waiting = asyncio.create_task(guarded.ask("POST", "/pub?topic=t"))
-        while not server.questions:
-            await asyncio.sleep(0.001)
+        await until(lambda: bool(server.questions))
         await guarded.guard.close()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-
-    with AuthServer(grant(entry())) as server:
-        assert asks(server, script) == 1
+        assert len(server.questions) == 1
 
 
-def test_a_handler_may_be_asynchronous() -> None:
-    async def script(guarded: Guarded) -> None:
+async def test_a_handler_may_be_asynchronous() -> None:
+    async with guarding(grant(entry()), handler=say_done_later) as (_server, guarded):
         for _ in range(2):
             assert (await guarded.ask("POST", "/pub?topic=t")).body == b"done later"
 
-    with AuthServer(grant(entry())) as server:
-        asks(server, script, handler=say_done_later)
 
-
-def test_a_known_secret_is_let_through_without_waiting() -> None:
-    async def script(guarded: Guarded) -> None:
+async def test_a_known_secret_is_let_through_without_waiting() -> None:
+    async with guarding(grant(entry())) as (_server, guarded):
         await guarded.ask("POST", "/pub?topic=t")
         (route,) = guarded.guard.protect([Route("POST", "/pub", say_done)])
         request = Request("POST", "/pub?topic=t", headers={b"authorization": SECRET.encode()})
         assert isinstance(route.handler(request), Response)
 
-    with AuthServer(grant(entry())) as server:
-        asks(server, script)
 
-
-def test_the_rest_of_a_route_stays_as_it_is() -> None:
-    async def script(guarded: Guarded) -> None:
+async def test_the_rest_of_a_route_stays_as_it_is() -> None:
+    async with guarding(grant()) as (_server, guarded):
         route = Route("POST", "/pub", say_done, max_body_bytes=7, too_big="MSG_TOO_BIG", quiet=True)
         (protected,) = guarded.guard.protect([route])
         assert (protected.method, protected.path) == ("POST", "/pub")
         assert (protected.max_body_bytes, protected.too_big, protected.quiet) == (7, "MSG_TOO_BIG", True)
-
-    with AuthServer(grant()) as server:
-        asks(server, script)

@@ -18,7 +18,7 @@ from emberq.nsqd.auth.permission import (
     InvalidAnswerError,
     parse_answer,
 )
-from tests.nsqd.auth.auth_server import entry, grant
+from tests.support.auth_server import entry, grant
 
 NOW_NS = 5 * NS_PER_SECOND
 

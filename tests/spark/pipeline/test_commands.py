@@ -14,8 +14,8 @@ import pytest
 from emberq.cli import archive, pipeline, replay
 from emberq.spark.archive import TimeRange, archived_count, archived_topics
 from emberq.spark.pipeline.files import data_files
-from tests.spark.pipeline.topic_reading import bodies_of
 from tests.support.journal_nsqd import JournalNsqd
+from tests.support.topic_reading import bodies_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "spark"
 PROCESS_TIMEOUT_S = 280.0

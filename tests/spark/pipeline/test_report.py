@@ -13,9 +13,9 @@ import pytest
 from emberq.base.clock import ManualClock
 from emberq.spark.pipeline.progress import QueryProgress, QuerySign, QueryState
 from emberq.spark.pipeline.report import ProgressReporter
-from tests.spark.pipeline.topic_reading import documents_of
 from tests.support.held_port import hold_port
 from tests.support.journal_nsqd import JournalNsqd
+from tests.support.topic_reading import documents_of
 
 TOPIC = "emberq.pipelines"
 TIME = "2026-11-15T06:00:00.000Z"

@@ -31,8 +31,8 @@ from emberq.spark.pipeline import (
 from emberq.spark.pipeline.build import build
 from emberq.spark.pipeline.checkpoint import pipeline_status
 from emberq.spark.pipeline.model import AVAILABLE_NOW, OutputMode
-from tests.spark.pipeline.topic_reading import documents_of
 from tests.support.journal_nsqd import JournalNsqd
+from tests.support.topic_reading import documents_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "spark"
 SIX = datetime(2026, 11, 15, 6, tzinfo=UTC)

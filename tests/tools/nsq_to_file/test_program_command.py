@@ -18,35 +18,11 @@ from typing import Self
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.embedded import EmbeddedThread
-from tests.support.http_client import HttpClient
+from tests.support.embedded import Broker
 from tests.support.waiting import PATIENCE_S, wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsq_to_file")
 TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d"
-
-
-class Nsqd:
-    """The nsqd of a test, over HTTP."""
-
-    def __init__(self, nsq: EmbeddedThread) -> None:
-        self.tcp_address = nsq.nsqd_tcp_addresses[0]
-        host, _, port = nsq.nsqd_http_addresses[0].rpartition(":")
-        self._http = HttpClient((host, int(port)))
-
-    def publish(self, topic: str, *bodies: bytes) -> None:
-        assert self._http.post(f"/mpub?topic={topic}", b"\n".join(bodies)).status == 200
-
-    def unfinished(self, topic: str) -> int:
-        """Messages of the topic that nsqd still has."""
-        (stats,) = self._http.get(f"/stats?format=json&topic={topic}").json()["topics"]
-        channels = stats["channels"]
-        return int(stats["depth"] + sum(each["depth"] + each["in_flight_count"] for each in channels))
-
-
-@pytest.fixture
-def nsqd(nsq: EmbeddedThread) -> Nsqd:
-    return Nsqd(nsq)
 
 
 def nsq_to_file(*flags: str) -> subprocess.CompletedProcess[str]:
@@ -57,8 +33,8 @@ def nsq_to_file(*flags: str) -> subprocess.CompletedProcess[str]:
 class Running:
     """nsq_to_file at work on the topic `t`; a context manager that kills it unless the test ended it."""
 
-    def __init__(self, nsqd: Nsqd, folder: Path, *flags: str) -> None:
-        arguments = [f"--nsqd-tcp-address={nsqd.tcp_address}", f"--output-dir={folder}", "--topic=t", *flags]
+    def __init__(self, broker: Broker, folder: Path, *flags: str) -> None:
+        arguments = [f"--nsqd-tcp-address={broker.tcp_address}", f"--output-dir={folder}", "--topic=t", *flags]
         self.process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Self:
@@ -127,9 +103,9 @@ def test_options_that_cannot_work_are_one_line_and_status_1(flags: list[str], co
 
 
 @pytest.mark.conformance(262)
-def test_three_messages_are_three_lines_of_the_file_of_this_hour(nsqd: Nsqd, tmp_path: Path) -> None:
-    nsqd.publish("t", b"one", b"two", b"three")
-    with Running(nsqd, tmp_path) as running:
+def test_three_messages_are_three_lines_of_the_file_of_this_hour(broker: Broker, tmp_path: Path) -> None:
+    broker.publish("t", [b"one", b"two", b"three"])
+    with Running(broker, tmp_path) as running:
         wait_until(lambda: size_of(tmp_path) == 14)
         status, log = running.end()
     assert status == 0
@@ -137,59 +113,59 @@ def test_three_messages_are_three_lines_of_the_file_of_this_hour(nsqd: Nsqd, tmp
     host = re.escape(socket.gethostname().partition(".")[0])
     assert re.fullmatch(rf"t\.{host}\.\d{{4}}-\d\d-\d\d_\d\d\.log", path.name)
     assert path.read_bytes() == b"one\ntwo\nthree\n"
-    assert nsqd.unfinished("t") == 0
+    assert broker.unfinished("t") == 0
     prefix = rf"\[nsq_to_file\] {TIME}\.\d{{6}} INFO: "
     connected = rf"{prefix}connected to nsqd [0-9.:]+, t/nsq_to_file\n"
     assert re.fullmatch(rf"{connected}{prefix}\[t/nsq_to_file\] opening {re.escape(str(path))}\n", log)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_in_order(nsqd: Nsqd, tmp_path: Path, number: signal.Signals) -> None:
-    nsqd.publish("t", b"x")
+def test_a_signal_ends_it_in_order(broker: Broker, tmp_path: Path, number: signal.Signals) -> None:
+    broker.publish("t", [b"x"])
     work, output = tmp_path / "work", tmp_path / "output"
-    with Running(nsqd, output, f"--work-dir={work}", "--gzip", "--log-level=error") as running:
+    with Running(broker, output, f"--work-dir={work}", "--gzip", "--log-level=error") as running:
         wait_until(lambda: size_of(work) > 0)
         assert running.end(number) == (0, "")
-    assert (size_of(work), nsqd.unfinished("t")) == (0, 0)
+    assert (size_of(work), broker.unfinished("t")) == (0, 0)
     assert lines_of(output) == [b"x"]
 
 
-def test_sighup_closes_the_file_and_goes_on_with_the_next(nsqd: Nsqd, tmp_path: Path) -> None:
-    nsqd.publish("t", b"before")
-    with Running(nsqd, tmp_path, "--filename-format=<TOPIC><REV>", "--rotate-interval=1h") as running:
+def test_sighup_closes_the_file_and_goes_on_with_the_next(broker: Broker, tmp_path: Path) -> None:
+    broker.publish("t", [b"before"])
+    with Running(broker, tmp_path, "--filename-format=<TOPIC><REV>", "--rotate-interval=1h") as running:
         wait_until(lambda: size_of(tmp_path) > 0)
         running.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: nsqd.unfinished("t") == 0 and len(list(tmp_path.iterdir())) == 2)
-        nsqd.publish("t", b"after")
+        wait_until(lambda: broker.unfinished("t") == 0 and len(list(tmp_path.iterdir())) == 2)
+        broker.publish("t", [b"after"])
         wait_until(lambda: (tmp_path / "t-000001").read_bytes() == b"after\n")
         assert running.end()[0] == 0
     assert (tmp_path / "t-000000").read_bytes() == b"before\n"
 
 
-def test_a_full_disk_is_told_and_costs_no_message(nsqd: Nsqd) -> None:
-    nsqd.publish("t", b"x", b"y")
-    with Running(nsqd, Path("/dev"), "--filename-format=full") as running:
+def test_a_full_disk_is_told_and_costs_no_message(broker: Broker) -> None:
+    broker.publish("t", [b"x", b"y"])
+    with Running(broker, Path("/dev"), "--filename-format=full") as running:
         status, log = running.wait()
     assert status == 1
     assert re.search(rf"\[nsq_to_file\] {TIME}\.\d{{6}} FATAL: /dev/full: No space left on device\n\Z", log)
-    wait_until(lambda: nsqd.unfinished("t") == 2)
+    wait_until(lambda: broker.unfinished("t") == 2)
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process are a thing of Linux")
-def test_a_file_that_may_not_grow_is_continued_behind_its_torn_line_later(nsqd: Nsqd, tmp_path: Path) -> None:
-    nsqd.publish("t", *[b"%02d" % number for number in range(20)])
-    with Running(nsqd, tmp_path, "--filename-format=f") as running:
+def test_a_file_that_may_not_grow_is_continued_behind_its_torn_line_later(broker: Broker, tmp_path: Path) -> None:
+    broker.publish("t", [b"%02d" % number for number in range(20)])
+    with Running(broker, tmp_path, "--filename-format=f") as running:
         resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (31, 31))  # long before it gets to write
         status, log = running.wait()
     assert status == 1
     assert "/f: File too large\n" in log
-    with Running(nsqd, tmp_path, "--filename-format=f") as running:
+    with Running(broker, tmp_path, "--filename-format=f") as running:
         wait_until(lambda: len((tmp_path / "f").read_bytes().splitlines()) >= 11 + 20)  # all have come again
         assert running.end()[0] == 0
     lines = (tmp_path / "f").read_bytes().splitlines()
     assert lines[:11] == [b"%02d" % number for number in range(10)] + [b"1"]
     assert set(lines) >= {b"%02d" % number for number in range(20)}
-    assert nsqd.unfinished("t") == 0
+    assert broker.unfinished("t") == 0
 
 
 # kill -9.
@@ -233,18 +209,18 @@ GROWTH_BYTES = 4000
     ],
     ids=" ".join,
 )
-def test_kill_9_never_costs_a_message(nsqd: Nsqd, tmp_path: Path, flags: list[str]) -> None:
+def test_kill_9_never_costs_a_message(broker: Broker, tmp_path: Path, flags: list[str]) -> None:
     bodies = [b"message %06d" % number for number in range(MESSAGE_COUNT)]
-    nsqd.publish("t", *bodies)
+    broker.publish("t", bodies)
     chance = random.Random(" ".join(flags))
     flags = [flag.replace("=work", f"={tmp_path / 'work'}") for flag in flags]
     for _ in range(KILL_COUNT):
         enough = size_of(tmp_path) + chance.randrange(GROWTH_BYTES)
-        with Running(nsqd, tmp_path / "out", "--max-in-flight=5", *flags) as running:  # few, so there are many syncs
+        with Running(broker, tmp_path / "out", "--max-in-flight=5", *flags) as running:  # few, so there are many syncs
             wait_until(lambda: size_of(tmp_path) > enough)  # noqa: B023 - it waits here
             assert running.end(signal.SIGKILL)[0] == -signal.SIGKILL
-    assert nsqd.unfinished("t") > 0, "it was killed too late to show anything"
-    with Running(nsqd, tmp_path / "out", "--sync-interval=50ms", *flags) as running:
-        wait_until(lambda: nsqd.unfinished("t") == 0)
+    assert broker.unfinished("t") > 0, "it was killed too late to show anything"
+    with Running(broker, tmp_path / "out", "--sync-interval=50ms", *flags) as running:
+        wait_until(lambda: broker.unfinished("t") == 0)
         assert running.end()[0] == 0
     assert set(lines_of(tmp_path)) >= set(bodies)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.cluster.action import Actions
@@ -14,9 +13,6 @@ from emberq.cluster.topology import ClusterAddresses, ClusterNode, Topology
 from emberq.cluster.upstream import Upstreams
 from emberq.embedded import EmbeddedThread
 from emberq.http.client import HttpClient
-from tests.support.http_client import Answer
-from tests.support.http_client import HttpClient as TestClient
-from tests.support.waiting import wait_until
 
 DEAD = "127.0.0.1:1"
 """Nobody listens there."""
@@ -56,41 +52,6 @@ def through_lookupd(nsq: EmbeddedThread, *more: str) -> View:
 def through_nsqds(nsq: EmbeddedThread, *more: str) -> View:
     """The cluster as its nsqds know it."""
     return View(nsqds=(*nsq.nsqd_http_addresses, *more))
-
-
-def http(address: str) -> TestClient:
-    host, _, port = address.rpartition(":")
-    return TestClient((host, int(port)))
-
-
-def post(address: str, target: str, body: bytes = b"") -> None:
-    """What must succeed."""
-    answer: Answer = http(address).post(target, body)
-    assert answer.status == 200, answer
-
-
-def create(nsq: EmbeddedThread, topic: str, *channels: str, node: int = 0) -> None:
-    """Make a topic with channels on one nsqd, and wait until nsqlookupd knows them."""
-    nsqd = nsq.nsqd_http_addresses[node]
-    post(nsqd, f"/topic/create?topic={quote(topic)}")
-    for channel in channels:
-        post(nsqd, f"/channel/create?topic={quote(topic)}&channel={quote(channel)}")
-    for lookupd in nsq.lookupd_http_addresses:
-        wait_until(lambda lookupd=lookupd: _is_registered(lookupd, topic, channels, nsqd))  # type: ignore[misc]
-
-
-def _is_registered(lookupd: str, topic: str, channels: tuple[str, ...], nsqd: str) -> bool:
-    answer = http(lookupd).get(f"/lookup?topic={quote(topic)}")
-    if answer.status != 200:
-        return False
-    found = answer.json()
-    nodes = {f"{producer['broadcast_address']}:{producer['http_port']}" for producer in found["producers"]}
-    return nsqd in nodes and set(channels) <= set(found["channels"])
-
-
-def publish(nsq: EmbeddedThread, topic: str, *bodies: bytes, node: int = 0) -> None:
-    for body in bodies:
-        post(nsq.nsqd_http_addresses[node], f"/pub?topic={quote(topic)}", body)
 
 
 def channel_entry(name: str = "c", **fields: Any) -> dict[str, Any]:

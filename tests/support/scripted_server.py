@@ -79,6 +79,8 @@ class ScriptedServer:
             return
         with connection:
             for piece in self._answers.pop(0):
+                if self._stopping.is_set():
+                    return
                 connection.sendall(piece)
 
 

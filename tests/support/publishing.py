@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from emberq.client.config import ReconnectDelay
 from emberq.client.producer import Producer
-from tests.client.scenario import until
-from tests.client.scripted_peer import Peer
+from tests.support.scripted_peer import Peer
+from tests.support.waiting import until
 
 AT_ONCE = ReconnectDelay(first_s=0.001, max_s=0.001)
 NEVER_AGAIN = ReconnectDelay(first_s=3600, max_s=3600)

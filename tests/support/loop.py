@@ -1,19 +1,19 @@
-"""Runs an asynchronous test, and makes sure that it cleans up: no task is left, no exception went unheard.
+"""The event loops that asynchronous tests run on, and the watch that is kept over each of them.
 
-Time runs by itself, but `advance` lets it jump, so that no test waits for a timeout; within `standing_still` it does
-nothing else, for a test in which a second more or less matters.
+Time runs by itself on a `MovableLoop`, but `advance` lets it jump, so that no test waits for a timeout; within
+`standing_still` it does nothing else, for a test in which a second more or less matters.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-POLL_INTERVAL_S = 0.002
-POLL_COUNT = 15000
-"""A condition that has not come true by then never will."""
+import uvloop
+
+from tests.support.waiting import PATIENCE_S, until
 
 
 class MovableLoop(asyncio.SelectorEventLoop):
@@ -62,27 +62,24 @@ def _running_loop() -> MovableLoop:
     return loop
 
 
-def run(
-    scenario: Coroutine[Any, Any, None], *, loop_factory: Callable[[], asyncio.AbstractEventLoop] = MovableLoop
-) -> None:
-    """Run to the end, in a loop of its own."""
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
-        runner.run(_watched(scenario))
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"movable": MovableLoop, "uvloop": uvloop.new_event_loop}
+"""What `@pytest.mark.loop` may name: the first is the default, the second is what the daemons run on."""
 
 
-async def _watched(scenario: Coroutine[Any, Any, None]) -> None:
+@asynccontextmanager
+async def watched_loop(
+    *, has_failed: Callable[[], bool], timeout_s: float = PATIENCE_S
+) -> AsyncIterator[list[dict[str, Any]]]:
+    """A test that passed must leave no task behind, and no exception unhandled. Of one that failed, show what waits.
+
+    Gives what went unhandled; a test that expects it takes it out.
+    """
     unhandled: list[dict[str, Any]] = []
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: unhandled.append(context))
-    await scenario
-    await until(lambda: len(asyncio.all_tasks()) == 1)
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
+    yield unhandled
+    if has_failed():
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.print_stack()
+        return
+    await until(lambda: len(asyncio.all_tasks()) == 1, timeout_s=timeout_s, show=asyncio.all_tasks)
     assert not unhandled
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let others run until the condition holds; for what happens by itself but is not announced."""
-    for _ in range(POLL_COUNT):
-        if condition():
-            return
-        await asyncio.sleep(POLL_INTERVAL_S)
-    raise AssertionError("the condition did not come true")

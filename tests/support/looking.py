@@ -20,11 +20,6 @@ def topic_stats(nsq: EmbeddedThread, topic: str) -> list[Any]:
     return get_json(f"http://{nsq.nsqd_http_addresses[0]}/stats?format=json&topic={topic}")["topics"] or []
 
 
-def message_count(nsq: EmbeddedThread, topic: str) -> int:
-    """How many messages the topic has received."""
-    return sum(each["message_count"] for each in topic_stats(nsq, topic))
-
-
 def channels(nsq: EmbeddedThread, topic: str) -> list[str]:
     return [channel["channel_name"] for each in topic_stats(nsq, topic) for channel in each["channels"]]
 
