@@ -17,17 +17,22 @@ import argparse
 import ast
 import copy
 import difflib
+import importlib.util
+import math
+import multiprocessing
 import os
 import random
+import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from quality.twin import ROOT, SOURCE, files_testing
 
@@ -36,7 +41,10 @@ COPIED = ("src", "tests", "bench", "quality", "examples", "docs", "contrib", "py
 
 TIME_FACTOR = 4
 TIME_FLOOR_S = 20.0
-"""A change may make a loop endless. Tests get this many times what they take without it, and never less than this."""
+"""A change may make tests wait for ever. They get this many times what they take without it, and at least this."""
+CPU_FACTOR = 2
+CPU_FLOOR_S = 4
+"""The same for a loop that a change makes endless. The processor time it used is its own, however busy the machine."""
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -80,7 +88,7 @@ class Change:
 
 
 def possible_changes(tree: ast.Module) -> list[Change]:
-    """All changes of the code. Docstrings, annotations, imports and what only logs are left alone."""
+    """All changes of the code. Docstrings, annotations, slots, imports and what only logs are left alone."""
     left_alone = set(_left_alone(tree))
     return [
         Change(index, getattr(node, "lineno", 0), what, make)
@@ -126,6 +134,10 @@ def _left_alone(tree: ast.Module) -> Iterator[int]:
                 parts = [node]
             case ast.Expr() if _is_log(node.value):
                 parts = [node]
+            case ast.Assign(targets=[ast.Name(id="__slots__" | "__all__")]):
+                parts = [node]
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript()) if _is_type_name(name):
+                parts = [node]
             case ast.Raise():  # the words of an error: tests should not repeat them
                 parts = [node.exc]
         for part in parts:
@@ -135,6 +147,11 @@ def _left_alone(tree: ast.Module) -> Iterator[int]:
 
 def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _is_type_name(name: str) -> bool:
+    """Whether an alias of that name stands for a type, as `Told = Callable[[], None]` does."""
+    return name.lstrip("_")[:1].isupper() and not name.isupper()
 
 
 def _is_log(node: ast.expr) -> bool:
@@ -171,7 +188,8 @@ def _changes_of(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], ast.AS
             or (isinstance(node.func, ast.Name) and node.func.id in {"min", "max"})  # the order makes no difference
         ):
             yield "swapped arguments", _swap
-        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and not value.value):
+            # What is false anyway is taken for None by most callers; type checking finds the others.
             yield "None returned", lambda _: ast.Return(ast.Constant(None))
     if isinstance(node, ast.If | ast.While | ast.IfExp):
         yield "condition", _negate
@@ -225,28 +243,37 @@ class Trial:
     folder: Path
     module: Path  # relative to the tree, as all paths here
     tests: tuple[Path, ...]
-    python: str = sys.executable
 
-    def run(self, *, time_limit_s: float) -> bool:
+    def run(self, *, time_limit_s: float, cpu_limit_s: int = 600, keep_compiled: bool = False) -> bool:
         """Whether the tests pass. They are ended, with all that they started, when their time is over."""
-        flags = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-        environment = os.environ | {"PYTHONPATH": str(self.folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-        running = subprocess.Popen(
-            [self.python, "-m", "pytest", *flags, *map(str, self.tests)],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            return running.wait(time_limit_s) == 0
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            if running.poll() is None:
-                os.killpg(running.pid, signal.SIGKILL)
-                running.wait()
+        running = _FORKS.Process(target=_run_tests, args=(self.folder, self.tests, cpu_limit_s, keep_compiled))
+        running.start()
+        running.join(time_limit_s)
+        if running.exitcode is None:
+            os.killpg(running.pid or 0, signal.SIGKILL)
+            running.join()
+        return running.exitcode == 0
+
+
+_FORKS = multiprocessing.get_context("forkserver")
+"""Each run is forked from a process that has imported what all tests import, which takes longer than most tests."""
+_FORKS.set_forkserver_preload(["pytest", "hypothesis.stateful", "pytest_asyncio", "asyncio"])
+
+
+def _run_tests(folder: Path, tests: Sequence[Path], cpu_limit_s: int, keep_compiled: bool) -> None:
+    """The whole life of a forked process."""
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s))
+    os.chdir(folder)
+    os.environ["PYTHONPATH"] = str(folder / "src")
+    sys.path[:0] = [str(folder / "src"), str(folder)]
+    sys.dont_write_bytecode = not keep_compiled
+    with Path(os.devnull).open("w") as nothing:
+        os.dup2(nothing.fileno(), 1)
+        os.dup2(nothing.fileno(), 2)
+    # Rewritten assertions explain themselves, which is not asked here, and rewriting takes a second or two.
+    flags = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    sys.exit(pytest.main([*flags, *map(str, tests)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,13 +292,17 @@ def mutate(trial: Trial, *, count: int, seed: int) -> Iterator[Outcome]:
     tree = ast.parse(original)
     before = _text(tree).splitlines(keepends=True)
     started = time.monotonic()
-    if not trial.run(time_limit_s=600):
+    if not trial.run(time_limit_s=600, keep_compiled=True):
         raise SystemExit("The tests fail before anything is changed.")
-    time_limit_s = max(TIME_FLOOR_S, TIME_FACTOR * (time.monotonic() - started))
+    took_s = time.monotonic() - started
+    time_limit_s = max(TIME_FLOOR_S, TIME_FACTOR * took_s)
+    cpu_limit_s = max(CPU_FLOOR_S, math.ceil(CPU_FACTOR * took_s))
+    # All but the module stays compiled, which saves time. Two changes of it within one second would look the same.
+    Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
     for change in draw(tree, count=count, seed=seed):
         source = _text(apply(tree, change))
         path.write_text(source)
-        caught = not trial.run(time_limit_s=time_limit_s)
+        caught = not trial.run(time_limit_s=time_limit_s, cpu_limit_s=cpu_limit_s)
         name = f"{trial.module}:{change.line} ({change.what})"
         diff = "".join(difflib.unified_diff(before, source.splitlines(keepends=True), name, "changed", n=2))
         yield Outcome(change, caught, diff)

@@ -56,6 +56,8 @@ def test_small_slips_are_made(source: str, expected: set[str]) -> None:
         "def f(a: int | None) -> list[int]: ...",
         "log.warning('%d lost', 3 + 4)",
         "name: int | None",
+        "__slots__ = ('a', 'b')",
+        "Told = Callable[[int], None]",
         "if TYPE_CHECKING:\n    x = 1",
     ],
 )
@@ -93,6 +95,11 @@ def test_what_makes_a_difference_is_caught_and_the_rest_is_shown(tmp_path: Path)
 
 def test_an_endless_loop_is_caught(tmp_path: Path) -> None:
     toy = trial(tmp_path, "def test_endless():\n    while True: pass\n")
+    assert not toy.run(time_limit_s=60, cpu_limit_s=2)
+
+
+def test_a_wait_without_end_is_caught(tmp_path: Path) -> None:
+    toy = trial(tmp_path, "import threading\ndef test_waiting():\n    threading.Event().wait()\n")
     assert not toy.run(time_limit_s=1)
 
 
