@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 
 from quality.twin import ROOT, SOURCE, files_testing
 
@@ -273,7 +274,17 @@ def _run_tests(folder: Path, tests: Sequence[Path], cpu_limit_s: int, keep_compi
         os.dup2(nothing.fileno(), 2)
     # Rewritten assertions explain themselves, which is not asked here, and rewriting takes a second or two.
     flags = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    sys.exit(pytest.main([*flags, *map(str, tests)]))
+    sys.exit(pytest.main([*flags, *map(str, tests)], plugins=[_FirstFailure()]))
+
+
+class _FirstFailure:
+    """A plugin that ends a property with the first example that fails: here a smaller one is of no use."""
+
+    def pytest_configure(self) -> None:
+        """Called when the tests' own settings are loaded."""
+        phases = (Phase.explicit, Phase.reuse, Phase.generate)
+        settings.register_profile("first failure", parent=settings(), phases=phases, report_multiple_bugs=False)
+        settings.load_profile("first failure")
 
 
 @dataclass(frozen=True, slots=True)
