@@ -43,8 +43,9 @@ COPIED = ("src", "tests", "bench", "quality", "examples", "docs", "contrib", "py
 TIME_FACTOR = 4
 TIME_FLOOR_S = 20.0
 """A change may make tests wait for ever. They get this many times what they take without it, and at least this."""
+CPU_FILE = "cpu-seconds"
 CPU_FACTOR = 2
-CPU_FLOOR_S = 4
+CPU_FLOOR_S = 3
 """The same for a loop that a change makes endless. The processor time it used is its own, however busy the machine."""
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
@@ -274,7 +275,9 @@ def _run_tests(folder: Path, tests: Sequence[Path], cpu_limit_s: int, keep_compi
         os.dup2(nothing.fileno(), 2)
     # Rewritten assertions explain themselves, which is not asked here, and rewriting takes a second or two.
     flags = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    sys.exit(pytest.main([*flags, *map(str, tests)], plugins=[_FirstFailure()]))
+    outcome = pytest.main([*flags, *map(str, tests)], plugins=[_FirstFailure()])
+    (folder / CPU_FILE).write_text(f"{time.process_time()}")
+    sys.exit(outcome)
 
 
 class _FirstFailure:
@@ -307,7 +310,7 @@ def mutate(trial: Trial, *, count: int, seed: int) -> Iterator[Outcome]:
         raise SystemExit("The tests fail before anything is changed.")
     took_s = time.monotonic() - started
     time_limit_s = max(TIME_FLOOR_S, TIME_FACTOR * took_s)
-    cpu_limit_s = max(CPU_FLOOR_S, math.ceil(CPU_FACTOR * took_s))
+    cpu_limit_s = max(CPU_FLOOR_S, math.ceil(CPU_FACTOR * float((trial.folder / CPU_FILE).read_text())))
     # All but the module stays compiled, which saves time. Two changes of it within one second would look the same.
     Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
     for change in draw(tree, count=count, seed=seed):

@@ -104,7 +104,8 @@ def test_large_messages_are_handed_over_in_portions_so_that_a_full_socket_is_not
 def test_one_portion_is_a_quarter_of_a_mebibyte() -> None:
     rig = Rig()
     consumer = rig.consumer()
-    rig.publish(*[b"x" * (1024 - 4)] * 300)  # each with its size, as it was published
+    for _ in range(300):
+        rig.publish(b"x" * (1024 - 34))  # a frame has 34 bytes before the body
     consumer.ready(300)
     assert consumer.deliveries == [256, 44]
 
@@ -156,6 +157,15 @@ def test_one_consumer_gets_a_burst_in_one_piece() -> None:
     consumer = rig.consumer(rdy=1000)
     rig.publish(*numbered(500))
     assert consumer.deliveries == [500]
+
+
+def test_the_rest_of_a_burst_and_what_came_after_it_go_in_one_piece() -> None:
+    rig = Rig()
+    consumer = rig.consumer(rdy=4)
+    rig.publish(*numbered(6))
+    rig.publish(*numbered(2, first=6))
+    consumer.finish(*consumer.take_new())
+    assert consumer.deliveries == [4, 4]
 
 
 def test_what_one_consumer_cannot_take_goes_to_the_others() -> None:
