@@ -299,8 +299,8 @@ class Outcome:
     diff: str
 
 
-def mutate(trial: Trial, *, count: int, seed: int) -> Iterator[Outcome]:
-    """Try as many changes as `draw` gives. The tests must pass as long as nothing is changed."""
+def mutate(trial: Trial, *, count: int, seed: int, lines: Sequence[int] = ()) -> Iterator[Outcome]:
+    """Try as many changes as `draw` gives, or those of them in `lines`. The tests must pass as long as none is made."""
     path = trial.folder / trial.module
     original = path.read_text()
     tree = ast.parse(original)
@@ -314,6 +314,8 @@ def mutate(trial: Trial, *, count: int, seed: int) -> Iterator[Outcome]:
     # All but the module stays compiled, which saves time. Two changes of it within one second would look the same.
     Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
     for change in draw(tree, count=count, seed=seed):
+        if lines and change.line not in lines:
+            continue
         source = _text(apply(tree, change))
         path.write_text(source)
         caught = not trial.run(time_limit_s=time_limit_s, cpu_limit_s=cpu_limit_s)
@@ -341,6 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--count", type=int, default=40, help="how many changes to try")
     parser.add_argument("--seed", type=int, default=1, help="which ones")
     parser.add_argument("--tests", type=Path, nargs="*", default=[], help="test files besides those of the module")
+    parser.add_argument("--lines", type=int, nargs="*", default=[], help="try only the changes of these lines, again")
     options = parser.parse_args(arguments)
     module = options.module.resolve().relative_to(ROOT)
     own = [Path("tests") / test for test in files_testing((ROOT / module).relative_to(SOURCE))]
@@ -350,7 +353,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(name)
         copy_tree(ROOT, folder)
         caught = tried = 0
-        for outcome in mutate(Trial(folder, module, (*own, *options.tests)), count=options.count, seed=options.seed):
+        trial = Trial(folder, module, (*own, *options.tests))
+        for outcome in mutate(trial, count=options.count, seed=options.seed, lines=options.lines):
             tried += 1
             caught += outcome.caught
             if not outcome.caught:

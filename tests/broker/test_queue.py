@@ -79,7 +79,7 @@ def test_of_a_part_of_a_batch_only_that_part_counts() -> None:
     rig = QueueRig(capacity=2)
     blob, ends = published(numbered(6))
     rig.queue.put(Span(PublishedBatch(blob, ends, 0x1000, 0), 4, 6))
-    assert (rig.queue.memory_count, rig.queue.backend_depth) == (2, 0)
+    assert (rig.queue.memory_count, rig.queue.backend_depth, rig.reports) == (2, 0, [])
     assert rig.take() == numbered(2, first=4)
 
 

@@ -93,6 +93,11 @@ def test_what_makes_a_difference_is_caught_and_the_rest_is_shown(tmp_path: Path)
     assert (tmp_path / "src" / "toy.py").read_text() == TOY
 
 
+def test_the_changes_of_some_lines_can_be_tried_again(tmp_path: Path) -> None:
+    outcomes = mutate(trial(tmp_path, TESTS), count=100, seed=1, lines=[5, 6])
+    assert {outcome.change.line for outcome in outcomes} == {5, 6}
+
+
 def test_an_endless_loop_is_caught(tmp_path: Path) -> None:
     toy = trial(tmp_path, "def test_endless():\n    while True: pass\n")
     assert not toy.run(time_limit_s=60, cpu_limit_s=2)
