@@ -90,10 +90,13 @@ def test_nothing_is_taken_while_the_gate_is_closed() -> None:
     assert consumer.new_bodies() == [b"y"]
 
 
-def test_a_topic_that_is_going_refuses_messages_and_channels() -> None:
+def test_a_topic_that_is_going_refuses_messages_and_channels_and_lets_its_consumers_go() -> None:
     rig = Rig()
     topic = rig.topic()
+    consumer = rig.consumer(rdy=1)
     rig.broker.delete_topic("t")
+    assert consumer.closed
+    assert rig.disk.files == {}
     blob, ends = published([b"x"])
     with pytest.raises(ExitingError, match=r"^exiting$"):
         topic.publish(blob, ends)
