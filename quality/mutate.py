@@ -90,7 +90,7 @@ class Change:
 
 
 def possible_changes(tree: ast.Module) -> list[Change]:
-    """All changes of the code. Docstrings, annotations, slots, imports and what only logs are left alone."""
+    """All changes of the code. Docstrings, annotations, slots, imports and all that only logs are left alone."""
     left_alone = set(_left_alone(tree))
     return [
         Change(index, getattr(node, "lineno", 0), what, make)
@@ -137,6 +137,8 @@ def _left_alone(tree: ast.Module) -> Iterator[int]:
             case ast.Expr() if _is_log(node.value):
                 parts = [node]
             case ast.Assign(targets=[ast.Name(id="__slots__" | "__all__")]):
+                parts = [node]
+            case ast.Assign(value=ast.Call(func=ast.Attribute(attr="getLogger"))):
                 parts = [node]
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript()) if _is_type_name(name):
                 parts = [node]

@@ -57,6 +57,7 @@ def test_small_slips_are_made(source: str, expected: set[str]) -> None:
         "log.warning('%d lost', 3 + 4)",
         "name: int | None",
         "__slots__ = ('a', 'b')",
+        "_log = logging.getLogger(__name__)",
         "Told = Callable[[int], None]",
         "if TYPE_CHECKING:\n    x = 1",
     ],
