@@ -193,6 +193,21 @@ def test_emptying_forgets_the_jobs_that_wait(tmp_path: Path, syncer: Syncer, mon
     queue.close()
 
 
+def test_emptying_waits_for_the_job_that_runs(tmp_path: Path, syncer: Syncer, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+    queue = opened(tmp_path, syncer)
+    queue.put(batch(b"abc"))
+    assert gate.reached.wait(10)
+    emptying = threading.Thread(target=queue.empty)
+    emptying.start()
+    emptying.join(0.1)
+    assert emptying.is_alive()
+    gate.opened.set()
+    emptying.join(10)
+    assert list(tmp_path.iterdir()) == []
+    queue.close()
+
+
 def test_a_failed_sync_is_logged_shown_and_tried_again(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
