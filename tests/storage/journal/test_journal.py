@@ -138,6 +138,8 @@ def test_a_deleted_journal_leaves_nothing(journals: JournalRig) -> None:
     journal = journals.open()
     journals.append(journal, b"a")
     journal.delete()
+    with pytest.raises(JournalWriteError, match="closed"):
+        journals.append(journal, b"late")
     assert not journals.folder.exists()
     assert open_files(journals.folder) == 0
     other = journals.open()
