@@ -124,6 +124,8 @@ def _left_alone(tree: ast.Module) -> Iterator[int]:
     for node in ast.walk(tree):
         parts: list[ast.AST | None] = []
         match node:
+            case ast.FunctionDef(name="__repr__"):  # what a debugger shows
+                parts = [node]
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 parts = [node.returns, *node.decorator_list]
             case ast.ClassDef():
@@ -134,7 +136,7 @@ def _left_alone(tree: ast.Module) -> Iterator[int]:
                 parts = [node]
             case ast.Expr(value=ast.Constant()):
                 parts = [node]
-            case ast.Expr() if _is_log(node.value):
+            case ast.Expr() | ast.If() if _only_logs(node):
                 parts = [node]
             case ast.Assign(targets=[ast.Name(id="__slots__" | "__all__")]):
                 parts = [node]
@@ -158,12 +160,13 @@ def _is_type_name(name: str) -> bool:
     return name.lstrip("_")[:1].isupper() and not name.isupper()
 
 
-def _is_log(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in {"debug", "info", "warning", "error", "exception"}
-    )
+def _only_logs(node: ast.stmt) -> bool:
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name))):
+            return name in {"debug", "info", "warning", "error", "exception"}
+        case ast.If(body=body, orelse=[]):
+            return all(map(_only_logs, body))
+    return False
 
 
 def _changes_of(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], ast.AST]]]:

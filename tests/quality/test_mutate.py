@@ -55,6 +55,8 @@ def test_small_slips_are_made(source: str, expected: set[str]) -> None:
         "import os",
         "def f(a: int | None) -> list[int]: ...",
         "log.warning('%d lost', 3 + 4)",
+        "if lost > 3:\n    log.warning('%d lost', lost)",
+        "def __repr__(self): return f'{self.depth + 1}'",
         "name: int | None",
         "__slots__ = ('a', 'b')",
         "_log = logging.getLogger(__name__)",
