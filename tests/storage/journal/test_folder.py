@@ -92,6 +92,7 @@ def test_a_save_that_comes_too_late_does_not_bring_a_deleted_channel_back(
     cursor, file = folder.cursor("c", start_offset=0), folder.cursor_file("c")
     file.save_soon(cursor, lambda _failure: None)
     file.remove()
+    file.remove()
     threads.run()
     assert folder.channel_names() == []
 
@@ -105,7 +106,7 @@ def test_it_does_not_harm_a_new_channel_of_that_name_either(folder: JournalFolde
     assert folder.cursor("c", start_offset=9).low_water == 7
 
 
-def test_whoever_saves_is_told_of_a_failure(folder: JournalFolder, threads: Threads, tmp_path: Path) -> None:
+def test_the_caller_of_a_save_is_told_of_a_failure(folder: JournalFolder, threads: Threads, tmp_path: Path) -> None:
     cursor = folder.cursor("c", start_offset=0)
     told: list[StorageError | None] = []
     cursors = tmp_path / "t.journal" / "cursors"

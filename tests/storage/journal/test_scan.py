@@ -148,3 +148,18 @@ def test_a_block_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_damage_says_which_offsets_are_lost_and_where() -> None:
     damage = Damage(position=64, end=128, first_offset=3, next_offset=7, reason="crc")
     assert str(damage) == "offsets 3 to 6 are lost: position 64: crc"
+
+
+def test_damage_begins_where_a_batch_should_and_ends_where_the_next_one_does(tmp_path: Path) -> None:
+    first = batch(0, b"a")
+    with scan_of(tmp_path, first + bytes(40) + batch(5, b"b")) as scan:
+        damage = [found for found in scan if isinstance(found, Damage)]
+    assert [(found.position, found.end) for found in damage] == [(len(first), len(first) + 40)]
+
+
+@pytest.mark.parametrize("before_it", range(8))
+def test_what_looks_like_a_batch_within_a_damaged_one_is_not_taken_for_one(tmp_path: Path, before_it: int) -> None:
+    damaged = bytearray(batch(1, b"?" * 4 + bytes(before_it), batch(2, b"not published")))
+    damaged[damaged.index(b"????")] ^= 1
+    with scan_of(tmp_path, batch(0, b"a") + damaged + batch(3, b"b")) as scan:
+        assert walked(scan) == [[b"a"], (1, 3), [b"b"]]
