@@ -288,6 +288,14 @@ def test_an_upgrade_throws_away_what_came_behind_the_identify() -> None:
     decoder.eof()
 
 
+def test_a_body_that_has_come_in_part_is_forgotten_too() -> None:
+    decoder = CommandDecoder(CommandLimits())
+    for packet in (b"  V2PUB t\n\0\0\0\x64", b"some of ", b"the body"):
+        assert decoder.receive(packet) is None
+    decoder.discard()
+    assert decoder.receive(b"NOP\n") == Nop()
+
+
 def test_tls_may_be_required_until_it_is_there() -> None:
     decoder = CommandDecoder(CommandLimits())
     decoder.tls_required = True
