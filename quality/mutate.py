@@ -152,7 +152,7 @@ def _left_alone(tree: ast.Module) -> Iterator[int]:
 
 
 def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
 
 
 def _is_type_name(name: str) -> bool:

@@ -68,6 +68,11 @@ def test_what_no_test_should_notice_is_left_alone(source: str) -> None:
     assert changed_sources(source) == set()
 
 
+@pytest.mark.parametrize("source", ["x = '%d lost' % count", "x = b'%d lost' % count", "x = f'{count}' + end"])
+def test_formatting_is_not_taken_for_arithmetic(source: str) -> None:
+    assert "operator" not in {change.what for change in possible_changes(ast.parse(source))}
+
+
 def test_only_the_chosen_place_changes() -> None:
     tree = ast.parse("x = 1\ny = 1\n")
     second = next(change for change in possible_changes(tree) if (change.line, change.what) == (2, "constant"))
