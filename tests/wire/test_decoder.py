@@ -299,7 +299,7 @@ def test_a_body_that_has_come_in_part_is_forgotten_too() -> None:
 @pytest.mark.parametrize("first", [b"?", b"\0", b"M", b" "])
 def test_a_stream_that_does_not_begin_with_the_magic_is_refused(first: bytes) -> None:
     decoder = CommandDecoder(CommandLimits())
-    with pytest.raises(FatalError, match="^E_BAD_PROTOCOL"):
+    with pytest.raises(FatalError, match=r"^E_BAD_PROTOCOL"):
         decoder.receive(first + int32(9) + int32(1) + sized(b"x"))
 
 
