@@ -23,8 +23,26 @@ def test_the_data_is_the_code_and_the_text_as_they_are(wrong: ProtocolError, dat
 
 @pytest.mark.parametrize(
     "name",
-    """BAD_PROTOCOL INVALID BAD_BODY BAD_TOPIC BAD_CHANNEL BAD_MESSAGE IDENTIFY_FAILED AUTH_DISABLED AUTH_FIRST
-    AUTH_FAILED UNAUTHORIZED SUB_FAILED PUB_FAILED MPUB_FAILED DPUB_FAILED FIN_FAILED REQ_FAILED TOUCH_FAILED""".split(),
+    [
+        "BAD_PROTOCOL",
+        "INVALID",
+        "BAD_BODY",
+        "BAD_TOPIC",
+        "BAD_CHANNEL",
+        "BAD_MESSAGE",
+        "IDENTIFY_FAILED",
+        "AUTH_DISABLED",
+        "AUTH_FIRST",
+        "AUTH_FAILED",
+        "UNAUTHORIZED",
+        "SUB_FAILED",
+        "PUB_FAILED",
+        "MPUB_FAILED",
+        "DPUB_FAILED",
+        "FIN_FAILED",
+        "REQ_FAILED",
+        "TOUCH_FAILED",
+    ],
 )
 def test_a_code_is_spelled_as_the_protocol_does(name: str) -> None:
     code = getattr(error, name)
