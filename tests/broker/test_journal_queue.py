@@ -103,13 +103,13 @@ def test_messages_of_which_only_the_offset_is_held_take_no_memory_from_others(tm
 def test_attempts_are_known_after_a_restart(tmp_path: Path, mem_queue_size: int) -> None:
     rig = with_memory(tmp_path, mem_queue_size)
     consumer = rig.consumer(rdy=2)
-    rig.publish(b"tried twice", b"tried once")
-    twice, _ = consumer.take_new()
-    consumer.requeue(twice)
+    rig.publish(*numbered(10))
+    waits, held = consumer.take_new()
     consumer.ready(0)
+    consumer.requeue(waits)
     rig.restart()
-    attempts = {message.body: message.attempts for message in drain(rig.consumer(rdy=9))}
-    assert attempts == {b"tried twice": 3, b"tried once": 2}
+    attempts = {message.body: message.attempts for message in drain(rig.consumer(rdy=20))}
+    assert attempts == dict.fromkeys(numbered(10), 1) | {waits.body: 2, held.body: 2}
 
 
 @any_memory
