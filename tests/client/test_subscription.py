@@ -149,3 +149,15 @@ async def test_a_message_that_is_held_for_long_is_touched_if_asked_for() -> None
         assert message.deadline_ns == clock.monotonic_ns() + 40 * NS_PER_MS
         message.finish()
         await eventually(lambda: "FIN" in nsqd.commands, show=lambda: nsqd.commands)
+
+
+@pytest.mark.parametrize("answer", ["finish", "requeue"])
+async def test_stopping_waits_for_the_answer_to_the_last_message(answer: str) -> None:
+    async with one_message() as (nsqd, consumer, message):
+        stopping = asyncio.create_task(consumer.stop(drain_timeout_s=60))
+        await eventually(lambda: "CLS" in nsqd.commands, show=lambda: nsqd.commands)
+        assert not stopping.done()
+        getattr(message, answer)()
+        await stopping
+        sent = {"finish": "FIN", "requeue": "REQ"}[answer]
+        await eventually(lambda: sent in nsqd.commands, show=lambda: nsqd.commands)
