@@ -276,6 +276,18 @@ def test_a_backlog_that_cannot_be_read_is_tried_again() -> None:
     assert consumer.new_bodies() == [b"z"]
 
 
+def test_a_backlog_that_cannot_be_read_is_left_alone_for_a_second() -> None:
+    rig = Rig(mem_queue_size=0)
+    rig.publish(b"x")
+    rig.disk.unreadable.add("t")
+    consumer = rig.consumer(rdy=9)
+    rig.disk.unreadable.clear()
+    rig.advance(ms=999)
+    assert consumer.received == []
+    rig.advance(ms=1)
+    assert consumer.new_bodies() == [b"x"]
+
+
 # Deferred messages that wait in the topic.
 
 
@@ -374,6 +386,17 @@ def test_a_refused_batch_counts_the_messages_before_the_failure(has_channel: boo
         rig.publish(b"a", b"bb", b"ccc", b"dddd", b"eeeee")
     stats = rig.topic_stats()
     assert (stats.message_count, stats.message_bytes) == (3, 6)
+
+
+@pytest.mark.parametrize("room", [{"t:a": 2, "t:b": 0}, {"t:a": 0, "t:b": 2}])
+def test_a_batch_that_two_channels_refuse_counts_what_both_have(room: dict[str, int]) -> None:
+    rig = Rig(mem_queue_size=1)
+    for name in ("a", "b"):
+        rig.channel(name)
+    rig.disk.room = room
+    with pytest.raises(StoreError) as refusal:
+        rig.publish(*numbered(5))
+    assert (refusal.value.stored_count, rig.topic_stats().message_count) == (1, 1)
 
 
 def test_memory_takes_messages_whatever_the_disk_does() -> None:
