@@ -206,7 +206,7 @@ def test_a_message_that_an_ephemeral_channel_requeues_keeps_its_body(rig: Journa
 # Storing.
 
 
-def test_nobody_is_told_before_the_disk_has_it(rig: JournalRig) -> None:
+def test_no_publisher_is_told_before_the_disk_has_it(rig: JournalRig) -> None:
     consumer = rig.consumer(rdy=10)
     rig.slow_disk.is_slow = True
     outcome = rig.send(b"a")
@@ -350,3 +350,19 @@ def test_a_channel_that_is_deleted_during_a_save_does_not_come_back(rig: Journal
     rig.slow_disk.work_off()
     rig.crash()
     assert rig.topic().channels == {}
+
+
+def test_a_sync_that_fails_is_told_to_the_publisher_and_shown_as_ill_health(
+    rig: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.topic()
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", fails)
+        outcome = rig.send(b"x")
+    assert "no space left on device" in str(outcome.failure)
+    assert "no space left on device" in str(rig.broker.health)
+
+
+def test_what_waits_in_a_journaled_topic_is_on_the_disk(rig: JournalRig) -> None:
+    rig.publish(b"a", b"b")
+    assert (rig.topic_stats().depth, rig.topic_stats().backend_depth) == (2, 2)
