@@ -161,3 +161,17 @@ async def test_stopping_waits_for_the_answer_to_the_last_message(answer: str) ->
         await stopping
         sent = {"finish": "FIN", "requeue": "REQ"}[answer]
         await eventually(lambda: sent in nsqd.commands, show=lambda: nsqd.commands)
+
+
+async def test_a_message_that_is_finished_ends_the_backoff_that_another_began() -> None:
+    config = ConsumerConfig(max_in_flight=5, backoff_unit_s=0.01)
+    async with (
+        ScriptedNsqd() as nsqd,
+        Consumer("t", "c", nsqd_addresses=[nsqd.address], config=config) as consumer,
+    ):
+        nsqd.send()
+        (await anext(consumer)).requeue(0)
+        await nsqd.expect("RDY 5", "RDY 0", "REQ", "RDY 1")
+        nsqd.send()
+        (await anext(consumer)).finish()
+        await nsqd.expect("RDY 5", "RDY 0", "REQ", "RDY 1", "RDY 5", "FIN")
