@@ -15,6 +15,7 @@ from emberq.storage.error import StorageError
 from emberq.storage.journal.journal import Journal
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, Message, numbered
+from tests.storage.journal.rig import open_files
 
 
 def none_wanted(_topic: str) -> bool:
@@ -246,6 +247,7 @@ def test_a_full_disk_leaves_the_queues_for_the_next_start(rig: JournalRig, monke
         patched.setattr(os, "pwritev", no_space)
         with pytest.raises(StorageError, match="no space"):
             rig.restart_with(all_wanted)
+    assert open_files(rig.folder) == 0
     rig.crash()
     for channel in ("a", "b"):
         assert bodies(drain(rig, channel)) == numbered(6)
