@@ -120,6 +120,13 @@ def test_equal_messages_are_held_to_the_limit_of_a_body_as_well() -> None:
         decode(mpub(b"t", [70] * 14, count=14, declared=4))
 
 
+def test_equal_messages_may_not_go_beyond_the_limit_by_the_size_of_the_count() -> None:
+    sent = mpub(b"t", [96] * 10, count=10, declared=4)
+    for pieces in ([sent], single_bytes(sent)):
+        with pytest.raises(FatalError, match=r"^E_BAD_BODY MPUB body too big 1004 > 1000$"):
+            decode(*pieces)
+
+
 # What is wrong with a body.
 
 
