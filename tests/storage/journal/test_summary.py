@@ -120,7 +120,7 @@ def segment(tmp_path: Path) -> Segment:
                 base_offset=offset,
                 timestamp_ns=time_ns,
                 seed=seed_of(JOURNAL),
-                producer=None if producer is None else ProducerSequence(producer * 16, offset),
+                producer=None if producer is None else ProducerSequence(producer * 16, offset + 100),
             )
         )
         offset += count
@@ -145,6 +145,6 @@ def test_a_summary_made_anew_brings_the_producers_up_to_its_end(segment: Segment
     summary = summarize(segment, seed=seed_of(JOURNAL), interval_bytes=100, producers=before)
     assert summary.producers == [
         (b"o" * 16, LastBatch(1, 2, 3)),
-        (b"p" * 16, LastBatch(5, 5, 2)),
-        (b"q" * 16, LastBatch(8, 8, 3)),
+        (b"p" * 16, LastBatch(105, 5, 2)),
+        (b"q" * 16, LastBatch(108, 8, 3)),
     ]
