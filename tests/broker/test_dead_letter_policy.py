@@ -107,7 +107,11 @@ def test_the_dead_of_a_dead_letter_topic_go_on(rig: Rig) -> None:
 def test_a_circle_that_was_written_into_the_file_does_not_hold_up_new_policies(rig: Rig) -> None:
     there = ChannelPolicy(max_attempts=1, dead_letter_topic="there")
     back = ChannelPolicy(max_attempts=1, dead_letter_topic="here")
-    rig.disk.policies = [PolicyEntry("here", "c", there), PolicyEntry("there", "c", back)]
+    rig.disk.policies = [
+        PolicyEntry("dead", "c", back),
+        PolicyEntry("here", "c", there),
+        PolicyEntry("there", "c", back),
+    ]
     rig.restart()
-    give_up_after(rig, 3, dead="here")
-    assert rig.stats().policy == ChannelPolicy(max_attempts=3, dead_letter_topic="here")
+    give_up_after(rig, 3, dead="dead")
+    assert rig.stats().policy == ChannelPolicy(max_attempts=3, dead_letter_topic="dead")
