@@ -17,17 +17,23 @@ import argparse
 import ast
 import copy
 import difflib
+import importlib.util
+import math
+import multiprocessing
 import os
 import random
+import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
+from hypothesis import Phase, settings
 
 from quality.twin import ROOT, SOURCE, files_testing
 
@@ -36,7 +42,11 @@ COPIED = ("src", "tests", "bench", "quality", "examples", "docs", "contrib", "py
 
 TIME_FACTOR = 4
 TIME_FLOOR_S = 20.0
-"""A change may make a loop endless. Tests get this many times what they take without it, and never less than this."""
+"""A change may make tests wait for ever. They get this many times what they take without it, and at least this."""
+CPU_FILE = "cpu-seconds"
+CPU_FACTOR = 2
+CPU_FLOOR_S = 3
+"""The same for a loop that a change makes endless. The processor time it used is its own, however busy the machine."""
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -80,7 +90,7 @@ class Change:
 
 
 def possible_changes(tree: ast.Module) -> list[Change]:
-    """All changes of the code. Docstrings, annotations, imports and what only logs are left alone."""
+    """All changes of the code. Docstrings, annotations, slots, imports and all that only logs are left alone."""
     left_alone = set(_left_alone(tree))
     return [
         Change(index, getattr(node, "lineno", 0), what, make)
@@ -114,6 +124,8 @@ def _left_alone(tree: ast.Module) -> Iterator[int]:
     for node in ast.walk(tree):
         parts: list[ast.AST | None] = []
         match node:
+            case ast.FunctionDef(name="__repr__"):  # what a debugger shows
+                parts = [node]
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 parts = [node.returns, *node.decorator_list]
             case ast.ClassDef():
@@ -124,7 +136,13 @@ def _left_alone(tree: ast.Module) -> Iterator[int]:
                 parts = [node]
             case ast.Expr(value=ast.Constant()):
                 parts = [node]
-            case ast.Expr() if _is_log(node.value):
+            case ast.Expr() | ast.If() if _only_logs(node):
+                parts = [node]
+            case ast.Assign(targets=[ast.Name(id="__slots__" | "__all__")]):
+                parts = [node]
+            case ast.Assign(value=ast.Call(func=ast.Attribute(attr="getLogger"))):
+                parts = [node]
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Subscript()) if _is_type_name(name):
                 parts = [node]
             case ast.Raise():  # the words of an error: tests should not repeat them
                 parts = [node.exc]
@@ -134,15 +152,21 @@ def _left_alone(tree: ast.Module) -> Iterator[int]:
 
 
 def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+    return isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
 
 
-def _is_log(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in {"debug", "info", "warning", "error", "exception"}
-    )
+def _is_type_name(name: str) -> bool:
+    """Whether an alias of that name stands for a type, as `Told = Callable[[], None]` does."""
+    return name.lstrip("_")[:1].isupper() and not name.isupper()
+
+
+def _only_logs(node: ast.stmt) -> bool:
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr=name))):
+            return name in {"debug", "info", "warning", "error", "exception"}
+        case ast.If(body=body, orelse=[]):
+            return all(map(_only_logs, body))
+    return False
 
 
 def _changes_of(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], ast.AST]]]:
@@ -171,7 +195,8 @@ def _changes_of(node: ast.AST) -> Iterator[tuple[str, Callable[[ast.AST], ast.AS
             or (isinstance(node.func, ast.Name) and node.func.id in {"min", "max"})  # the order makes no difference
         ):
             yield "swapped arguments", _swap
-        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and not value.value):
+            # What is false anyway is taken for None by most callers; type checking finds the others.
             yield "None returned", lambda _: ast.Return(ast.Constant(None))
     if isinstance(node, ast.If | ast.While | ast.IfExp):
         yield "condition", _negate
@@ -225,28 +250,49 @@ class Trial:
     folder: Path
     module: Path  # relative to the tree, as all paths here
     tests: tuple[Path, ...]
-    python: str = sys.executable
 
-    def run(self, *, time_limit_s: float) -> bool:
+    def run(self, *, time_limit_s: float, cpu_limit_s: int = 600, keep_compiled: bool = False) -> bool:
         """Whether the tests pass. They are ended, with all that they started, when their time is over."""
-        flags = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-        environment = os.environ | {"PYTHONPATH": str(self.folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-        running = subprocess.Popen(
-            [self.python, "-m", "pytest", *flags, *map(str, self.tests)],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        try:
-            return running.wait(time_limit_s) == 0
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            if running.poll() is None:
-                os.killpg(running.pid, signal.SIGKILL)
-                running.wait()
+        running = _FORKS.Process(target=_run_tests, args=(self.folder, self.tests, cpu_limit_s, keep_compiled))
+        running.start()
+        running.join(time_limit_s)
+        if running.exitcode is None:
+            os.killpg(running.pid or 0, signal.SIGKILL)
+            running.join()
+        return running.exitcode == 0
+
+
+_FORKS = multiprocessing.get_context("forkserver")
+"""Each run is forked from a process that has imported what all tests import, which takes longer than most tests."""
+_FORKS.set_forkserver_preload(["pytest", "hypothesis.stateful", "pytest_asyncio", "asyncio"])
+
+
+def _run_tests(folder: Path, tests: Sequence[Path], cpu_limit_s: int, keep_compiled: bool) -> None:
+    """The whole life of a forked process."""
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_limit_s, cpu_limit_s))
+    os.chdir(folder)
+    os.environ["PYTHONPATH"] = str(folder / "src")
+    sys.path[:0] = [str(folder / "src"), str(folder)]
+    sys.dont_write_bytecode = not keep_compiled
+    with Path(os.devnull).open("w") as nothing:
+        os.dup2(nothing.fileno(), 1)
+        os.dup2(nothing.fileno(), 2)
+    # Rewritten assertions explain themselves, which is not asked here, and rewriting takes a second or two.
+    flags = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    outcome = pytest.main([*flags, *map(str, tests)], plugins=[_FirstFailure()])
+    (folder / CPU_FILE).write_text(f"{time.process_time()}")
+    sys.exit(outcome)
+
+
+class _FirstFailure:
+    """A plugin that ends a property with the first example that fails: here a smaller one is of no use."""
+
+    def pytest_configure(self) -> None:
+        """Called when the tests' own settings are loaded."""
+        phases = (Phase.explicit, Phase.reuse, Phase.generate)
+        settings.register_profile("first failure", parent=settings(), phases=phases, report_multiple_bugs=False)
+        settings.load_profile("first failure")
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,20 +304,26 @@ class Outcome:
     diff: str
 
 
-def mutate(trial: Trial, *, count: int, seed: int) -> Iterator[Outcome]:
-    """Try as many changes as `draw` gives. The tests must pass as long as nothing is changed."""
+def mutate(trial: Trial, *, count: int, seed: int, lines: Sequence[int] = ()) -> Iterator[Outcome]:
+    """Try as many changes as `draw` gives, or those of them in `lines`. The tests must pass as long as none is made."""
     path = trial.folder / trial.module
     original = path.read_text()
     tree = ast.parse(original)
     before = _text(tree).splitlines(keepends=True)
     started = time.monotonic()
-    if not trial.run(time_limit_s=600):
+    if not trial.run(time_limit_s=600, keep_compiled=True):
         raise SystemExit("The tests fail before anything is changed.")
-    time_limit_s = max(TIME_FLOOR_S, TIME_FACTOR * (time.monotonic() - started))
+    took_s = time.monotonic() - started
+    time_limit_s = max(TIME_FLOOR_S, TIME_FACTOR * took_s)
+    cpu_limit_s = max(CPU_FLOOR_S, math.ceil(CPU_FACTOR * float((trial.folder / CPU_FILE).read_text())))
+    # All but the module stays compiled, which saves time. Two changes of it within one second would look the same.
+    Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
     for change in draw(tree, count=count, seed=seed):
+        if lines and change.line not in lines:
+            continue
         source = _text(apply(tree, change))
         path.write_text(source)
-        caught = not trial.run(time_limit_s=time_limit_s)
+        caught = not trial.run(time_limit_s=time_limit_s, cpu_limit_s=cpu_limit_s)
         name = f"{trial.module}:{change.line} ({change.what})"
         diff = "".join(difflib.unified_diff(before, source.splitlines(keepends=True), name, "changed", n=2))
         yield Outcome(change, caught, diff)
@@ -296,6 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--count", type=int, default=40, help="how many changes to try")
     parser.add_argument("--seed", type=int, default=1, help="which ones")
     parser.add_argument("--tests", type=Path, nargs="*", default=[], help="test files besides those of the module")
+    parser.add_argument("--lines", type=int, nargs="*", default=[], help="try only the changes of these lines, again")
     options = parser.parse_args(arguments)
     module = options.module.resolve().relative_to(ROOT)
     own = [Path("tests") / test for test in files_testing((ROOT / module).relative_to(SOURCE))]
@@ -305,7 +358,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = Path(name)
         copy_tree(ROOT, folder)
         caught = tried = 0
-        for outcome in mutate(Trial(folder, module, (*own, *options.tests)), count=options.count, seed=options.seed):
+        trial = Trial(folder, module, (*own, *options.tests))
+        for outcome in mutate(trial, count=options.count, seed=options.seed, lines=options.lines):
             tried += 1
             caught += outcome.caught
             if not outcome.caught:

@@ -136,8 +136,17 @@ def test_one_message_can_be_kept_alone() -> None:
     assert messages_in(alone.frames(0, 1, 4)) == expected_messages([b"a", b"bb", b"ccc"], attempts=4)[1:2]
 
 
-def test_a_compact_span_of_one_message_does_not_hold_the_others() -> None:
-    span = Span(batch_of(numbered(3)), 2, 3, 5)
+def test_a_span_shows_its_first_messages_with_their_attempts() -> None:
+    span = Span(batch_of(numbered(5)), 1, 5, 3)
+    expected = expected_messages(numbered(5), attempts=3)
+    assert [tuple(message) for message in span.messages(2)] == expected[1:3]
+    assert [tuple(message) for message in span.messages(99)] == expected[1:]
+    assert span.messages(0) == []
+
+
+@pytest.mark.parametrize("batch_count", [2, 3])
+def test_a_compact_span_of_one_message_does_not_hold_the_others(batch_count: int) -> None:
+    span = Span(batch_of(numbered(batch_count)), batch_count - 1, batch_count, 5)
     compact = span.compact()
     assert (compact.batch.count, compact.attempts) == (1, 5)
     assert compact.ids() == span.ids()

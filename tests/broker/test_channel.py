@@ -10,6 +10,7 @@ from emberq.base.clock import NS_PER_MS
 from emberq.broker.error import ExitingError, MessageNotInFlightError, NotOwnerError, TooManyConsumersError
 from emberq.broker.in_flight import Subscriber
 from emberq.broker.stats import LatencyConfig
+from tests.broker.dead_letters import fail, give_up_after
 from tests.broker.rig import Consumer, Message, Rig, numbered
 
 UNKNOWN = Message(timestamp_ns=0, attempts=1, id=b"0" * 16, body=b"")
@@ -253,3 +254,13 @@ def test_counters_of_a_channel_add_up() -> None:
     places = Counter(queued=stats.depth, in_flight=stats.in_flight_count, deferred=stats.deferred_count, finished=1)
     assert places.total() == stats.message_count == 11
     assert (len(held), stats.in_flight_count, stats.deferred_count) == (2, 4, 2)
+
+
+def test_a_message_is_tried_as_often_as_the_policy_says_and_then_leaves() -> None:
+    rig = Rig()
+    consumer = rig.consumer(rdy=1)
+    give_up_after(rig, 3)
+    rig.publish(b"x")
+    fail(rig, consumer, times=5)
+    assert [message.attempts for message in consumer.received] == [1, 2, 3]
+    assert (rig.stats().depth, rig.stats().in_flight_count, rig.stats().dead_letter_count) == (0, 0, 1)

@@ -101,6 +101,15 @@ def test_large_messages_are_handed_over_in_portions_so_that_a_full_socket_is_not
     assert len(consumer.received) == 20
 
 
+def test_one_portion_is_a_quarter_of_a_mebibyte() -> None:
+    rig = Rig()
+    consumer = rig.consumer()
+    for _ in range(300):
+        rig.publish(b"x" * (1024 - 34))  # a frame has 34 bytes before the body
+    consumer.ready(300)
+    assert consumer.deliveries == [256, 44]
+
+
 def test_a_blocked_consumer_leaves_the_messages_to_the_others() -> None:
     rig = Rig()
     blocked, free = rig.consumer(rdy=10), rig.consumer(rdy=10)
@@ -150,12 +159,36 @@ def test_one_consumer_gets_a_burst_in_one_piece() -> None:
     assert consumer.deliveries == [500]
 
 
+def test_the_rest_of_a_burst_and_what_came_after_it_go_in_one_piece() -> None:
+    rig = Rig()
+    consumer = rig.consumer(rdy=4)
+    rig.publish(*numbered(6))
+    rig.publish(*numbered(2, first=6))
+    consumer.finish(*consumer.take_new())
+    assert consumer.deliveries == [4, 4]
+
+
 def test_what_one_consumer_cannot_take_goes_to_the_others() -> None:
     rig = Rig()
     small, large = rig.consumer(rdy=1), rig.consumer(rdy=1000)
     rig.publish(*numbered(20))
     assert received_counts([small, large]) == [1, 19]
     assert rig.stats().depth == 0
+
+
+def test_what_a_small_window_left_over_is_shared_among_the_others() -> None:
+    rig = Rig()
+    consumers = [rig.consumer(rdy=rdy) for rdy in (10, 100, 100)]
+    rig.publish(*numbered(90))
+    assert received_counts(consumers) == [10, 40, 40]
+
+
+def test_what_the_nearest_left_over_is_shared_among_the_others() -> None:
+    rig = Rig()
+    near = [rig.consumer(rdy=rdy, locality=Locality.ZONE) for rdy in (3, 5)]
+    far = [rig.consumer(rdy=100) for _ in range(3)]
+    rig.publish(*numbered(38))
+    assert received_counts([*near, *far]) == [3, 5, 10, 10, 10]
 
 
 def test_a_consumer_that_answers_at_once_does_not_starve_a_slow_one() -> None:

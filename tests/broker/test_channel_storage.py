@@ -261,6 +261,19 @@ def test_a_disk_that_could_not_be_read_is_tried_again_as_time_passes() -> None:
     assert consumer.new_bodies() == [b"x"]
 
 
+def test_a_disk_that_could_not_be_read_is_left_alone_for_a_second() -> None:
+    rig = Rig(mem_queue_size=0)
+    rig.channel()
+    rig.publish(b"x")
+    rig.disk.unreadable.add("t:c")
+    consumer = rig.consumer(rdy=1)
+    rig.disk.unreadable.clear()
+    rig.advance(ms=999)
+    assert consumer.received == []
+    rig.advance(ms=1)
+    assert consumer.new_bodies() == [b"x"]
+
+
 def test_a_disk_that_could_not_be_read_is_tried_again_with_the_next_message() -> None:
     rig = Rig(mem_queue_size=0)
     rig.channel()

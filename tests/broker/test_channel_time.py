@@ -341,3 +341,37 @@ def test_a_message_that_became_due_goes_to_disk_when_memory_is_full() -> None:
     rig.publish(b"in memory")
     rig.advance(ms=200)
     assert (rig.stats().depth, rig.stats().backend_depth) == (2, 1)
+
+
+def test_what_another_topic_did_not_take_waits_in_the_channel_before_it_is_tried_again() -> None:
+    rig = Rig()
+    rig.channel()
+    rig.publish(b"a", b"b")
+    transit = rig.channel().in_transit
+    (span,) = rig.channel().take_out(max_count=2, max_bytes=1000) or []
+    transit.add([span])
+    assert (rig.stats().depth, rig.stats().in_flight_count) == (0, 2)
+    transit.put_back(span, delay_ns=5 * NS_PER_SECOND)
+    assert (rig.stats().deferred_count, rig.stats().in_flight_count) == (2, 0)
+    consumer = rig.consumer(rdy=10)
+    rig.advance(ms=4999)
+    assert consumer.received == []
+    rig.advance(ms=1)
+    assert consumer.new_bodies() == [b"a", b"b"]
+
+
+# The end.
+
+
+def test_a_deleted_channel_holds_nothing_any_more_and_nothing_is_due_in_it() -> None:
+    rig = Rig()
+    channel = rig.channel()
+    consumer = rig.consumer(rdy=1)
+    rig.publish(b"held", b"queued")
+    rig.publish_deferred(b"later", delay_ms=1000)
+    rig.topic().delete_channel("c")
+    assert consumer.closed
+    stats = channel.stats()
+    assert (stats.depth, stats.in_flight_count, stats.deferred_count, stats.clients) == (0, 0, 0, ())
+    rig.advance(ms=900_000)
+    assert (channel.depth, channel.timeout_count) == (0, 0)

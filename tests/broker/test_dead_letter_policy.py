@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emberq.broker.error import PolicyCycleError
-from emberq.storage.data_folder import ChannelPolicy
+from emberq.storage.data_folder import ChannelPolicy, PolicyEntry
 from emberq.storage.error import MetadataError
 from tests.broker.dead_letters import give_up_after
 from tests.broker.rig import Rig
@@ -102,3 +102,16 @@ def test_the_dead_of_a_dead_letter_topic_go_on(rig: Rig) -> None:
     give_up_after(rig, 1, topic="a", dead="b")
     give_up_after(rig, 1, topic="b", dead="c")
     assert {entry.topic: entry.policy.dead_letter_topic for entry in rig.disk.policies} == {"a": "b", "b": "c"}
+
+
+def test_a_circle_that_was_written_into_the_file_does_not_hold_up_new_policies(rig: Rig) -> None:
+    there = ChannelPolicy(max_attempts=1, dead_letter_topic="there")
+    back = ChannelPolicy(max_attempts=1, dead_letter_topic="here")
+    rig.disk.policies = [
+        PolicyEntry("dead", "c", back),
+        PolicyEntry("here", "c", there),
+        PolicyEntry("there", "c", back),
+    ]
+    rig.restart()
+    give_up_after(rig, 3, dead="dead")
+    assert rig.stats().policy == ChannelPolicy(max_attempts=3, dead_letter_topic="dead")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from emberq.broker.dead_letter import REDRIVE_PORTION_COUNT, Redrive
+from emberq.broker.error import ExitingError, StoreError
+from emberq.broker.topic import Pending
 from tests.broker.dead_letters import fail, give_up_after
 from tests.broker.journal_rig import JournalRig, Outcome
 from tests.broker.rig import Consumer, Rig
@@ -124,7 +126,7 @@ def test_an_empty_channel_is_done_at_once(rig: Rig) -> None:
     assert redrive(rig) == (0, 0)
 
 
-def test_what_somebody_else_took_is_not_waited_for(rig: Rig) -> None:
+def test_what_a_consumer_took_is_not_waited_for(rig: Rig) -> None:
     kill(rig, b"1")
     run = Redrive(rig.broker.publish_to, rig.channel("r", topic="dead"))
     Consumer(rig.channel("r", topic="dead"), rdy=1)
@@ -160,3 +162,28 @@ def test_a_message_deferred_before_a_restart_is_not_moved_early(tmp_path: Path) 
         rig.restart()
         assert redrive(rig, to="t") == (0, 0)
         assert rig.stats("r", topic="dead").deferred_count == 1
+
+
+def test_messages_whose_topic_is_going_stay(rig: Rig) -> None:
+    kill(rig, b"1", b"2")
+
+    def is_going(_topic: str, _blob: bytes, _ends: Sequence[int]) -> Pending | None:
+        raise ExitingError
+
+    run = Redrive(is_going, rig.channel("r", topic="dead"), to=None, max_count=None)
+    outcome = Outcome(run.next_portion())
+    run.end()
+    assert isinstance(outcome.failure, ExitingError)
+    assert (run.moved_count, rig.stats("r", topic="dead").depth) == (0, 2)
+
+
+def test_messages_that_turn_out_not_to_be_stored_stay(rig: Rig) -> None:
+    kill(rig, b"1", b"2")
+    pending = Pending()
+    run = Redrive(lambda *_: pending, rig.channel("r", topic="dead"), to=None, max_count=None)
+    outcome = Outcome(run.next_portion())
+    assert not outcome.is_known
+    pending.settle(StoreError("sync failed"))
+    run.end()
+    assert isinstance(outcome.failure, StoreError)
+    assert (run.moved_count, rig.stats("r", topic="dead").depth) == (0, 2)

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from emberq.broker.journal_queue import READ_AHEAD_BYTES
+from emberq.broker.journal_queue import READ_AHEAD_BYTES, replayed_batches
+from emberq.wire.journal_batch import Bodies, decode, encode, header_at
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, Message, numbered
 from tests.storage.journal.rig import flip
@@ -81,6 +82,78 @@ def test_messages_that_are_tried_again_are_not_held_beyond_it_either(tmp_path: P
     assert in_memory(rig) <= mem_queue_size
     consumer.ready(20)
     assert sorted(message.body for message in drain(consumer)) == numbered(20)
+    assert (rig.stats().depth, rig.stats().backend_depth) == (0, 0)
+
+
+def test_messages_of_which_only_the_offset_is_held_take_no_memory_from_others(tmp_path: Path) -> None:
+    rig = with_memory(tmp_path, 3)
+    consumer = rig.consumer(rdy=20)
+    rig.publish(*numbered(20))
+    messages = consumer.take_new()
+    consumer.ready(0)
+    for message in messages:
+        consumer.requeue(message)
+    consumer.ready(3)
+    assert (in_memory(rig), rig.stats().backend_depth) == (0, 17)
+    rig.publish(b"new")
+    assert (in_memory(rig), rig.stats().backend_depth) == (1, 17)
+
+
+@any_memory
+def test_attempts_are_known_after_a_restart(tmp_path: Path, mem_queue_size: int) -> None:
+    rig = with_memory(tmp_path, mem_queue_size)
+    consumer = rig.consumer(rdy=2)
+    rig.publish(*numbered(10))
+    waits, held = consumer.take_new()
+    consumer.ready(0)
+    consumer.requeue(waits)
+    rig.restart()
+    attempts = {message.body: message.attempts for message in drain(rig.consumer(rdy=20))}
+    assert attempts == dict.fromkeys(numbered(10), 1) | {waits.body: 2, held.body: 2}
+
+
+@any_memory
+def test_messages_that_are_read_before_they_are_due_wait_for_it(tmp_path: Path, mem_queue_size: int) -> None:
+    rig = with_memory(tmp_path, mem_queue_size)
+    rig.topic()
+    rig.publish_deferred(b"in ten seconds", delay_ms=10_000)
+    rig.publish_deferred(b"in twenty", delay_ms=20_000)
+    rig.publish(b"now")
+    rig.restart(down_ms=1000)
+    consumer = rig.consumer(rdy=9)
+    assert consumer.new_bodies() == [b"now"]
+    rig.advance(ms=8_999)
+    assert consumer.new_bodies() == []
+    rig.advance(ms=1)
+    assert consumer.new_bodies() == [b"in ten seconds"]
+    rig.advance(ms=10_000)
+    assert consumer.new_bodies() == [b"in twenty"]
+
+
+def test_a_block_in_which_all_is_due_later_delivers_nothing(tmp_path: Path) -> None:
+    rig = with_memory(tmp_path, 0)
+    rig.topic()
+    rig.publish_deferred(b"later", delay_ms=10_000)
+    consumer = rig.consumer(rdy=9)
+    assert (consumer.received, rig.stats().deferred_count, rig.stats().depth) == ([], 1, 0)
+    rig.advance(ms=10_000)
+    assert consumer.new_bodies() == [b"later"]
+
+
+@pytest.mark.parametrize("bodies", [numbered(6), [b"a", b"bb", b"", b"cccc", b"d", b"ee"]])
+@pytest.mark.parametrize("times_ns", [None, [7, 8, 9, 10, 11, 12]])
+@pytest.mark.parametrize(("start", "stop"), [(100, 106), (102, 105), (105, 106)])
+def test_any_part_of_a_batch_that_was_read_is_as_it_was_published(
+    bodies: list[bytes], times_ns: list[int] | None, start: int, stop: int
+) -> None:
+    content = b"".join(encode(Bodies.of(bodies), base_offset=100, timestamp_ns=5, seed=1, times_ns=times_ns).parts)
+    batch = decode(memoryview(content), header_at(memoryview(content)), seed=1)
+    pieces = list(replayed_batches(batch, start, stop))
+    found = [piece.message(index, 4) for piece in pieces for index in range(piece.count)]
+    assert [tuple(message) for message in found] == [
+        (5 if times_ns is None else times_ns[offset - 100], 4, b"%016x" % offset, bodies[offset - 100])
+        for offset in range(start, stop)
+    ]
 
 
 # Damage.

@@ -388,7 +388,7 @@ def test_a_move_outlives_a_crash_once_it_is_saved(rig: JournalRig) -> None:
     assert rig.stats().depth == 6
 
 
-def test_whoever_asks_is_told_when_a_move_is_saved(rig: JournalRig) -> None:
+def test_the_caller_of_a_move_is_told_when_it_is_saved(rig: JournalRig) -> None:
     rig.channel()
     rig.publish(*numbered(10))
     rig.slow_disk.is_slow = True
@@ -413,3 +413,41 @@ def test_an_emptied_channel_stays_empty_over_a_crash_once_it_is_saved(rig: Journ
     rig.advance(ms=1000)
     rig.crash()
     assert [message.body for message in drain(rig.consumer(rdy=100))] == [b"new"]
+
+
+@pytest.mark.parametrize("mem_queue_size", [0, 1000])
+def test_a_message_deferred_for_a_channel_comes_when_it_is_due_whether_the_channel_lags_or_not(
+    tmp_path: Path, mem_queue_size: int
+) -> None:
+    rig = JournalRig(tmp_path, mem_queue_size=mem_queue_size)
+    rig.channel()
+    rig.publish(b"first")
+    rig.publish_deferred(b"later", delay_ms=1000)
+    assert (rig.stats().message_count, rig.journaled_channel().lag) == (2, 2)
+    consumer = rig.consumer(rdy=10)
+    assert consumer.new_bodies() == [b"first"]
+    rig.publish(b"second")
+    assert consumer.new_bodies() == [b"second"]
+    rig.advance(ms=999)
+    assert consumer.new_bodies() == []
+    rig.advance(ms=1)
+    assert consumer.new_bodies() == [b"later"]
+    consumer.finish(*consumer.received)
+    assert (rig.stats().depth, rig.journaled_channel().lag, rig.journaled_channel().low_water) == (0, 0, 3)
+
+
+def test_a_deferred_message_counts_as_seen_by_a_channel_that_keeps_up(tmp_path: Path) -> None:
+    rig = JournalRig(tmp_path)
+    rig.channel()
+    rig.publish_deferred(b"later", delay_ms=1000)
+    assert (rig.journaled_channel().lag, rig.stats().depth, rig.stats().deferred_count) == (1, 0, 1)
+
+
+def test_a_channel_that_is_put_beyond_what_it_may_see_leaves_out_what_comes_before(tmp_path: Path) -> None:
+    rig = JournalRig(tmp_path)
+    consumer = rig.consumer(rdy=10)
+    rig.topic().pause()
+    rig.publish(b"a", b"b", b"c")
+    rig.journaled_channel().seek(2)
+    rig.topic().unpause()
+    assert consumer.new_bodies() == [b"c"]

@@ -13,6 +13,7 @@ from emberq.broker.error import ExitingError, GateClosedError, StoreError
 from emberq.broker.store import SyncMode
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, numbered
+from tests.storage.journal.rig import open_files
 
 Ending = Callable[[JournalRig], None]
 over_any_ending = pytest.mark.parametrize("end", [JournalRig.restart, JournalRig.crash], ids=["restart", "crash"])
@@ -191,6 +192,13 @@ def test_deferred_messages_that_waited_are_due_when_they_were_to_be(rig: Journal
     assert consumer.new_bodies() == [b"later"]
 
 
+def test_a_deferred_message_whose_time_has_come_counts_as_one_that_waits(rig: JournalRig) -> None:
+    rig.publish_deferred(b"due", delay_ms=1000)
+    rig.advance(ms=1000)
+    stats = rig.channel("e#ephemeral").stats()
+    assert (stats.depth, stats.message_count, stats.deferred_count) == (1, 1, 0)
+
+
 @pytest.mark.parametrize("delay_ms", [0, 100])
 def test_a_message_that_an_ephemeral_channel_requeues_keeps_its_body(rig: JournalRig, delay_ms: int) -> None:
     consumer = Consumer(rig.channel("e#ephemeral"), rdy=10)
@@ -206,7 +214,7 @@ def test_a_message_that_an_ephemeral_channel_requeues_keeps_its_body(rig: Journa
 # Storing.
 
 
-def test_nobody_is_told_before_the_disk_has_it(rig: JournalRig) -> None:
+def test_no_publisher_is_told_before_the_disk_has_it(rig: JournalRig) -> None:
     consumer = rig.consumer(rdy=10)
     rig.slow_disk.is_slow = True
     outcome = rig.send(b"a")
@@ -350,3 +358,26 @@ def test_a_channel_that_is_deleted_during_a_save_does_not_come_back(rig: Journal
     rig.slow_disk.work_off()
     rig.crash()
     assert rig.topic().channels == {}
+
+
+def test_a_sync_that_fails_is_told_to_the_publisher_and_shown_as_ill_health(
+    rig: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.topic()
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", fails)
+        outcome = rig.send(b"x")
+    assert "no space left on device" in str(outcome.failure)
+    assert "no space left on device" in str(rig.broker.health)
+
+
+def test_what_waits_in_a_journaled_topic_is_on_the_disk(rig: JournalRig) -> None:
+    rig.publish(b"a", b"b")
+    assert (rig.topic_stats().depth, rig.topic_stats().backend_depth) == (2, 2)
+
+
+def test_a_topic_that_is_closed_has_let_go_of_its_journal(rig: JournalRig) -> None:
+    rig.publish(b"a")
+    assert open_files(rig.topic_folder()) > 0
+    rig.broker.close()
+    assert open_files(rig.topic_folder()) == 0

@@ -15,20 +15,21 @@ from emberq.storage.error import StorageError
 from emberq.storage.journal.journal import Journal
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, Message, numbered
+from tests.storage.journal.rig import open_files
 
 
-def nobody(_topic: str) -> bool:
+def none_wanted(_topic: str) -> bool:
     return False
 
 
-def everybody(_topic: str) -> bool:
+def all_wanted(_topic: str) -> bool:
     return True
 
 
 @pytest.fixture
 def rig(tmp_path: Path) -> JournalRig:
     """A broker with classic topics, to be restarted with journaled ones."""
-    return JournalRig(tmp_path, is_wanted=nobody, mem_queue_size=3)
+    return JournalRig(tmp_path, is_wanted=none_wanted, mem_queue_size=3)
 
 
 def drain(rig: JournalRig, channel: str = "c") -> list[Message]:
@@ -55,7 +56,7 @@ def test_the_backlog_of_a_channel_goes_to_that_channel_alone(rig: JournalRig) ->
     rig.publish(*numbered(10))
     rig.channel("b")
     rig.publish(*numbered(5, first=10))
-    rig.restart_with(everybody)
+    rig.restart_with(all_wanted)
     assert (rig.stats("a").depth, rig.stats("b").depth) == (15, 5)
     assert bodies(drain(rig, "a")) == numbered(15)
     assert bodies(drain(rig, "b")) == numbered(5, first=10)
@@ -64,7 +65,7 @@ def test_the_backlog_of_a_channel_goes_to_that_channel_alone(rig: JournalRig) ->
 
 def test_what_waited_in_the_topic_is_for_the_first_channel(rig: JournalRig) -> None:
     rig.publish(*numbered(7))
-    rig.restart_with(everybody)
+    rig.restart_with(all_wanted)
     assert rig.topic().depth == 7
     assert bodies(drain(rig)) == numbered(7)
     assert bodies(drain(rig, "later")) == []
@@ -76,7 +77,7 @@ def test_what_waited_in_a_paused_topic_is_for_all_its_channels(rig: JournalRig) 
     rig.publish(b"before")
     rig.topic().pause()
     rig.publish(b"meanwhile")
-    rig.restart_with(everybody)
+    rig.restart_with(all_wanted)
     assert (rig.topic().depth, rig.stats("a").depth) == (1, 1)
     rig.topic().unpause()
     for channel in ("a", "b"):
@@ -88,7 +89,7 @@ def test_a_channel_that_was_empty_gets_nothing_of_the_others(rig: JournalRig) ->
     rig.channel("full")
     rig.publish(*numbered(10))
     drain(rig, "empty")
-    rig.restart_with(everybody)
+    rig.restart_with(all_wanted)
     rig.publish(b"new")
     assert bodies(drain(rig, "empty")) == [b"new"]
     assert bodies(drain(rig, "full")) == [*numbered(10), b"new"]
@@ -102,7 +103,7 @@ def test_publish_times_and_attempts_are_kept(rig: JournalRig) -> None:
     rig.publish(b"late")
     consumer.ready(0)
     consumer.requeue(consumer.take_one())
-    rig.restart_with(everybody)
+    rig.restart_with(all_wanted)
     came = {message.body: message for message in drain(rig)}
     assert came[b"early"].timestamp_ns == published_ns
     assert came[b"late"].timestamp_ns == published_ns + 5000 * NS_PER_MS
@@ -113,7 +114,8 @@ def test_due_times_are_kept(rig: JournalRig) -> None:
     rig.channel()
     rig.publish_deferred(b"deferred", delay_ms=10_000)
     rig.publish(b"at once")
-    rig.restart_with(everybody)
+    rig.restart_with(all_wanted)
+    assert queue_files(rig) == []
     consumer = Consumer(rig.channel(), rdy=10)
     assert consumer.new_bodies() == [b"at once"]
     rig.advance(ms=8_999)
@@ -124,7 +126,8 @@ def test_due_times_are_kept(rig: JournalRig) -> None:
 
 def test_the_delay_of_a_message_that_waited_in_the_topic_begins_with_the_move(rig: JournalRig) -> None:
     rig.publish_deferred(b"deferred", delay_ms=10_000)
-    rig.restart_with(everybody)
+    rig.restart_with(all_wanted)
+    assert queue_files(rig) == []
     consumer = Consumer(rig.channel(), rdy=10)
     rig.advance(ms=9_999)
     assert consumer.new_bodies() == []
@@ -134,10 +137,29 @@ def test_the_delay_of_a_message_that_waited_in_the_topic_begins_with_the_move(ri
 
 def test_the_move_is_logged(rig: JournalRig, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    rig.channel()
+    rig.channel("b")
+    rig.publish(*numbered(1))
+    rig.channel("c")
     rig.publish(*numbered(4))
-    rig.restart_with(everybody)
-    assert "TOPIC(t): moved 4 messages of the disk queue t:c to the journal" in caplog.text
+    rig.topic().pause()
+    rig.publish(*numbered(2))
+    rig.restart_with(all_wanted)
+    for count, queue in ((5, "t:b"), (4, "t:c"), (2, "t")):
+        assert f"TOPIC(t): moved {count} messages of the disk queue {queue} to the journal" in caplog.text
+
+
+def test_a_queue_that_holds_less_than_it_says_leaves_a_hole_and_no_message_is_missed(rig: JournalRig) -> None:
+    rig.channel()
+    rig.publish(*numbered(6))
+    rig.broker.close()
+    (meta,) = rig.folder.glob("t:c.diskqueue.meta.dat")
+    meta.write_text(meta.read_text().replace("6\n", "9\n", 1))
+    rig.restart_with(all_wanted)
+    assert rig.stats().depth == 6
+    assert bodies(drain(rig)) == numbered(6)
+    assert rig.stats().depth == 0
+    rig.publish(b"new")
+    assert bodies(drain(rig)) == [b"new"]
 
 
 def test_a_large_backlog_is_moved_in_portions(rig: JournalRig) -> None:
@@ -146,18 +168,18 @@ def test_a_large_backlog_is_moved_in_portions(rig: JournalRig) -> None:
     total = MAX_PORTION_COUNT + 5
     for first in range(0, total, 1000):
         rig.publish(*numbered(min(1000, total - first), first=first))
-    rig.restart_with(everybody)
+    rig.restart_with(all_wanted)
     assert bodies(drain(rig, "a")) == numbered(total)
     assert rig.stats("b").depth == total
 
 
 def test_a_queue_that_go_wrote_meanwhile_joins_the_journal(rig: JournalRig) -> None:
     """The Go nsqd knows nothing of journals: it makes disk queues beside them."""
-    rig.restart_with(everybody)
+    rig.restart_with(all_wanted)
     rig.channel()
     rig.publish(b"ours")
     (rig.folder / "go").mkdir()
-    with JournalRig(rig.folder / "go", is_wanted=nobody) as go:
+    with JournalRig(rig.folder / "go", is_wanted=none_wanted) as go:
         go.channel()
         go.publish(b"theirs")
     for path in (rig.folder / "go").iterdir():
@@ -169,7 +191,7 @@ def test_a_queue_that_go_wrote_meanwhile_joins_the_journal(rig: JournalRig) -> N
 def test_a_topic_that_was_deleted_and_made_again_remembers_nothing(rig: JournalRig) -> None:
     rig.channel()
     rig.publish(*numbered(4))
-    rig.restart_with(everybody)
+    rig.restart_with(all_wanted)
     rig.broker.delete_topic("t")
     rig.publish(b"new")
     assert rig.journaled_topic().saved_channel_names() == []
@@ -203,7 +225,7 @@ def test_a_crash_in_the_middle_costs_duplicates_at_most(
     with monkeypatch.context() as patched:
         patched.setattr(Journal, moment, ends_the_process)
         with pytest.raises(_Crash):
-            rig.restart_with(everybody)
+            rig.restart_with(all_wanted)
     rig.crash()
     rig.publish(b"new")
     for channel in ("a", "b"):
@@ -224,7 +246,8 @@ def test_a_full_disk_leaves_the_queues_for_the_next_start(rig: JournalRig, monke
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwritev", no_space)
         with pytest.raises(StorageError, match="no space"):
-            rig.restart_with(everybody)
+            rig.restart_with(all_wanted)
+    assert open_files(rig.folder) == 0
     rig.crash()
     for channel in ("a", "b"):
         assert bodies(drain(rig, channel)) == numbered(6)

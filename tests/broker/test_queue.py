@@ -6,7 +6,7 @@ import pytest
 
 from emberq.broker.batch import PublishedBatch, Span, StoredBatch
 from emberq.broker.queue import MessageQueue
-from emberq.storage.error import DiskWriteError
+from emberq.storage.error import DiskWriteError, SyncError
 from tests.broker.rig import Message, messages_in, numbered, published, stored
 from tests.broker.simulated_disk import REFUSAL, SimulatedDisk, joined
 
@@ -73,6 +73,33 @@ def test_without_memory_everything_goes_to_disk_in_order() -> None:
     assert rig.queue.memory_count == 0
     assert rig.take(max_count=2) == numbered(2)
     assert rig.take() == [*numbered(1, first=2), b"more"]
+
+
+def test_of_a_part_of_a_batch_only_that_part_counts() -> None:
+    rig = QueueRig(capacity=2)
+    blob, ends = published(numbered(6))
+    rig.queue.put(Span(PublishedBatch(blob, ends, 0x1000, 0), 4, 6))
+    assert (rig.queue.memory_count, rig.queue.backend_depth, rig.reports) == (2, 0, [])
+    assert rig.take() == numbered(2, first=4)
+
+
+def test_trimming_drops_the_youngest_in_memory() -> None:
+    rig = QueueRig(capacity=10)
+    rig.put(*numbered(4))
+    rig.put(*numbered(3, first=4))
+    rig.put(*numbered(2, first=7))
+    rig.queue.trim(6)
+    assert (rig.queue.memory_count, rig.queue.depth) == (6, 6)
+    rig.queue.trim(6)
+    assert rig.take() + rig.take() == numbered(6)
+    assert (rig.take(), rig.queue.depth) == ([], 0)
+
+
+def test_trimming_to_nothing_drops_all_in_memory() -> None:
+    rig = QueueRig(capacity=10)
+    rig.put(*numbered(4))
+    rig.queue.trim(0)
+    assert (rig.queue.depth, rig.take()) == (0, [])
 
 
 def test_memory_and_disk_are_served_in_turn() -> None:
@@ -180,6 +207,7 @@ def test_deleting_removes_the_files() -> None:
     rig.put(*numbered(2))
     rig.queue.delete()
     assert rig.disk.files == {}
+    assert (rig.queue.depth, rig.queue.memory_count) == (0, 0)
 
 
 # A failing disk.
@@ -250,3 +278,12 @@ def test_closing_writes_as_much_as_the_disk_takes() -> None:
     with pytest.raises(DiskWriteError):
         rig.queue.close([])
     assert rig.on_disk() == numbered(2)
+
+
+def test_closing_closes_the_disk_even_when_it_refused_some() -> None:
+    rig = QueueRig(capacity=10)
+    rig.put(b"x")
+    rig.disk.room["q"] = 0
+    rig.disk.unsyncable.add("q")
+    with pytest.raises(SyncError):
+        rig.queue.close([])

@@ -10,6 +10,7 @@ from emberq.base.clock import ManualClock
 from emberq.base.timers import Timers
 from emberq.broker.store import DiskStore
 from emberq.storage.backend import DiskLimits
+from emberq.storage.data_folder import ChannelPolicy, PolicyEntry
 from emberq.storage.disk_queue_sync import Syncer
 from tests.broker.rig import Message, stored
 from tests.broker.simulated_disk import joined
@@ -82,3 +83,11 @@ def test_a_queue_that_was_deleted_is_not_left(store: DiskStore) -> None:
     assert store.left_queues("t") == ["t"]
     queue.delete()
     assert store.left_queues("t") == []
+
+
+def test_policies_are_kept_for_the_next_run(store: DiskStore, tmp_path: Path) -> None:
+    assert store.load_policies() == []
+    entries = [PolicyEntry("t", "c", ChannelPolicy(max_attempts=3, dead_letter_topic="dead"))]
+    store.save_policies(entries)
+    assert store.load_policies() == entries
+    assert [path.name for path in tmp_path.iterdir()] == ["channel-policies.json"]

@@ -7,6 +7,8 @@ import pytest
 from emberq.broker.batch import MAX_BATCH_BYTES
 from emberq.broker.classic import PORTION_BYTES, PORTION_COUNT
 from emberq.broker.error import ExitingError, GateClosedError, StoreError
+from emberq.broker.topic import Pending, TopicConfig
+from emberq.nsqd.options import NsqdOptions
 from tests.broker.rig import Consumer, Rig, numbered, published
 from tests.broker.simulated_disk import REFUSAL
 
@@ -88,10 +90,13 @@ def test_nothing_is_taken_while_the_gate_is_closed() -> None:
     assert consumer.new_bodies() == [b"y"]
 
 
-def test_a_topic_that_is_going_refuses_messages_and_channels() -> None:
+def test_a_topic_that_is_going_refuses_messages_and_channels_and_lets_its_consumers_go() -> None:
     rig = Rig()
     topic = rig.topic()
+    consumer = rig.consumer(rdy=1)
     rig.broker.delete_topic("t")
+    assert consumer.closed
+    assert rig.disk.files == {}
     blob, ends = published([b"x"])
     with pytest.raises(ExitingError, match=r"^exiting$"):
         topic.publish(blob, ends)
@@ -99,6 +104,49 @@ def test_a_topic_that_is_going_refuses_messages_and_channels() -> None:
         topic.publish_deferred(blob, delay_ns=1)
     with pytest.raises(ExitingError, match=r"^exiting$"):
         topic.channel("c")
+
+
+def test_a_topic_that_was_closed_refuses_messages_and_channels_and_lets_its_consumers_go() -> None:
+    rig = Rig()
+    topic = rig.topic()
+    consumer = rig.consumer(rdy=1)
+    rig.broker.close()
+    assert consumer.closed
+    blob, ends = published([b"x"])
+    with pytest.raises(ExitingError):
+        topic.publish(blob, ends)
+    with pytest.raises(ExitingError):
+        topic.channel("new")
+
+
+def test_the_defaults_are_those_of_nsqd() -> None:
+    options = NsqdOptions()
+    assert TopicConfig().max_message_bytes == options.max_msg_size
+    assert TopicConfig().node_id == 0
+    limits = TopicConfig().channel
+    assert limits.mem_queue_size == options.mem_queue_size
+    assert limits.max_consumers == options.max_channel_consumers
+
+
+# A publish that is not stored yet.
+
+
+@pytest.mark.parametrize("failure", [None, StoreError("disk full", stored_count=0)])
+def test_a_publisher_that_asked_is_told_once_when_its_messages_are_settled(failure: Exception | None) -> None:
+    pending, told = Pending(), list[Exception | None]()
+    pending.when_settled(told.append)
+    assert told == []
+    pending.settle(failure)
+    pending.settle(failure)
+    assert told == [failure]
+
+
+@pytest.mark.parametrize("failure", [None, StoreError("disk full", stored_count=0)])
+def test_a_publisher_that_asks_later_is_told_at_once(failure: Exception | None) -> None:
+    pending, told = Pending(), list[Exception | None]()
+    pending.settle(failure)
+    pending.when_settled(told.append)
+    assert told == [failure]
 
 
 # Waiting in the topic.
@@ -228,6 +276,18 @@ def test_a_backlog_that_cannot_be_read_is_tried_again() -> None:
     assert consumer.new_bodies() == [b"z"]
 
 
+def test_a_backlog_that_cannot_be_read_is_left_alone_for_a_second() -> None:
+    rig = Rig(mem_queue_size=0)
+    rig.publish(b"x")
+    rig.disk.unreadable.add("t")
+    consumer = rig.consumer(rdy=9)
+    rig.disk.unreadable.clear()
+    rig.advance(ms=999)
+    assert consumer.received == []
+    rig.advance(ms=1)
+    assert consumer.new_bodies() == [b"x"]
+
+
 # Deferred messages that wait in the topic.
 
 
@@ -328,6 +388,17 @@ def test_a_refused_batch_counts_the_messages_before_the_failure(has_channel: boo
     assert (stats.message_count, stats.message_bytes) == (3, 6)
 
 
+@pytest.mark.parametrize("room", [{"t:a": 2, "t:b": 0}, {"t:a": 0, "t:b": 2}])
+def test_a_batch_that_two_channels_refuse_counts_what_both_have(room: dict[str, int]) -> None:
+    rig = Rig(mem_queue_size=1)
+    for name in ("a", "b"):
+        rig.channel(name)
+    rig.disk.room = room
+    with pytest.raises(StoreError) as refusal:
+        rig.publish(*numbered(5))
+    assert (refusal.value.stored_count, rig.topic_stats().message_count) == (1, 1)
+
+
 def test_memory_takes_messages_whatever_the_disk_does() -> None:
     rig = Rig(mem_queue_size=2)
     rig.disk.room["t"] = 0
@@ -356,6 +427,18 @@ def test_channels_are_found_by_name() -> None:
     assert rig.channel("two") is not channel
     assert rig.topic().find_channel("one") is channel
     assert rig.topic().find_channel("three") is None
+
+
+def test_listeners_hear_of_each_channel_that_comes_and_goes() -> None:
+    rig = Rig()
+    rig.topic()
+    heard: list[tuple[str | None, bool]] = []
+    rig.broker.add_listener(lambda change: heard.append((change.channel, change.exists)))
+    rig.channel("one")
+    rig.channel("one")
+    rig.channel("two")
+    rig.topic().delete_channel("one")
+    assert heard == [("one", True), ("two", True), ("one", False)]
 
 
 def test_a_channel_that_does_not_exist_cannot_be_deleted() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
+from emberq.base.clock import NS_PER_MS, ManualClock
 from emberq.client.config import ConsumerConfig
 from emberq.client.consumer import Consumer
 from emberq.client.message import Message
@@ -130,3 +132,46 @@ def test_a_consumer_with_all_its_rdy_in_flight_is_starved() -> None:
             assert not consumer.is_starved
 
     run(work)
+
+
+async def test_a_message_that_is_held_for_long_is_touched_if_asked_for() -> None:
+    clock = ManualClock()
+    async with (
+        ScriptedNsqd(msg_timeout_ms=40) as nsqd,
+        Consumer(
+            "t", "c", nsqd_addresses=[nsqd.address], config=replace(CONFIG, auto_touch=True), clock=clock
+        ) as consumer,
+    ):
+        nsqd.send()
+        message = await anext(consumer)
+        clock.advance(ms=30)
+        await eventually(lambda: "TOUCH" in nsqd.commands, show=lambda: nsqd.commands)
+        assert message.deadline_ns == clock.monotonic_ns() + 40 * NS_PER_MS
+        message.finish()
+        await eventually(lambda: "FIN" in nsqd.commands, show=lambda: nsqd.commands)
+
+
+@pytest.mark.parametrize("answer", ["finish", "requeue"])
+async def test_stopping_waits_for_the_answer_to_the_last_message(answer: str) -> None:
+    async with one_message() as (nsqd, consumer, message):
+        stopping = asyncio.create_task(consumer.stop(drain_timeout_s=60))
+        await eventually(lambda: "CLS" in nsqd.commands, show=lambda: nsqd.commands)
+        assert not stopping.done()
+        getattr(message, answer)()
+        await stopping
+        sent = {"finish": "FIN", "requeue": "REQ"}[answer]
+        await eventually(lambda: sent in nsqd.commands, show=lambda: nsqd.commands)
+
+
+async def test_a_message_that_is_finished_ends_the_backoff_that_another_began() -> None:
+    config = ConsumerConfig(max_in_flight=5, backoff_unit_s=0.01)
+    async with (
+        ScriptedNsqd() as nsqd,
+        Consumer("t", "c", nsqd_addresses=[nsqd.address], config=config) as consumer,
+    ):
+        nsqd.send()
+        (await anext(consumer)).requeue(0)
+        await nsqd.expect("RDY 5", "RDY 0", "REQ", "RDY 1")
+        nsqd.send()
+        (await anext(consumer)).finish()
+        await nsqd.expect("RDY 5", "RDY 0", "REQ", "RDY 1", "RDY 5", "FIN")

@@ -124,3 +124,34 @@ def test_what_the_hook_returns_means_what_it_means_for_a_handler(value: Any, ans
             await nsqd.expect("RDY 5", answer)
 
     run(work)
+
+
+async def test_a_message_whose_giving_up_is_cut_off_by_the_end_is_not_answered() -> None:
+    begun = asyncio.Event()
+
+    async def hook(message: Message) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with consuming([], hook=hook) as (nsqd, consumer):
+        nsqd.send(b"tired", attempts=3)
+        await begun.wait()
+        await consumer.stop(drain_timeout_s=0)
+        assert not {"FIN", "REQ"} & set(nsqd.commands)
+        assert consumer.statistics().given_up == 0
+
+
+@pytest.mark.parametrize(("value", "shows_where"), [(False, False), ("saved", False), (OSError("disk full"), True)])
+async def test_the_log_shows_where_a_hook_failed_but_not_where_it_declined(
+    value: Any, shows_where: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def hook(message: Message) -> Any:
+        if isinstance(value, OSError):
+            raise value
+        return value
+
+    async with consuming([], hook=hook) as (nsqd, _):
+        nsqd.send(b"tired", attempts=3)
+        await nsqd.expect("RDY 5", "REQ")
+    (record,) = (record for record in caplog.records if "could not be given up" in record.message)
+    assert bool(record.exc_info) == shows_where

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emberq.client.config import ClientConfig
+from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.consumer import Consumer
 from emberq.client.message import Message
 from emberq.client.observer import ObservedChannel, Observer
@@ -13,9 +13,13 @@ from tests.client.scripted_nsqd import ScriptedNsqd, run
 class Listener(Observer):
     def __init__(self) -> None:
         self.requeues: list[tuple[bytes, ObservedChannel]] = []
+        self.given_up: list[tuple[bytes, ObservedChannel]] = []
 
     def requeued(self, message: Message, source: ObservedChannel) -> None:
         self.requeues.append((message.body, source))
+
+    def gave_up(self, message: Message, source: ObservedChannel) -> None:
+        self.given_up.append((message.body, source))
 
 
 def test_each_message_of_a_batch_that_is_requeued_is_told_of_and_no_other() -> None:
@@ -35,3 +39,26 @@ def test_each_message_of_a_batch_that_is_requeued_is_told_of_and_no_other() -> N
         assert listener.requeues == [(b"a", ObservedChannel("t", "c")), (b"c", ObservedChannel("t", "c"))]
 
     run(work)
+
+
+async def test_a_message_that_is_given_up_is_told_of() -> None:
+    listener = Listener()
+
+    async def handle(message: Message) -> None:
+        message.finish()
+
+    async with (
+        ScriptedNsqd() as nsqd,
+        Consumer(
+            "t",
+            "c",
+            handle,
+            nsqd_addresses=[nsqd.address],
+            config=ConsumerConfig(max_attempts=2),
+            client_config=ClientConfig(observer=listener),
+        ),
+    ):
+        nsqd.send(b"tired", attempts=3)
+        nsqd.send(b"fresh")
+        await eventually(lambda: nsqd.commands.count("FIN") == 2, show=lambda: nsqd.commands)
+    assert listener.given_up == [(b"tired", ObservedChannel("t", "c"))]

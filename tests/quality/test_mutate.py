@@ -55,12 +55,22 @@ def test_small_slips_are_made(source: str, expected: set[str]) -> None:
         "import os",
         "def f(a: int | None) -> list[int]: ...",
         "log.warning('%d lost', 3 + 4)",
+        "if lost > 3:\n    log.warning('%d lost', lost)",
+        "def __repr__(self): return f'{self.depth + 1}'",
         "name: int | None",
+        "__slots__ = ('a', 'b')",
+        "_log = logging.getLogger(__name__)",
+        "Told = Callable[[int], None]",
         "if TYPE_CHECKING:\n    x = 1",
     ],
 )
 def test_what_no_test_should_notice_is_left_alone(source: str) -> None:
     assert changed_sources(source) == set()
+
+
+@pytest.mark.parametrize("source", ["x = '%d lost' % count", "x = b'%d lost' % count", "x = f'{count}' + end"])
+def test_formatting_is_not_taken_for_arithmetic(source: str) -> None:
+    assert "operator" not in {change.what for change in possible_changes(ast.parse(source))}
 
 
 def test_only_the_chosen_place_changes() -> None:
@@ -91,8 +101,18 @@ def test_what_makes_a_difference_is_caught_and_the_rest_is_shown(tmp_path: Path)
     assert (tmp_path / "src" / "toy.py").read_text() == TOY
 
 
+def test_the_changes_of_some_lines_can_be_tried_again(tmp_path: Path) -> None:
+    outcomes = mutate(trial(tmp_path, TESTS), count=100, seed=1, lines=[5, 6])
+    assert {outcome.change.line for outcome in outcomes} == {5, 6}
+
+
 def test_an_endless_loop_is_caught(tmp_path: Path) -> None:
     toy = trial(tmp_path, "def test_endless():\n    while True: pass\n")
+    assert not toy.run(time_limit_s=60, cpu_limit_s=2)
+
+
+def test_a_wait_without_end_is_caught(tmp_path: Path) -> None:
+    toy = trial(tmp_path, "import threading\ndef test_waiting():\n    threading.Event().wait()\n")
     assert not toy.run(time_limit_s=1)
 
 

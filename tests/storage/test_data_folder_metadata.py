@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberq.storage.data_folder import ChannelMeta, Metadata, TopicMeta, encode, load_metadata, save_metadata
+from emberq.storage.data_folder import (
+    ChannelMeta,
+    Metadata,
+    MetadataFile,
+    TopicMeta,
+    encode,
+    load_metadata,
+    save_metadata,
+)
 from emberq.storage.error import MetadataError
 
 TWO_TOPICS = Metadata(
@@ -32,6 +42,21 @@ def test_the_file_is_compact_json_with_null_for_empty_lists(tmp_path: Path) -> N
     path = tmp_path / "nsqd.dat"
     save_metadata(path, TWO_TOPICS)
     assert path.read_bytes() == TWO_TOPICS_BYTES
+
+
+def test_the_new_file_is_in_the_folder_for_good_when_metadata_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def seen_fsync(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").resolve())
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", seen_fsync)
+    save_metadata(tmp_path / "nsqd.dat", TWO_TOPICS)
+    assert synced[-1] == tmp_path
 
 
 def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
@@ -125,3 +150,66 @@ def test_what_is_saved_is_loaded(tmp_path_factory: pytest.TempPathFactory, metad
     path = tmp_path_factory.getbasetemp() / "round-trip.dat"
     path.write_bytes(encode(metadata))
     assert load_metadata(path) == metadata
+
+
+# The file as the daemon keeps it.
+
+
+class Soon:
+    """What is to be run off the loop's thread, until the test runs it."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Callable[[], None]] = []
+
+    def file(self, path: Path) -> MetadataFile:
+        return MetadataFile(path, run=self.jobs.append)
+
+
+def test_a_saved_snapshot_is_loaded_by_the_next_run(tmp_path: Path) -> None:
+    soon = Soon()
+    file = soon.file(tmp_path / "nsqd.dat")
+    assert file.load() == Metadata()
+    file.save(TWO_TOPICS)
+    file.save(Metadata(version="2"))
+    assert soon.jobs == []
+    assert soon.file(tmp_path / "nsqd.dat").load() == Metadata(version="2")
+
+
+def test_a_snapshot_that_is_to_be_saved_soon_is_written_off_the_loops_thread(tmp_path: Path) -> None:
+    soon = Soon()
+    file = soon.file(tmp_path / "nsqd.dat")
+    file.save_soon(TWO_TOPICS)
+    assert file.load() == Metadata()
+    for job in soon.jobs:
+        job()
+    assert file.load() == TWO_TOPICS
+
+
+def test_an_older_snapshot_that_comes_late_is_not_written(tmp_path: Path) -> None:
+    soon = Soon()
+    file = soon.file(tmp_path / "nsqd.dat")
+    file.save_soon(Metadata(version="1"))
+    file.save_soon(Metadata(version="2"))
+    for job in reversed(soon.jobs):
+        job()
+    assert file.load() == Metadata(version="2")
+    file.save(Metadata(version="3"))
+    for job in soon.jobs:
+        job()
+    assert file.load() == Metadata(version="3")
+
+
+def test_a_snapshot_that_cannot_be_written_soon_is_logged_and_the_next_is_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    soon = Soon()
+    file = soon.file(tmp_path / "missing" / "nsqd.dat")
+    file.save_soon(TWO_TOPICS)
+    (job,) = soon.jobs
+    job()
+    assert "failed to persist metadata" in caplog.text
+    with pytest.raises(MetadataError):
+        file.save(TWO_TOPICS)
+    (tmp_path / "missing").mkdir()
+    file.save(TWO_TOPICS)
+    assert file.load() == TWO_TOPICS

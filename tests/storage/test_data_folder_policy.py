@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,21 @@ def test_the_layout_is_the_one_that_is_documented(path: Path) -> None:
         b'{"version":1,"policies":[{"topic":"orders","channel":"billing",'
         b'"max_attempts":5,"dead_letter_topic":"orders.dead"}]}'
     )
+
+
+def test_the_new_file_is_in_the_folder_for_good_when_policies_are_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def seen_fsync(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").resolve())
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", seen_fsync)
+    data_folder.save_policies(tmp_path / data_folder.POLICY_FILE, ENTRIES)
+    assert synced[-1] == tmp_path
 
 
 @pytest.mark.parametrize(

@@ -119,8 +119,8 @@ def test_a_file_that_was_drained_before_the_writer_rolled_is_deleted_not_set_asi
     queue.put(batch(*numbered(10)))
     assert len(drain(queue)) == 10
     queue.put(batch(b"0123456789"))
-    assert drain(queue) == [b"0123456789"]
     assert rig.names() == {"q.diskqueue.meta.dat", "q.diskqueue.000001.dat"}
+    assert drain(queue) == [b"0123456789"]
 
 
 @pytest.mark.conformance(134)

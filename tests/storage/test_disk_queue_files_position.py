@@ -33,6 +33,19 @@ def test_a_negative_depth_is_left_to_the_queue_to_correct(tmp_path: Path) -> Non
     assert load_position(path) == QueuePosition(-2, 1, 2, 3, 4)
 
 
+def test_a_new_queue_starts_at_the_beginning_of_its_first_file() -> None:
+    assert QueuePosition() == (0, 0, 0, 0, 0)
+
+
+def test_positions_go_as_far_as_the_operating_system_does(tmp_path: Path) -> None:
+    path, largest = tmp_path / "meta", (1 << 62) - 1
+    path.write_bytes(b"0\n0,0\n0,%d\n" % largest)
+    assert load_position(path) == QueuePosition(write_pos=largest)
+    path.write_bytes(b"0\n0,0\n0,%d\n" % (largest + 1))
+    with pytest.raises(DamagedPositionError):
+        load_position(path)
+
+
 def test_no_file_is_no_position(tmp_path: Path) -> None:
     assert load_position(tmp_path / "meta") is None
 

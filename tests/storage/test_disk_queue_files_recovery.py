@@ -127,6 +127,11 @@ def test_files_begun_after_the_last_sync_are_found_too(rig: Rig) -> None:
     assert rig.names() == {"q.diskqueue.000003.dat", "q.diskqueue.meta.dat"}
 
 
+def test_what_came_after_the_last_sync_is_added_to_what_was_counted_before_it(rig: Rig) -> None:
+    write_folder(rig.folder, meta="3\n0,0\n0,42\n", files=[on_disk(*numbered(4))])
+    assert rig.queue().depth == 4
+
+
 def test_a_drained_queue_that_crashed_finds_what_came_afterwards(rig: Rig) -> None:
     write_folder(rig.folder, meta="0\n0,14\n0,14\n", files=[on_disk(*numbered(4))])
     queue = rig.queue()

@@ -39,6 +39,13 @@ def read_all(reader: SegmentReader, *, max_count: int = MANY, max_bytes: int = M
     return found
 
 
+def test_a_closed_reader_has_let_go_of_its_file(tmp_path: Path) -> None:
+    with reading(tmp_path, on_disk(b"a")) as reader:
+        assert reader.size() == 5
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        reader.size()
+
+
 def test_records_of_one_size_come_with_a_range(tmp_path: Path) -> None:
     payloads = numbered(50, size=300)
     with reading(tmp_path, on_disk(*payloads)) as reader:

@@ -15,7 +15,8 @@ from emberq.base.timers import NEVER, Timers
 from emberq.storage import disk_queue_files as meta_file
 from emberq.storage.backend import DiskLimits
 from emberq.storage.disk_queue import DiskQueue
-from emberq.storage.disk_queue_sync import MAX_WAITING_FILES, Syncer
+from emberq.storage.disk_queue_files import QueuePosition
+from emberq.storage.disk_queue_sync import MAX_WAITING_FILES, QueueSyncJob, Syncer
 from emberq.storage.error import SyncError
 from tests.storage.rig import Rig, batch, drain, numbered, on_disk
 
@@ -121,6 +122,32 @@ def test_jobs_that_wait_become_one(tmp_path: Path, syncer: Syncer, monkeypatch: 
     assert len(gate.metas) <= 3
 
 
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+def test_a_job_takes_over_all_of_a_newer_one_and_one_descriptor_of_each_file(tmp_path: Path) -> None:
+    kept, spare, other = (os.open(tmp_path / name, os.O_WRONLY | os.O_CREAT) for name in ("a", "a", "b"))
+    job = QueueSyncJob(position=QueuePosition(depth=5), open_files={1: kept}, finished={0})
+    newer = QueueSyncJob(
+        position=QueuePosition(depth=7), open_files={1: spare, 2: other}, finished={3}, folder_changed=True
+    )
+    job.absorb(newer)
+    assert (job.position.depth, job.open_files, job.finished) == (7, {1: kept, 2: other}, {0, 3})
+    assert job.folder_changed
+    assert newer.open_files == {}
+    assert [is_open(fd) for fd in (kept, spare, other)] == [True, False, True]
+    job.absorb(QueueSyncJob())
+    assert job.folder_changed
+    job.close_files()
+    assert job.open_files == {}
+    assert [is_open(fd) for fd in (kept, other)] == [False, False]
+
+
 def test_the_owner_goes_on_while_the_disk_is_slow(
     tmp_path: Path, syncer: Syncer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +190,21 @@ def test_emptying_forgets_the_jobs_that_wait(tmp_path: Path, syncer: Syncer, mon
     assert list(tmp_path.iterdir()) == []
     queue.put(batch(b"new"))
     assert drain(queue) == [b"new"]
+    queue.close()
+
+
+def test_emptying_waits_for_the_job_that_runs(tmp_path: Path, syncer: Syncer, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+    queue = opened(tmp_path, syncer)
+    queue.put(batch(b"abc"))
+    assert gate.reached.wait(10)
+    emptying = threading.Thread(target=queue.empty)
+    emptying.start()
+    emptying.join(0.1)
+    assert emptying.is_alive()
+    gate.opened.set()
+    emptying.join(10)
+    assert list(tmp_path.iterdir()) == []
     queue.close()
 
 
@@ -217,9 +259,27 @@ def test_one_alarm_serves_all_queues_with_activity(rig: Rig) -> None:
     for queue in queues[:2]:
         queue.put(batch(b"abc"))
         queue.put(batch(b"abc"))
-    rig.advance(ms=2000)
+    rig.advance(ms=1999)
+    assert {path.read_bytes() for path in rig.folder.glob("*.meta.dat")} == {b"1\n0,0\n0,7\n"}
+    rig.advance(ms=1)
     metas = {path.name: path.read_bytes() for path in rig.folder.glob("*.meta.dat")}
     assert metas == {"a.diskqueue.meta.dat": b"2\n0,0\n0,14\n", "b.diskqueue.meta.dat": b"2\n0,0\n0,14\n"}
+
+
+def test_closing_the_syncer_waits_for_the_job_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+    syncer = Syncer(clock=ManualClock(), timers=Timers())
+    queue = opened(tmp_path, syncer)
+    queue.put(batch(b"abc"))
+    assert gate.reached.wait(10)
+    closing = threading.Thread(target=syncer.close)
+    closing.start()
+    closing.join(0.1)
+    assert closing.is_alive()
+    gate.opened.set()
+    closing.join(10)
+    assert gate.metas == [b"1\n0,0\n0,7\n"]
+    queue.close()
 
 
 def test_a_queue_closed_after_its_syncer_still_reaches_the_disk(tmp_path: Path) -> None:

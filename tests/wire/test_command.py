@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.wire import command
-from emberq.wire.command import Identify
+from emberq.wire.command import Fin, Identify
 from emberq.wire.decoder import CommandDecoder, CommandLimits
 from tests.wire.playback import commands_in, flatten
 from tests.wire.reference_decoder import Event
@@ -42,6 +42,13 @@ ID = b"189b226c92669000"
 )
 def test_a_command_is_written_as_the_protocol_says(encoded: bytes, expected: bytes) -> None:
     assert encoded == expected
+
+
+def test_lines_of_fin_have_one_length_and_tell_their_ids() -> None:
+    other = b"f" * 16
+    assert len(command.fin([ID])) == command.FIN_LINE_BYTES
+    assert Fin(command.fin([ID, other, ID])).ids == [ID, other, ID]
+    assert Fin(b"").ids == []
 
 
 names = st.from_regex(r"[.a-zA-Z0-9_-]{1,54}(#ephemeral)?", fullmatch=True)

@@ -334,6 +334,11 @@ def test_a_stream_must_begin_with_its_identifier() -> None:
     assert first_error(snappy.chunk(snappy.PADDING, b"") + snappy.IDENTIFIER) == "snappy: no stream identifier"
 
 
+def test_an_identifier_in_the_middle_must_be_one_too() -> None:
+    for wrong in (b"\xff\x06\0\0SnApPy", b"\xff\x05\0\0sNaPp"):
+        assert first_error(snappy.IDENTIFIER + wrong) == "snappy: no stream identifier"
+
+
 @pytest.mark.parametrize("kind", [0x02, 0x40, 0x7F])
 def test_reserved_chunks_are_refused(kind: int) -> None:
     assert first_error(snappy.IDENTIFIER + snappy.chunk(kind, b"")) == f"snappy: unknown kind of chunk {kind:#04x}"

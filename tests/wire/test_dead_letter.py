@@ -62,6 +62,24 @@ def test_base64_is_tried_when_text_is_too_long() -> None:
     assert "body_base64" in document_of(letter, max_bytes=700)
 
 
+def test_letters_are_as_readable_as_what_they_tell() -> None:
+    encoded = encode_dead_letter(replace(LETTER, reason="für Zoë", body="Zoë".encode()), max_bytes=10_000)
+    assert encoded is not None
+    assert '"reason":"für Zoë","body":"Zoë"'.encode() in encoded
+
+
+@pytest.mark.parametrize(("body", "field"), [(b"aaaa\x01", "body"), (b"aaa\x01", "body_base64")])
+def test_text_may_be_twice_as_long_as_the_body(body: bytes, field: str) -> None:
+    assert field in document_of(replace(LETTER, body=body))
+
+
+def test_a_letter_may_be_as_long_as_allowed() -> None:
+    encoded = encode_dead_letter(LETTER, max_bytes=10_000)
+    assert encoded is not None
+    assert encode_dead_letter(LETTER, max_bytes=len(encoded)) == encoded
+    assert encode_dead_letter(LETTER, max_bytes=len(encoded) - 1) is None
+
+
 def test_there_is_no_letter_longer_than_allowed() -> None:
     assert encode_dead_letter(replace(LETTER, body=b"x" * 1000), max_bytes=1000) is None
 

@@ -288,6 +288,30 @@ def test_an_upgrade_throws_away_what_came_behind_the_identify() -> None:
     decoder.eof()
 
 
+def test_a_body_that_has_come_in_part_is_forgotten_too() -> None:
+    decoder = CommandDecoder(CommandLimits())
+    for packet in (b"  V2PUB t\n\0\0\0\x64", b"some of ", b"the body"):
+        assert decoder.receive(packet) is None
+    decoder.discard()
+    assert decoder.receive(b"NOP\n") == Nop()
+
+
+@pytest.mark.parametrize("first", [b"?", b"\0", b"M", b" "])
+def test_a_stream_that_does_not_begin_with_the_magic_is_refused(first: bytes) -> None:
+    decoder = CommandDecoder(CommandLimits())
+    with pytest.raises(FatalError, match=r"^E_BAD_PROTOCOL"):
+        decoder.receive(first + int32(9) + int32(1) + sized(b"x"))
+
+
+def test_what_follows_a_body_that_declared_too_little_is_decoded_once() -> None:
+    decoder = CommandDecoder(CommandLimits())
+    assert decoder.receive(b"  V2MPUB t\n" + int32(4) + int32(2) + b"\0\0") is None
+    decoder.feed(b"\0\x01a" + sized(b"bb") + b"NOP\n")
+    publish, *others = commands_in(decoder)
+    assert isinstance(publish, Publish)
+    assert (list(publish.ends), others) == ([5, 11], [Nop()])
+
+
 def test_tls_may_be_required_until_it_is_there() -> None:
     decoder = CommandDecoder(CommandLimits())
     decoder.tls_required = True

@@ -21,6 +21,35 @@ def test_the_data_is_the_code_and_the_text_as_they_are(wrong: ProtocolError, dat
     assert wrong.data == data
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "BAD_PROTOCOL",
+        "INVALID",
+        "BAD_BODY",
+        "BAD_TOPIC",
+        "BAD_CHANNEL",
+        "BAD_MESSAGE",
+        "IDENTIFY_FAILED",
+        "AUTH_DISABLED",
+        "AUTH_FIRST",
+        "AUTH_FAILED",
+        "UNAUTHORIZED",
+        "SUB_FAILED",
+        "PUB_FAILED",
+        "MPUB_FAILED",
+        "DPUB_FAILED",
+        "FIN_FAILED",
+        "REQ_FAILED",
+        "TOUCH_FAILED",
+    ],
+)
+def test_a_code_is_spelled_as_the_protocol_does(name: str) -> None:
+    code = getattr(error, name)
+    assert code == f"E_{name}".encode()
+    assert ProtocolError(code).data == code
+
+
 def test_an_error_can_be_shown_whatever_bytes_it_echoes() -> None:
     assert str(FatalError(error.INVALID, b"invalid command \xff\xc3\xa9")) == "E_INVALID invalid command \\xffé"
 

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.wire import frame
-from emberq.wire.frame import BODY_OFFSET, Frame, FrameDecoder, FrameError, Received, WireMessage, encode_message
+from emberq.wire.frame import (
+    BODY_OFFSET,
+    Frame,
+    FrameDecoder,
+    FrameError,
+    Received,
+    WholeMessages,
+    WireMessage,
+    encode_message,
+)
 from tests.wire.held import held_bytes
 from tests.wire.streams import examples, int32
 
@@ -128,3 +137,46 @@ def test_frames_before_a_wrong_one_are_not_lost() -> None:
     assert decoder.feed(frame.error(b"E_INVALID") + b"HTTP/1.1") == Received([], [Frame(frame.ERROR, b"E_INVALID")])
     with pytest.raises(FrameError):
         decoder.feed(b"")
+
+
+# Messages that are left in their frames.
+
+
+@examples(300)
+@given(sent_lists, st.lists(st.integers(0, 640), max_size=10))
+def test_messages_left_in_their_frames_come_out_whole_however_they_are_cut(sent: list[Sent], cuts: list[int]) -> None:
+    stream = b"".join(map(encode, sent))
+    decoder = make_decoder()
+    pieces, lengths, others = b"", list[int](), list[Frame]()
+    for start, end in zip([0, *sorted(cuts)], [*sorted(cuts), len(stream)], strict=True):
+        received = decoder.feed_whole(stream[start:end])
+        assert sum(map(len, received.pieces)) == sum(received.lengths)
+        pieces += b"".join(received.pieces)
+        lengths += received.lengths
+        others += received.others
+        assert held_bytes(decoder) < 4 + MAX_FRAME_BYTES
+    encoded = [encode(each) for each in sent if isinstance(each, WireMessage)]
+    assert (pieces, lengths) == (b"".join(encoded), list(map(len, encoded)))
+    assert others == as_received(sent).others
+
+
+def test_messages_that_follow_each_other_are_one_piece() -> None:
+    message = WireMessage(timestamp_ns=1, attempts=2, id=b"189b226c92669000", body=b"body")
+    one = encode(message)
+    assert make_decoder().feed_whole(one * 3 + frame.OK + one) == WholeMessages(
+        [one * 3, one], [len(one)] * 4, [Frame(frame.RESPONSE, b"OK")]
+    )
+
+
+@pytest.mark.parametrize("body_bytes", [0, MAX_FRAME_BYTES - 4 - BODY_OFFSET])
+def test_messages_of_the_least_and_the_largest_size_are_left_whole(body_bytes: int) -> None:
+    sent = encode(WireMessage(timestamp_ns=1, attempts=2, id=b"189b226c92669000", body=b"x" * body_bytes))
+    assert make_decoder().feed_whole(sent) == WholeMessages([sent], [len(sent)], [])
+
+
+@pytest.mark.parametrize("size", [MAX_FRAME_BYTES + 1, 29])
+def test_what_is_no_message_is_not_left_whole_either(size: int) -> None:
+    decoder = make_decoder()
+    assert decoder.feed_whole(frame.OK + int32(size) + int32(2) + b"x" * size).others == [Frame(0, b"OK")]
+    with pytest.raises(FrameError):
+        decoder.feed_whole(b"")

@@ -75,7 +75,7 @@ def test_what_is_encoded_is_decoded(
     column = st.lists(int64, min_size=len(bodies), max_size=len(bodies))
     times_ns = data.draw(column) if with_times else None
     due_ns = data.draw(column) if with_due else None
-    sender = producer(b"p", 3) if with_producer else None
+    sender = producer(b"p", data.draw(st.integers(0, (1 << 63) - 1))) if with_producer else None
     parts, length = encode(
         Bodies.of(bodies),
         base_offset=7,
@@ -95,6 +95,9 @@ def test_what_is_encoded_is_decoded(
     assert (None if batch.times_ns is None else batch.times_ns.tolist()) == times_ns
     assert (None if batch.due_ns is None else batch.due_ns.tolist()) == due_ns
     assert batch.producer == sender
+    assert content[batch.header.bodies_at :].startswith(b"".join(bodies))
+    if times_ns is not None:
+        assert content[batch.header.times_at :].startswith(struct.pack(f"<{len(bodies)}q", *times_ns))
     starts = [0, *batch.ends]
     assert [bytes(batch.bodies[start:end]) for start, end in zip(starts, batch.ends, strict=False)] == bodies
 
@@ -139,6 +142,19 @@ def test_every_truncation_is_detected(bodies: list[bytes], data: st.DataObject) 
     kept = data.draw(st.integers(0, len(content) - 1))
     with pytest.raises(DamagedBatchError):
         decoded(content[:kept])
+
+
+def test_the_first_batch_of_a_journal_is_one_like_the_others() -> None:
+    assert decoded(encoded(Bodies.of([b"first"]), base_offset=0)).base_offset == 0
+
+
+def test_a_batch_of_the_largest_size_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = encoded(Bodies.of([b"x" * 80]))
+    monkeypatch.setattr("emberq.wire.journal_batch.MAX_BATCH_BYTES", len(content))
+    assert decoded(encoded(Bodies.of([b"x" * 80]))).messages() == [b"x" * 80]
+    monkeypatch.setattr("emberq.wire.journal_batch.MAX_BATCH_BYTES", len(content) - 1)
+    with pytest.raises(DamagedBatchError, match="impossible"):
+        decoded(content)
 
 
 def test_every_flipped_bit_is_detected() -> None:

@@ -118,3 +118,60 @@ def test_equal_messages_are_held_to_the_limit_of_a_body_as_well() -> None:
     assert len(only_publish(mpub(b"t", [1] * 199, count=199, declared=4)).ends) == 199
     with pytest.raises(FatalError, match=r"^E_BAD_BODY MPUB body too big 1040 > 1000$"):
         decode(mpub(b"t", [70] * 14, count=14, declared=4))
+
+
+def test_equal_messages_may_not_go_beyond_the_limit_by_the_size_of_the_count() -> None:
+    sent = mpub(b"t", [96] * 10, count=10, declared=4)
+    for pieces in ([sent], single_bytes(sent)):
+        with pytest.raises(FatalError, match=r"^E_BAD_BODY MPUB body too big 1004 > 1000$"):
+            decode(*pieces)
+
+
+# What is wrong with a body.
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (int32(0), b"E_BAD_BODY MPUB invalid body size 0"),
+        (int32(-1), b"E_BAD_BODY MPUB invalid body size -1"),
+        (int32(1001), b"E_BAD_BODY MPUB body too big 1001 > 1000"),
+        (int32(8) + int32(0), b"E_BAD_BODY MPUB invalid message count 0"),
+        (int32(8) + int32(-1), b"E_BAD_BODY MPUB invalid message count -1"),
+        (int32(8) + int32(200), b"E_BAD_BODY MPUB invalid message count 200"),
+        (int32(8) + int32(1) + int32(0), b"E_BAD_MESSAGE MPUB invalid message(0) body size 0"),
+        (int32(8) + int32(1) + int32(101), b"E_BAD_MESSAGE MPUB message too big 101 > 100"),
+        (int32(8) + int32(2) + sized(b"x") + int32(-5), b"E_BAD_MESSAGE MPUB invalid message(1) body size -5"),
+        (int32(8) + int32(2) + sized(b"x") + int32(101), b"E_BAD_MESSAGE MPUB message too big 101 > 100"),
+    ],
+)
+def test_a_body_is_refused_with_the_first_bytes_that_are_wrong(body: bytes, expected: bytes) -> None:
+    stream = b"  V2MPUB t\n" + body
+    assert play([stream], LIMITS).end == End(expected, "t", len(stream))
+    assert play(single_bytes(stream), LIMITS).end == End(expected, "t", len(stream))
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"\0\0\0", b"E_BAD_BODY MPUB failed to read body size"),
+        (int32(1), b"E_BAD_BODY MPUB failed to read message count"),
+        (int32(8), b"E_BAD_BODY MPUB failed to read message count"),
+        (int32(8) + b"\0\0\0", b"E_BAD_BODY MPUB failed to read message count"),
+        (int32(8) + int32(199), b"E_BAD_MESSAGE MPUB failed to read message(0) body size"),
+        (int32(8) + int32(9) + sized(b"x") * 2, b"E_BAD_MESSAGE MPUB failed to read message(2) body size"),
+        (int32(8) + int32(9) + sized(b"x") * 2 + b"\0\0\0", b"E_BAD_MESSAGE MPUB failed to read message(2) body size"),
+        (int32(8) + int32(9) + sized(b"x") + sized(b"yy"), b"E_BAD_MESSAGE MPUB failed to read message(2) body size"),
+        (int32(8) + int32(9) + int32(5), b"E_BAD_MESSAGE MPUB failed to read message body"),
+        (int32(8) + int32(9) + sized(b"x") * 3 + int32(7), b"E_BAD_MESSAGE MPUB failed to read message body"),
+    ],
+)
+def test_a_stream_that_ends_within_a_body_says_what_was_awaited(body: bytes, expected: bytes) -> None:
+    stream = b"  V2MPUB t\n" + body
+    for pieces in ([stream], single_bytes(stream)):
+        decoder = CommandDecoder(LIMITS)
+        for piece in pieces:
+            assert decoder.receive(piece) is None
+        with pytest.raises(FatalError) as refusal:
+            decoder.eof()
+        assert refusal.value.data == expected

@@ -237,6 +237,10 @@ def test_an_upgrade_needs_both_sides(feature: str, *, offered: bool) -> None:
 
 
 @pytest.mark.conformance(44)
+def test_tls_is_not_offered_unless_the_server_is_set_up_for_it() -> None:
+    assert not negotiated({"tls_v1": True})["tls_v1"]
+
+
 def test_nothing_is_upgraded_without_feature_negotiation() -> None:
     outcome = identify(b'{"tls_v1":true,"snappy":true,"deflate":true}', limits=replace(SERVER, tls=True))
     assert (outcome.answer, outcome.tls, outcome.snappy, outcome.deflate_level) == (b"OK", False, False, 0)
@@ -262,6 +266,7 @@ def test_of_two_compressions_the_one_that_is_offered_is_used() -> None:
         ({"deflate": True, "deflate_level": 9}, 6, 6),
         ({"deflate": True, "deflate_level": 9}, 9, 9),
         ({"deflate": True, "deflate_level": 2}, 6, 2),
+        ({"deflate": True, "deflate_level": 1}, 6, 1),
         ({"deflate": True, "deflate_level": 0}, 6, 6),
         ({"deflate": True, "deflate_level": -3}, 6, 6),
         ({"deflate": True}, 3, 3),
@@ -288,7 +293,7 @@ def test_a_producer_that_asks_to_number_its_publishes_may() -> None:
     assert outcome.settings.producer_id == bytes.fromhex(PRODUCER)
 
 
-def test_whoever_does_not_ask_is_not_told() -> None:
+def test_a_client_that_does_not_ask_is_not_told() -> None:
     outcome = identify(b'{"feature_negotiation":true}')
     assert b"emberq" not in outcome.answer
     assert outcome.settings.producer_id == b""

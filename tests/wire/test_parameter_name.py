@@ -98,7 +98,7 @@ def test_a_suffix_makes_a_name_ephemeral(name: str, expected: bool) -> None:
         ("€😀".encode(), '"€😀"'),
         ("\ufffd".encode(), '"\ufffd"'),
         ("\u0085\u00a0\u200b\u2028".encode(), '"\\u0085\\u00a0\\u200b\\u2028"'),
-        ("\ufeff\ue000".encode(), '"\\ufeff\\ue000"'),
+        ("\ufeff\ue000\uffff".encode(), '"\\ufeff\\ue000\\uffff"'),
         ("\U000e0001".encode(), '"\\U000e0001"'),
     ],
 )

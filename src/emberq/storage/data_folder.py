@@ -80,8 +80,6 @@ class DataPathLock:
 
 # nsqd.dat.
 
-METADATA_FILE = "nsqd.dat"
-
 
 class MetadataFile:
     """nsqd.dat as the daemon keeps it: read once, written whenever topics or channels come and go.

@@ -86,11 +86,25 @@ def test_a_save_that_comes_too_late_does_not_undo_a_later_one(folder: JournalFol
     assert folder.cursor("c", start_offset=9).low_water == 5
 
 
+def test_saves_that_run_in_the_wrong_order_leave_the_last_one(folder: JournalFolder, threads: Threads) -> None:
+    cursor, file = folder.cursor("c", start_offset=0), folder.cursor_file("c")
+    cursor.acknowledge(0, 1)
+    file.save_soon(cursor, lambda _failure: None)
+    cursor.acknowledge(1, 2)
+    file.save(cursor)
+    cursor.acknowledge(2, 3)
+    file.save_soon(cursor, lambda _failure: None)
+    threads.waiting.reverse()
+    threads.run()
+    assert folder.cursor("c", start_offset=9).low_water == 3
+
+
 def test_a_save_that_comes_too_late_does_not_bring_a_deleted_channel_back(
     folder: JournalFolder, threads: Threads
 ) -> None:
     cursor, file = folder.cursor("c", start_offset=0), folder.cursor_file("c")
     file.save_soon(cursor, lambda _failure: None)
+    file.remove()
     file.remove()
     threads.run()
     assert folder.channel_names() == []
@@ -105,7 +119,7 @@ def test_it_does_not_harm_a_new_channel_of_that_name_either(folder: JournalFolde
     assert folder.cursor("c", start_offset=9).low_water == 7
 
 
-def test_whoever_saves_is_told_of_a_failure(folder: JournalFolder, threads: Threads, tmp_path: Path) -> None:
+def test_the_caller_of_a_save_is_told_of_a_failure(folder: JournalFolder, threads: Threads, tmp_path: Path) -> None:
     cursor = folder.cursor("c", start_offset=0)
     told: list[StorageError | None] = []
     cursors = tmp_path / "t.journal" / "cursors"
@@ -142,6 +156,17 @@ def test_the_offset_that_channels_have_seen_is_the_highest_of_any(folder: Journa
     folder.cursor("damaged", start_offset=9)
     flip(tmp_path / "t.journal" / "cursors" / "damaged.cursor", 35)
     assert folder.seen_offset() == 7
+
+
+# Syncing.
+
+
+def test_what_is_published_is_synced_in_another_thread(folder: JournalFolder, threads: Threads) -> None:
+    told: list[Exception | None] = []
+    folder.commit.when_synced(10, told.append)
+    assert (folder.journal.synced_offset, told) == (0, [])
+    threads.run()
+    assert (folder.journal.synced_offset, told) == (10, [None])
 
 
 # The mark.

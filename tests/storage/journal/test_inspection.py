@@ -34,6 +34,8 @@ def test_progress_is_shown_on_the_way(journals: JournalRig) -> None:
         journals.append(journal, b"x" * 100_000)
     shown = [found for found in verify(journals.folder) if isinstance(found, VerifyProgress)]
     assert len(shown) >= 3
+    assert {step.total_bytes for step in shown} == {journal.total_bytes}
+    assert shown[0].done_bytes < journal.total_bytes
     assert [step.done_bytes for step in shown] == sorted(step.done_bytes for step in shown)
     assert shown[-1] == VerifyProgress(journal.total_bytes, journal.total_bytes, 40, 40)
 
@@ -89,7 +91,43 @@ def test_an_index_that_lies_is_found(journals: JournalRig) -> None:
     assert sound is not None
     sound.sparse_index.offsets[0] += 1
     save_summary(segment, sound, journal=journal.uuid)
-    assert [found.text for found in findings(journals.folder)] == ["no batch with offset 1 begins at position 64"]
+    assert findings(journals.folder) == [
+        Finding(Severity.NOTE, journals.index(), 0, "no batch with offset 1 begins at position 64")
+    ]
+
+
+def test_damage_does_not_make_an_index_lie_that_points_into_it(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=1000, index_interval_bytes=1)
+    journals.fill(journal, batches=10)
+    flip(journals.segment(), 64 + 20)
+    assert [found.severity for found in findings(journals.folder)] == [Severity.LOSS]
+
+
+def test_a_missing_index_is_found_only_where_there_should_be_one(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=1000)
+    journals.fill(journal, batches=10)
+    for info in (journal.segments[0], journal.segments[-1]):
+        journals.index(info.base_offset).unlink()
+    assert [(found.path, found.text) for found in findings(journals.folder)] == [
+        (journals.index(), "missing or damaged")
+    ]
+
+
+def test_a_damaged_index_of_the_last_segment_is_found(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=1000)
+    journals.fill(journal, batches=10)
+    last = journals.index(journal.segments[-1].base_offset)
+    last.write_bytes(b"nonsense")
+    assert [found.path for found in findings(journals.folder)] == [last]
+
+
+def test_a_segment_that_cannot_be_read_is_an_error(journals: JournalRig) -> None:
+    journals.open().close()
+    journals.segment(7).mkdir()
+    with pytest.raises(JournalOpenError, match="is a directory"):
+        list(verify(journals.folder))
+    with pytest.raises(JournalOpenError, match="is a directory"):
+        list(dump(journals.folder))
 
 
 def test_a_folder_without_a_journal_is_refused(tmp_path: Path) -> None:

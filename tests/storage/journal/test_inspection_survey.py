@@ -8,7 +8,7 @@ import pytest
 
 from emberq.storage.error import JournalOpenError
 from emberq.storage.journal.cursor import Cursor, save_cursor, to_bytes
-from emberq.storage.journal.inspection import ChannelPlace, find_journals, survey
+from emberq.storage.journal.inspection import ChannelPlace, find_journals, is_journal, survey
 from tests.storage.journal.rig import JournalRig, flip
 
 
@@ -63,3 +63,16 @@ def test_journals_are_found_at_a_path_and_some_way_below_it(tmp_path: Path) -> N
     assert find_journals(near) == [near]
     with pytest.raises(JournalOpenError):
         find_journals(tmp_path / "none")
+
+
+def test_a_folder_is_a_journal_by_its_identity_or_by_its_segments(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    assert not is_journal(folder)
+    folder.mkdir()
+    (folder / "notes.txt").touch()
+    assert not is_journal(folder)
+    (folder / "journal.json").touch()
+    assert is_journal(folder)
+    (folder / "journal.json").unlink()
+    (folder / "00000000000000000000.log").touch()
+    assert is_journal(folder)

@@ -50,6 +50,17 @@ def test_a_segment_is_sealed_before_a_batch_that_would_make_it_too_long(journals
     assert read_all(journal) == (published, [])
 
 
+def test_a_batch_that_fills_a_segment_exactly_still_belongs_to_it(journals: JournalRig) -> None:
+    journals.fill(journals.open(), batches=3)
+    exact_bytes = journals.segment().stat().st_size
+    for path in journals.folder.iterdir():
+        path.unlink()
+    journal = journals.open(segment_bytes=exact_bytes)
+    journals.fill(journal, batches=4)
+    assert journals.segment().stat().st_size == exact_bytes
+    assert [info.base_offset for info in journal.segments] == [0, 9]
+
+
 def test_a_batch_larger_than_a_segment_gets_one_of_its_own(journals: JournalRig) -> None:
     journal = journals.open(segment_bytes=1000)
     journals.append(journal, b"small")
@@ -106,6 +117,8 @@ def test_skipped_offsets_are_never_given(journals: JournalRig) -> None:
     journals.append(journal, b"a")
     journal.skip_to(10)
     journal.skip_to(5)
+    journal.skip_to(10)
+    assert len(journals.segments()) == 2
     assert journals.append(journal, b"b").base_offset == 10
     for opened in (journal, journals.open()):
         bodies, gaps = read_all(opened)
@@ -125,6 +138,8 @@ def test_a_deleted_journal_leaves_nothing(journals: JournalRig) -> None:
     journal = journals.open()
     journals.append(journal, b"a")
     journal.delete()
+    with pytest.raises(JournalWriteError, match="closed"):
+        journals.append(journal, b"late")
     assert not journals.folder.exists()
     assert open_files(journals.folder) == 0
     other = journals.open()
@@ -289,6 +304,23 @@ def test_a_writer_far_ahead_of_the_disk_waits_for_it(journals: JournalRig, monke
     assert len(synced) >= 12
     assert open_files(journals.folder) < 20
     assert journal.synced_offset == 0
+
+
+def test_a_writer_that_waits_for_the_disk_in_vain_stores_no_more(
+    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journals.open(segment_bytes=200)
+    failed_at: list[int] = []
+
+    def fails(fd: int) -> None:
+        failed_at.append(journal.next_offset)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fails)
+    with pytest.raises(JournalWriteError, match="failed sync"):
+        journals.fill(journal, batches=20, count=1, size=100)
+    assert failed_at == [journal.next_offset]
+    assert len(journals.segments()) == journal.next_offset
 
 
 def test_being_out_of_descriptors_does_not_fail_a_sync(journals: JournalRig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from emberq.base.clock import NS_PER_SECOND
 from tests.storage.journal.rig import MANY, START_NS, JournalRig, producer, read_all
 
 
-def test_nothing_goes_that_somebody_has_still_to_read(journals: JournalRig) -> None:
+def test_nothing_goes_that_a_channel_has_still_to_read(journals: JournalRig) -> None:
     journal = journals.open(segment_bytes=500, retention_bytes=0)
     published = journals.fill(journal, batches=20)
     journal.sync()
@@ -104,3 +105,37 @@ def test_a_journal_that_takes_nothing_more_is_not_rolled(journals: JournalRig) -
     journal.close()
     assert journal.trim(before_offset=1, now_ns=1 << 62) == 0
     assert journals.segments() == [journals.segment(0)]
+
+
+def test_what_tells_of_removed_segments_is_on_the_disk_before_they_go(
+    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=1000)
+    journals.fill(journal, batches=20)
+    journal.sync()
+    steps: list[str] = []
+    fsync, unlink = os.fsync, Path.unlink
+
+    def seen_fsync(fd: int) -> None:
+        steps.append(f"sync {Path(f'/proc/self/fd/{fd}').resolve().name}")
+        fsync(fd)
+
+    def seen_unlink(path: Path, missing_ok: bool = False) -> None:
+        steps.append(f"delete {path.name}")
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(os, "fsync", seen_fsync)
+    monkeypatch.setattr(Path, "unlink", seen_unlink)
+    journal.trim(before_offset=60, now_ns=START_NS)
+    index = journals.index(journal.first_offset).name
+    assert steps[:3] == [f"sync {index}", f"sync {journals.folder.name}", f"delete {journals.index().name}"]
+
+
+def test_a_segment_that_is_gone_already_does_not_keep_the_others(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=1000)
+    journals.fill(journal, batches=20)
+    journal.sync()
+    journals.segment().unlink()
+    journals.index().unlink()
+    journal.trim(before_offset=60, now_ns=START_NS)
+    assert journal.total_bytes <= 1000

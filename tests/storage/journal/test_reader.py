@@ -187,6 +187,27 @@ def test_an_index_that_is_lost_is_made_anew(journals: JournalRig, damage: str, t
     assert first.read_bytes()[:64] == sound[:8] + first.read_bytes()[8:12] + sound[12:64]
 
 
+def test_an_index_that_is_there_is_used_as_it_is(journals: JournalRig, caplog: pytest.LogCaptureFixture) -> None:
+    journal = journals.open(segment_bytes=2000)
+    published = journals.fill(journal, batches=60)
+    journal.close()
+    before = {path.name: path.stat().st_mtime_ns for path in journals.folder.glob("*.idx")}
+    again = journals.open(segment_bytes=2000)
+    assert read_all(again, offset=10)[0] == published[9:]
+    assert caplog.text == ""
+    assert {path.name: path.stat().st_mtime_ns for path in journals.folder.glob("*.idx")} == before
+
+
+def test_offsets_that_were_never_given_are_a_gap_at_the_end_of_a_segment(journals: JournalRig) -> None:
+    journal = journals.open()
+    journals.append(journal, b"a")
+    journal.skip_to(10)
+    journals.append(journal, b"b")
+    chunk = journal.read(0, max_bytes=MANY)
+    assert (bodies_of(chunk.batches), chunk.next_offset) == ([b"a"], 10)
+    assert chunk.gaps == journal.gaps == [(1, 10, "no batch holds these offsets")]
+
+
 # -- locate ----------------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +236,34 @@ def test_a_located_stretch_is_as_long_as_allowed(journals: JournalRig) -> None:
         assert extent is not None
         assert (extent.position, extent.base_offset) == (64 + batch_bytes, 3)
         assert extent.length == min(batches, 49) * batch_bytes
+
+
+def test_what_retention_removed_is_not_located_but_what_follows_is(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=1000)
+    journals.fill(journal, batches=20)
+    journal.sync()
+    journal.trim(before_offset=60, now_ns=START_NS)
+    extent = journal.locate(0, max_bytes=MANY)
+    assert extent is not None
+    assert extent.base_offset == journal.first_offset > 0
+
+
+def test_a_reader_that_asks_for_one_stretch_after_the_other_needs_no_search(
+    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journals.open(segment_bytes=1 << 20)
+    journals.fill(journal, batches=30)
+    journal.sync()
+    extent = journal.locate(0, max_bytes=300)
+    assert extent is not None
+
+    def must_not(*arguments: object) -> None:
+        raise AssertionError("the place was known")
+
+    monkeypatch.setattr("emberq.storage.journal.segment.SparseIndex.before_offset", must_not)
+    following = journal.locate(extent.next_offset, max_bytes=300)
+    assert following is not None
+    assert following.position == extent.position + extent.length
 
 
 def test_only_what_is_synced_is_located(journals: JournalRig) -> None:

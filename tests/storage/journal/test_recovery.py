@@ -11,8 +11,9 @@ from zlib import crc32
 
 import pytest
 
+from emberq.base.clock import NS_PER_SECOND
 from emberq.storage.error import JournalOpenError
-from tests.storage.journal.rig import JournalRig, flip, producer, read_all
+from tests.storage.journal.rig import START_NS, JournalRig, flip, open_files, producer, read_all
 
 BATCHES = [[b"first"], [b"second", b"", b"third of them"], [b"fourth", b"fifth"]]
 
@@ -229,7 +230,7 @@ def test_a_lost_identity_is_found_in_the_segments(journals: JournalRig, content:
     assert read_all(again) == (published, [])
 
 
-def test_segments_of_nobody_are_refused(journals: JournalRig) -> None:
+def test_segments_of_no_known_journal_are_refused(journals: JournalRig) -> None:
     journals.folder.mkdir()
     journals.segment().write_bytes(b"?" * 100)
     with pytest.raises(JournalOpenError, match="nothing in it tells"):
@@ -269,3 +270,48 @@ def test_a_big_endian_machine_is_refused(journals: JournalRig, monkeypatch: pyte
     monkeypatch.setattr("emberq.storage.journal.recovery.sys.byteorder", "big")
     with pytest.raises(JournalOpenError, match="little-endian"):
         journals.open()
+
+
+# -- producers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["closed", "crashed", "crashed and the last index lost", "all indexes lost"])
+def test_the_producers_of_all_segments_are_known_again(journals: JournalRig, end: str) -> None:
+    journal = journals.open(segment_bytes=400)
+    for number in range(12):
+        journals.append(journal, b"x" * 60, by=producer(b"%d" % (number % 4), number))
+    names = [producer(b"%d" % number, 0).producer_id for number in range(4)]
+    before = [journal.producer_state(name) for name in names]
+    assert len(journals.segments()) > 3
+    if end == "closed":
+        journal.close()
+    elif end == "crashed and the last index lost":
+        journals.index(journal.segments[-1].base_offset).unlink()
+    elif end == "all indexes lost":
+        for path in journals.folder.glob("*.idx"):
+            path.unlink()
+    again = journals.open(segment_bytes=400)
+    assert [again.producer_state(name) for name in names] == before
+    assert None not in before
+
+
+def test_the_index_of_a_sealed_segment_that_is_sound_is_not_made_anew(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=400)
+    for number in range(12):
+        journals.append(journal, b"x" * 60, by=producer(b"p", number))
+    journals.index(journal.segments[-1].base_offset).unlink()
+    assert journals.open(segment_bytes=400).report.repairs == []
+
+
+def test_what_was_found_after_a_crash_can_be_looked_up_by_time(journals: JournalRig) -> None:
+    journal = journals.open(index_interval_bytes=1)
+    journals.fill(journal, batches=5)
+    again = journals.open(index_interval_bytes=1)
+    assert again.offset_at(START_NS + 2 * NS_PER_SECOND) == 6
+
+
+def test_segments_that_are_synced_after_a_crash_are_not_kept_open(journals: JournalRig) -> None:
+    journals.fill(journals.open(segment_bytes=400), batches=20)
+    before = open_files(journals.folder)
+    journals.open(segment_bytes=400)
+    assert open_files(journals.folder) <= before + 1

@@ -11,7 +11,7 @@ import pytest
 
 from emberq.storage.journal.scan import END_OF_OFFSETS, Damage, Scan
 from emberq.storage.journal.segment import BatchPlace
-from emberq.wire.journal_batch import Bodies, encode
+from emberq.wire.journal_batch import HEADER_BYTES, MAGIC, Bodies, encode
 
 SEED = 5
 
@@ -53,7 +53,18 @@ def test_batches_are_found_whatever_the_size_of_a_block(tmp_path: Path, block_by
 
 
 @pytest.mark.parametrize("block_bytes", [1, 100, 1 << 20])
-@pytest.mark.parametrize("rubbish", [bytes(8), b"EqB1" * 50, b"?" * 1000, batch(9, b"x", seed=SEED + 1)])
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        bytes(8),
+        MAGIC * 50,
+        (b"????" + MAGIC) * 50,
+        b"?" * 1000,
+        b"?" * HEADER_BYTES,
+        b"?" * (3 * HEADER_BYTES),
+        batch(9, b"x", seed=SEED + 1),
+    ],
+)
 def test_rubbish_between_batches_is_passed_over(tmp_path: Path, rubbish: bytes, block_bytes: int) -> None:
     content = batch(0, b"a") + rubbish + batch(5, b"b")
     with scan_of(tmp_path, content, block_bytes=block_bytes) as scan:
@@ -110,3 +121,45 @@ def test_only_whole_batches_count_as_loaded(tmp_path: Path) -> None:
         assert scan.next_is_loaded()
         scan.next()
         assert not scan.next_is_loaded()
+
+
+def test_a_batch_that_ends_with_the_block_is_loaded(tmp_path: Path) -> None:
+    first, second = batch(0, b"a"), batch(1, b"b")
+    with scan_of(tmp_path, first + second + batch(2, b"c"), block_bytes=len(first + second)) as scan:
+        scan.next()
+        assert scan.next_is_loaded()
+        scan.next()
+        assert not scan.next_is_loaded()
+
+
+def test_a_block_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pread, reads = os.pread, list[int]()
+
+    def seen_pread(fd: int, size: int, position: int) -> bytes:
+        reads.append(position)
+        return pread(fd, size, position)
+
+    monkeypatch.setattr(os, "pread", seen_pread)
+    with scan_of(tmp_path, b"".join(batch(offset, b"x") for offset in range(50)), block_bytes=1 << 20) as scan:
+        assert len(walked(scan)) == 50
+    assert reads == [0]
+
+
+def test_damage_says_which_offsets_are_lost_and_where() -> None:
+    damage = Damage(position=64, end=128, first_offset=3, next_offset=7, reason="crc")
+    assert str(damage) == "offsets 3 to 6 are lost: position 64: crc"
+
+
+def test_damage_begins_where_a_batch_should_and_ends_where_the_next_one_does(tmp_path: Path) -> None:
+    first = batch(0, b"a")
+    with scan_of(tmp_path, first + bytes(40) + batch(5, b"b")) as scan:
+        damage = [found for found in scan if isinstance(found, Damage)]
+    assert [(found.position, found.end) for found in damage] == [(len(first), len(first) + 40)]
+
+
+@pytest.mark.parametrize("before_it", range(8))
+def test_what_looks_like_a_batch_within_a_damaged_one_is_not_taken_for_one(tmp_path: Path, before_it: int) -> None:
+    damaged = bytearray(batch(1, b"?" * 4 + bytes(before_it), batch(2, b"not published")))
+    damaged[damaged.index(b"????")] ^= 1
+    with scan_of(tmp_path, batch(0, b"a") + damaged + batch(3, b"b")) as scan:
+        assert walked(scan) == [[b"a"], (1, 3), [b"b"]]
