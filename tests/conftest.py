@@ -184,13 +184,16 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def logging_as_before() -> Iterator[None]:
-    """Puts the handlers and the level of the process's log back."""
+def process_as_before() -> Iterator[None]:
+    """Puts back what a program sets for its whole process: its log, and what signals do."""
     root = logging.getLogger("emberq")
     handlers, level = list(root.handlers), root.level
+    actions = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    for number, action in actions.items():
+        signal.signal(number, action)
 
 
 @pytest.fixture

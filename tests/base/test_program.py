@@ -17,7 +17,7 @@ from emberq.base.program import ToolError, ToolLineFormatter, run_tool
 from emberq.base.settings import VERSION, Group, OptionsError, SettingTable
 from emberq.client.error import ConnectError
 
-pytestmark = pytest.mark.usefixtures("logging_as_before")
+pytestmark = pytest.mark.usefixtures("process_as_before")
 
 TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d"
 _GROUP = Group("Things")

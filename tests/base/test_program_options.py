@@ -13,7 +13,7 @@ from emberq.base.log import LogLevel
 from emberq.base.program import Finished, read_options, version_line
 from emberq.nsqd.options import SETTINGS, NsqdOptions
 
-pytestmark = pytest.mark.usefixtures("logging_as_before")
+pytestmark = pytest.mark.usefixtures("process_as_before")
 
 TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}"
 

@@ -13,7 +13,7 @@ from emberq.base.settings import VERSION, Group, SettingTable
 from emberq.http.live_config import LiveConfig, Lookupds
 from emberq.http.message import HttpError
 
-pytestmark = pytest.mark.usefixtures("logging_as_before")
+pytestmark = pytest.mark.usefixtures("process_as_before")
 
 _GROUP = Group("All")
 

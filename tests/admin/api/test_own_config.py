@@ -9,7 +9,7 @@ import pytest
 from tests.admin.conftest import StartAdmin
 from tests.support.admin_rig import AdminThread, basic, user_file
 
-pytestmark = pytest.mark.usefixtures("logging_as_before")
+pytestmark = pytest.mark.usefixtures("process_as_before")
 
 
 @pytest.mark.conformance(248)
