@@ -8,8 +8,9 @@ import pytest
 
 from emberq.broker.broker import TopologyChange
 from emberq.broker.error import ExitingError, StoreError
-from emberq.storage.data_folder import ChannelMeta, Metadata, TopicMeta
-from tests.broker.rig import Consumer, Rig, numbered
+from emberq.storage.data_folder import ChannelMeta, ChannelPolicy, Metadata, TopicMeta
+from tests.broker.dead_letters import fail
+from tests.broker.rig import Consumer, Rig, numbered, published
 from tests.broker.simulated_disk import REFUSAL
 
 
@@ -312,3 +313,31 @@ def test_every_failed_write_and_the_first_good_one_after_it_are_reported() -> No
     rig.publish(b"x")
     rig.publish(b"x")
     assert reports == [REFUSAL, REFUSAL, None]
+
+
+def test_a_policy_holds_and_is_shown_until_its_channel_is_deleted() -> None:
+    rig = Rig()
+    channel, policy = rig.channel(), ChannelPolicy(max_attempts=1, dead_letter_topic="dead")
+    assert rig.broker.policy(channel) is None
+    rig.broker.set_policy(channel, policy)
+    assert rig.broker.policy(channel) == policy
+    consumer = Consumer(channel, rdy=1)
+    rig.publish(b"x")
+    fail(rig, consumer, times=2)
+    assert rig.topic_stats("dead").depth == 1
+    rig.topic().delete_channel("c")
+    assert rig.broker.policy(rig.channel()) is None
+
+
+def test_messages_can_be_published_to_a_topic_by_its_name() -> None:
+    rig = Rig()
+    rig.broker.publish_to("u", *published([b"a", b"bb"]))
+    assert (rig.topic_stats("u").message_count, rig.topic_stats("u").message_bytes) == (2, 3)
+
+
+def test_topics_are_named_with_their_channels() -> None:
+    rig = Rig()
+    for name in ("a", "b"):
+        rig.channel(name)
+    rig.topic("u")
+    assert rig.broker.names() == (("t", ("a", "b")), ("u", ()))
