@@ -6,14 +6,11 @@ import asyncio
 import contextlib
 import json
 import struct
-from collections.abc import Callable
-from typing import Any, Self
+from typing import Self
 
 from emberq.wire.frame import WireMessage, encode_message
 from tests.support.waiting import until
 
-TEST_TIMEOUT_S = 100.0
-"""Less than pytest allows, so that the test itself can tell where it hangs."""
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 _BODY_COMMANDS = {"IDENTIFY", "AUTH", "PUB"}
@@ -100,14 +97,3 @@ class ScriptedNsqd:
             writer.write(frame(RESPONSE, json.dumps(self._answer).encode()))
         elif name in ("SUB", "PUB"):
             writer.write(frame(RESPONSE, b"OK"))
-
-
-def run(work: Callable[[], Any]) -> None:
-    """Run an asynchronous test, and see to it that it leaves no task behind."""
-
-    async def checked() -> None:
-        async with asyncio.timeout(TEST_TIMEOUT_S):
-            await work()
-        await until(lambda: len(asyncio.all_tasks()) == 1, show=asyncio.all_tasks)
-
-    asyncio.run(checked())

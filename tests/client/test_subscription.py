@@ -13,8 +13,8 @@ from emberq.base.clock import NS_PER_MS, ManualClock
 from emberq.client.config import ConsumerConfig
 from emberq.client.consumer import Consumer
 from emberq.client.message import Message
-from tests.client.eventually import eventually
-from tests.client.scripted_nsqd import ScriptedNsqd, run
+from tests.client.scripted_nsqd import ScriptedNsqd
+from tests.support.waiting import until
 
 CONFIG = ConsumerConfig(default_requeue_delay_s=1.0015, max_requeue_delay_s=3, max_backoff_s=0)
 
@@ -34,104 +34,80 @@ async def one_message(*, attempts: int = 1) -> AsyncIterator[tuple[ScriptedNsqd,
     ("attempts", "delay_s", "sent_ms"),
     [(1, None, 1001), (2, None, 2003), (5, None, 3000), (1, 0.5, 500), (1, 99, 3000), (1, -1, 0)],
 )
-def test_a_requeue_delay_grows_with_the_attempts_within_its_limits(
+async def test_a_requeue_delay_grows_with_the_attempts_within_its_limits(
     attempts: int, delay_s: float | None, sent_ms: int
 ) -> None:
-    async def work() -> None:
-        async with one_message(attempts=attempts) as (nsqd, _, message):
-            message.requeue(delay_s)
-            await eventually(lambda: nsqd.lines[-1] == f"REQ {message.id.decode()} {sent_ms}", show=lambda: nsqd.lines)
-
-    run(work)
+    async with one_message(attempts=attempts) as (nsqd, _, message):
+        message.requeue(delay_s)
+        await until(lambda: nsqd.lines[-1] == f"REQ {message.id.decode()} {sent_ms}", show=lambda: nsqd.lines)
 
 
 @pytest.mark.parametrize("answer", ["finish", "requeue", "touch", "abandon"])
-def test_answers_may_be_given_in_another_thread(answer: str) -> None:
-    async def work() -> None:
-        async with one_message() as (nsqd, consumer, message):
-            await asyncio.to_thread(getattr(message, answer))
-            if answer != "abandon":
-                sent = {"finish": "FIN", "requeue": "REQ", "touch": "TOUCH"}[answer]
-                await nsqd.expect("RDY 100", sent)
-            message.finish()
-            await eventually(lambda: consumer.statistics().in_flight == 0)
-
-    run(work)
+async def test_answers_may_be_given_in_another_thread(answer: str) -> None:
+    async with one_message() as (nsqd, consumer, message):
+        await asyncio.to_thread(getattr(message, answer))
+        if answer != "abandon":
+            sent = {"finish": "FIN", "requeue": "REQ", "touch": "TOUCH"}[answer]
+            await nsqd.expect("RDY 100", sent)
+        message.finish()
+        await until(lambda: consumer.statistics().in_flight == 0)
 
 
-def test_answers_leave_in_the_order_in_which_they_were_given() -> None:
-    async def work() -> None:
-        async with one_message() as (nsqd, consumer, first):
-            nsqd.send()
-            nsqd.send()
-            second, third = await anext(consumer), await anext(consumer)
-            first.finish()
-            second.requeue(0)
-            third.finish()
-            await nsqd.expect("RDY 100", "FIN", "REQ", "FIN")
-            ids = [line.split()[1] for line in nsqd.lines[3:]]
-            assert ids == [message.id.decode() for message in (first, second, third)]
-
-    run(work)
+async def test_answers_leave_in_the_order_in_which_they_were_given() -> None:
+    async with one_message() as (nsqd, consumer, first):
+        nsqd.send()
+        nsqd.send()
+        second, third = await anext(consumer), await anext(consumer)
+        first.finish()
+        second.requeue(0)
+        third.finish()
+        await nsqd.expect("RDY 100", "FIN", "REQ", "FIN")
+        ids = [line.split()[1] for line in nsqd.lines[3:]]
+        assert ids == [message.id.decode() for message in (first, second, third)]
 
 
-def test_a_message_that_is_finished_right_before_the_end_is_finished() -> None:
-    async def work() -> None:
-        async with one_message() as (nsqd, consumer, message):
-            message.finish()
-            assert consumer.statistics().in_flight == 0
-            await consumer.stop(drain_timeout_s=0)
-            await eventually(lambda: "FIN" in nsqd.commands, show=lambda: nsqd.commands)
-
-    run(work)
+async def test_a_message_that_is_finished_right_before_the_end_is_finished() -> None:
+    async with one_message() as (nsqd, consumer, message):
+        message.finish()
+        assert consumer.statistics().in_flight == 0
+        await consumer.stop(drain_timeout_s=0)
+        await until(lambda: "FIN" in nsqd.commands, show=lambda: nsqd.commands)
 
 
-def test_a_finish_that_the_connection_does_not_live_to_send_is_dropped() -> None:
-    async def work() -> None:
-        async with one_message() as (nsqd, consumer, message):
-            nsqd.drop_connections()
-            message.finish()
-            await eventually(lambda: nsqd.commands.count("SUB") >= 2)
-            assert consumer.statistics().in_flight == 0
-
-    run(work)
+async def test_a_finish_that_the_connection_does_not_live_to_send_is_dropped() -> None:
+    async with one_message() as (nsqd, consumer, message):
+        nsqd.drop_connections()
+        message.finish()
+        await until(lambda: nsqd.commands.count("SUB") >= 2)
+        assert consumer.statistics().in_flight == 0
 
 
-def test_a_touch_moves_the_deadline() -> None:
-    async def work() -> None:
-        async with one_message() as (_, _, message):
-            before_ns = message.deadline_ns
-            message.touch()
-            assert message.deadline_ns > before_ns
-            message.finish()
-
-    run(work)
+async def test_a_touch_moves_the_deadline() -> None:
+    async with one_message() as (_, _, message):
+        before_ns = message.deadline_ns
+        message.touch()
+        assert message.deadline_ns > before_ns
+        message.finish()
 
 
-def test_messages_of_a_lost_connection_cannot_be_answered_any_more() -> None:
-    async def work() -> None:
-        async with one_message() as (nsqd, consumer, message):
-            nsqd.drop_connections()
-            await eventually(lambda: message.is_answered)
-            message.finish()
-            message.requeue()
-            await eventually(lambda: nsqd.commands.count("SUB") >= 2)
-            assert not {"FIN", "REQ"} & set(nsqd.commands)
-            assert consumer.statistics().in_flight == 0
-
-    run(work)
+async def test_messages_of_a_lost_connection_cannot_be_answered_any_more() -> None:
+    async with one_message() as (nsqd, consumer, message):
+        nsqd.drop_connections()
+        await until(lambda: message.is_answered)
+        message.finish()
+        message.requeue()
+        await until(lambda: nsqd.commands.count("SUB") >= 2)
+        assert not {"FIN", "REQ"} & set(nsqd.commands)
+        assert consumer.statistics().in_flight == 0
 
 
-def test_a_consumer_with_all_its_rdy_in_flight_is_starved() -> None:
-    async def work() -> None:
-        async with one_message() as (_, consumer, message):
-            assert not consumer.is_starved
-            consumer.set_max_in_flight(1)
-            assert consumer.is_starved
-            message.finish()
-            assert not consumer.is_starved
-
-    run(work)
+async def test_a_consumer_with_all_its_rdy_in_flight_is_starved() -> None:
+    async with one_message() as (_, consumer, message):
+        assert not consumer.is_starved
+        consumer.set_max_in_flight(1)
+        assert consumer.is_starved
+        message.finish()
+        assert not consumer.is_starved
 
 
 async def test_a_message_that_is_held_for_long_is_touched_if_asked_for() -> None:
@@ -145,22 +121,22 @@ async def test_a_message_that_is_held_for_long_is_touched_if_asked_for() -> None
         nsqd.send()
         message = await anext(consumer)
         clock.advance(ms=30)
-        await eventually(lambda: "TOUCH" in nsqd.commands, show=lambda: nsqd.commands)
+        await until(lambda: "TOUCH" in nsqd.commands, show=lambda: nsqd.commands)
         assert message.deadline_ns == clock.monotonic_ns() + 40 * NS_PER_MS
         message.finish()
-        await eventually(lambda: "FIN" in nsqd.commands, show=lambda: nsqd.commands)
+        await until(lambda: "FIN" in nsqd.commands, show=lambda: nsqd.commands)
 
 
 @pytest.mark.parametrize("answer", ["finish", "requeue"])
 async def test_stopping_waits_for_the_answer_to_the_last_message(answer: str) -> None:
     async with one_message() as (nsqd, consumer, message):
         stopping = asyncio.create_task(consumer.stop(drain_timeout_s=60))
-        await eventually(lambda: "CLS" in nsqd.commands, show=lambda: nsqd.commands)
+        await until(lambda: "CLS" in nsqd.commands, show=lambda: nsqd.commands)
         assert not stopping.done()
         getattr(message, answer)()
         await stopping
         sent = {"finish": "FIN", "requeue": "REQ"}[answer]
-        await eventually(lambda: sent in nsqd.commands, show=lambda: nsqd.commands)
+        await until(lambda: sent in nsqd.commands, show=lambda: nsqd.commands)
 
 
 async def test_a_message_that_is_finished_ends_the_backoff_that_another_began() -> None:

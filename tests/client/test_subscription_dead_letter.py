@@ -13,7 +13,7 @@ from emberq.client.config import ConsumerConfig
 from emberq.client.consumer import Consumer
 from emberq.client.message import Message
 from emberq.client.subscription import OnGivingUp
-from tests.client.scripted_nsqd import ERROR, ScriptedNsqd, frame, run
+from tests.client.scripted_nsqd import ERROR, ScriptedNsqd, frame
 
 MAX_ATTEMPTS = 2
 
@@ -35,95 +35,76 @@ async def consuming(
         yield nsqd, consumer
 
 
-def test_a_message_is_given_up_after_its_last_attempt_and_not_before() -> None:
-    async def work() -> None:
-        handled: list[bytes] = []
-        async with consuming(handled) as (nsqd, consumer):
-            nsqd.send(b"tired", attempts=MAX_ATTEMPTS + 1)
-            nsqd.send(b"last attempt", attempts=MAX_ATTEMPTS)
-            await nsqd.expect("RDY 5", "FIN", "FIN")
-            assert (handled, consumer.statistics().given_up) == ([b"last attempt"], 1)
-
-    run(work)
+async def test_a_message_is_given_up_after_its_last_attempt_and_not_before() -> None:
+    handled: list[bytes] = []
+    async with consuming(handled) as (nsqd, consumer):
+        nsqd.send(b"tired", attempts=MAX_ATTEMPTS + 1)
+        nsqd.send(b"last attempt", attempts=MAX_ATTEMPTS)
+        await nsqd.expect("RDY 5", "FIN", "FIN")
+        assert (handled, consumer.statistics().given_up) == ([b"last attempt"], 1)
 
 
-def test_the_hook_hears_of_it_and_the_body_goes_to_the_dead_letter_topic_before_the_fin() -> None:
-    async def work() -> None:
-        given_up: list[bytes] = []
+async def test_the_hook_hears_of_it_and_the_body_goes_to_the_dead_letter_topic_before_the_fin() -> None:
+    given_up: list[bytes] = []
 
-        async def hook(message: Message) -> None:
-            given_up.append(message.body)
+    async def hook(message: Message) -> None:
+        given_up.append(message.body)
 
-        async with consuming([], hook=hook, dead_letter_topic="t.dead") as (nsqd, _):
-            nsqd.send(b"tired", attempts=3)
-            await nsqd.expect("RDY 5", "PUB t.dead", "FIN")
-            assert given_up == [b"tired"]
-
-    run(work)
+    async with consuming([], hook=hook, dead_letter_topic="t.dead") as (nsqd, _):
+        nsqd.send(b"tired", attempts=3)
+        await nsqd.expect("RDY 5", "PUB t.dead", "FIN")
+        assert given_up == [b"tired"]
 
 
-def test_a_message_that_the_hook_answered_is_left_alone() -> None:
-    async def work() -> None:
-        def hook(message: Message) -> None:
-            message.requeue(0, backoff=False)
+async def test_a_message_that_the_hook_answered_is_left_alone() -> None:
+    def hook(message: Message) -> None:
+        message.requeue(0, backoff=False)
 
-        async with consuming([], hook=hook, dead_letter_topic="t.dead") as (nsqd, _):
-            nsqd.send(b"tired", attempts=3)
-            await nsqd.expect("RDY 5", "REQ")
-
-    run(work)
+    async with consuming([], hook=hook, dead_letter_topic="t.dead") as (nsqd, _):
+        nsqd.send(b"tired", attempts=3)
+        await nsqd.expect("RDY 5", "REQ")
 
 
-def test_a_message_comes_again_when_the_hook_fails() -> None:
-    async def work() -> None:
-        def hook(message: Message) -> None:
-            raise OSError("the disk is full")
+async def test_a_message_comes_again_when_the_hook_fails() -> None:
+    def hook(message: Message) -> None:
+        raise OSError("the disk is full")
 
-        async with consuming([], hook=hook, dead_letter_topic="t.dead") as (nsqd, consumer):
-            nsqd.send(b"tired", attempts=3)
-            await nsqd.expect("RDY 5", "REQ")
-            assert consumer.statistics().given_up == 0
-
-    run(work)
+    async with consuming([], hook=hook, dead_letter_topic="t.dead") as (nsqd, consumer):
+        nsqd.send(b"tired", attempts=3)
+        await nsqd.expect("RDY 5", "REQ")
+        assert consumer.statistics().given_up == 0
 
 
-def test_a_message_is_not_finished_when_its_dead_letter_is_refused() -> None:
-    async def work() -> None:
-        async with consuming([], dead_letter_topic="t.dead") as (nsqd, consumer):
-            nsqd.replies["PUB"] = frame(ERROR, b"E_PUB_FAILED PUB failed exiting")
-            nsqd.send(b"tired", attempts=3)
-            await nsqd.expect("RDY 5", "PUB t.dead", "IDENTIFY", "SUB", "RDY 5")
-            assert consumer.statistics().given_up == 0
-
-    run(work)
+async def test_a_message_is_not_finished_when_its_dead_letter_is_refused() -> None:
+    async with consuming([], dead_letter_topic="t.dead") as (nsqd, consumer):
+        nsqd.replies["PUB"] = frame(ERROR, b"E_PUB_FAILED PUB failed exiting")
+        nsqd.send(b"tired", attempts=3)
+        await nsqd.expect("RDY 5", "PUB t.dead", "IDENTIFY", "SUB", "RDY 5")
+        assert consumer.statistics().given_up == 0
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), GeneratorExit(), StopIteration()])
-def test_a_message_comes_again_whatever_the_hook_raises(error: BaseException) -> None:
-    async def work() -> None:
-        def hook(message: Message) -> None:
-            raise error
+async def test_a_message_comes_again_whatever_the_hook_raises(error: BaseException) -> None:
+    def hook(message: Message) -> None:
+        raise error
 
-        async with consuming([], hook=hook) as (nsqd, consumer):
-            nsqd.send(b"tired", attempts=3)
-            await nsqd.expect("RDY 5", "REQ")
-            assert consumer.statistics().given_up == 0
-
-    run(work)
+    async with consuming([], hook=hook) as (nsqd, consumer):
+        nsqd.send(b"tired", attempts=3)
+        await nsqd.expect("RDY 5", "REQ")
+        assert consumer.statistics().given_up == 0
 
 
 @pytest.mark.parametrize(("value", "answer"), [(None, "FIN"), (True, "FIN"), (False, "REQ"), ("saved", "REQ")])
 @pytest.mark.parametrize("is_awaitable", [True, False])
-def test_what_the_hook_returns_means_what_it_means_for_a_handler(value: Any, answer: str, is_awaitable: bool) -> None:
+async def test_what_the_hook_returns_means_what_it_means_for_a_handler(
+    value: Any, answer: str, is_awaitable: bool
+) -> None:
     async def later() -> Any:
         return value
 
-    async def work() -> None:
-        async with consuming([], hook=lambda message: later() if is_awaitable else value) as (nsqd, _):
-            nsqd.send(b"tired", attempts=3)
-            await nsqd.expect("RDY 5", answer)
-
-    run(work)
+    async with consuming([], hook=lambda message: later() if is_awaitable else value) as (nsqd, _):
+        nsqd.send(b"tired", attempts=3)
+        await nsqd.expect("RDY 5", answer)
 
 
 async def test_a_message_whose_giving_up_is_cut_off_by_the_end_is_not_answered() -> None:
