@@ -11,7 +11,6 @@ from typing import Self
 from emberq.wire.frame import WireMessage, encode_message
 from tests.support.waiting import until
 
-
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 _BODY_COMMANDS = {"IDENTIFY", "AUTH", "PUB"}
 
