@@ -2,8 +2,8 @@
 
     python -m quality.coverage_report
 
-reads what `make coverage` measured: the uncompiled tests without Spark, in the processes of pytest itself. Code that
-only runs in commands that tests start counts as not covered, so `cli` and `tools` look worse than they are.
+reads what `make test` and `make coverage` measure: the uncompiled tests without Spark, in the processes of pytest
+itself. Code that only runs in commands that tests start counts as not covered, so `cli` looks worse than it is.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from pathlib import Path
 from typing import Any
 
 FLOORS = {
-    "admin": 49,
-    "base": 95,
+    "admin": 97,
+    "base": 96,
     "broker": 98,
-    "client": 77,
-    "cluster": 97,
-    "emberq": 92,
+    "cli": 57,
+    "client": 96,
+    "cluster": 99,
+    "emberq": 90,
     "http": 99,
-    "lookupd": 91,
-    "nsqd": 98,
+    "lookupd": 97,
+    "nsqd": 97,
     "storage": 98,
+    "tools": 97,
     "wire": 98,
 }
-"""Whole percents. Those of `admin`, `client` and `lookupd` are what the other packages' tests alone cover of them."""
+"""Whole percents: what is covered, less what differs from run to run."""
 
 
 def by_package(report: Mapping[str, Any]) -> dict[str, float]:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.base.timers import NEVER
-from emberq.broker.batch import Batch, PublishedBatch, Span
-from emberq.broker.in_flight import FinishListener, InFlight, LatencyListener, Run
+from emberq.broker.batch import PublishedBatch, Span
+from emberq.broker.in_flight import InFlight, LatencyListener, Run
 from emberq.broker.stats import Histogram, LatencyWindow
 from tests.broker.rig import fin_lines, numbered, published
 
@@ -112,42 +112,35 @@ def test_a_message_that_is_in_flight_twice_is_settled_by_the_answers_to_it(size:
     assert (in_flight.count, in_flight.take_all()) == (0, [])
 
 
-class Told(FinishListener):
-    """What a listener was told, by the places in the batch."""
+class Heard:
+    """A listener that records how long messages took, and for how many it has done so."""
 
     def __init__(self) -> None:
-        self.of: list[tuple[int, int]] = []
+        self._window = LatencyWindow(window_ns=60 * NS_PER_SECOND, clock=ManualClock())
+        self.listener = LatencyListener(self._window)
 
-    def finished(self, batch: Batch, start: int, stop: int) -> None:
-        self.of.append((start, stop))
+    @property
+    def count(self) -> int:
+        total = Histogram()
+        self._window.add_to(total)
+        return total.count
 
 
-def test_what_is_finished_in_order_is_told_in_one_piece_also_later_in_a_run() -> None:
-    in_flight, told = InFlight(), Told()
-    run = run_of(12)
+def test_the_listener_is_told_of_what_is_finished_in_order_also_later_in_a_run() -> None:
+    in_flight, run, heard = InFlight(), run_of(12), Heard()
     ids = ids_of(run)
     in_flight.add(run)
     for start, stop in ((0, 3), (3, 9), (9, 12)):
-        assert in_flight.finish(fin_lines(ids[start:stop]), told) == []
-    assert told.of == [(0, 3), (3, 9), (9, 12)]
+        assert in_flight.finish(fin_lines(ids[start:stop]), heard.listener) == []
+        assert heard.count == stop
 
 
-def test_what_is_finished_out_of_order_is_told_message_by_message() -> None:
-    in_flight, told = InFlight(), Told()
-    run = run_of(5)
+def test_the_listener_is_told_of_what_is_finished_out_of_order_and_not_of_unknown_messages() -> None:
+    in_flight, run, heard = InFlight(), run_of(5), Heard()
     ids = ids_of(run)
     in_flight.add(run)
-    in_flight.finish(fin_lines([ids[3], UNKNOWN, ids[1]]), told)
-    assert told.of == [(3, 4), (1, 2)]
-
-
-def test_the_time_that_finished_messages_took_is_recorded() -> None:
-    window = LatencyWindow(window_ns=60 * NS_PER_SECOND, clock=ManualClock())
-    in_flight, run, total = InFlight(), run_of(5), Histogram()
-    in_flight.add(run)
-    in_flight.finish(fin_lines(ids_of(run)[:2]), LatencyListener(window))
-    window.add_to(total)
-    assert total.count == 2
+    in_flight.finish(fin_lines([ids[3], UNKNOWN, ids[1]]), heard.listener)
+    assert heard.count == 2
 
 
 # REQ.
