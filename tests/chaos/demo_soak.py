@@ -192,6 +192,7 @@ def noise(lines: list[str]) -> list[str]:
 def test_figures_stay_fresh_and_right_and_nothing_else_is_on_the_screen(screen: Screen) -> None:
     started_s = time.monotonic()
     while len(rows(screen.lines())) < 4:
+        assert screen.status() is None, screen.lines()
         assert time.monotonic() - started_s < START_TIMEOUT_S, screen.lines()
         time.sleep(0.2)
     print(f"\nall queries had finished a batch after {time.monotonic() - started_s:.1f} s")
