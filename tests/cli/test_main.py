@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +40,21 @@ def test_an_unknown_subcommand_is_named(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_subcommand_gets_the_words_after_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nsqd", "--version"]) == 0
     assert capsys.readouterr().out.startswith("nsqd v1.3.0-emberq ")
+
+
+def test_ctrl_c_while_a_subcommand_is_imported_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    code = "from emberq.cli.main import Subcommand; Subcommand('slow', 'slow_to_import:main', '').run([])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    _, complaints = process.communicate(timeout=60)
+    assert (process.returncode, complaints) == (-signal.SIGINT, "")

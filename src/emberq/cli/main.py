@@ -1,19 +1,19 @@
 """The `emberq` command: the table of subcommands, and how this emberq was built.
 
-`emberq nsqd …` is the same as `nsqd …`. A subcommand's module is imported only when it is called.
+`emberq nsqd …` is the same as `nsqd …`. A subcommand's module is imported only when it is called. Ctrl-C while it is
+being imported ends the program at once and without a traceback; so this module itself loads next to nothing.
 """
 
 from __future__ import annotations
 
-import platform
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
+from typing import NamedTuple
 
 from emberq import NSQ_VERSION, __version__
-from emberq.base.text import quoted
 
 COMPILED_MODULE = "emberq.wire.decoder"
 """One of the modules that hatch_build.py compiles."""
@@ -21,12 +21,13 @@ COMPILED_MODULE = "emberq.wire.decoder"
 
 def is_compiled() -> bool:
     """Whether the hot modules run compiled, and not as Python."""
+    from importlib.util import find_spec
+
     spec = find_spec(COMPILED_MODULE)
     return spec is not None and spec.origin is not None and not spec.origin.endswith(".py")
 
 
-@dataclass(frozen=True, slots=True)
-class Subcommand:
+class Subcommand(NamedTuple):
     """A word after `emberq`, and the function that it runs: `module:function`, called with the words that follow."""
 
     name: str
@@ -35,9 +36,20 @@ class Subcommand:
 
     def run(self, argv: Sequence[str]) -> int:
         """Run it with the words that follow its name; the exit status."""
+        return self._load()(argv)
+
+    def _load(self) -> Callable[[Sequence[str]], int]:
         module, _, name = self.function.partition(":")
-        function: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
-        return function(argv)
+        handler = signal.getsignal(signal.SIGINT)
+        is_ours = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+        if is_ours:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        try:
+            function: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
+            return function
+        finally:
+            if is_ours:
+                signal.signal(signal.SIGINT, handler)
 
 
 SUBCOMMANDS = (
@@ -75,6 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the subcommand that `argv` names; the exit status."""
     words = sys.argv[1:] if argv is None else argv
     if words and words[0] in ("-version", "--version"):
+        import platform
+
         core = "compiled" if is_compiled() else "not compiled"
         print(f"emberq {__version__} (nsq {NSQ_VERSION}, python {platform.python_version()}, {core})")
         return 0
@@ -96,6 +110,8 @@ def run_subcommand(program: str, subcommands: Sequence[Subcommand], words: Seque
         if subcommand.name == first:
             return subcommand.run(words[1:])
     if words:
+        from emberq.base.text import quoted
+
         print(f"{program}: unknown command {quoted(first)}", file=sys.stderr)
     sys.stderr.write(usage)
     return 2
