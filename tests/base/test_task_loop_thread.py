@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -133,6 +137,45 @@ def test_an_interrupt_cuts_the_last_work_short(loop: LoopThread) -> None:
     with pytest.raises(KeyboardInterrupt):
         loop.end(hang)
     assert was_cancelled == [True]
+
+
+@contextmanager
+def interrupt_at_line(number: int, function: Callable[..., None]) -> Iterator[None]:
+    """Raise KeyboardInterrupt before the line of the function that is run as the `number`th, as a signal might."""
+    left = number
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        nonlocal left
+        if frame.f_code is not function.__code__:
+            return None
+        left -= event == "line"
+        if event == "line" and left == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def test_an_interrupt_at_any_line_leaves_a_loop_that_can_be_ended() -> None:
+    for line in range(1, 100):
+        loop = LoopThread("loop")
+        loop.run(nothing)
+        was_interrupted = False
+        try:
+            with interrupt_at_line(line, LoopThread.end):
+                loop.end(nothing)
+        except KeyboardInterrupt:
+            was_interrupted = True
+        loop.end()
+        assert "loop" not in [each.name for each in threading.enumerate()]
+        if not was_interrupted:
+            break
+    assert line > 5, "the function was not traced"
 
 
 def test_a_forgotten_loop_ends_by_itself(loop: LoopThread) -> None:

@@ -86,10 +86,12 @@ class LoopThread:
         """The process that has the thread; 0 as long as there is none."""
         self._thread: threading.Thread | None = None
         self._asyncio_loop: asyncio.AbstractEventLoop
-        """Set together with the thread."""
-        self._ending: concurrent.futures.Future[None] | None = None
-        """The last thing that the loop does."""
+        """Set together with the thread, as is the task below."""
+        self._ending: asyncio.Task[None]
+        """Waits for the end and does the last work; the loop stops when it is done."""
+        self._make_last_work: Callable[[], Coroutine[Any, Any, None]] = _nothing
         self._may_end = asyncio.Event()
+        self._has_ended = threading.Event()
         self.is_ended = False
         """Whether no more work is taken."""
 
@@ -127,27 +129,35 @@ class LoopThread:
         if self._process_id not in (0, os.getpid()):
             return  # it is the parent's
         with self._guard:
-            is_first = not self.is_ended
-            self.is_ended = True
+            if not self.is_ended:
+                self._make_last_work = make_last_work
+                self.is_ended = True
             if self._thread is None:
                 return
-            if is_first:
-                self._ending = asyncio.run_coroutine_threadsafe(make_last_work(), self._asyncio_loop)
-                self._ending.add_done_callback(lambda _: self._asyncio_loop.call_soon_threadsafe(self._may_end.set))
-        if wait and self._ending is not None and not self.is_current:
-            try:
-                self._ending.result()
-            except concurrent.futures.CancelledError:
-                pass  # by an interrupt, in another thread that waited
-            finally:
-                self._ending.cancel()
-                self._thread.join()
+        if not wait or self.is_current:
+            self._call_soon(self._may_end.set)
+            return
+        try:
+            self._call_soon(self._may_end.set)
+            self._has_ended.wait()  # not join: Python 3.11 takes a thread for ended when its join is interrupted
+        except BaseException:  # an interrupt
+            self._call_soon(self._ending.cancel)
+            self._has_ended.wait()
+            raise
+        finally:
+            self._thread.join()
+        if not self._ending.cancelled():  # by an interrupt, in another thread that waited
+            self._ending.result()
+
+    def _call_soon(self, call: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
+            self._asyncio_loop.call_soon_threadsafe(call)
 
     def end_soon(self) -> None:
         """Drop everything, without waiting for it: for clients that were never closed."""
         if self._process_id == os.getpid() and not self.is_ended:
             self.is_ended = True
-            self._asyncio_loop.call_soon_threadsafe(self._may_end.set)
+            self._call_soon(self._may_end.set)
 
     def _check_process(self) -> None:
         """Called before the guard is taken: after a fork it may be held for ever."""
@@ -167,17 +177,25 @@ class LoopThread:
     def _started_loop(self) -> asyncio.AbstractEventLoop:
         if self._thread is None:
             self._asyncio_loop = self._new_loop()
+            self._ending = self._asyncio_loop.create_task(self._do_last_work())
             self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
             self._process_id = os.getpid()
             self._thread.start()
         return self._asyncio_loop
 
     def _serve(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._asyncio_loop) as runner:
-            runner.run(self._wait_for_end())
+        try:
+            with asyncio.Runner(loop_factory=lambda: self._asyncio_loop) as runner:
+                runner.run(self._wait_for_end())
+        finally:
+            self._has_ended.set()
 
     async def _wait_for_end(self) -> None:
+        await asyncio.wait([self._ending])
+
+    async def _do_last_work(self) -> None:
         await self._may_end.wait()
+        await self._make_last_work()
 
     async def _limited(self, work: Coroutine[Any, Any, _T], timeout_s: float | None) -> _T:
         try:
