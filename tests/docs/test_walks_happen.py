@@ -46,8 +46,14 @@ PASSED_BY = {
     "One publish through disk": {
         "nsqd/daemon",  # `call_soon` of the event loop
         "storage/backend",  # the limits of a record
+        "broker/layout",  # the messages as they arrived
+        "broker/subscriber",  # whether a consumer is ready
     },
-    "One delivery from disk": {"broker/classic"},  # whether a restart deferred it
+    "One delivery from disk": {
+        "broker/classic",  # whether a restart deferred it
+        "broker/layout",  # records made to frames
+        "broker/subscriber",  # whose turn it is
+    },
     "One consumer's message": {
         "client/address",  # the arguments of a consumer
         "client/argument",
@@ -59,6 +65,8 @@ PASSED_BY = {
     },
     "One publish to a journal": {
         "broker/batch",  # the batch as the channel's queue keeps it
+        "broker/layout",
+        "broker/subscriber",  # whether a consumer is ready
         "broker/journal_queue",
         "storage/journal/reader",  # which segment is written to
         "wire/mpub",  # the sizes of many messages
@@ -66,6 +74,7 @@ PASSED_BY = {
     "GET /stats": {
         "base/metrics",  # a figure of memory, health or depth each
         "broker/classic",
+        "broker/deferred",
         "broker/in_flight",
         "broker/queue",
         "nsqd/api/argument",

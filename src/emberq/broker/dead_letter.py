@@ -32,9 +32,10 @@ from typing import NamedTuple, TypeAlias
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import Timers
-from emberq.broker.batch import PUBLISHED_HEADER, Span
+from emberq.broker.batch import Span
 from emberq.broker.channel import Channel
 from emberq.broker.error import BrokerError, PolicyCycleError, StoreError
+from emberq.broker.layout import PUBLISHED_HEADER
 from emberq.broker.store import Store
 from emberq.broker.topic import Pending
 from emberq.storage.data_folder import ChannelPolicy, PolicyEntry

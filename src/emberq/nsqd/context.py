@@ -15,7 +15,7 @@ import emberq
 from emberq.base.clock import NS_PER_MS, Clock
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
-from emberq.broker.in_flight import Locality
+from emberq.broker.subscriber import Locality
 from emberq.nsqd.auth.authorizer import Authorizer
 from emberq.nsqd.connection import ClientConnection, Output
 from emberq.nsqd.options import NsqdOptions, TlsRequired

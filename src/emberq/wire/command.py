@@ -13,13 +13,13 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from emberq.wire.frame import ID_BYTES
 
 MAGIC_V2 = b"  V2"
-FIN_PREFIX = b"FIN "
-FIN_LINE_BYTES = len(FIN_PREFIX) + ID_BYTES + 1
+FIN_PREFIX: Final = b"FIN "
+FIN_LINE_BYTES: Final = 21  # the prefix, an id and the end of the line
 
 _SIZE = struct.Struct(">i")
 
