@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from emberq.wire.decoder import CommandLimits
+from emberq.wire.line import CommandLimits
 from tests.wire.reference_decoder import transcribe
 
 LIMITS = CommandLimits(max_msg_size=40, max_body_size=200, max_req_timeout_ms=5000, max_rdy_count=50)

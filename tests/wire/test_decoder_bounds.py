@@ -6,8 +6,9 @@ from itertools import chain, repeat
 
 import pytest
 
-from emberq.wire.decoder import MAX_LINE_BYTES, CommandDecoder, CommandLimits
+from emberq.wire.decoder import MAX_LINE_BYTES, CommandDecoder
 from emberq.wire.error import FatalError
+from emberq.wire.line import CommandLimits
 from tests.wire.held import held_bytes, memory_bytes
 from tests.wire.playback import commands_in
 from tests.wire.streams import int32, sized
