@@ -45,9 +45,15 @@ WRITERS = ("emberq-sync", "emberq-journal")
 PASSED_BY = {
     "One publish through disk": {
         "nsqd/daemon",  # `call_soon` of the event loop
+        "wire/body",  # parts of the decoder
+        "wire/line",
+        "wire/run",
         "storage/backend",  # the limits of a record
     },
-    "One delivery from disk": {"broker/classic"},  # whether a restart deferred it
+    "One delivery from disk": {
+        "broker/classic",  # whether a restart deferred it
+        "wire/run",  # a part of the decoder
+    },
     "One consumer's message": {
         "client/address",  # the arguments of a consumer
         "client/argument",
@@ -61,7 +67,9 @@ PASSED_BY = {
         "broker/batch",  # the batch as the channel's queue keeps it
         "broker/journal_queue",
         "storage/journal/reader",  # which segment is written to
-        "wire/mpub",  # the sizes of many messages
+        "wire/body",  # parts of the decoder
+        "wire/line",
+        "wire/mpub",
     },
     "GET /stats": {
         "base/metrics",  # a figure of memory, health or depth each

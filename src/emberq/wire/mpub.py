@@ -94,7 +94,7 @@ class MpubBody(ArrivingBody):
         self._next = 0
         """Where the last of them ends, and the next size begins."""
         self._ends: array[int] | None = None
-        """Where each of them ends, once there was another size. An array, because it may wait for the rest of the body."""
+        """Where each of them ends, once there was another size. An array, for it may wait for the rest of the body."""
         self._cut_size = b""
         """What the last packet held of a size that it cut in two."""
 
@@ -160,7 +160,7 @@ class MpubBody(ArrivingBody):
         return self._walked < self._count and self._next - base + 4 <= len(packet)
 
     def _walk_mixed(self, packet: bytes, base: int) -> None:
-        """Walk from size to size. This is the hot loop for messages of mixed sizes; compiled, its integers are native."""
+        """Walk from size to size. The hot loop for messages of mixed sizes; compiled, its integers are native."""
         known = self._ends
         ends: list[int] = [] if known is not None or not self._stride else list(self.ends())
         position: i64 = self._next - base
