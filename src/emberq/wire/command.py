@@ -44,14 +44,14 @@ class Value:
         return f"{type(self).__name__}({', '.join(map(repr, self._fields()))})"
 
 
-class CommandWithBody(Value):
+class BodyValue(Value):
     """A command with a body behind its line. It is made of the line, and filled when the body is there."""
 
     def fill(self, body: bytes) -> None:
         raise NotImplementedError
 
 
-class Identify(CommandWithBody):
+class Identify(BodyValue):
     """IDENTIFY: `body` is the JSON document, not parsed yet."""
 
     __match_args__: ClassVar = ("body",)
@@ -63,7 +63,7 @@ class Identify(CommandWithBody):
         self.body = body
 
 
-class Auth(CommandWithBody):
+class Auth(BodyValue):
     """AUTH."""
 
     __match_args__: ClassVar = ("secret",)
@@ -88,7 +88,7 @@ class Sub(Value):
         self.channel = channel
 
 
-class Publish(CommandWithBody):
+class Publish(BodyValue):
     """One MPUB (`verb` b"MPUB", one reply) or consecutive PUBs to one topic (`verb` b"PUB", a reply for each).
 
     `blob` holds the messages back to back, each an int32 size and its body; `ends` holds where each of them ends in
@@ -109,7 +109,7 @@ class Publish(CommandWithBody):
         self.ends = (len(body),)
 
 
-class NumberedPublish(CommandWithBody):
+class NumberedPublish(BodyValue):
     """A PUB or MPUB with the number that its producer gave it, from a client that has negotiated this.
 
     Otherwise like a `Publish` with one reply. It is never joined with others, so that it can be recognised when it is
@@ -130,7 +130,7 @@ class NumberedPublish(CommandWithBody):
         self.ends = (len(body),)
 
 
-class DeferredPublish(CommandWithBody):
+class DeferredPublish(BodyValue):
     """DPUB: `blob` is the int32 size and the body."""
 
     __match_args__: ClassVar = ("topic", "defer_ms", "blob")
@@ -198,6 +198,7 @@ class Cls(Value):
     __match_args__: ClassVar = ()
 
 
+CommandWithBody = Identify | Auth | Publish | NumberedPublish | DeferredPublish
 Command = Identify | Auth | Sub | Publish | NumberedPublish | DeferredPublish | Rdy | Fin | Req | Touch | Nop | Cls
 
 

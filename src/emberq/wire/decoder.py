@@ -25,6 +25,7 @@ from emberq.wire.body import ArrivingBody, SizedBody, check_size, cut_off, read_
 from emberq.wire.command import (
     FIN_LINE_BYTES,
     MAGIC_V2,
+    BodyValue,
     Command,
     CommandWithBody,
     DeferredPublish,
@@ -35,12 +36,11 @@ from emberq.wire.command import (
     Rdy,
 )
 from emberq.wire.error import FatalError, SilentClose
-from emberq.wire.line import CommandLimits, LineParser
+from emberq.wire.line import MAX_KNOWN_LINE_BYTES, CommandLimits, LineParser
 from emberq.wire.mpub import HEAD_BYTES, MpubBody, check_head, head_cut_off
 from emberq.wire.run import is_fin, message_end, take_fins, take_pubs, take_rdy, take_req
 
 MAX_LINE_BYTES: Final = 16384  # the reference's read buffer; a longer line can only be garbage
-MAX_KNOWN_LINE_BYTES: Final = 128  # a PUB with the longest topic; no connection holds a longer line while it is idle
 _F: Final = 0x46
 _P: Final = 0x50
 _R: Final = 0x52
@@ -122,7 +122,7 @@ class CommandDecoder(LineParser):
                 raise SilentClose("a line longer than any command")
             return None
         command = self.parse_line(buffer[self._position : line_end])
-        if isinstance(command, CommandWithBody):
+        if isinstance(command, BodyValue):
             return self._take_body(command, buffer, line_end + 1)
         self._position = line_end + 1
         return command
@@ -207,7 +207,11 @@ class CommandDecoder(LineParser):
         size = read_size(buffer, start)
         limit = self._max_msg_size if is_message else self._limits.max_body_size
         check_size(verb, size, limit=limit, is_message=is_message)
-        body_start = start if is_message else start + 4
+        body_start, end = start if is_message else start + 4, start + 4 + size
+        if end <= len(buffer):
+            command.fill(buffer[body_start:end])
+            self._position = end
+            return command
         return self._begin_body(SizedBody(command, verb, size, is_message=is_message), buffer, body_start)
 
     def _take_mpub(self, topic: str, sequence: int | None, buffer: bytes, start: int) -> Command | None:

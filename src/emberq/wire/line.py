@@ -4,7 +4,7 @@
 it, and a client may send everything in one packet.
 
 A line is its words, separated by one space each: the command's name and its parameters. Parameters beyond those that a
-command has are ignored. A command that has a body is returned without it (see `CommandWithBody`).
+command has are ignored. A command that has a body is returned without it (see `BodyValue`).
 """
 
 from __future__ import annotations
@@ -67,6 +67,11 @@ _CLOSING: Final = State.CLOSING
 _NOP: Final = Nop()
 _MAX_PLAIN_DIGITS: Final = 18  # so many fit 64 bits
 
+_known_lines: Final[dict[bytes, Publish | DeferredPublish]] = {}
+"""Lines of PUB, MPUB and DPUB that were parsed before, as commands without a body: publishers repeat them."""
+_MAX_KNOWN_LINES: Final = 1024
+MAX_KNOWN_LINE_BYTES: Final = 128  # more than any such line needs; so a client cannot fill memory with them
+
 
 @dataclass(frozen=True, slots=True)
 class CommandLimits:
@@ -99,6 +104,16 @@ class LineParser:
 
     def parse_line(self, line: bytes) -> Command:
         """The command of this line; FatalError if it is none, or must not come now."""
+        known = _known_lines.get(line)
+        if known is not None and not self._takes_sequences and not self.tls_required:
+            if isinstance(known, Publish):
+                return Publish(known.verb, known.topic, b"", (), 1)
+            if known.defer_ms <= self._limits.max_req_timeout_ms:
+                return DeferredPublish(known.topic, known.defer_ms)
+        return self._parse_new(line)
+
+    def _parse_new(self, line: bytes) -> Command:
+        raw = line
         if line.endswith(b"\r"):
             line = line[:-1]
         words = line.split(b" ")
@@ -106,7 +121,13 @@ class LineParser:
         parser = self._parsers.get(name)
         if parser is None or (self.tls_required and name != b"IDENTIFY"):
             raise self._refusal(name)
-        return parser(self, words)
+        command = parser(self, words)
+        if len(raw) <= MAX_KNOWN_LINE_BYTES and not self._takes_sequences:
+            if isinstance(command, Publish):
+                _remember(raw, Publish(command.verb, command.topic, b"", (), 1))
+            elif isinstance(command, DeferredPublish):
+                _remember(raw, DeferredPublish(command.topic, command.defer_ms))
+        return command
 
     def _refusal(self, name: bytes) -> FatalError:
         """Why a command of this name must not come now."""
@@ -232,6 +253,12 @@ _PARSERS: dict[bytes, _Parser] = {
 _PARSERS_IN: dict[State, dict[bytes, _Parser]] = {
     state: {name: parser for name, parser in _PARSERS.items() if state in LEGAL_STATES[name]} for state in State
 }
+
+
+def _remember(line: bytes, command: Publish | DeferredPublish) -> None:
+    if len(_known_lines) == _MAX_KNOWN_LINES:
+        _known_lines.clear()
+    _known_lines[line] = command
 
 
 def _parse_topic(verb: bytes, raw: bytes) -> str:

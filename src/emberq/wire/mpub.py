@@ -146,23 +146,30 @@ class MpubBody(ArrivingBody):
                 return True
             self._stride = self._next = 4 + first_size
             self._walked = 1
-        stride = self._stride
-        start = self._next - base
-        here = (len(packet) - start - 4) // stride + 1 if start + 4 <= len(packet) else 0
-        count = min(here, self._count - self._walked, (self._max_body_size - 4 - self._next) // stride)
-        size = (stride - 4).to_bytes(4, "big")
-        if count > 0 and packet[start : start + 4] == size:
-            for column in range(4):
-                digits = packet[start + column : start + (count - 1) * stride + 4 : stride]
-                count -= len(digits.lstrip(size[column : column + 1]))
-            self._walked += count
-            self._next += count * stride
+        stride, start = self._stride, self._next - base
+        if self._walked == self._count or start + 4 > len(packet):
+            return False
+        if read_size(packet, start) != stride - 4:
+            return True
+        count = min((len(packet) - start - 4) // stride + 1, self._count - self._walked)
+        count = min(count, (self._max_body_size - 4 - self._next) // stride)
+        if not count:
+            return True  # one more of this size goes beyond the limit
+        for column in range(start, start + 4):
+            digit = packet[column : column + 1]
+            digits = packet[column : column + (count - 1) * stride + 1 : stride]
+            if digits != digit * count:
+                count -= len(digits.lstrip(digit))
+        self._walked += count
+        self._next += count * stride
         return self._walked < self._count and self._next - base + 4 <= len(packet)
 
     def _walk_mixed(self, packet: bytes, base: int) -> None:
         """Walk from size to size. The hot loop for messages of mixed sizes; compiled, its integers are native."""
         known = self._ends
-        ends: list[int] = [] if known is not None or not self._stride else list(self.ends())
+        ends: list[int] = []
+        if known is None and self._walked:
+            ends = [self._stride] if self._walked == 1 else list(self.ends())
         position: i64 = self._next - base
         last: i64 = len(packet) - 4
         left: i64 = self._count - self._walked

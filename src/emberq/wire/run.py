@@ -20,9 +20,12 @@ from emberq.wire.command import FIN_LINE_BYTES, FIN_PREFIX, Publish, Req
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-_FEW_FINS: Final = 4  # from here on a check of many lines at once is cheaper
-_MANY_FINS: Final = 256  # most lines of one check: one odd id sends all of them the long way
-_FIN_COLUMNS: Final = ((0, b"F"), (1, b"I"), (2, b"N"), (3, b" "), (FIN_LINE_BYTES - 1, b"\n"))
+_FEW_FINS: Final = 8  # from here on a check of many lines at once is cheaper
+_WINDOW_GROWTH: Final = (
+    4  # such a check is of four times as many lines as the last, so what is behind a run costs little
+)
+_MANY_FINS: Final = 512  # and of so many at most, because one odd id sends all of them line by line
+_FIN_COLUMNS: Final = ((20, b"\n"), (0, b"F"), (1, b"I"), (2, b"N"), (3, b" "))
 _ID_END: Final = 20  # in the lines of FIN and REQ, whose names have one length
 _REQ_PREFIX: Final = b"REQ "
 _RDY_PREFIX: Final = b"RDY "
@@ -52,36 +55,31 @@ def take_fins(buffer: bytes, start: int) -> bytes:
         return b""
     if end + FIN_LINE_BYTES > len(buffer) or buffer[end] != _F:
         return first
-    few_end = min(start + _FEW_FINS * FIN_LINE_BYTES, len(buffer))
-    while end + FIN_LINE_BYTES <= few_end and is_fin(buffer[end : end + FIN_LINE_BYTES]):
+    window = _FEW_FINS
+    window_start = start + _FEW_FINS * FIN_LINE_BYTES
+    while end + FIN_LINE_BYTES <= len(buffer) and is_fin(buffer[end : end + FIN_LINE_BYTES]):
         end += FIN_LINE_BYTES
-    if end == few_end:
-        end = _pass_fins(buffer, end)
+        if end == window_start:
+            window *= _WINDOW_GROWTH
+            count = min((len(buffer) - end) // FIN_LINE_BYTES, window)
+            if count < _FEW_FINS or not _are_fins(buffer[end : end + count * FIN_LINE_BYTES], count):
+                continue  # the run ends within this window, and window_start is behind us
+            end += count * FIN_LINE_BYTES
+            if window == _MANY_FINS:
+                break
+            window_start = end + FIN_LINE_BYTES
     return buffer if end - start == len(buffer) else buffer[start:end]
 
 
-def _pass_fins(buffer: bytes, start: int) -> int:
-    """Where the plain FIN lines end that go on here.
+def _are_fins(lines: bytes, count: int) -> bool:
+    """Whether all these lines are plain: a few passes over the bytes in C, and no work per line in Python.
 
-    A column of them is a slice with the line's length as its stride. So a check is a few passes over the bytes in C,
-    and no work per line in Python. The first check is of few lines, the next of twice as many: what is behind the run
-    costs little.
+    A column of them is a slice with the line's length as its stride. Besides these columns there is no separator.
     """
-    end = start
-    window = 2 * _FEW_FINS
-    while window <= _MANY_FINS:
-        count = min((len(buffer) - end) // FIN_LINE_BYTES, window)
-        for column, letter in _FIN_COLUMNS:
-            letters = buffer[end + column : end + count * FIN_LINE_BYTES : FIN_LINE_BYTES]
-            count -= len(letters.lstrip(letter))
-        lines = buffer[end : end + count * FIN_LINE_BYTES]
-        if lines.count(b" ") != count or lines.count(b"\n") != count or b"\r" in lines:
-            break  # an id with a separator in it
-        end += len(lines)
-        if count < window:
-            break
-        window *= 2
-    return end
+    for column, letter in _FIN_COLUMNS:
+        if lines[column::FIN_LINE_BYTES] != letter * count:
+            return False
+    return len(lines.translate(None, b" \r\n")) == len(lines) - 2 * count
 
 
 # REQ and RDY.
