@@ -79,7 +79,7 @@ def _are_fins(lines: bytes, count: int) -> bool:
     for column, letter in _FIN_COLUMNS:
         if lines[column::FIN_LINE_BYTES] != letter * count:
             return False
-    return len(lines.translate(None, b" \r\n")) == len(lines) - 2 * count
+    return lines.count(b" ") == count and lines.count(b"\n") == count and b"\r" not in lines
 
 
 # REQ and RDY.
