@@ -67,9 +67,9 @@ _CLOSING: Final = State.CLOSING
 _NOP: Final = Nop()
 _MAX_PLAIN_DIGITS: Final = 18  # so many fit 64 bits
 
-_known_lines: Final[dict[bytes, Publish | DeferredPublish]] = {}
+known_lines: Final[dict[bytes, Publish | DeferredPublish]] = {}
 """Lines of PUB, MPUB and DPUB that were parsed before, as commands without a body: publishers repeat them."""
-_MAX_KNOWN_LINES: Final = 1024
+MAX_KNOWN_LINES: Final = 1024
 MAX_KNOWN_LINE_BYTES: Final = 128  # more than any such line needs; so a client cannot fill memory with them
 
 
@@ -104,7 +104,7 @@ class LineParser:
 
     def parse_line(self, line: bytes) -> Command:
         """The command of this line; FatalError if it is none, or must not come now."""
-        known = _known_lines.get(line)
+        known = known_lines.get(line)
         if known is not None and not self._takes_sequences and not self.tls_required:
             if isinstance(known, Publish):
                 return Publish(known.verb, known.topic, b"", (), 1)
@@ -256,9 +256,9 @@ _PARSERS_IN: dict[State, dict[bytes, _Parser]] = {
 
 
 def _remember(line: bytes, command: Publish | DeferredPublish) -> None:
-    if len(_known_lines) == _MAX_KNOWN_LINES:
-        _known_lines.clear()
-    _known_lines[line] = command
+    if len(known_lines) == MAX_KNOWN_LINES:
+        known_lines.clear()
+    known_lines[line] = command
 
 
 def _parse_topic(verb: bytes, raw: bytes) -> str:
