@@ -45,12 +45,16 @@ WRITERS = ("emberq-sync", "emberq-journal")
 PASSED_BY = {
     "One publish through disk": {
         "nsqd/daemon",  # `call_soon` of the event loop
+        "wire/body",  # parts of the decoder
+        "wire/line",
+        "wire/run",
         "storage/backend",  # the limits of a record
         "broker/layout",  # the messages as they arrived
         "broker/subscriber",  # whether a consumer is ready
     },
     "One delivery from disk": {
         "broker/classic",  # whether a restart deferred it
+        "wire/run",  # a part of the decoder
         "broker/layout",  # records made to frames
         "broker/subscriber",  # whose turn it is
     },
@@ -69,7 +73,9 @@ PASSED_BY = {
         "broker/subscriber",  # whether a consumer is ready
         "broker/journal_queue",
         "storage/journal/reader",  # which segment is written to
-        "wire/mpub",  # the sizes of many messages
+        "wire/body",  # parts of the decoder
+        "wire/line",
+        "wire/mpub",
     },
     "GET /stats": {
         "base/metrics",  # a figure of memory, health or depth each

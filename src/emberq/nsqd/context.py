@@ -23,7 +23,8 @@ from emberq.nsqd.publishing import PublishBatcher
 from emberq.nsqd.tls import ServerTls, TlsConnection
 from emberq.wire import frame
 from emberq.wire.compression import DeflateCodec, SnappyCodec
-from emberq.wire.decoder import CommandDecoder, CommandLimits
+from emberq.wire.decoder import CommandDecoder
+from emberq.wire.line import CommandLimits
 from emberq.wire.negotiation import Agreement, ConnectionSettings, ServerLimits
 
 TLS_HANDSHAKE_SECONDS = 5.0
