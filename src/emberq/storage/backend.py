@@ -48,19 +48,19 @@ class Backend(Protocol):
         ...
 
     def sync(self) -> None:
-        """Return when everything put so far is on the disk, or raise SyncError."""
+        """Return when everything put so far is on the disk and what was dropped is gone, or raise SyncError."""
         ...
 
     def empty(self) -> None:
-        """Drop all records."""
+        """Drop all records, now; their files go soon."""
         ...
 
     def close(self) -> None:
-        """Keep the records for a later run and let go of all resources."""
+        """Keep the records for a later run, soon, and let go of all resources."""
         ...
 
     def delete(self) -> None:
-        """Drop all records and let go of all resources."""
+        """Drop all records and let go of all resources, now; their files go soon."""
         ...
 
 
