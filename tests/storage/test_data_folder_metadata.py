@@ -17,9 +17,9 @@ from emberq.storage.data_folder import (
     PORTION_ENTRIES,
     REST_FACTOR,
     ChannelMeta,
-    Entry,
     Metadata,
     MetadataFile,
+    MetaEntry,
     TopicMeta,
     encoded,
     load_metadata,
@@ -69,7 +69,7 @@ def test_only_the_owner_may_read_the_file(daemon: Daemon) -> None:
 
 def test_saving_replaces_the_file_and_leaves_no_temporary_one(daemon: Daemon) -> None:
     daemon.file.save()
-    daemon.entries.append(Entry("t", None, False))
+    daemon.entries.append(MetaEntry("t", None, False))
     daemon.file.save()
     assert [found.name for found in daemon.file.path.parent.iterdir()] == ["nsqd.dat"]
     assert daemon.saved() == ["t"]
@@ -140,10 +140,10 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 def encode(metadata: Metadata) -> bytes:
     """The bytes of the file with this content."""
-    entries: list[Entry] = []
+    entries: list[MetaEntry] = []
     for topic in metadata.topics:
-        entries.append(Entry(topic.name, None, topic.paused))
-        entries += [Entry(topic.name, channel.name, channel.paused) for channel in topic.channels]
+        entries.append(MetaEntry(topic.name, None, topic.paused))
+        entries += [MetaEntry(topic.name, channel.name, channel.paused) for channel in topic.channels]
     assert metadata_of(entries, metadata.version) == metadata
     return b"".join(encoded(entries, metadata.version))
 
@@ -175,7 +175,7 @@ class Daemon:
         self.timers = Timers()
         self.jobs: list[Callable[[], None]] = []
         self.handed_back: list[Callable[[], None]] = []
-        self.entries: list[Entry] = []
+        self.entries: list[MetaEntry] = []
         self.taken_count = 0
         """How many entries saves have taken."""
         self.file = MetadataFile(
@@ -188,13 +188,13 @@ class Daemon:
             timers=self.timers,
         )
 
-    def _entries(self) -> Iterator[Entry]:
+    def _entries(self) -> Iterator[MetaEntry]:
         for entry in list(self.entries):
             self.taken_count += 1
             yield entry
 
     def create(self, *topics: str) -> None:
-        self.entries += [Entry(topic, None, False) for topic in topics]
+        self.entries += [MetaEntry(topic, None, False) for topic in topics]
         self.file.save_soon()
 
     def turn(self) -> None:
@@ -220,7 +220,7 @@ def daemon(tmp_path: Path) -> Daemon:
 
 def test_what_was_saved_is_loaded_by_the_next_run(daemon: Daemon) -> None:
     assert daemon.file.load() == Metadata()
-    daemon.entries = [Entry("t", None, False), Entry("t", "c", True), Entry("u", None, False)]
+    daemon.entries = [MetaEntry("t", None, False), MetaEntry("t", "c", True), MetaEntry("u", None, False)]
     daemon.file.save()
     assert daemon.jobs == []
     assert daemon.file.load() == TWO_TOPICS
@@ -296,7 +296,7 @@ def test_a_caller_is_told_of_the_save_that_began_after_its_call(daemon: Daemon) 
     outcomes: list[object] = []
     daemon.create("t")
     daemon.turn()
-    daemon.entries[0] = Entry("t", None, True)
+    daemon.entries[0] = MetaEntry("t", None, True)
     daemon.file.save_soon(outcomes.append)
     daemon.run_jobs()
     daemon.turn()

@@ -27,7 +27,6 @@ begin with their level.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import platform
 import resource
@@ -42,6 +41,7 @@ import uvloop
 
 from emberq import NSQ_VERSION
 from emberq.base import log
+from emberq.base.daemon import tame_collector
 from emberq.base.flag import FlagError, HelpRequested, SettingError
 from emberq.base.settings import Given, OptionsError, SettingTable, render_help
 
@@ -79,11 +79,9 @@ class Daemon(Protocol):
 
 
 def prepare() -> None:
-    """Raise the limit of open files and turn off the garbage collector; called when everything is imported."""
+    """Raise the limit of open files and tame the garbage collector; called when everything is imported."""
     _raise_open_files_limit()
-    gc.collect()
-    gc.freeze()  # modules and classes stay for good: the collector need not look through them again
-    gc.disable()  # see `daemon.Sweeper`
+    tame_collector()
 
 
 def _raise_open_files_limit() -> None:

@@ -17,7 +17,7 @@ from emberq.broker.journaled_topic import JournaledTopic
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import JournalStore, Store
 from emberq.broker.topic import Pending, PublishGate, Topic, TopicConfig, TopicContext
-from emberq.storage.data_folder import ChannelPolicy, Entry, Metadata, TopicMeta, metadata_of
+from emberq.storage.data_folder import ChannelPolicy, Metadata, MetaEntry, TopicMeta, metadata_of
 from emberq.storage.error import StorageError
 from emberq.wire.parameter import is_valid_name
 
@@ -265,7 +265,7 @@ class Broker:
         if not topic_meta.paused:
             topic.unpause()
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[MetaEntry]:
         """What the next run must know: every topic and channel that is not ephemeral. They may change meanwhile.
 
         A topic that is being deleted is among them until its files are on their way out: after a crash the next run
@@ -275,10 +275,10 @@ class Broker:
         for topic in [*self._topics.values(), *leaving]:
             if topic.is_ephemeral:
                 continue
-            yield Entry(topic.name, None, topic.paused)
+            yield MetaEntry(topic.name, None, topic.paused)
             for channel in list(topic.channels.values()):
                 if not channel.is_ephemeral:
-                    yield Entry(topic.name, channel.name, channel.paused)
+                    yield MetaEntry(topic.name, channel.name, channel.paused)
 
     def metadata(self, version: str) -> Metadata:
         """The entries as they are now."""

@@ -84,7 +84,7 @@ class DataPathLock:
 # nsqd.dat.
 
 
-class Entry(NamedTuple):
+class MetaEntry(NamedTuple):
     """A line of nsqd.dat, so to speak: a topic (`channel` None), or a channel of the topic whose entry came last."""
 
     topic: str
@@ -106,8 +106,8 @@ class MetadataFile:
     """nsqd.dat as the daemon keeps it: read once, written whenever topics or channels come and go. Owned by the daemon.
 
     A save in the background takes the entries in portions, so that many topics do not hold up the loop, and has them
-    written by another thread. Changes that come meanwhile wait for one more save, however many they are: only the newest
-    state counts.
+    written by another thread. Changes that come meanwhile wait for one more save, however many they are: only the
+    newest state counts.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class MetadataFile:
         path: Path,
         *,
         version: str,
-        entries: Callable[[], Iterator[Entry]],
+        entries: Callable[[], Iterator[MetaEntry]],
         run: Callable[[Callable[[], None]], None],
         hand_back: Callable[[Callable[[], None]], None],
         clock: Clock,
@@ -263,7 +263,7 @@ def load_metadata(path: Path) -> Metadata:
         raise MetadataError(f"failed to parse metadata in {path} - {reason}") from error
 
 
-def encoded(entries: Iterable[Entry], version: str) -> Iterator[bytes]:
+def encoded(entries: Iterable[MetaEntry], version: str) -> Iterator[bytes]:
     """The bytes of the file, piece by piece: about one for each entry."""
     before_topic, before_channel, end_of_topic = '{"topics":[', "", ""
     for topic, channel, paused in entries:
@@ -278,9 +278,9 @@ def encoded(entries: Iterable[Entry], version: str) -> Iterator[bytes]:
     yield f'{topics_end},"version":{json.dumps(version)}}}'.encode()
 
 
-def metadata_of(entries: Iterable[Entry], version: str) -> Metadata:
+def metadata_of(entries: Iterable[MetaEntry], version: str) -> Metadata:
     """The entries as one snapshot."""
-    topics: list[tuple[Entry, list[ChannelMeta]]] = []
+    topics: list[tuple[MetaEntry, list[ChannelMeta]]] = []
     for entry in entries:
         if entry.channel is None:
             topics.append((entry, []))

@@ -62,8 +62,8 @@ class QueueSyncJob:
     folder_changed: bool = False
     """Whether a data file was created, whose directory entry must become durable too."""
     is_unused: bool = False
-    """Whether the queue never held a record. Its meta file says nothing that a power failure could take away, so thousands
-    of such queues are closed without an fsync."""
+    """Whether the queue never held a record. Its meta file says nothing that a power failure could take away, so
+    thousands of such queues are closed without an fsync."""
 
     def add_file(self, *, number: int, fd: int) -> None:
         """Take over a descriptor. One per file is enough: fsync concerns the file, not the descriptor."""
@@ -218,7 +218,7 @@ class SyncSlot:
         self.submit(job, urgent=True)
 
     def hand_over(self) -> int | None:
-        """Where the successor of a deleted queue begins, which owns this slot from here on; None: it was not deleted."""
+        """Where the successor of a deleted queue begins, which owns this slot from now on; None: it was not deleted."""
         with self._changed:
             number, self.next_number = self.next_number, None
         return number
