@@ -316,12 +316,13 @@ class Nsqd:
             topics += portion
         return tuple(topics)
 
-    def _scrape(self) -> Scrape:
+    async def _scrape(self) -> Scrape:
+        topics = await self.snapshot()
         return Scrape(
             start_time_s=self.start_time_s,
             is_healthy=self._health.problem is None,
             refuses_publishing=self._health.refuses_publishing,
-            topics=self.broker.snapshot(),
+            topics=topics,
             producers=self.producers(),
             tcp_connection_count=len(self._context.sessions),
             http_connection_count=self._web.connection_count,

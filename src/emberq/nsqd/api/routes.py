@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from emberq.base.address import Listener
@@ -85,7 +85,7 @@ class Web:
         node: Node,
         options: NsqdOptions,
         *,
-        scrape: Callable[[], Scrape],
+        scrape: Callable[[], Awaitable[Scrape]],
         clock: Clock,
         timers: Timers,
         tls: ServerTls | None,
@@ -155,6 +155,6 @@ class Web:
         return Response(403, body, content_type=JSON, headers=V1_HEADERS)
 
     async def _metrics(self, _request: Request) -> Response:
-        scrape = self._scrape()
+        scrape = await self._scrape()
         exposed = await asyncio.to_thread(metrics.expose, scrape, data_path=self._data_path)
         return plain(exposed, content_type=CONTENT_TYPE)
