@@ -334,7 +334,10 @@ def test_emptying_a_queue_that_was_not_used_touches_nothing(rig: Rig, monkeypatc
     queue.delete()
 
 
-def test_the_sync_timeout_of_many_queues_takes_many_turns_of_the_loop(rig: Rig) -> None:
+def test_the_sync_timeout_of_many_queues_takes_many_turns_of_the_loop(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count_fsyncs(monkeypatch)
     queues = [rig.queue(f"q{number}") for number in range(2 * TICKS_PER_TURN + 1)]
     for queue in queues:
         queue.put(batch(b"abc"))

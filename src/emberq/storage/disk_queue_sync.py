@@ -29,11 +29,11 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Protocol
 
 from emberq.base.clock import Clock
@@ -118,8 +118,10 @@ class Syncer:
         self._alarm = timers.alarm(self._ring)
         self._watched: dict[Ticking, int] = {}  # queue -> its sync timeout in ns
         self._to_tick: dict[Ticking, int] = {}  # those of them whose timeout has passed
-        self._worker = None if inline else ThreadPoolExecutor(1, thread_name_prefix="emberq-sync")
-        self._worker_lock = threading.Lock()  # between `run` in the worker thread and `close`
+        self._is_open = not inline
+        self._open_lock = threading.Lock()  # between `run` in another thread and `close`
+        self._worker: threading.Thread | None = None  # started when there is work
+        self._has_work: SimpleQueue[bool] = SimpleQueue()  # True for each `run`, False at the end
         self._urgent: deque[Callable[[], None]] = deque()
         self._ordinary: deque[Callable[[], None]] = deque()
 
@@ -138,10 +140,13 @@ class Syncer:
 
         Work is done in the order in which it was given, but what is urgent before what is not.
         """
-        with self._worker_lock:
-            if self._worker is not None:
+        with self._open_lock:
+            if self._is_open:
+                if self._worker is None:
+                    self._worker = threading.Thread(target=self._work, name="emberq-sync", daemon=True)
+                    self._worker.start()
                 (self._urgent if urgent else self._ordinary).append(work)
-                self._worker.submit(self._work_once).add_done_callback(_report_defect)
+                self._has_work.put(True)
                 return
         work()
 
@@ -150,15 +155,22 @@ class Syncer:
         self._alarm.cancel()
         self._watched.clear()
         self._to_tick.clear()
-        with self._worker_lock:
+        with self._open_lock:
+            self._is_open = False
             worker, self._worker = self._worker, None
         if worker is not None:
-            worker.shutdown(wait=True)
+            self._has_work.put(False)
+            worker.join()
 
-    def _work_once(self) -> None:
-        """In the worker thread, once for each `run`."""
-        lane = self._urgent or self._ordinary
-        lane.popleft()()
+    def _work(self) -> None:
+        """The worker thread."""
+        while self._has_work.get():
+            work = (self._urgent or self._ordinary).popleft()
+            try:
+                work()
+            except Exception as defect:  # work expects its own errors: this is a mistake, which must not be lost
+                log.exception("the sync thread failed: %r", defect)  # noqa: TRY401 - the first line says it, too
+            del work  # what it holds is not needed while the next is awaited
 
     def _ring(self) -> None:
         """Tick a portion of the watched queues, the others in the next turns of the loop."""
@@ -305,10 +317,3 @@ class SyncSlot:
                 sync_folder(self._files.folder)
         for number in job.finished:
             self._files.data(number).unlink(missing_ok=True)
-
-
-def _report_defect(future: Future[None]) -> None:
-    """Log what a job raised: it expects only OSError, so anything else is a mistake that must not be lost."""
-    defect = future.exception()
-    if defect is not None:
-        log.error("the sync thread failed: %r", defect, exc_info=defect)
