@@ -11,6 +11,7 @@ from emberq.broker.error import ExitingError, StoreError
 from emberq.broker.topic import Topic
 from emberq.storage.data_folder import ChannelMeta, ChannelPolicy, Metadata, TopicMeta
 from tests.broker.dead_letters import fail
+from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, Rig, numbered, published
 from tests.broker.simulated_disk import REFUSAL
 
@@ -404,6 +405,18 @@ def test_a_topic_created_while_one_of_its_name_is_being_deleted_keeps_its_messag
         rig.restart()
         assert [message.body for message in rig.channel(last).peek(10)] == [b"new"]
         assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"t", f"t:{last}"}
+
+
+def test_a_journaled_topic_created_right_after_one_of_its_name_was_deleted_keeps_its_journal(tmp_path: Path) -> None:
+    with JournalRig(tmp_path) as rig:
+        wide_topic(rig, channel_count=2 * PORTION_CHANNELS)
+        rig.broker.delete_topic("t")
+        channel = rig.channel(f"c{2 * PORTION_CHANNELS - 1}")
+        rig.publish(b"new")
+        rig.run_due()
+        assert [message.body for message in channel.peek(10)] == [b"new"]
+        rig.restart()
+        assert [message.body for message in rig.channel(channel.name).peek(10)] == [b"new"]
 
 
 def test_closing_deletes_the_rest_of_a_topic_that_is_being_deleted(tmp_path: Path) -> None:

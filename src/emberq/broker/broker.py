@@ -139,8 +139,10 @@ class Broker:
 
     def _remove_portion(self, topic: Topic) -> None:
         is_gone = True  # also when it fails: what cannot be deleted now is left to the operator
+        # A new topic of that name would have the same folder for its journal, so that must be gone before.
+        max_channels = len(topic.channels) if topic.is_journaled else PORTION_CHANNELS
         try:
-            is_gone = topic.delete(max_channels=PORTION_CHANNELS)
+            is_gone = topic.delete(max_channels=max_channels)
         finally:
             if is_gone:
                 self._leaving.remove(topic)
