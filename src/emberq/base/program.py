@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import logging
 import os
 import platform
@@ -44,6 +43,7 @@ import uvloop
 
 from emberq import NSQ_VERSION
 from emberq.base import log
+from emberq.base.daemon import tame_collector
 from emberq.base.flag import FlagError, HelpRequested, SettingError
 from emberq.base.settings import Given, OptionsError, SettingTable, render_help
 
@@ -89,12 +89,10 @@ class Daemon(Protocol):
 
 
 def prepare() -> None:
-    """Raise the limit of open files, keep freed memory, turn off the garbage collector; when everything is imported."""
+    """Raise the limit of open files, keep freed memory, tame the garbage collector; when everything is imported."""
     _raise_open_files_limit()
     _keep_freed_memory()
-    gc.collect()
-    gc.freeze()  # modules and classes stay for good: the collector need not look through them again
-    gc.disable()  # see `daemon.Sweeper`
+    tame_collector()
 
 
 def _raise_open_files_limit() -> None:

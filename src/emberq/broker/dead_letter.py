@@ -242,6 +242,18 @@ class PolicyBook:
         except StorageError as failure:
             _log.error("CHANNEL(%s): failed to remove its policy - %s", channel.name, failure)
 
+    def forget_topic(self, topic: str) -> None:
+        """The topic has been deleted, with all its channels."""
+        kept = {key: policy for key, policy in self._policies.items() if key[0] != topic}
+        if len(kept) == len(self._policies):
+            return
+        try:
+            self._save(kept)
+        except StorageError as failure:
+            _log.error("TOPIC(%s): failed to remove its policies - %s", topic, failure)
+        else:
+            self._policies = kept
+
     def check(self, topic: str, channel: str, policy: ChannelPolicy) -> None:
         """PolicyCycleError if dead letters of the topic would come back to it."""
         reached = {policy.dead_letter_topic}

@@ -71,8 +71,12 @@ class Node(Protocol):
         """From here on, register with these."""
         ...
 
-    def persist_metadata(self) -> None:
-        """Write nsqd.dat and return when it is on disk; StorageError if it cannot be."""
+    async def metadata_saved(self) -> None:
+        """Return when nsqd.dat is on disk with all that has happened so far; StorageError if it cannot be."""
+        ...
+
+    async def files_removed(self) -> None:
+        """Return when the files of everything that was deleted or emptied so far are gone."""
         ...
 
     def producers(self) -> tuple[ClientStats, ...]:

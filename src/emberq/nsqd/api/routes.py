@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from emberq.base.address import Listener
@@ -33,8 +33,7 @@ def routes(node: Node) -> list[Route]:
     options = node.options
     max_msg_size, max_body_size = options.max_msg_size, options.max_body_size
     info, stats, config = InfoApi(node), StatsApi(node), ConfigApi(node)
-    topic = TopicApi(node.broker, node.persist_metadata)
-    channel = ChannelApi(node.broker, node.persist_metadata)
+    topic, channel = TopicApi(node), ChannelApi(node)
     policy = PolicyApi(node.broker)
     journal, journal_read = JournalApi(node.broker), JournalReadApi(node.broker)
     publish = PublishApi(
@@ -86,7 +85,7 @@ class Web:
         node: Node,
         options: NsqdOptions,
         *,
-        scrape: Callable[[], Scrape],
+        scrape: Callable[[], Awaitable[Scrape]],
         clock: Clock,
         timers: Timers,
         tls: ServerTls | None,
@@ -156,6 +155,6 @@ class Web:
         return Response(403, body, content_type=JSON, headers=V1_HEADERS)
 
     async def _metrics(self, _request: Request) -> Response:
-        scrape = self._scrape()
+        scrape = await self._scrape()
         exposed = await asyncio.to_thread(metrics.expose, scrape, data_path=self._data_path)
         return plain(exposed, content_type=CONTENT_TYPE)
