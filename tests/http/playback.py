@@ -97,11 +97,11 @@ class Stage:
         self.timers = Timers()
         self.clock = ManualClock()
         self._site = Site()
-        self._server = HttpServer(self._site.router(), clock=self.clock, timers=self.timers)
+        self.server = HttpServer(self._site.router(), clock=self.clock, timers=self.timers)
 
     async def play(self, pieces: Iterable[bytes], *, fills_up: bool = False) -> RecordingTransport:
         """Play a stream on a new connection; returns when all of it has been answered, or the server has ended it."""
-        protocol = self._server.make_protocol()
+        protocol = self.server.make_protocol()
         transport = RecordingTransport(protocol, fills_up=fills_up)
         protocol.connection_made(transport)
         for piece in pieces:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from emberq.base.daemon import Lag
 from emberq.base.metrics import ProcessStats
 from emberq.broker.stats import ChannelStats, ClientStats, JournalStats, LatencySummary, Percentile, TopicStats
 from emberq.nsqd.health import DiskUsage
-from emberq.nsqd.metrics import FAMILIES, MemoryStats, Scrape, expose, render
+from emberq.nsqd.metrics import FAMILIES, MemoryStats, Scrape, expose, read_topics, render
+from tests.broker.rig import Rig
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "contrib/grafana/emberq-nsqd.json"
@@ -277,6 +279,41 @@ def test_exposing_does_without_a_folder_that_is_gone(tmp_path: Path) -> None:
     samples = parse(expose(SCRAPE, data_path=tmp_path / "gone"))
     assert ("nsqd_data_bytes", labels()) not in samples
     assert samples["nsqd_topic_depth", labels(topic="orders")] == 11
+
+
+# Reading in steps.
+
+
+def steps_of(reading: Generator[None, None, tuple[TopicStats, ...]]) -> tuple[int, tuple[TopicStats, ...]]:
+    """How many there were, and what was read."""
+    count = 0
+    while True:
+        try:
+            next(reading)
+        except StopIteration as end:
+            return count, end.value
+        count += 1
+
+
+def test_topics_are_read_in_steps_of_a_channel_or_a_client(rig: Rig) -> None:
+    for _ in range(30):
+        rig.consumer()
+    for number in range(20):
+        rig.channel(topic=f"u{number}")
+    count, topics = steps_of(read_topics(rig.broker))
+    assert topics == rig.broker.snapshot()
+    assert count >= 30 + 20
+
+
+def test_what_is_deleted_while_topics_are_read_is_left_out(rig: Rig) -> None:
+    rig.channel("c", topic="a")
+    rig.channel("d", topic="a")
+    rig.channel(topic="b")
+    reading = read_topics(rig.broker)
+    next(reading)
+    rig.topic("a").delete_channel("d")
+    rig.broker.delete_topic("b")
+    assert steps_of(reading)[1] == rig.broker.snapshot()
 
 
 # What is built on these names.

@@ -241,4 +241,8 @@ class Broker:
 
     def snapshot(self) -> tuple[TopicStats, ...]:
         """The state of all topics now, sorted by name."""
-        return tuple(self._topics[name].stats() for name in sorted(self._topics))
+        return tuple(topic.stats() for topic in self.topics())
+
+    def topics(self) -> list[Topic]:
+        """All topics now, sorted by name."""
+        return [self._topics[name] for name in sorted(self._topics)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,7 +33,7 @@ from emberq.broker.in_flight import (
     Subscriber,
 )
 from emberq.broker.queue import UNREADABLE_RETRY_NS, Queue
-from emberq.broker.stats import ChannelStats, LatencyConfig
+from emberq.broker.stats import ChannelStats, ClientStats, LatencyConfig
 from emberq.storage.data_folder import ChannelPolicy
 from emberq.storage.error import DiskWriteError
 from emberq.wire.command import FIN_LINE_BYTES
@@ -451,7 +452,13 @@ class Channel(ABC):
         for line in self._ready:
             line.clear()
 
-    def stats(self) -> ChannelStats:
+    def clients(self) -> Iterator[ClientStats]:
+        """The connections of its consumers, one by one. What changes them meanwhile does no harm."""
+        for subscriber in list(self._subscribers):
+            if subscriber in self._subscribers:
+                yield subscriber.sink.stats()
+
+    def stats(self, *, with_clients: bool = True) -> ChannelStats:
         """What the channel holds now."""
         return ChannelStats(
             name=self.name,
@@ -469,6 +476,6 @@ class Channel(ABC):
             zone_local_msg_count=self._local_counts[Locality.ZONE],
             region_local_msg_count=self._local_counts[Locality.REGION],
             global_msg_count=self._local_counts[Locality.GLOBAL],
-            clients=tuple(subscriber.sink.stats() for subscriber in self._subscribers),
+            clients=tuple(self.clients()) if with_clients else (),
             e2e=self._limits.latency.summarize([self.latency]),
         )

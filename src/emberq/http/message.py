@@ -38,7 +38,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from emberq.http.body import StreamBody
+from emberq.http.body import StreamBody, encoded
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json; charset=utf-8"
@@ -213,7 +213,12 @@ def text(body: str | bytes, status: int = 200) -> Response:
 
 def json(value: Any, status: int = 200) -> Response:
     """A V1 answer of JSON: compact, and safe to stand inside an HTML page, as NSQ's encoder makes it."""
-    return Response(status, encode_json(value), content_type=JSON, headers=V1_HEADERS)
+    return json_answer(encode_json(value), status)
+
+
+def json_answer(body: bytes, status: int = 200) -> Response:
+    """The same for a body that is JSON already."""
+    return Response(status, body, content_type=JSON, headers=V1_HEADERS)
 
 
 def empty(status: int = 200) -> Response:
@@ -242,17 +247,25 @@ class HttpError(Exception):
 
 
 def encode_json(value: Any) -> bytes:
+    """Compact JSON in UTF-8, as `json_text` makes it."""
+    return encoded(json_text(value))
+
+
+_UNSAFE_IN_HTML = {char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+_dumps = _json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def json_text(value: Any) -> str:
     """Compact JSON with `<`, `>`, `&`, U+2028 and U+2029 escaped; they can only stand inside strings."""
-    out = _json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for char in "<>&\u2028\u2029":
+    out = _dumps(value)
+    for char, escape in _UNSAFE_IN_HTML.items():
         if char in out:
-            out = out.replace(char, f"\\u{ord(char):04x}")
-    return _encoded(out)
+            out = out.replace(char, escape)
+    return out
 
 
 def _encoded(body: str | bytes) -> bytes:
-    # Half a surrogate pair, which a client may send as a JSON escape, has no UTF-8. It must not break the answer.
-    return body if isinstance(body, bytes) else body.encode("utf-8", "replace")
+    return body if isinstance(body, bytes) else encoded(body)
 
 
 def _fixed_head(status: int, content_type: str | None, headers: Headers) -> bytes:

@@ -21,6 +21,9 @@ which can overtake the answer and destroy it.
 
 Time. One alarm serves all deadlines. They are absolute: a client that sends a byte now and then gains no time. Only
 writing counts progress, because a long answer to a slow client may take long.
+
+Access log. Each answered request is a line of the log, unless its route is quiet. One by one the lines would cost more
+than the requests. So they are collected, and written together after the loop's turn.
 """
 
 from __future__ import annotations
@@ -28,13 +31,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Iterable
 from email.utils import formatdate
-from typing import Any, cast
+from time import time
+from typing import Any, TextIO, cast
 
 from emberq.base.address import format_peer
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
-from emberq.base.text import format_duration
+from emberq.base.log import OneLineFormatter
+from emberq.base.text import format_duration, one_line
 from emberq.base.timers import NEVER, Timers
 from emberq.http.body import FileSender, StreamBody
 from emberq.http.message import Request, Response, compressed, is_worth_compressing
@@ -57,6 +62,10 @@ RUNNING, BLOCKED, TURN, CLOSED = 1, 2, 4, 8
 """Why a connection is held back: bits of `HttpConnection._holds`."""
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_StreamHandler = logging.StreamHandler[TextIO]
+_EMIT = logging.StreamHandler.emit
+_HANDLE = logging.Handler.handle
 
 _log = logging.getLogger(__name__)
 
@@ -322,9 +331,9 @@ class HttpConnection:
 
     def _log_access(self, request: Request, response: Response, started_ns: int) -> None:
         if _log.isEnabledFor(logging.INFO):
-            duration = format_duration(self._server.clock.monotonic_ns() - started_ns)
-            _log.info(
-                "%d %s %s (%s) %s", response.status, request.method, request.target, self._remote_address, duration
+            took = short_duration(self._server.clock.monotonic_ns() - started_ns)
+            self._server.access_log.add(
+                f"{response.status} {request.method} {request.target} ({self._remote_address}) {took}"
             )
 
     def _flush(self) -> None:
@@ -412,6 +421,90 @@ class HttpConnection:
         self._alarm.set(self._deadline_ns())
 
 
+# The access log.
+
+
+class AccessLog:
+    """Collects lines and writes those of one turn of the event loop together. Owned by the server."""
+
+    __slots__ = ("_lines", "_record", "waits_for_the_turn")
+
+    def __init__(self, lines: Iterable[str] = ()) -> None:
+        self._lines = list(lines)
+        self._record = _record("")
+        """Used for all lines that are written to streams, because a new one takes longer than to write the line."""
+        self.waits_for_the_turn = True
+        """False once the server is closing: there may be no further turn."""
+
+    def add(self, line: str) -> None:
+        self._lines.append(line)
+        if not self.waits_for_the_turn:
+            self.write()
+        elif len(self._lines) == 1:
+            asyncio.get_running_loop().call_soon(self.write)
+
+    def write(self) -> None:
+        """Hand over what was collected to the handlers of the log."""
+        lines, self._lines = self._lines, []
+        if _log.filters:
+            lines = [line for line in lines if _log.filter(_record(line))]
+        logger: logging.Logger | None = _log
+        while lines and logger is not None:
+            for handler in logger.handlers:
+                if handler.level <= logging.INFO:
+                    self._hand_over(lines, handler)
+            logger = logger.parent if logger.propagate else None
+
+    def _hand_over(self, lines: list[str], handler: logging.Handler) -> None:
+        """Give a handler a record for each line. One that writes to a stream writes the same text at once."""
+        kind = type(handler)
+        if kind.emit is _EMIT and kind.handle is _HANDLE and not handler.filters:
+            self._write_to_stream(lines, cast(_StreamHandler, handler))
+            return
+        for line in lines:
+            handler.handle(_record(line))
+
+    def _write_to_stream(self, lines: list[str], handler: _StreamHandler) -> None:
+        record = self._record
+        record.created = time()
+        record.msecs = record.created % 1 * 1000
+        handler.acquire()
+        try:
+            handler.stream.write(_written(lines, record, handler))
+            handler.flush()
+        except Exception:  # noqa: BLE001 - a log that cannot be written does not stop the server; `logging` reports it
+            handler.handleError(record)
+        finally:
+            handler.release()
+
+
+def _written(lines: list[str], record: logging.LogRecord, handler: _StreamHandler) -> str:
+    """What a handler of streams would write for these lines, all at the time of the record."""
+    formatter, end = handler.formatter, handler.terminator
+    if isinstance(formatter, OneLineFormatter):
+        head = formatter.head(record)
+        return "".join([head + one_line(line) + end for line in lines])
+    texts: list[str] = []
+    for line in lines:
+        record.msg = line
+        texts.append(handler.format(record) + end)
+    return "".join(texts)
+
+
+def _record(line: str) -> logging.LogRecord:
+    return _log.makeRecord(_log.name, logging.INFO, __file__, 0, line, (), None)
+
+
+def short_duration(duration_ns: int) -> str:
+    """As `format_duration`. What most requests take is microseconds, and six digits are all there are of them."""
+    if 1_000 <= duration_ns < NS_PER_MS:
+        return f"{duration_ns / 1_000:.6g}\u00b5s"
+    return format_duration(duration_ns)
+
+
+# All connections.
+
+
 class HttpServer:
     """A table of routes and the connections it serves. Owned by the daemon; used in the loop's thread.
 
@@ -419,7 +512,17 @@ class HttpServer:
     and TLS) may have a server each over the same router, with different guards.
     """
 
-    __slots__ = ("_endings", "_endings_second", "_tasks", "admission", "clock", "connections", "is_closing", "timers")
+    __slots__ = (
+        "_endings",
+        "_endings_second",
+        "_tasks",
+        "access_log",
+        "admission",
+        "clock",
+        "connections",
+        "is_closing",
+        "timers",
+    )
 
     def __init__(
         self,
@@ -432,6 +535,7 @@ class HttpServer:
     ) -> None:
         """`guard` checks every request before routing and before its body is read. A response it returns is final."""
         self.admission = Admission(router, guard=guard, limits=limits)
+        self.access_log = AccessLog()
         self.clock = clock
         self.timers = timers
         self.is_closing = False
@@ -454,6 +558,8 @@ class HttpServer:
     def close(self) -> None:
         """Close the idle connections; the others close by themselves when their running request is answered."""
         self.is_closing = True
+        self.access_log.waits_for_the_turn = False
+        self.access_log.write()
         for connection in list(self.connections):
             connection.finish()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
@@ -22,7 +22,7 @@ from emberq.base.program import StartError
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker, TopologyChange
 from emberq.broker.channel import ChannelLimits
-from emberq.broker.stats import ClientStats, LatencyConfig
+from emberq.broker.stats import ClientStats, LatencyConfig, TopicStats
 from emberq.broker.store import DiskStore, JournalStore
 from emberq.broker.topic import TopicConfig
 from emberq.nsqd.api.routes import Web
@@ -277,17 +277,18 @@ class Nsqd:
         problem = self._health.problem
         return "OK" if problem is None else f"NOK - {problem}"
 
-    def producers(self) -> tuple[ClientStats, ...]:
-        """The connections that have published."""
-        return tuple(session.stats() for session in self._context.sessions if session.has_published)
+    def producers(self) -> Iterator[ClientStats]:
+        """The connections that have published, one by one. Those that close meanwhile are left out."""
+        sessions = self._context.sessions
+        return (session.stats() for session in tuple(sessions) if session in sessions and session.has_published)
 
-    def _scrape(self) -> Scrape:
+    def _scrape(self, topics: tuple[TopicStats, ...], producers: tuple[ClientStats, ...]) -> Scrape:
         return Scrape(
             start_time_s=self.start_time_s,
             is_healthy=self._health.problem is None,
             refuses_publishing=self._health.refuses_publishing,
-            topics=self.broker.snapshot(),
-            producers=self.producers(),
+            topics=topics,
+            producers=producers,
             tcp_connection_count=len(self._context.sessions),
             http_connection_count=self._web.connection_count,
             memory=self.memory.stats(),

@@ -10,8 +10,9 @@ Figures of single connections are summed up per channel, because a series for ev
 drown the rest. Such sums shrink when a client leaves, so they are gauges. Percentiles are gauges too: they cover a
 window, and cannot be added up.
 
-A `Scrape` is taken in the loop's thread. Turning it into text takes a while with thousands of channels, and reading the
-data folder may take long on a slow disk. `expose` does both and belongs in another thread.
+A `Scrape` is taken in the loop's thread. Thousands of channels are read in steps (`read_topics`), so that others have
+their turn. Turning them into text takes a while, and reading the data folder may take long on a slow disk. `expose`
+does both and belongs in another thread.
 
 Memory. /stats and statsd have names for it that speak of Go's heap. Each shows the nearest thing that Python knows:
 
@@ -30,8 +31,8 @@ import gc
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emberq.base import metrics
@@ -55,6 +56,7 @@ from emberq.base.metrics import (
     start_time_family,
     with_labels,
 )
+from emberq.broker.broker import Broker
 from emberq.broker.stats import ChannelStats, ClientStats, JournalStats, LatencySummary, TopicStats
 from emberq.nsqd.health import DiskUsage, measure
 
@@ -72,6 +74,32 @@ class Scrape(DaemonScrape):
     producers: tuple[ClientStats, ...]
     memory: MemoryStats
     min_free_bytes: int
+
+
+def read_topics(broker: Broker) -> Generator[None, None, tuple[TopicStats, ...]]:
+    """The state of all topics, as `Broker.snapshot` gives it, in steps of a channel or a client."""
+    read: list[TopicStats] = []
+    for topic in broker.topics():
+        channels: list[ChannelStats] = []
+        for name in sorted(topic.channels):
+            yield
+            channel = topic.find_channel(name)
+            if channel is not None:
+                clients = yield from read_clients(channel.clients())
+                channels.append(replace(channel.stats(with_clients=False), clients=clients))
+        yield
+        if broker.find_topic(topic.name) is topic:
+            read.append(replace(topic.stats(with_channels=False), channels=tuple(channels)))
+    return tuple(read)
+
+
+def read_clients(clients: Iterator[ClientStats]) -> Generator[None, None, tuple[ClientStats, ...]]:
+    """All of them, in steps of one."""
+    read: list[ClientStats] = []
+    for client in clients:
+        read.append(client)
+        yield
+    return tuple(read)
 
 
 def expose(scrape: Scrape, *, data_path: Path) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -39,8 +39,8 @@ class RigNode:
     def persist_metadata(self) -> None:
         self.persisted_count += 1
 
-    def producers(self) -> tuple[ClientStats, ...]:
-        return tuple(self.connected_producers)
+    def producers(self) -> Iterator[ClientStats]:
+        return iter(self.connected_producers)
 
     def health(self) -> str:
         return "OK"

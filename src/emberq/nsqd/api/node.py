@@ -17,6 +17,7 @@ import ctypes
 import gc
 import socket
 import sys
+from collections.abc import Iterator
 from typing import Protocol
 from urllib.parse import parse_qs
 
@@ -75,8 +76,8 @@ class Node(Protocol):
         """Write nsqd.dat and return when it is on disk; StorageError if it cannot be."""
         ...
 
-    def producers(self) -> tuple[ClientStats, ...]:
-        """The connections that have published."""
+    def producers(self) -> Iterator[ClientStats]:
+        """The connections that have published, one by one."""
         ...
 
     def health(self) -> str:

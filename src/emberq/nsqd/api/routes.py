@@ -10,6 +10,8 @@ from emberq.base.address import Listener
 from emberq.base.clock import NS_PER_MS, Clock
 from emberq.base.metrics import CONTENT_TYPE
 from emberq.base.timers import Timers
+from emberq.broker.stats import ClientStats, TopicStats
+from emberq.http.body import Assembly
 from emberq.http.debug import profiler_routes
 from emberq.http.message import JSON, V1_HEADERS, Request, Response, plain
 from emberq.http.router import Route, Router
@@ -86,14 +88,16 @@ class Web:
         node: Node,
         options: NsqdOptions,
         *,
-        scrape: Callable[[], Scrape],
+        scrape: Callable[[tuple[TopicStats, ...], tuple[ClientStats, ...]], Scrape],
         clock: Clock,
         timers: Timers,
         tls: ServerTls | None,
         authorizer: Authorizer | None,
     ) -> None:
         self._options = options
+        self._node = node
         self._scrape = scrape
+        self._assembly = Assembly()
         self._data_path = Path(options.data_path)
         self._guard = ApiGuard(authorizer, clock=clock) if options.auth_http_api and authorizer else None
         table = [*routes(node), Route("GET", "/metrics", self._metrics, quiet=True)]
@@ -156,6 +160,9 @@ class Web:
         return Response(403, body, content_type=JSON, headers=V1_HEADERS)
 
     async def _metrics(self, _request: Request) -> Response:
-        scrape = self._scrape()
+        node = self._node
+        topics = await self._assembly.run(metrics.read_topics(node.broker))
+        producers = await self._assembly.run(metrics.read_clients(node.producers()))
+        scrape = self._scrape(topics, producers)
         exposed = await asyncio.to_thread(metrics.expose, scrape, data_path=self._data_path)
         return plain(exposed, content_type=CONTENT_TYPE)
