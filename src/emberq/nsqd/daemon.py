@@ -30,7 +30,7 @@ from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
 from emberq.nsqd.context import SessionContext
 from emberq.nsqd.health import Health
 from emberq.nsqd.lookup import LookupService
-from emberq.nsqd.metrics import Memory, Scrape
+from emberq.nsqd.metrics import Memory, Scrape, read_topics
 from emberq.nsqd.options import NsqdOptions, OptionsError, journal_settings
 from emberq.nsqd.publishing import PublishBatcher
 from emberq.nsqd.session import ClientSession
@@ -323,7 +323,7 @@ class Nsqd:
             config,
             clock=self.clock,
             timers=self._timers,
-            snapshot=self.broker.snapshot,
+            read_topics=lambda: read_topics(self.broker),
             memory=self.memory.stats,
         )
 
