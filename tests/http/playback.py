@@ -33,6 +33,8 @@ class RecordingTransport(asyncio.Transport):
     def __init__(self, protocol: asyncio.Protocol, *, fills_up: bool) -> None:
         super().__init__()
         self.written = b""
+        self.parts: list[bytes | bytearray | memoryview[Any]] = []
+        """The latest that were written together without being joined."""
         self.is_paused = False
         self._protocol = protocol
         self._fills_up = fills_up
@@ -53,6 +55,10 @@ class RecordingTransport(asyncio.Transport):
         if self._fills_up and not self._is_full:
             self._is_full = True
             self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+        self.parts = list(list_of_data)
+        super().writelines(self.parts)
 
     def drain(self) -> None:
         """Be empty again."""

@@ -50,7 +50,7 @@ Headers = tuple[tuple[str, str], ...]
 Query = Mapping[str, str]
 """The parameters of a request: the first value of each, `""` when present but empty."""
 NO_PARAMS: Mapping[str, str] = MappingProxyType({})
-_NO_HEADERS: Mapping[bytes, bytes] = MappingProxyType({})
+_NO_HEADERS: dict[bytes, bytes] = {}
 _CACHED_QUERY_LENGTH = 200
 """Longer queries are parsed each time, so that the cache of parsed ones stays within a few hundred kilobytes."""
 _BAD_ESCAPE = _pattern("%(?![0-9A-Fa-f]{2})")
@@ -71,7 +71,7 @@ class Request:
         method: str,
         target: str,
         *,
-        headers: Mapping[bytes, bytes] = _NO_HEADERS,
+        headers: dict[bytes, bytes] = _NO_HEADERS,
         body: bytes = b"",
         remote_address: str = "@",
         is_tls: bool = False,

@@ -174,7 +174,7 @@ class RequestReader:
             if end > len(data):
                 break
             self._deliver_known(known, data[head_end:end])
-            data = data[end:]
+            data = b"" if end == len(data) else data[end:]
         return data
 
     def _deliver_known(self, known: KnownHead, body: bytes) -> None:

@@ -317,13 +317,16 @@ _NOT_LEARNED = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"authori
 """With one of these headers, the head alone does not decide what follows, or it may hold a secret."""
 
 
-class KnownHead(NamedTuple):
+class KnownHead:
     """What a remembered head means."""
 
-    request: Request
-    """The request without its client and body."""
-    route: Route
-    body_bytes: int
+    __slots__ = ("body_bytes", "request", "route")
+
+    def __init__(self, request: Request, route: Route, *, body_bytes: int) -> None:
+        self.request = request
+        """The request without its client and body."""
+        self.route = route
+        self.body_bytes = body_bytes
 
 
 class HeadCache:
@@ -331,8 +334,10 @@ class HeadCache:
 
     def __init__(self) -> None:
         self._known: dict[bytes, KnownHead] = {}
-        self.get = self._known.get
-        """The known head of exactly these bytes, or None."""
+
+    def get(self, head: bytes) -> KnownHead | None:
+        """The known head of exactly these bytes."""
+        return self._known.get(head)
 
     def learn(self, head: bytes, exchange: Exchange, headers: Mapping[bytes, bytes]) -> None:
         """Remember what the parser made of a head, if it is a plain one. Names of headers are in lower case."""
@@ -344,4 +349,4 @@ class HeadCache:
         if len(self._known) >= _MAX_HEADS:
             self._known.clear()
         request = exchange.request.repeated(b"", remote_address="", is_tls=False)
-        self._known[head] = KnownHead(request, route, int(headers.get(b"content-length", 0)))
+        self._known[head] = KnownHead(request, route, body_bytes=int(headers.get(b"content-length", 0)))

@@ -61,6 +61,9 @@ from emberq.http.router import (
 RUNNING, BLOCKED, TURN, CLOSED = 1, 2, 4, 8
 """Why a connection is held back: bits of `HttpConnection._holds`."""
 
+JOINED_BYTES = 64 * 1024
+"""Answers that are shorter in all are joined: one short copy is cheaper than to pass on many parts."""
+
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _StreamHandler = logging.StreamHandler[TextIO]
@@ -293,6 +296,7 @@ class HttpConnection:
             if answer.file is not None:
                 answer.file.close()
             return
+        self._now_ns = self._server.clock.monotonic_ns()
         if self._server.is_closing or (answer.file is not None and answer.file.length is None):
             exchange.ending = CLOSE
         self._send(exchange, answer, started_ns)
@@ -315,7 +319,10 @@ class HttpConnection:
     def _send(self, exchange: Exchange, response: Response, started_ns: int) -> None:
         """Put an answer into the output."""
         body = response.body if exchange.request.method != "HEAD" else b""
-        self._output += (response.head, self._server.endings()[exchange.ending], body)
+        output = self._output
+        output.append(response.head)
+        output.append(self._server.endings(self._now_ns)[exchange.ending])
+        output.append(body)
         self._turn_bytes += len(body) + ANSWER_COST_BYTES
         if self._turn_bytes > TURN_BYTES:
             self._holds |= TURN
@@ -349,7 +356,10 @@ class HttpConnection:
             self._alarm.set_earlier(self._deadline_ns())
 
     def _write_output(self) -> None:
-        self._transport.write(b"".join(self._output))
+        if self._turn_bytes < JOINED_BYTES:
+            self._transport.write(b"".join(self._output))
+        else:
+            self._transport.writelines(self._output)
         self._output.clear()
         self._turn_bytes = 0
         self._idle_since_ns = self._now_ns
@@ -514,7 +524,7 @@ class HttpServer:
 
     __slots__ = (
         "_endings",
-        "_endings_second",
+        "_endings_end_ns",
         "_tasks",
         "access_log",
         "admission",
@@ -544,7 +554,8 @@ class HttpServer:
         self._tasks: set[asyncio.Task[None]] = set()
         """Handlers that are waiting. The event loop holds its tasks only weakly, so they are held here."""
         self._endings: tuple[bytes, ...] = ()
-        self._endings_second = -1
+        self._endings_end_ns = 0
+        """When the date is another."""
 
     def make_protocol(self) -> asyncio.Protocol:
         """For `loop.create_server`."""
@@ -569,15 +580,16 @@ class HttpServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def endings(self) -> tuple[bytes, ...]:
-        """The last lines of a head, for each `Ending`. They hold the date, so they are made once a second."""
-        second = self.clock.wall_ns() // NS_PER_SECOND
-        if second != self._endings_second:
+    def endings(self, now_ns: int) -> tuple[bytes, ...]:
+        """The last lines of a head at this monotonic time, for each `Ending`. They hold the date, so they are made once
+        a second."""
+        if now_ns >= self._endings_end_ns:
+            second, beyond_ns = divmod(self.clock.wall_ns(), NS_PER_SECOND)
+            self._endings_end_ns = now_ns + NS_PER_SECOND - beyond_ns
             date = f"Date: {formatdate(second, usegmt=True)}\r\n".encode("ascii")
             self._endings = (
                 date + b"\r\n",
                 date + b"Connection: close\r\n\r\n",
                 date + b"Connection: keep-alive\r\n\r\n",
             )
-            self._endings_second = second
         return self._endings

@@ -88,6 +88,9 @@ class Node(Protocol):
 # /ping and /info.
 
 
+_WELL = plain("OK")
+
+
 class InfoApi:
     """/ping and /info."""
 
@@ -97,7 +100,7 @@ class InfoApi:
     def ping(self, _request: Request) -> Response:
         """For load balancers: 200 while messages can be stored."""
         health = self._node.health()
-        return plain(health, status=200 if health == "OK" else 500)
+        return _WELL if health == "OK" else plain(health, status=500)
 
     def info(self, _request: Request) -> Response:
         """For nsqadmin and clients: versions, ports and what may be negotiated."""
