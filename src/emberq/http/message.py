@@ -35,27 +35,26 @@ from functools import lru_cache
 from http import HTTPStatus
 from re import compile as _pattern
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from emberq.http.body import StreamBody, encoded
 
-TEXT = "text/plain; charset=utf-8"
-JSON = "application/json; charset=utf-8"
-
-V1_HEADERS = (("X-NSQ-Content-Type", "nsq; version=1.0"),)
-"""What marks an answer of NSQ's API, version 1."""
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json; charset=utf-8"
 
 Headers = tuple[tuple[str, str], ...]
+V1_HEADERS: Final[Headers] = (("X-NSQ-Content-Type", "nsq; version=1.0"),)
+"""What marks an answer of NSQ's API, version 1."""
 Query = Mapping[str, str]
 """The parameters of a request: the first value of each, `""` when present but empty."""
-NO_PARAMS: Mapping[str, str] = MappingProxyType({})
-_NO_HEADERS: dict[bytes, bytes] = {}
-_CACHED_QUERY_LENGTH = 200
+NO_PARAMS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_HEADERS: Final[dict[bytes, bytes]] = {}
+_CACHED_QUERY_LENGTH: Final = 200
 """Longer queries are parsed each time, so that the cache of parsed ones stays within a few hundred kilobytes."""
-_BAD_ESCAPE = _pattern("%(?![0-9A-Fa-f]{2})")
-_LINE_BREAK = _pattern("[\r\n\0]")
-_WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+_BAD_ESCAPE: Final = _pattern("%(?![0-9A-Fa-f]{2})")
+_LINE_BREAK: Final = _pattern("[\r\n\0]")
+_WITHOUT_BODY: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
 # Requests.
@@ -151,7 +150,7 @@ def parse_query(query_text: str) -> Query:
     return values
 
 
-_cached_query = lru_cache(maxsize=1024)(parse_query)
+_cached_query: Final = lru_cache(maxsize=1024)(parse_query)
 """A publisher sends the same query again and again."""
 
 
@@ -251,8 +250,8 @@ def encode_json(value: Any) -> bytes:
     return encoded(json_text(value))
 
 
-_UNSAFE_IN_HTML = {char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
-_dumps = _json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_UNSAFE_IN_HTML: Final = {char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+_dumps: Final = _json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def json_text(value: Any) -> str:
@@ -279,7 +278,7 @@ def _fixed_head(status: int, content_type: str | None, headers: Headers) -> byte
     return "".join(lines).encode("latin-1")
 
 
-_cached_fixed_head = lru_cache(maxsize=256)(_fixed_head)
+_cached_fixed_head: Final = lru_cache(maxsize=256)(_fixed_head)
 """For answers without further headers: there are as many as pairs of status and content type in use."""
 
 
@@ -292,13 +291,13 @@ def _reason(status: int) -> str:
 
 # Compression.
 
-COMPRESS_BYTES = 1400
+COMPRESS_BYTES: Final = 1400
 """Shorter answers fit a packet anyway."""
-_THREAD_BYTES = 64 * 1024
+_THREAD_BYTES: Final = 64 * 1024
 """Longer bodies take more than about a millisecond, much more than handing them to a thread."""
-_LEVEL = 1
-_GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS  # 16 asks zlib for gzip's header and checksum
-_COMPRESSED_HEADERS = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
+_LEVEL: Final = 1
+_GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS  # 16 asks zlib for gzip's header and checksum
+_COMPRESSED_HEADERS: Final[Headers] = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
 
 
 def is_worth_compressing(response: Response, request: Request) -> bool:

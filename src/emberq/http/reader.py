@@ -26,7 +26,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Mapping
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
@@ -43,12 +43,12 @@ from emberq.http.router import (
     KnownHead,
 )
 
-UNKNOWN_NS = -1
+UNKNOWN_NS: Final = -1
 """The value of `RequestReader.since_ns` until the connection sets it."""
-_NO_PARSER = HttpRequestParser(None)
+_NO_PARSER: Final = HttpRequestParser(None)
 """Takes the place of the parser in readers that are closed."""
 
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
 
 class Phase(enum.Enum):
@@ -61,7 +61,9 @@ class Phase(enum.Enum):
 
 
 # Looking up a member of an enum takes as long as a call, and these are needed for every request.
-BETWEEN, HEAD, BODY = Phase.BETWEEN, Phase.HEAD, Phase.BODY
+BETWEEN: Final = Phase.BETWEEN
+HEAD: Final = Phase.HEAD
+BODY: Final = Phase.BODY
 
 
 class RequestReader:

@@ -34,7 +34,7 @@ from collections import deque
 from collections.abc import Awaitable, Coroutine, Iterable
 from email.utils import formatdate
 from time import time
-from typing import Any, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 from emberq.base.address import format_peer
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
@@ -58,19 +58,23 @@ from emberq.http.router import (
     answer_to,
 )
 
-RUNNING, BLOCKED, TURN, CLOSED = 1, 2, 4, 8
-"""Why a connection is held back: bits of `HttpConnection._holds`."""
+# Why a connection is held back: bits of `HttpConnection._holds`. A constant that is `Final` is compiled in; any other
+# would be looked up by name each time.
+RUNNING: Final = 1
+BLOCKED: Final = 2
+TURN: Final = 4
+CLOSED: Final = 8
 
-JOINED_BYTES = 64 * 1024
+JOINED_BYTES: Final = 64 * 1024
 """Answers that are shorter in all are joined: one short copy is cheaper than to pass on many parts."""
 
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _StreamHandler = logging.StreamHandler[TextIO]
-_EMIT = logging.StreamHandler.emit
-_HANDLE = logging.Handler.handle
+_EMIT: Final = logging.StreamHandler.emit
+_HANDLE: Final = logging.Handler.handle
 
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
 
 class HttpConnection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -46,9 +46,7 @@ class RigNode:
         return "OK"
 
 
-def request(
-    query: str = "", body: bytes = b"", *, headers: Mapping[bytes, bytes] | None = None, **params: str
-) -> Request:
+def request(query: str = "", body: bytes = b"", *, headers: dict[bytes, bytes] | None = None, **params: str) -> Request:
     """A request whose method and path are somebody else's concern; `headers` have names in lower case."""
     return Request("POST", f"/?{query}", body=body, headers=headers or {}, params=params)
 

@@ -56,7 +56,8 @@ def zone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
 
 
 def rendered(*, topics: Iterable[TopicStats] | None = (TOPIC,), **changes: Any) -> list[str]:
-    return "".join(stats.text_pieces(replace(REPORT, topics=topics and map(as_shown, topics), **changes))).splitlines()
+    shown = None if topics is None else [as_shown(topic) for topic in topics]
+    return "".join(stats.text_pieces(replace(REPORT, topics=shown, **changes))).splitlines()
 
 
 def client_line(**changes: Any) -> str:

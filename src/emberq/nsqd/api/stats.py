@@ -43,6 +43,7 @@ import platform
 from collections.abc import Awaitable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import emberq
@@ -212,9 +213,15 @@ def json_pieces(report: StatsReport) -> Iterator[str]:
             comma = ","
         yield "]"
     if report.memory is not None:
-        yield f',"memory":{json_text(asdict(report.memory))}'
+        yield _json_memory(report.memory)
     yield from _json_producers(report.producers)
     yield "}"
+
+
+@lru_cache(maxsize=1)
+def _json_memory(memory: MemoryStats) -> str:
+    """Kept, because the same figures are shown until they are read again."""
+    return f',"memory":{json_text(asdict(memory))}'
 
 
 def _json_producers(producers: Iterable[ClientStats]) -> Iterator[str]:
