@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Coroutine, Iterable
 from email.utils import formatdate
 from time import time
@@ -85,6 +84,7 @@ class HttpConnection:
 
     __slots__ = (
         "_alarm",
+        "_answered_count",
         "_blocked_since_ns",
         "_closing_since_ns",
         "_has_eof",
@@ -103,7 +103,6 @@ class HttpConnection:
         "_turn_bytes",
         "_unparsed",
         "_unsent_bytes",
-        "_waiting",
     )
 
     def __init__(self, server: HttpServer) -> None:
@@ -111,8 +110,8 @@ class HttpConnection:
         self._transport: asyncio.Transport
         self._reader: RequestReader
         self._remote_address = "@"
-        self._waiting: deque[Exchange] = deque()
-        """Requests that have been read but not answered yet."""
+        self._answered_count = 0
+        """How many of the requests that the reader has ready are answered."""
         self._unparsed = b""
         """What arrived while the connection was held back."""
         self._holds = 0
@@ -139,7 +138,7 @@ class HttpConnection:
         """The size of the write buffer at the last check for progress."""
 
     def __repr__(self) -> str:
-        return f"<Connection {self._remote_address} holds={self._holds} waiting={len(self._waiting)}>"
+        return f"<Connection {self._remote_address} holds={self._holds}>"
 
     # The event loop's side.
 
@@ -149,7 +148,6 @@ class HttpConnection:
         self._remote_address = format_peer(transport.get_extra_info("peername"))
         self._reader = RequestReader(
             server.admission,
-            self._waiting.append,
             remote_address=self._remote_address,
             is_tls=transport.get_extra_info("sslcontext") is not None,
         )
@@ -184,7 +182,6 @@ class HttpConnection:
             self._sender.stop()
         self._alarm.discard()
         self._reader.close()
-        self._waiting.clear()
         self._unparsed = b""
         self._server.connections.discard(self)
 
@@ -261,11 +258,16 @@ class HttpConnection:
     # Answering.
 
     def _answer_waiting(self) -> None:
-        waiting = self._waiting
-        while waiting and not self._holds:
-            self._answer(waiting.popleft())
-        if self._reader.owes_continue and not self._holds:
-            self._reader.owes_continue = False
+        reader = self._reader
+        ready = reader.ready
+        while self._answered_count < len(ready) and not self._holds:
+            self._answered_count += 1
+            self._answer(ready[self._answered_count - 1])
+        if self._answered_count == len(ready):
+            self._answered_count = 0
+            ready.clear()
+        if reader.owes_continue and not self._holds:
+            reader.owes_continue = False
             self._output.append(_CONTINUE)
 
     def _answer(self, exchange: Exchange) -> None:
@@ -323,10 +325,11 @@ class HttpConnection:
     def _send(self, exchange: Exchange, response: Response, started_ns: int) -> None:
         """Put an answer into the output."""
         body = response.body if exchange.request.method != "HEAD" else b""
-        output = self._output
-        output.append(response.head)
-        output.append(self._server.endings(self._now_ns)[exchange.ending])
-        output.append(body)
+        head = response.head + self._server.endings(self._now_ns)[exchange.ending]
+        if len(body) < JOINED_BYTES:
+            self._output.append(head + body)
+        else:
+            self._output += [head, body]
         self._turn_bytes += len(body) + ANSWER_COST_BYTES
         if self._turn_bytes > TURN_BYTES:
             self._holds |= TURN
@@ -360,11 +363,13 @@ class HttpConnection:
             self._alarm.set_earlier(self._deadline_ns())
 
     def _write_output(self) -> None:
-        if self._turn_bytes < JOINED_BYTES:
-            self._transport.write(b"".join(self._output))
+        output, self._output = self._output, []
+        if len(output) == 1:
+            self._transport.write(output[0])
+        elif self._turn_bytes < JOINED_BYTES:
+            self._transport.write(b"".join(output))
         else:
-            self._transport.writelines(self._output)
-        self._output.clear()
+            self._transport.writelines(output)
         self._turn_bytes = 0
         self._idle_since_ns = self._now_ns
 
