@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from emberq.base.clock import NS_PER_MS
+from emberq.broker.stats import ClientStats
 from emberq.http.body import AT_ONCE_STEPS, PORTION_STEPS
 from emberq.http.message import Response
 from emberq.nsqd.api.stats import MEMORY_AGE_NS, StatsApi
@@ -96,6 +97,26 @@ async def test_while_many_consumers_are_described_others_have_their_turn(rig: Ri
         assert (len(channel["clients"]), channel["client_count"]) == (MANY, MANY)
     else:
         assert answer.result().body.count(b"[V2 ") == MANY
+
+
+@pytest.mark.parametrize("query", ["format=json", "", "format=json&topic=t", "topic=t"])
+async def test_consumers_are_read_when_their_turn_comes(rig: Rig, query: str) -> None:
+    read: list[Consumer] = []
+
+    class Read(Consumer):
+        def stats(self) -> ClientStats:
+            read.append(self)
+            return super().stats()
+
+    for _ in range(MANY):
+        Read(rig.channel())
+    answer = later(StatsApi(RigNode(rig)).stats(request(query)))
+    assert len(read) <= AT_ONCE_STEPS
+    while not answer.done():
+        before = len(read)
+        await asyncio.sleep(0)
+        assert len(read) - before <= PORTION_STEPS
+    assert len(read) == MANY
 
 
 def test_consumers_that_are_not_asked_for_are_not_described(rig: Rig) -> None:

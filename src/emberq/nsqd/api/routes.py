@@ -163,6 +163,11 @@ class Web:
         node = self._node
         topics = await self._assembly.run(metrics.read_topics(node.broker))
         producers = await self._assembly.run(metrics.read_clients(node.producers()))
+        disk, process = await asyncio.to_thread(metrics.read_system, self._data_path)
         scrape = self._scrape(topics, producers)
-        exposed = await asyncio.to_thread(metrics.expose, scrape, data_path=self._data_path)
-        return plain(exposed, content_type=CONTENT_TYPE)
+        answer = self._assembly.make(metrics.pieces(scrape, disk=disk, process=process), _as_metrics)
+        return answer if isinstance(answer, Response) else await answer
+
+
+def _as_metrics(body: bytes) -> Response:
+    return plain(body, content_type=CONTENT_TYPE)

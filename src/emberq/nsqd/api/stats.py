@@ -1,7 +1,8 @@
 """GET /stats: JSON for programs with `format=json`, text for people otherwise.
 
 Both are made from one `StatsReport`, so that they cannot differ in what they show. They are made in pieces: the answer
-of a large node is assembled while other connections are served. Parameters choose what is in it:
+of a large node is assembled while other connections are served. (So there are generator functions here, and no
+generator expressions: a compiled module makes lists of those.) Parameters choose what is in it:
 
     topic, channel    only those of this name; an empty name is no filter
     include_clients   false or 0 leaves out who is connected
@@ -180,14 +181,14 @@ def _shown_channels(topic: Topic, channels: list[Channel], published_to: str | N
             yield ShownChannel(channel.stats(with_clients=False), channel.subscriber_count, clients)
 
 
-def _narrowed(clients: Iterable[ClientStats], topic_name: str | None) -> Iterable[ClientStats]:
+def _narrowed(clients: Iterable[ClientStats], topic_name: str | None) -> Iterator[ClientStats]:
     """The clients, with only what they published to this topic if one is named."""
-    if topic_name is None:
-        return clients
-    return (
-        replace(client, pub_counts=tuple(entry for entry in client.pub_counts if entry[0] == topic_name))
-        for client in clients
-    )
+    for client in clients:
+        if topic_name is None:
+            yield client
+        else:
+            counts = tuple([entry for entry in client.pub_counts if entry[0] == topic_name])
+            yield replace(client, pub_counts=counts)
 
 
 # As JSON.
@@ -346,7 +347,8 @@ def _unless_void(**fields: Any) -> JsonObject:
 
 def text_pieces(report: StatsReport) -> Iterator[str]:
     """The whole answer, a line at a time."""
-    return (line + "\n" for line in _lines(report))
+    for line in _lines(report):
+        yield line + "\n"
 
 
 def _lines(report: StatsReport) -> Iterator[str]:
