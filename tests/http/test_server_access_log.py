@@ -19,7 +19,7 @@ from tests.http.playback import Stage
 from tests.support.raw_http_client import request
 from tests.support.waiting import turns
 
-LINES = ["200 GET /ping (1.2.3.4:5) 12.5µs", "404 GET /no\u2028where (@) 1ms"]
+LINES = ["200 GET /ping (1.2.3.4:5) 12.5µs", "404 GET /nowhere (@) 1ms"]
 
 AddHandler = Callable[[logging.Handler], None]
 
@@ -86,6 +86,18 @@ async def test_requests_answered_in_one_turn_are_logged_in_one_write(add_handler
     ]
     assert all(line.startswith("[nsqd] 20") for line in lines)
     await stage.leave(transport)
+
+
+async def test_a_client_cannot_forge_a_line(add_handler: AddHandler) -> None:
+    handler, stream = stream_handler(LineFormatter(""))
+    add_handler(handler)
+    stage = Stage()
+    for byte in range(256):
+        transport = await stage.play([b"GET /a%bb HTTP/1.1\r\nHost: x\r\n\r\n" % bytes([byte])])
+        await stage.leave(transport)
+    lines = stream.getvalue().split("\n")
+    assert len(lines) > 256
+    assert all(line.isprintable() for line in lines)
 
 
 async def test_each_turn_has_its_write(add_handler: AddHandler) -> None:

@@ -87,7 +87,7 @@ def render(families: Iterable[Family[Source_contra]], source: Source_contra) -> 
     return "".join(pieces(families, source)).encode()
 
 
-PIECE_SAMPLES = 20
+PIECE_SAMPLES = 10
 """As many lines as take some ten microseconds to write."""
 
 

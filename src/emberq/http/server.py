@@ -38,7 +38,7 @@ from typing import Any, Final, TextIO, cast
 from emberq.base.address import format_peer
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.log import OneLineFormatter
-from emberq.base.text import format_duration, one_line
+from emberq.base.text import format_duration
 from emberq.base.timers import NEVER, Timers
 from emberq.http.body import FileSender, StreamBody
 from emberq.http.message import Request, Response, compressed, is_worth_compressing
@@ -276,7 +276,8 @@ class HttpConnection:
             return
         route = exchange.route
         assert route is not None  # noqa: S101 - without a route there is a refusal
-        started_ns = self._now_ns if route.quiet else self._server.clock.monotonic_ns()
+        is_first = not self._output  # only then the packet arrived just now
+        started_ns = self._now_ns if route.quiet or is_first else self._server.clock.monotonic_ns()
         try:
             answer = route.handler(exchange.request)
         except Exception as error:  # noqa: BLE001 - the client must get an answer in any case
@@ -346,6 +347,7 @@ class HttpConnection:
     def _log_access(self, request: Request, response: Response, started_ns: int) -> None:
         if _log.isEnabledFor(logging.INFO):
             took = short_duration(self._server.clock.monotonic_ns() - started_ns)
+            # The parser admits no target with an unprintable character, so no client can forge a line.
             self._server.access_log.add(
                 f"{response.status} {request.method} {request.target} ({self._remote_address}) {took}"
             )
@@ -456,6 +458,7 @@ class AccessLog:
         """False once the server is closing: there may be no further turn."""
 
     def add(self, line: str) -> None:
+        """Log a line that holds nothing but printable characters."""
         self._lines.append(line)
         if not self.waits_for_the_turn:
             self.write()
@@ -502,7 +505,7 @@ def _written(lines: list[str], record: logging.LogRecord, handler: _StreamHandle
     formatter, end = handler.formatter, handler.terminator
     if isinstance(formatter, OneLineFormatter):
         head = formatter.head(record)
-        return "".join([head + one_line(line) + end for line in lines])
+        return "".join([head + line + end for line in lines])
     texts: list[str] = []
     for line in lines:
         record.msg = line
@@ -515,10 +518,13 @@ def _record(line: str) -> logging.LogRecord:
 
 
 def short_duration(duration_ns: int) -> str:
-    """As `format_duration`. What most requests take is microseconds, and six digits are all there are of them."""
-    if 1_000 <= duration_ns < NS_PER_MS:
-        return f"{duration_ns / 1_000:.6g}\u00b5s"
-    return format_duration(duration_ns)
+    """As `format_duration`, and faster for what most requests take: microseconds."""
+    if not 1_000 <= duration_ns < NS_PER_MS:
+        return format_duration(duration_ns)
+    whole, fraction = duration_ns // 1_000, duration_ns % 1_000
+    if not fraction:
+        return f"{whole}\u00b5s"
+    return f"{whole}.{str(1_000 + fraction)[1:].rstrip('0')}\u00b5s"
 
 
 # All connections.

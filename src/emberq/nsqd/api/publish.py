@@ -72,7 +72,7 @@ class PublishApi:
         if not body:
             raise HttpError(400, "MSG_EMPTY")
         producer = producer_of(request)
-        blob = _INT32.pack(len(body)) + body
+        blob = len(body).to_bytes(_INT32.size, "big") + body
         try:
             topic = self._broker.find_topic(self._plain_targets.get(request.target, ""))
             if topic is None:
