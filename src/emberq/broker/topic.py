@@ -250,12 +250,12 @@ class Topic(ABC):
     def _save(self) -> None:
         """Bring the topic's own messages to disk; the channels have saved theirs."""
 
-    def stats(self) -> TopicStats:
-        """What the topic holds now."""
+    def stats(self, *, with_channels: bool = True) -> TopicStats:
+        """What the topic holds now. Without channels: its own figures alone."""
         latency = self._context.config.channel.latency
         return TopicStats(
             name=self.name,
-            channels=tuple(self.channels[name].stats() for name in sorted(self.channels)),
+            channels=tuple(self.channels[name].stats() for name in sorted(self.channels)) if with_channels else (),
             depth=self.depth,
             backend_depth=self.backend_depth,
             message_count=self.message_count,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar, cast
@@ -30,7 +30,7 @@ from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
 from emberq.nsqd.context import SessionContext
 from emberq.nsqd.health import Health
 from emberq.nsqd.lookup import LookupService
-from emberq.nsqd.metrics import Memory, Scrape
+from emberq.nsqd.metrics import Memory, Scrape, read_topics
 from emberq.nsqd.options import NsqdOptions, OptionsError, journal_settings
 from emberq.nsqd.publishing import PublishBatcher
 from emberq.nsqd.session import ClientSession
@@ -303,27 +303,18 @@ class Nsqd:
         problem = self._health.problem
         return "OK" if problem is None else f"NOK - {problem}"
 
-    def producers(self) -> tuple[ClientStats, ...]:
-        """The connections that have published."""
-        return tuple(session.stats() for session in self._context.sessions if session.has_published)
+    def producers(self) -> Iterator[ClientStats]:
+        """The connections that have published, one by one. Those that close meanwhile are left out."""
+        sessions = self._context.sessions
+        return (session.stats() for session in tuple(sessions) if session in sessions and session.has_published)
 
-    async def snapshot(self) -> tuple[TopicStats, ...]:
-        """The state of all topics, sorted by name. Other clients are served while it is taken, a portion at a time."""
-        topics: list[TopicStats] = []
-        for portion in self.broker.snapshot_portions():
-            if topics:
-                await asyncio.sleep(0)
-            topics += portion
-        return tuple(topics)
-
-    async def _scrape(self) -> Scrape:
-        topics = await self.snapshot()
+    def _scrape(self, topics: tuple[TopicStats, ...], producers: tuple[ClientStats, ...]) -> Scrape:
         return Scrape(
             start_time_s=self.start_time_s,
             is_healthy=self._health.problem is None,
             refuses_publishing=self._health.refuses_publishing,
             topics=topics,
-            producers=self.producers(),
+            producers=producers,
             tcp_connection_count=len(self._context.sessions),
             http_connection_count=self._web.connection_count,
             memory=self.memory.stats(),
@@ -358,7 +349,7 @@ class Nsqd:
             config,
             clock=self.clock,
             timers=self._timers,
-            snapshot=self.broker.snapshot,
+            read_topics=lambda: read_topics(self.broker),
             memory=self.memory.stats,
         )
 
