@@ -21,6 +21,7 @@ from emberq.nsqd.connection import ClientConnection, Output
 from emberq.nsqd.options import NsqdOptions, TlsRequired
 from emberq.nsqd.publishing import PublishBatcher
 from emberq.nsqd.tls import ServerTls, TlsConnection
+from emberq.nsqd.trace import Trace
 from emberq.wire import frame
 from emberq.wire.compression import DeflateCodec, SnappyCodec
 from emberq.wire.decoder import CommandDecoder, CommandLimits
@@ -54,6 +55,7 @@ class SessionContext:
         self.clock = clock
         self.timers = timers
         self.sessions: set[ClientConnection] = set()
+        self.trace = Trace()
         self.tls_required = options.tls_required is not TlsRequired.NO
         self.command_limits = CommandLimits(
             max_msg_size=options.max_msg_size,

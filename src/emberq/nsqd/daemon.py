@@ -272,6 +272,10 @@ class Nsqd:
         if self._discovery is not None:
             self._discovery.set_addresses(addresses)
 
+    def log_level_changed(self) -> None:
+        """The log shows more from here on, or less: connections write debug lines from here on, or stop that."""
+        self._context.trace.refresh()
+
     def health(self) -> str:
         """`OK`, or what is wrong, in the words of /ping."""
         problem = self._health.problem

@@ -176,9 +176,11 @@ class LookupLink:
         self._peers = {address: before.get(address) or LookupPeer(address, self._context) for address in addresses}
         for address, peer in before.items():
             if address not in self._peers:
+                _log.info("LOOKUP(%s): removing peer", address)
                 peer.close()
         for address, peer in self._peers.items():
             if address not in before:
+                _log.info("LOOKUP(%s): adding peer", address)
                 peer.start()
 
     def changed(self, change: TopologyChange) -> None:

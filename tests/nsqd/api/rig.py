@@ -32,9 +32,13 @@ class RigNode:
         self.lookupd_tcp_addresses: tuple[str, ...] = ()
         self.connected_producers: list[ClientStats] = []
         self.persisted_count = 0
+        self.log_level_changes = 0
 
     def set_lookupd_tcp_addresses(self, addresses: tuple[str, ...]) -> None:
         self.lookupd_tcp_addresses = addresses
+
+    def log_level_changed(self) -> None:
+        self.log_level_changes += 1
 
     def persist_metadata(self) -> None:
         self.persisted_count += 1

@@ -71,6 +71,10 @@ class Node(Protocol):
         """From here on, register with these."""
         ...
 
+    def log_level_changed(self) -> None:
+        """The log shows more from here on, or less."""
+        ...
+
     def persist_metadata(self) -> None:
         """Write nsqd.dat and return when it is on disk; StorageError if it cannot be."""
         ...
@@ -144,6 +148,7 @@ class ConfigApi:
                 "auth_http_addresses": _masked_all,
                 "e2e_processing_latency_percentiles": _shortest_all,
             },
+            on_log_level=node.log_level_changed,
         )
 
     def get(self, request: Request) -> Response:
