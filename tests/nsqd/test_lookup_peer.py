@@ -47,7 +47,7 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 REGISTERED = "INFO registered with nsqlookupd v1.3.0"
-LOST = "WARNING not registered, will keep trying - "
+LOST = "ERROR not registered, will keep trying - "
 
 
 # A sound one.

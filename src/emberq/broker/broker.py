@@ -105,8 +105,8 @@ class Broker:
 
     def _remove(self, topic: Topic) -> None:
         del self._topics[topic.name]
+        _log.info("TOPIC(%s): deleting", topic.name)
         topic.delete()
-        _log.info("TOPIC(%s): deleted", topic.name)
         self._announce(TopologyChange(topic.name, None, exists=False))
 
     def leave(self, channel: Channel) -> None:

@@ -151,7 +151,6 @@ class Nsqd:
 
     def _load(self) -> None:
         self.broker.load(self._metadata_file.load())
-        _log.info("NSQ: persisting topic/channel metadata to %s", self._metadata_file.path)
         self.persist_metadata()
         self.broker.add_listener(self._on_change)
 
@@ -221,6 +220,7 @@ class Nsqd:
 
     def persist_metadata(self) -> None:
         """Write nsqd.dat now."""
+        self._log_persisting()
         self._metadata_file.save(self.broker.metadata(emberq.NSQ_VERSION))
 
     def _on_change(self, change: TopologyChange) -> None:
@@ -233,7 +233,11 @@ class Nsqd:
 
     def _persist_soon(self) -> None:
         self._persist_pending = False
+        self._log_persisting()
         self._metadata_file.save_soon(self.broker.metadata(emberq.NSQ_VERSION))
+
+    def _log_persisting(self) -> None:
+        _log.info("NSQ: persisting topic/channel metadata to %s", self._metadata_file.path)
 
     # What the API, metrics and statsd show.
 

@@ -58,6 +58,8 @@ PING_INTERVAL_NS = 15 * NS_PER_SECOND
 FIRST_RETRY_NS = 250 * NS_PER_MS
 MAX_RETRY_NS = 5 * NS_PER_SECOND
 """So long after nsqlookupd came back, consumers may not find this nsqd there."""
+MAX_SHOWN = 256
+"""Characters of what it tells of itself that the log shows; a host name has no more."""
 MAX_QUERY_COUNT = 16
 """HTTP queries to one nsqlookupd at a time: a burst of new topics must not take all our file descriptors."""
 
@@ -223,7 +225,14 @@ class LookupPeer:
     def _identified(self, info: LookupdInfo) -> None:
         self.info = info
         self.tried.set()
-        _log.info("LOOKUPD(%s): peer info %s", self.address, info)
+        _log.info(
+            "LOOKUPD(%s): peer info {TCPPort:%d HTTPPort:%d Version:%s BroadcastAddress:%s}",
+            self.address,
+            info.tcp_port,
+            info.http_port,
+            info.version[:MAX_SHOWN],
+            info.broadcast_address[:MAX_SHOWN],
+        )
         self._ping_alarm.set(self._context.clock.monotonic_ns() + PING_INTERVAL_NS)
 
     def _come_up(self) -> None:
@@ -238,7 +247,7 @@ class LookupPeer:
         self._failure_count += 1
         if not self._is_loss_told:
             self._is_loss_told = True
-            _log.warning("LOOKUPD(%s): not registered, will keep trying - %s", self.address, reason)
+            _log.error("LOOKUPD(%s): not registered, will keep trying - %s", self.address, reason)
         self.is_up = False
         self.tried.set()
         delay_ns = retry_delay_ns(self._failure_count, chance=self._context.chance())

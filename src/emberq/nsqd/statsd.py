@@ -214,6 +214,7 @@ class StatsdPusher:
 
     async def stop(self) -> None:
         """Stop; the rest of a push under way is dropped."""
+        _log.info("STATSD: closing")
         self._push_alarm.cancel()
         if self._connecting is not None:
             connecting = self._connecting

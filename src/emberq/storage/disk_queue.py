@@ -181,7 +181,10 @@ class DiskQueue:
             if self._write_pos == 0:
                 clear_the_way(self._files, first=self._write_file + 1, log=self._log)
                 self._next_job.folder_changed = True
-            self._write_fd = open_for_writing(self._files.data(self._write_file), position=self._write_pos)
+            path = self._files.data(self._write_file)
+            self._write_fd = open_for_writing(path, position=self._write_pos)
+            if self._write_pos == 0:  # after each sync it is opened again, which is not worth a line
+                self._log.tell(f"writeOne() opened {path}")
         return self._write_fd
 
     def _wrote(self, size_bytes: int, *, count: int) -> None:
@@ -270,7 +273,10 @@ class DiskQueue:
 
     def _opened_reader(self) -> SegmentReader:
         if self._reader is None:
-            self._reader = SegmentReader(self._files.data(self._read_file), limits=self._limits)
+            path = self._files.data(self._read_file)
+            self._reader = SegmentReader(path, limits=self._limits)
+            if self._read_pos == 0:
+                self._log.tell(f"readOne() opened {path}")
         return self._reader
 
     def _drop_reader(self) -> None:
@@ -393,6 +399,7 @@ class DiskQueue:
     def empty(self) -> None:
         """Drop all records: no data file and no meta file is left. The next put starts a new file."""
         if not self._closed:
+            self._log.tell("emptying")
             self._remove_all_files()
 
     def _remove_all_files(self) -> None:
@@ -419,6 +426,7 @@ class DiskQueue:
         """Write everything to the disk, the meta file too, and let go of all files. SyncError if that failed."""
         if self._closed:
             return
+        self._log.tell("closing")
         self._stop()
         self._sync_and_wait()
 
@@ -426,6 +434,7 @@ class DiskQueue:
         """Remove all files of the queue, and let go of it. The ones set aside as `.bad` stay."""
         if self._closed:
             return
+        self._log.tell("deleting")
         self._stop()
         self._remove_all_files()
 

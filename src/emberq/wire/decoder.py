@@ -43,7 +43,7 @@ from emberq.wire.command import (
     Sub,
     Touch,
 )
-from emberq.wire.error import FatalError, SilentClose
+from emberq.wire.error import BadMagic, FatalError, SilentClose
 from emberq.wire.frame import ID_BYTES
 from emberq.wire.mpub import MpubBody
 from emberq.wire.parameter import parse_int64, parse_name, parse_sequence, quote
@@ -237,7 +237,7 @@ class CommandDecoder:
             self._wait_for(self._position + len(MAGIC_V2))
             return False
         if magic != MAGIC_V2:
-            raise FatalError(error.BAD_PROTOCOL)
+            raise BadMagic(magic)
         self._position += len(MAGIC_V2)
         self.greeted = True
         return True
