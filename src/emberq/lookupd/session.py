@@ -14,7 +14,7 @@ import asyncio
 import logging
 from typing import cast
 
-from emberq.base.address import TcpAddress
+from emberq.base.address import TcpAddress, network_text
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.text import format_duration
 from emberq.base.timers import Alarm, Timers
@@ -114,7 +114,7 @@ class LookupSession(asyncio.Protocol):
         if self._producer is not None:
             self._context.registry.disconnect(self._producer)
             self._log_key("UNREGISTER", "client")
-        why = self._ended_by or exc
+        why = self._ended_by or (network_text(exc) if exc is not None else "")
         if why and self._is_greeted:
             _log.error("client(%s) - %s", self._remote_address, why)
         elif why:

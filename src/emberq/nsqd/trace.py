@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from emberq.base.address import network_text
 from emberq.wire.command import (
     Auth,
     Cls,
@@ -127,12 +128,6 @@ def identity_text(request: IdentifyRequest) -> str:
 
 def _word(value: bool) -> str:
     return "true" if value else "false"
-
-
-def network_text(cause: Exception) -> str:
-    """`connection reset by peer`, as all systems and languages call it."""
-    text = cause.strerror if isinstance(cause, OSError) else None
-    return (text or str(cause)).lower()
 
 
 # Commands and messages.
