@@ -116,6 +116,7 @@ class Broker:
 
     def _remove(self, topic: Topic) -> Pending:
         del self._topics[topic.name]
+        _log.info("TOPIC(%s): deleting", topic.name)
         self._policies.forget_topic(topic.name)
         self._leaving.append(topic)
         self._remove_portion(topic)
@@ -145,7 +146,6 @@ class Broker:
             if is_gone:
                 self._leaving.remove(topic)
         if is_gone:
-            _log.info("TOPIC(%s): deleted", topic.name)
             if topic.name not in self._topics:
                 self._announce(TopologyChange(topic.name, None, exists=False))
             topic.deleted.settle(None)

@@ -160,7 +160,6 @@ class Nsqd:
 
     def _load(self) -> None:
         self.broker.load(self._metadata_file.load())
-        _log.info("NSQ: persisting topic/channel metadata to %s", self._metadata_file.path)
         self.persist_metadata()
         self.broker.add_listener(self._on_change)
 
@@ -240,6 +239,7 @@ class Nsqd:
 
     def persist_metadata(self) -> None:
         """Write nsqd.dat now, while the loop waits: for starting and stopping."""
+        self._log_persisting()
         self._metadata_file.save()
 
     async def metadata_saved(self) -> None:
@@ -259,7 +259,11 @@ class Nsqd:
     def _on_change(self, change: TopologyChange) -> None:
         """A topic or channel was created or deleted."""
         if not is_ephemeral(change.topic) and (change.channel is None or not is_ephemeral(change.channel)):
+            self._log_persisting()
             self._metadata_file.save_soon()
+
+    def _log_persisting(self) -> None:
+        _log.info("NSQ: persisting topic/channel metadata to %s", self._metadata_file.path)
 
     # What the API, metrics and statsd show.
 
@@ -297,6 +301,10 @@ class Nsqd:
         """From here on, register with these nsqlookupds."""
         if self._discovery is not None:
             self._discovery.set_addresses(addresses)
+
+    def log_level_changed(self) -> None:
+        """The log shows more from here on, or less: connections write debug lines from here on, or stop that."""
+        self._context.trace.refresh()
 
     def health(self) -> str:
         """`OK`, or what is wrong, in the words of /ping."""

@@ -36,9 +36,13 @@ class RigNode:
         self.persisted_count = 0
         self.removed_count = 0
         self.metadata_failure: MetadataError | None = None
+        self.log_level_changes = 0
 
     def set_lookupd_tcp_addresses(self, addresses: tuple[str, ...]) -> None:
         self.lookupd_tcp_addresses = addresses
+
+    def log_level_changed(self) -> None:
+        self.log_level_changes += 1
 
     async def metadata_saved(self) -> None:
         if self.metadata_failure is not None:

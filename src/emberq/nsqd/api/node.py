@@ -72,6 +72,10 @@ class Node(Protocol):
         """From here on, register with these."""
         ...
 
+    def log_level_changed(self) -> None:
+        """The log shows more from here on, or less."""
+        ...
+
     async def metadata_saved(self) -> None:
         """Return when nsqd.dat is on disk with all that has happened so far; StorageError if it cannot be."""
         ...
@@ -152,6 +156,7 @@ class ConfigApi:
                 "auth_http_addresses": _masked_all,
                 "e2e_processing_latency_percentiles": _shortest_all,
             },
+            on_log_level=node.log_level_changed,
         )
 
     def get(self, request: Request) -> Response:

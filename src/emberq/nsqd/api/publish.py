@@ -149,7 +149,7 @@ def _is_binary(query: Query) -> bool:
     if word is None or word in FALSE_WORDS:
         return False
     if word not in TRUE_WORDS:
-        _log.warning('deprecated value "%s" used for /mpub binary param', word)
+        _log.warning("deprecated value '%s' used for /mpub binary param", word)
     return True
 
 
