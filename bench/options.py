@@ -20,6 +20,7 @@ _NSQD_BESIDE_PYTHON = Path(sys.executable).parent / "nsqd"
 _QUICK_DIVISOR = 50
 _QUICK_SECONDS = 1.0
 _QUICK_CONNECTIONS = 200
+_QUICK_MANY = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,7 @@ class Options:
     messages: int | None
     seconds: float | None
     connections: int | None
+    many: int | None
     is_quick: bool
 
     def size(self, work: Scenario | Work) -> Size:
@@ -49,11 +51,13 @@ class Options:
                 messages=usual.messages // _QUICK_DIVISOR,
                 seconds=min(usual.seconds, _QUICK_SECONDS),
                 connections=min(usual.connections, _QUICK_CONNECTIONS),
+                many=min(usual.many, _QUICK_MANY),
             )
         return Size(
             messages=self.messages or usual.messages,
             seconds=self.seconds or usual.seconds,
             connections=self.connections or usual.connections,
+            many=self.many or usual.many,
         )
 
 
@@ -79,6 +83,7 @@ def parse(arguments: Sequence[str]) -> Options:
         messages=given.messages,
         seconds=given.seconds,
         connections=given.connections,
+        many=given.many,
         is_quick=given.quick,
     )
 
@@ -137,7 +142,8 @@ def _add_amounts(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--rounds", type=_count, help="runs of each work (default: 3 with a peer, else 1)")
     group.add_argument("--messages", type=_count, help="messages to publish, where a work counts messages")
     group.add_argument("--seconds", type=float, help="duration, where a work goes by time")
-    group.add_argument("--connections", type=_count, help="connections of the work idle")
+    group.add_argument("--connections", type=_count, help="connections of the works idle and churn")
+    group.add_argument("--many", type=_count, help="topics, channels or consumers, where a work has many of them")
     group.add_argument("--consumers", type=_count, default=2, help="connections to one channel (default: 2)")
     group.add_argument("--shuffle-fin", action="store_true", help="FIN messages out of order")
     group.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
