@@ -1,7 +1,7 @@
 """A load generator for nsqd, and side-by-side measurements with it: `python -m bench`.
 
-It speaks the wire protocol by itself, in C, and imports nothing of emberq, so that it can judge any nsqd. Only when client
-libraries are measured does it use one, ours among them:
+It speaks the wire protocol by itself, in C, and imports nothing of emberq, so that it can judge any nsqd. Only when
+client libraries are measured does it use one, ours among them:
 
     python -m bench                                  measure the nsqd beside this interpreter
     python -m bench --peer /path/to/another/nsqd     run both by turns and compare
@@ -23,6 +23,7 @@ The parts, from the bytes upwards:
     machine      what it was measured on
     stage        what a work has at hand: the server, its sizes, the means to measure
     traffic      works of steady traffic
+    event        works of single events, with a bystander
     scenario     the table of works
     comparison   rounds by turns
     crew         worker processes in Python, for client libraries

@@ -17,6 +17,8 @@ from bench.stage import Size
 
 _NSQD_BESIDE_PYTHON = Path(sys.executable).parent / "nsqd"
 
+_ALL: tuple[Scenario | Work, ...] = (*SCENARIOS, *WORKS)
+
 _QUICK_DIVISOR = 50
 _QUICK_SECONDS = 1.0
 _QUICK_CONNECTIONS = 200
@@ -107,7 +109,7 @@ def _peer(given: argparse.Namespace) -> Source | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    works = "\n".join(f"  {work.name:<24}{work.summary}" for work in (*SCENARIOS, *WORKS))
+    works = "\n".join(f"  {work.name:<24}{work.summary}" for work in _ALL)
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure an nsqd, two of them side by side, or client libraries side by side.",
@@ -134,7 +136,7 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_amounts(parser: argparse.ArgumentParser) -> None:
-    names = [work.name for work in (*SCENARIOS, *WORKS)]
+    names = [work.name for work in _ALL]
     group = parser.add_argument_group("works")
     group.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="these works only")
     group.add_argument("--clients", action="store_true", help="the works for clients, in place of those for servers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bench import certificate, traffic
+from bench import certificate, event, traffic
 from bench.metric import Metric
 from bench.stage import MIXED, UNIFORM, Bodies, Size, Stage
 
@@ -15,6 +15,15 @@ _UNIFORM_TIMES = 4  # a uniform message is a fifth as large as the usual mixed o
 _LARGE = Bodies(least=1_000_000, most=1_000_000)
 _TEXT = Bodies(is_text=True)
 _SMALL = Bodies(least=250, most=250)
+_TINY = Bodies(least=20, most=40)  # 12,000 of them to 500 channels are 400 MB on disk
+
+_CHURNS: tuple[tuple[str, str, dict[str, int | str]], ...] = (
+    ("plain", "20,000 connections that come and go, 200 at a time: what is left of them", {}),
+    ("cut", "the same, each cut in the middle of an MPUB", {"cut": 1}),
+    ("tls", "the same with TLS", {"tls": 1}),
+    ("snappy", "the same with snappy", {"snappy": 1}),
+    ("deflate", "the same with deflate", {"deflate": 1}),
+)
 
 
 def _in_memory(messages: int) -> tuple[str, ...]:
@@ -31,6 +40,10 @@ def _large_in_memory(messages: int) -> tuple[str, ...]:
 
 def _on_disk(_: int) -> tuple[str, ...]:
     return ("--mem-queue-size=0",)
+
+
+def _spilling(_: int) -> tuple[str, ...]:
+    return event.SPILLING
 
 
 def _by_default(_: int) -> tuple[str, ...]:
@@ -345,4 +358,73 @@ _OTHERS = (
     ),
 )
 
-SCENARIOS: tuple[Scenario, ...] = (*_MESSAGES, *_OTHERS, *(_uniform(scenario) for scenario in _MESSAGES))
+_EVENTS = (
+    Scenario(
+        name="stall-empty",
+        summary="/channel/empty of an unrelated channel while 500 channels have just spilled to disk",
+        size=Size(many=500),
+        run=event.empty,
+        flags=_spilling,
+    ),
+    Scenario(
+        name="stall-delete",
+        summary="/topic/delete of 500 spilled channels",
+        size=Size(many=500),
+        run=event.delete,
+        flags=_spilling,
+    ),
+    Scenario(
+        name="stall-delete-1000",
+        summary="/topic/delete of 1000 spilled channels",
+        size=Size(many=1_000),
+        run=event.delete,
+        flags=_spilling,
+    ),
+    Scenario(
+        name="stall-fanout",
+        summary="an MPUB of 12,000 to 500 channels on disk",
+        size=Size(many=500),
+        run=event.fan_out,
+        bodies=_TINY,
+        flags=_on_disk,
+    ),
+    Scenario(
+        name="stall-late-fins",
+        summary="2500 FINs that come too late, in a channel of 5000 consumers",
+        size=Size(many=5_000),
+        run=event.late_fins,
+        flags=_by_default,
+    ),
+    Scenario(
+        name="stall-deferred",
+        summary="100,000 deferred messages due at once",
+        size=Size(messages=100_000),
+        run=event.maturing,
+    ),
+    Scenario(
+        name="many-topics",
+        summary="5000 idle topics: create, /stats, stop",
+        size=Size(many=5_000),
+        run=event.many_topics,
+        flags=_by_default,
+    ),
+    Scenario(
+        name="many-topics-1000",
+        summary="the same with 1000",
+        size=Size(many=1_000),
+        run=event.many_topics,
+        flags=_by_default,
+    ),
+    *(
+        Scenario(
+            name=f"churn-{kind}",
+            summary=summary,
+            size=Size(connections=20_000),
+            run=traffic.churn(**settings),
+            flags=_with_tls,
+        )
+        for kind, summary, settings in _CHURNS
+    ),
+)
+
+SCENARIOS: tuple[Scenario, ...] = (*_MESSAGES, *_OTHERS, *_EVENTS, *(_uniform(scenario) for scenario in _MESSAGES))

@@ -194,6 +194,12 @@ class Stage:
         with Generators(orders) as generators:
             return self._measure(generators)
 
+    def load(self, *orders: Order) -> list[Tally]:
+        """The same for its effect: not measured, and not waited for longer than the generators do."""
+        with Generators(orders) as generators:
+            generators.assemble()
+            return generators.work()
+
     def measure_clients(self, plans: Sequence[Plan]) -> Effort:
         with Crew(plans) as crew:
             return self._measure(crew)
@@ -215,6 +221,12 @@ class Stage:
             if path.is_file():
                 with path.open("rb") as file:
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def stop(self) -> float:
+        """Stop nsqd as an operator would, and return how long that took."""
+        if self.server.data_path is None:
+            raise LoadFailure("this work stops the server: let it be started here, with --binary")
+        return process.stop_s(self.pid)
 
     def settle(self) -> None:
         """Wait until nsqd is quiet, as far as that can be seen."""

@@ -214,7 +214,7 @@ def memory(stage: Stage) -> list[Metric]:
 
 
 def memory_of_singles(stage: Stage) -> list[Metric]:
-    return _memory(stage, stage.size.messages, {"batch": 0, "window": 32})
+    return _memory(stage, stage.size.messages, {"batch": 0, "window": 1, "connections": 16})
 
 
 def _memory(stage: Stage, messages: int, settings: dict[str, int | str]) -> list[Metric]:
