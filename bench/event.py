@@ -18,6 +18,7 @@ from bench.traffic import CHANNEL, due_at_once
 
 _SPILLED_MESSAGES = 200  # to each channel; half of them fit into its memory queue, see SPILLING
 SPILLING = ("--mem-queue-size=100",)
+SYNCING = (*SPILLING, "--sync-every=100")  # what has spilled is synced at once
 _WIDE_BATCH = 12_000
 _STATS_CALLS = 5
 _AFTER_DUE_S = 0.5
@@ -25,11 +26,11 @@ _LATE_TIMEOUT_MS = 1000  # the shortest that nsqd allows
 
 
 def empty(stage: Stage) -> list[Metric]:
-    """/channel/empty of a channel that has nothing to do with those that have just spilled to disk."""
+    """/channel/empty of a channel, just when it and many others of another topic have spilled and are being synced."""
     other = f"{stage.topic}_other"
     stage.create(CHANNEL, topic=other)
-    stage.load(stage.publish(topic=other, messages=10, batch=10))
     _spill(stage)
+    stage.load(stage.publish(topic=other, messages=_SPILLED_MESSAGES, batch=_SPILLED_MESSAGES, connections=1))
     return _beside(stage, lambda: stage.call("POST", f"/channel/empty?topic={other}&channel={CHANNEL}"))
 
 

@@ -10,7 +10,8 @@ from bench.metric import Metric
 from bench.stage import MIXED, UNIFORM, Bodies, Size, Stage
 
 _SPARE_QUEUE = 10_000
-_UNIFORM_TIMES = 4  # a uniform message is a fifth as large as the usual mixed one
+_BULK_MESSAGES = 250_000
+_BULK_TIMES = 4  # a uniform message is a fifth as large as the usual mixed one; works in bulk would be too short
 
 _LARGE = Bodies(least=1_000_000, most=1_000_000)
 _TEXT = Bodies(is_text=True)
@@ -44,6 +45,10 @@ def _on_disk(_: int) -> tuple[str, ...]:
 
 def _spilling(_: int) -> tuple[str, ...]:
     return event.SPILLING
+
+
+def _syncing(_: int) -> tuple[str, ...]:
+    return event.SYNCING
 
 
 def _by_default(_: int) -> tuple[str, ...]:
@@ -117,7 +122,7 @@ _MESSAGES = (
     Scenario(
         name="pub-pipelined",
         summary="single PUBs, not waiting, 2 connections",
-        size=Size(messages=300_000),
+        size=Size(messages=400_000),
         run=traffic.pub_pipelined,
     ),
     Scenario(
@@ -275,18 +280,19 @@ _MESSAGES = (
     Scenario(
         name="memory-pub",
         summary="memory of messages that came in single PUBs, one channel",
-        size=Size(messages=250_000),
+        size=Size(messages=200_000),
         run=traffic.memory_of_singles,
     ),
 )
 
 
 def _uniform(scenario: Scenario) -> Scenario:
+    times = _BULK_TIMES if scenario.size.messages >= _BULK_MESSAGES else 1
     return replace(
         scenario,
         name=f"{scenario.name}-uniform",
         summary=f"{scenario.name} with bodies of 200 B",
-        size=replace(scenario.size, messages=scenario.size.messages * _UNIFORM_TIMES),
+        size=replace(scenario.size, messages=scenario.size.messages * times),
         bodies=UNIFORM,
     )
 
@@ -364,7 +370,7 @@ _EVENTS = (
         summary="/channel/empty of an unrelated channel while 500 channels have just spilled to disk",
         size=Size(many=500),
         run=event.empty,
-        flags=_spilling,
+        flags=_syncing,
     ),
     Scenario(
         name="stall-delete",

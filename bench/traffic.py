@@ -21,6 +21,7 @@ _LONG_TIMEOUT_MS = 600_000
 _DUE_MARGIN_MS = 3_000  # what a generator may take to connect, and a busy machine to go on
 _SLOWEST_DPUB_RATE = 10_000
 _WARM_UP_CONNECTIONS = 1000  # after them nsqd has what it needs for any number
+_UNHURRIED_RATE = 100  # MPUBs a second
 _HANDLER_BATCH = 100
 _HANDLER_THINK_US = 5  # about what go-nsq and a handler of a few lines take for a message
 
@@ -242,7 +243,9 @@ def unanswered(stage: Stage) -> list[Metric]:
     consumer = stage.consume(
         CHANNEL, messages=messages, connections=1, keep_every=batch, msg_timeout_ms=_LONG_TIMEOUT_MS
     )
-    with Generator(consumer) as consuming, Generator(stage.publish(messages=messages, batch=batch)) as publishing:
+    # Slowly, so that nothing queues up: what nsqd once needed for a queue, it may keep for a while.
+    publisher = stage.publish(messages=messages, batch=batch, connections=1, window=1, rate=_UNHURRIED_RATE)
+    with Generator(consumer) as consuming, Generator(publisher) as publishing:
         for generator in (consuming, publishing):
             generator.await_word("ready")
         for generator in (consuming, publishing):

@@ -267,6 +267,9 @@ static void snappy_decompress(const uint8_t *data, size_t size, struct bytes *ou
     while (data < end) {
         unsigned tag = *data++, offset;
         size_t length = (tag >> 2) + 1;
+        static const int offset_bytes[] = {0, 1, 2, 4};
+        int behind = tag & 3 ? offset_bytes[tag & 3] : length > 60 ? (int)length - 60 : 0;
+        if (end - data < behind) fail("snappy: a damaged chunk");
         if ((tag & 3) == 0) {
             if (length > 60) {
                 unsigned extra = (unsigned)length - 60;
