@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.bench.support import needs_compiler
+
+pytestmark = needs_compiler
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -42,7 +46,7 @@ def works_in(document: Path) -> set[str]:
 
 def test_works_of_traffic_are_done_whatever_their_size(tmp_path: Path) -> None:
     results = tmp_path / "results.json"
-    works = ("requeue", "rdy-one", "topics-10", "large", "handler", "unanswered", "timeouts", "http-ping", "tls")
+    works = ("requeue", "rdy-one", "topics-10", "large", "handler", "unanswered", "timeouts", "http-ping", "snappy")
     done = bench("--only", *works, "--messages", "100", "--many", "10", "--json", str(results))
     assert done.returncode == 0, done.stderr
     assert works_in(results) == set(works)

@@ -16,6 +16,9 @@ from bench.crew import Crew
 from bench.failure import LoadFailure
 from bench.generator import Generators, Order
 from bench.server import Binary, Server
+from tests.bench.support import needs_compiler
+
+pytestmark = needs_compiler
 
 MESSAGES = 400
 CHANNEL = "clients"
