@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from emberq.broker.channel import MAX_HAND_OVER_BYTES
-from emberq.broker.subscriber import Locality
+from emberq.broker.channel import MAX_HAND_OVER_BYTES, MAX_HAND_OVERS
+from emberq.broker.subscriber import Locality, Subscriber
 from tests.broker.rig import Consumer, Rig, numbered
 
 
@@ -301,3 +301,33 @@ def test_sampling_does_not_use_up_the_window() -> None:
     rig.publish(*numbered(2000))
     assert len(consumer.received) == 50
     assert rig.stats().depth > 0
+
+
+# Turns of the event loop.
+
+
+def test_many_consumers_get_their_messages_in_several_turns() -> None:
+    rig = Rig()
+    consumers = [rig.consumer(rdy=1) for _ in range(2 * MAX_HAND_OVERS + 10)]
+    rig.publish(*numbered(len(consumers)))
+    assert sum(received_counts(consumers)) == MAX_HAND_OVERS
+    rig.run_due()
+    assert sum(received_counts(consumers)) == 2 * MAX_HAND_OVERS
+    rig.run_due()
+    assert received_counts(consumers) == [1] * len(consumers)
+
+
+def test_consumers_that_leave_do_not_make_the_lines_grow() -> None:
+    rig = Rig()
+    staying = rig.consumer(rdy=1)
+    before = count_subscribers()
+    for _ in range(200):
+        rig.consumer(rdy=1).leave()
+    assert count_subscribers() - before <= 3
+    rig.publish(b"a")
+    assert staying.new_bodies() == [b"a"]
+
+
+def count_subscribers() -> int:
+    gc.collect()
+    return sum(isinstance(each, Subscriber) for each in gc.get_objects())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
+from emberq.broker.channel import MATURING_COUNT
 from tests.broker.rig import Consumer, Rig, numbered
 
 # Timeouts.
@@ -375,3 +376,17 @@ def test_a_deleted_channel_holds_nothing_any_more_and_nothing_is_due_in_it() -> 
     assert (stats.depth, stats.in_flight_count, stats.deferred_count, stats.clients) == (0, 0, 0, ())
     rig.advance(ms=900_000)
     assert (channel.depth, channel.timeout_count) == (0, 0)
+
+
+def test_many_deferred_messages_that_are_due_together_are_queued_in_several_turns() -> None:
+    rig = Rig(mem_queue_size=100)
+    rig.channel()
+    for number in range(2 * MATURING_COUNT + 50):
+        rig.publish_deferred(b"%d" % number, delay_ms=1000)
+    rig.clock.advance(ms=1000)
+    depths = []
+    for _ in range(3):
+        rig.run_due()
+        depths.append(rig.stats().depth)
+    assert depths == [MATURING_COUNT, 2 * MATURING_COUNT, 2 * MATURING_COUNT + 50]
+    assert rig.stats().deferred_count == 0

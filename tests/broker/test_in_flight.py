@@ -282,12 +282,12 @@ def test_what_was_answered_in_time_rings_for_nothing(flight: Flight, holder: Sub
 
 
 def test_many_messages_that_are_overdue_come_back_in_portions(flight: Flight, holder: Subscriber) -> None:
-    for _ in range(10):
-        flight.give(holder, 1000)
-    assert len(flight.advance(100)) in range(MAX_OVERDUE_COUNT, MAX_OVERDUE_COUNT + 1000)
+    for _ in range(15):
+        flight.give(holder, 300)
+    assert len(flight.advance(100)) in range(MAX_OVERDUE_COUNT, MAX_OVERDUE_COUNT + 300)
     while flight.registry.count:
         assert flight.advance(0)
-    assert flight.settled_count == 4
+    assert flight.settled_count in range(3, 6)
 
 
 def test_a_touched_message_gets_more_time_and_the_others_do_not(flight: Flight, holder: Subscriber) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
+from emberq.base.clock import ManualClock
 from emberq.broker.batch import MAX_BATCH_BYTES
+from emberq.broker.channel import Channel
 from emberq.broker.classic import PORTION_BYTES, PORTION_COUNT
 from emberq.broker.error import ExitingError, GateClosedError, StoreError
 from emberq.broker.topic import Pending, TopicConfig
@@ -496,3 +500,65 @@ def test_a_channel_created_while_the_topic_is_held_gets_its_first_message() -> N
     early, late = rig.channel("early"), rig.channel("late")
     rig.topic().release()
     assert (early.depth, late.depth) == (1, 1)
+
+
+# Many channels.
+
+
+class SlowConsumer(Consumer):
+    """Each delivery to it takes a millisecond."""
+
+    def __init__(self, channel: Channel, clock: ManualClock) -> None:
+        self._clock = clock
+        super().__init__(channel, rdy=100)
+
+    def deliver(self, frames: bytes) -> None:
+        super().deliver(frames)
+        self._clock.advance(ms=1)
+
+
+def test_many_slow_channels_get_their_copies_in_several_turns_and_in_order() -> None:
+    rig = Rig()
+    consumers = [SlowConsumer(rig.channel(f"c{number}"), rig.clock) for number in range(30)]
+    rig.publish(b"first")
+    assert [len(consumer.received) for consumer in consumers] == [1] * 8 + [0] * 22
+    rig.publish(b"second")
+    assert rig.topic_stats().depth == 1, "it waits for the first"
+    rig.broker.topic("t").delete_channel("c29")
+    for _ in range(12):
+        rig.run_due()
+    assert [consumer.new_bodies() for consumer in consumers[:29]] == [[b"first", b"second"]] * 29
+    assert (consumers[29].new_bodies(), rig.topic_stats().depth) == ([], 0)
+    rig.publish(b"third")
+    assert consumers[0].new_bodies() == [b"third"]
+
+
+def test_copies_that_are_under_way_are_not_lost_when_nsqd_stops() -> None:
+    rig = Rig()
+    for number in range(30):
+        SlowConsumer(rig.channel(f"c{number}"), rig.clock)
+    rig.publish(b"a")
+    rig.restart()
+    depths = [rig.stats(f"c{number}").depth for number in range(30)]
+    assert depths == [1] * 30
+
+
+# Single publishes that wait.
+
+
+def test_publishes_that_wait_share_their_batches() -> None:
+    rig = Rig()
+    rig.channel()
+    bodies = [b"%04d" % number for number in range(1000)]
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for body in bodies:
+            rig.publish(body)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / len(bodies) < 150, "a frame of 38 bytes and little else"
+    consumer = rig.consumer(rdy=1000)
+    assert consumer.new_bodies() == bodies
+    assert len({message.id for message in consumer.received}) == 1000

@@ -34,7 +34,9 @@ from emberq.wire.parameter import is_ephemeral
 MAX_HAND_OVER_BYTES: Final = 256 * 1024
 """The most that one subscriber is given at a time, so that a full socket is noticed before memory fills behind it."""
 
-MATURING_COUNT: Final = 2500
+MAX_HAND_OVERS: Final = 128
+"""How many deliveries a channel makes in one turn of the event loop; each ends in a write to a socket."""
+MATURING_COUNT: Final = 1000
 """How many deferred messages are queued in one turn of the event loop when their time has come."""
 
 NO_LATENCY_KEPT = LatencyConfig()
@@ -177,9 +179,14 @@ class Channel(ABC):
     def _share_out(self) -> None:
         lines, queue, forwarder = self._lines, self._queue, self._forwarder
         lines.begin()
+        left = MAX_HAND_OVERS
         while not lines.is_empty and (depth := queue.depth):
             if forwarder is not None and forwarder.is_busy:
                 return
+            if not left:  # the others get theirs in the next turn
+                self._alarm.set_earlier(self._clock.monotonic_ns())
+                return
+            left -= 1
             subscriber = lines.next(depth)
             if subscriber is None:
                 return

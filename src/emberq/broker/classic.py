@@ -44,7 +44,7 @@ PORTION_BYTES = 4 * 1024 * 1024
 """How much of a backlog is moved in one turn of the event loop: some milliseconds of work."""
 
 
-MAX_COPYING_NS = 5 * NS_PER_MS
+MAX_COPYING_NS = 3 * NS_PER_MS
 """How long messages are copied to channels in one turn of the event loop."""
 FEW_COUNT = 16
 FEW_BYTES = 8 * 1024

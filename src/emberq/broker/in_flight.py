@@ -54,7 +54,7 @@ _MIN_WHOLE: Final = 4
 """Shorter runs go to the dictionary at once, which is faster for them."""
 _MIN_SWEPT: Final = 64
 """A shorter lane is not worth sweeping."""
-MAX_OVERDUE_COUNT: Final = 2500
+MAX_OVERDUE_COUNT: Final = 1000
 """How many messages of a lane time out in one turn of the event loop."""
 
 
