@@ -278,6 +278,9 @@ def cut(blob: bytes, ends: Sequence[int], *, first_id: int = 0) -> Iterator[tupl
     while start < len(ends):
         max_count = MAX_BATCH_COUNT - (first_id + start) % MAX_BATCH_COUNT
         stop = _fitting_stop(ends, start, max_count=max_count, max_bytes=MAX_BATCH_BYTES)
+        if stop - start == len(ends):
+            yield blob, ends  # a slice of all of it would be a copy
+            return
         yield blob[start_of(ends, start) : ends[stop - 1]], sub_ends(ends, start, stop)
         start = stop
 

@@ -400,7 +400,8 @@ class Framed(Frames):
         return self._ends[index - 1] + self._added * index if index else 0
 
     def frames(self, start: int, stop: int, attempts: int) -> bytes:
-        frames = self._data[self._start(start) : self._start(stop)]
+        is_all = stop - start == len(self._ends)  # a slice of all would be a copy
+        frames = self._data if is_all else self._data[self._start(start) : self._start(stop)]
         if attempts == 1:
             return frames
         patched = bytearray(frames)
