@@ -13,6 +13,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from emberq.base.clock import Clock
 from emberq.base.timers import Timers
@@ -107,6 +108,8 @@ class Topic(ABC):
         self._is_held = False
         """Whether it waits for nsqlookupd to tell which channels it has."""
         self._exiting = False
+        self.deleted = Pending()
+        """Settled when the topic was deleted and its last channel is gone."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} depth={self.depth} channels={len(self.channels)}>"
@@ -191,6 +194,7 @@ class Topic(ABC):
         channel = self.channels.pop(name)
         _log.info("TOPIC(%s): deleting channel %s", self.name, name)
         self._flow_changed()
+        _log.info("CHANNEL(%s): deleting", name)
         channel.delete()
         self._context.on_channel(self, channel, False)
 
@@ -219,18 +223,29 @@ class Topic(ABC):
     def empty(self) -> None:
         """Drop what waits in the topic; the channels keep what they have."""
 
-    def delete(self) -> None:
-        """Remove everything, channels and files included."""
+    def delete(self, *, max_channels: int) -> bool:
+        """Remove so many channels, and everything else when there are no more; whether all has gone.
+
+        From the first call on nothing can be published.
+        """
         self._exiting = True
-        for name in list(self.channels):
+        for name in list(islice(self.channels, max_channels)):
             self.delete_channel(name)
+        if self.channels:
+            return False
         self._remove_files()
+        return True
 
     def close(self) -> None:
         """Bring everything to disk for the next run."""
+        _log.info("TOPIC(%s): closing", self.name)
         self._exiting = True
         for channel in self.channels.values():
+            _log.info("CHANNEL(%s): closing", channel.name)
             channel.close()
+        memory_count = self.depth - self.backend_depth
+        if memory_count and not self.is_journaled:
+            _log.info("TOPIC(%s): flushing %d memory messages to backend", self.name, memory_count)
         self._save()
 
     @abstractmethod

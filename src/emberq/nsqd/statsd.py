@@ -216,6 +216,7 @@ class StatsdPusher:
 
     async def stop(self) -> None:
         """Stop; the rest of a push under way is dropped."""
+        _log.info("STATSD: closing")
         self._push_alarm.cancel()
         if self._beginning is not None:
             beginning = self._beginning

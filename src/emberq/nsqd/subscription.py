@@ -2,6 +2,9 @@
 
 Messages leave as the channel hands them over, or are held back if the client asked for that (see `connection`). FIN,
 REQ and TOUCH of a message that this client does not hold are refused; the connection stays open.
+
+The commands of one packet only change what the channel knows. `settle`, at the end of the packet, lets it hand over
+what they made room for.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from typing import Protocol
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.channel import Channel
 from emberq.broker.error import BrokerError
-from emberq.broker.in_flight import Subscriber
 from emberq.broker.stats import ClientStats
+from emberq.broker.subscriber import Subscriber
 from emberq.nsqd.connection import Deadlines, Output
 from emberq.nsqd.context import SessionContext
 from emberq.storage.error import StorageError
@@ -44,6 +47,8 @@ class ClientSubscription:
         "_deadlines",
         "_give_way",
         "_output",
+        "_trace",
+        "is_unsettled",
         "remote_address",
         "settings",
         "subscriber",
@@ -61,10 +66,13 @@ class ClientSubscription:
         self._connection: SubscribedConnection | None = connection
         """None once the connection is gone."""
         self._context = context
+        self._trace = context.trace
         self._output = output
         self._deadlines = deadlines
         self._give_way = give_way
         self._channel: Channel | None = None
+        self.is_unsettled = False
+        """Whether the channel may have something to hand over."""
         self.remote_address = ""
         """For the log."""
         self.settings = context.default_settings
@@ -76,6 +84,9 @@ class ClientSubscription:
 
     def deliver(self, frames: bytes) -> None:
         """Send message frames, or hold them if the client asked for that."""
+        if self._trace.is_on:
+            self._trace.delivered(self.remote_address, frames)
+            self._trace_state()
         output = self._output
         if not output.holds:
             output.write(frames)
@@ -83,6 +94,13 @@ class ClientSubscription:
             self._flush()
         elif self.settings.output_buffer_timeout_ms:
             self._deadlines.flush_within(self.settings.output_buffer_timeout_ms)
+
+    def deliver_pieces(self, pieces: list[bytes | memoryview]) -> None:
+        """Send message frames of which some are large."""
+        if self._output.holds:
+            self.deliver(b"".join(pieces))
+        else:
+            self._output.write_pieces(pieces)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -94,7 +112,11 @@ class ClientSubscription:
 
     def _is_ready(self) -> bool:
         subscriber = self.subscriber
-        return subscriber is not None and subscriber.ready_count > subscriber.in_flight.count
+        return subscriber is not None and subscriber.ready_count > subscriber.in_flight_count
+
+    def _trace_state(self) -> None:
+        if self.subscriber is not None:
+            self._trace.state(self.remote_address, self.subscriber.ready_count, self.subscriber.in_flight_count)
 
     def _flush(self) -> None:
         self._output.flush()
@@ -111,6 +133,7 @@ class ClientSubscription:
         """The socket takes more again."""
         if self.subscriber is not None and self._channel is not None:
             self._channel.unblock(self.subscriber)
+            self._channel.pump()
 
     def end(self) -> None:
         """The connection is gone, and let go."""
@@ -121,6 +144,14 @@ class ClientSubscription:
             self._context.broker.leave(channel)
 
     # Commands.
+
+    def settle(self) -> None:
+        """All commands that arrived together are executed: let the channel hand over what it can now."""
+        self.is_unsettled = False
+        if self._channel is not None:
+            self._channel.pump()
+            if self._output.has_held and not self._is_ready():
+                self._flush()
 
     def subscribe(self, command: Sub, delivery: ConnectionSettings) -> None:
         """SUB. `delivery` is the timeout, sample rate and zone that messages are delivered by."""
@@ -145,13 +176,15 @@ class ClientSubscription:
         """RDY."""
         channel, subscriber = self._subscribed()
         channel.set_ready(subscriber, command.count)
-        if self._output.has_held and not self._is_ready():
-            self._flush()
+        self.is_unsettled = True
+        if self._trace.is_on:
+            self._trace_state()
 
     def finish(self, command: Fin) -> None:
         """FIN."""
         channel, subscriber = self._subscribed()
         unknown = channel.finish(subscriber, command.lines)
+        self.is_unsettled = True
         for message_id in unknown:
             self._refuse(error.FIN_FAILED, b"FIN", message_id, channel.why_not(message_id))
         if unknown:
@@ -163,9 +196,16 @@ class ClientSubscription:
         limit_ms = self._context.command_limits.max_req_timeout_ms
         timeout_ms = max(0, min(command.timeout_ms, limit_ms))
         if timeout_ms != command.timeout_ms:
-            _log.info("[%s] REQ timeout %d out of range 0-%d", self.remote_address, command.timeout_ms, limit_ms)
+            _log.info(
+                "PROTOCOL(V2): [%s] REQ timeout %d out of range 0-%d. Setting to %d",
+                self.remote_address,
+                command.timeout_ms,
+                limit_ms,
+                timeout_ms,
+            )
         try:
             channel.requeue(subscriber, command.id, delay_ns=timeout_ms * NS_PER_MS)
+            self.is_unsettled = True
         except BrokerError as refusal:
             self._refuse(error.REQ_FAILED, b"REQ", command.id, refusal)
 

@@ -72,8 +72,16 @@ class Node(Protocol):
         """From here on, register with these."""
         ...
 
-    def persist_metadata(self) -> None:
-        """Write nsqd.dat and return when it is on disk; StorageError if it cannot be."""
+    def log_level_changed(self) -> None:
+        """The log shows more from here on, or less."""
+        ...
+
+    async def metadata_saved(self) -> None:
+        """Return when nsqd.dat is on disk with all that has happened so far; StorageError if it cannot be."""
+        ...
+
+    async def files_removed(self) -> None:
+        """Return when the files of everything that was deleted or emptied so far are gone."""
         ...
 
     def producers(self) -> Iterator[ClientStats]:
@@ -148,6 +156,7 @@ class ConfigApi:
                 "auth_http_addresses": _masked_all,
                 "e2e_processing_latency_percentiles": _shortest_all,
             },
+            on_log_level=node.log_level_changed,
         )
 
     def get(self, request: Request) -> Response:

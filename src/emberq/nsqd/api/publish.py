@@ -41,7 +41,7 @@ from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, req
 from emberq.storage.error import StorageError
 from emberq.wire import error
 from emberq.wire.error import FatalError
-from emberq.wire.mpub import MpubBody
+from emberq.wire.mpub import messages_of
 from emberq.wire.parameter import ProducerSequence, parse_producer_id, parse_sequence
 
 MAX_PLAIN_TARGETS: Final = 1024
@@ -149,7 +149,7 @@ def _is_binary(query: Query) -> bool:
     if word is None or word in FALSE_WORDS:
         return False
     if word not in TRUE_WORDS:
-        _log.warning('deprecated value "%s" used for /mpub binary param', word)
+        _log.warning("deprecated value '%s' used for /mpub binary param", word)
     return True
 
 
@@ -192,14 +192,10 @@ def _uniform_batch(messages: Sequence[bytes], size: int) -> Batch:
 
 def batch_of_records(body: bytes, *, topic: str, max_msg_size: int, max_body_size: int) -> Batch:
     """The messages of a binary body."""
-    mpub = MpubBody(topic, max_msg_size=max_msg_size, max_body_size=max_body_size)
     try:
-        command, _ = mpub.begin(_INT32.pack(len(body)) + body, 0)
+        return messages_of(body, topic=topic, max_msg_size=max_msg_size, max_body_size=max_body_size)
     except FatalError as wrong:
         raise _refusal(wrong) from wrong
-    if command is None:
-        raise _refusal(mpub.eof_error())
-    return command.blob, command.ends
 
 
 def _refusal(wrong: FatalError) -> HttpError:

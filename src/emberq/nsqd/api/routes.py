@@ -35,8 +35,7 @@ def routes(node: Node) -> list[Route]:
     options = node.options
     max_msg_size, max_body_size = options.max_msg_size, options.max_body_size
     info, stats, config = InfoApi(node), StatsApi(node), ConfigApi(node)
-    topic = TopicApi(node.broker, node.persist_metadata)
-    channel = ChannelApi(node.broker, node.persist_metadata)
+    topic, channel = TopicApi(node), ChannelApi(node)
     policy = PolicyApi(node.broker)
     journal, journal_read = JournalApi(node.broker), JournalReadApi(node.broker)
     publish = PublishApi(
