@@ -66,7 +66,7 @@ class StatsApi:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._assembly = Assembly()
+        self._assembly = Assembly(node.clock)
         self._memory = RecentMemory(node)
 
     def stats(self, request: Request) -> Response | Awaitable[Response]:
