@@ -117,7 +117,7 @@ class ShownTopic(NamedTuple):
     channels: Iterable[ShownChannel]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StatsReport:
     """The state of a node, to be read once. None: not asked for, or not found.
 
