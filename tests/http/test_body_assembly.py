@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Iterator
 
-from emberq.http.body import AT_ONCE_STEPS, PORTION_STEPS, Assembly
+import pytest
+
+from emberq.base.clock import NS_PER_MS, ManualClock
+from emberq.http.body import AT_ONCE_STEPS, PORTION_NS, PORTION_STEPS, Assembly
 from tests.support.waiting import turns
 
 LONG = 10 * PORTION_STEPS
@@ -23,12 +26,12 @@ def text_of(count: int) -> bytes:
 
 
 def test_a_short_text_is_made_at_once() -> None:
-    assert Assembly().make(numbers(AT_ONCE_STEPS - 1, []), bytes) == text_of(AT_ONCE_STEPS - 1)
+    assert Assembly(ManualClock()).make(numbers(AT_ONCE_STEPS - 1, []), bytes) == text_of(AT_ONCE_STEPS - 1)
 
 
 async def test_of_a_long_text_one_portion_is_made_in_a_turn_of_the_loop() -> None:
     made: list[int] = []
-    answer = Assembly().make(numbers(LONG, made), bytes)
+    answer = Assembly(ManualClock()).make(numbers(LONG, made), bytes)
     assert not isinstance(answer, bytes)
     task = asyncio.ensure_future(answer)
     portions: list[int] = []
@@ -40,8 +43,28 @@ async def test_of_a_long_text_one_portion_is_made_in_a_turn_of_the_loop() -> Non
     assert task.result() == text_of(LONG)
 
 
+@pytest.mark.parametrize("step_ns", [PORTION_NS // 4, PORTION_NS, PORTION_NS * 2])
+async def test_a_portion_of_slow_steps_ends_sooner(step_ns: int) -> None:
+    clock, made = ManualClock(), list[int]()
+
+    def slow() -> Iterator[str]:
+        for piece in numbers(LONG, made):
+            clock.advance(ms=step_ns / NS_PER_MS)
+            yield piece
+
+    answer = Assembly(clock).make(slow(), bytes)
+    assert not isinstance(answer, bytes)
+    assert len(made) == max(1, PORTION_NS // step_ns)
+    task = asyncio.ensure_future(answer)
+    while not task.done():
+        before = len(made)
+        await asyncio.sleep(0)
+        assert len(made) - before <= max(1, PORTION_NS // step_ns)
+    assert task.result() == text_of(LONG)
+
+
 async def test_two_long_texts_do_not_share_a_turn() -> None:
-    assembly, first, second = Assembly(), list[int](), list[int]()
+    assembly, first, second = Assembly(ManualClock()), list[int](), list[int]()
     answers = [assembly.make(numbers(LONG, made), bytes) for made in (first, second)]
     tasks = [asyncio.ensure_future(answer) for answer in answers if not isinstance(answer, bytes)]
     while len(first) < LONG:
@@ -53,7 +76,7 @@ async def test_two_long_texts_do_not_share_a_turn() -> None:
 
 
 async def test_a_short_text_does_not_wait_for_a_long_one() -> None:
-    assembly = Assembly()
+    assembly = Assembly(ManualClock())
     long = assembly.make(numbers(LONG, []), bytes)
     assert not isinstance(long, bytes)
     task = asyncio.ensure_future(long)
@@ -64,7 +87,7 @@ async def test_a_short_text_does_not_wait_for_a_long_one() -> None:
 
 async def test_a_text_of_megabytes_is_put_together_whole() -> None:
     piece = "x" * 50_000
-    answer = Assembly().make(iter([piece] * PORTION_STEPS), len)
+    answer = Assembly(ManualClock()).make(iter([piece] * PORTION_STEPS), len)
     assert not isinstance(answer, int)
     assert await answer == PORTION_STEPS * len(piece)
 
@@ -78,7 +101,7 @@ async def test_steps_are_taken_in_portions() -> None:
             yield
         return "done"
 
-    task = asyncio.ensure_future(Assembly().run(steps()))
+    task = asyncio.ensure_future(Assembly(ManualClock()).run(steps()))
     while not task.done():
         before = len(taken)
         await asyncio.sleep(0)
@@ -87,4 +110,4 @@ async def test_steps_are_taken_in_portions() -> None:
 
 
 def test_half_a_surrogate_pair_does_not_break_a_text() -> None:
-    assert Assembly().make(iter(["a\ud800b"]), bytes) == b"a?b"
+    assert Assembly(ManualClock()).make(iter(["a\ud800b"]), bytes) == b"a?b"

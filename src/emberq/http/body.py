@@ -24,11 +24,13 @@ import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from emberq.base.clock import NS_PER_MS, Clock
+
 _T = TypeVar("_T")
+_P = TypeVar("_P")
 
 
 # Long texts.
@@ -36,8 +38,9 @@ _T = TypeVar("_T")
 AT_ONCE_STEPS = 50
 """A text of fewer pieces is made at once. More would add up when many clients ask in the same turn of the loop."""
 PORTION_STEPS = 100
-"""What is made of a longer one in a turn of the loop. A step takes some ten microseconds, so this takes about two
-milliseconds."""
+"""What is made of a longer one in a turn of the loop: about a millisecond, for a step takes some ten microseconds."""
+PORTION_NS = 2 * NS_PER_MS
+"""A portion ends sooner if its steps take longer, as those of channels with percentiles of latency do."""
 _THREAD_BYTES = 1024 * 1024
 """Longer texts are put together in a thread. A copy of this size takes a fraction of a millisecond."""
 
@@ -48,38 +51,51 @@ class Assembly:
     Owned by the handlers that use it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._line = asyncio.Lock()
 
     def make(self, pieces: Iterator[str], answer: Callable[[bytes], _T]) -> _T | Awaitable[_T]:
         """What `answer` makes of the text in UTF-8: at once if it is short."""
-        portion = list(islice(pieces, AT_ONCE_STEPS))
-        if len(portion) < AT_ONCE_STEPS:
+        portion: list[str] = []
+        if self._take(pieces, portion, max_steps=AT_ONCE_STEPS):
             return answer(encoded("".join(portion)))
         return self._make_later(portion, pieces, answer)
 
     async def _make_later(self, portion: list[str], pieces: Iterator[str], answer: Callable[[bytes], _T]) -> _T:
-        portions: list[bytes] = []
+        portions = [encoded("".join(portion))]
         async with self._line:
-            while portion:
-                portions.append(encoded("".join(portion)))
+            is_complete = False
+            while not is_complete:
                 await asyncio.sleep(0)
-                portion = list(islice(pieces, PORTION_STEPS))
+                portion = []
+                is_complete = self._take(pieces, portion, max_steps=PORTION_STEPS)
+                portions.append(encoded("".join(portion)))
         if sum(map(len, portions)) > _THREAD_BYTES:
             return answer(await asyncio.to_thread(b"".join, portions))
         return answer(b"".join(portions))
 
     async def run(self, steps: Generator[object, None, _T]) -> _T:
         """What the generator returns. After each portion of its steps the other connections have their turn."""
+        returned: list[_T] = []
+
+        def all_steps() -> Generator[object, None, None]:
+            returned.append((yield from steps))
+
+        pending = all_steps()
         async with self._line:
-            while True:
-                try:
-                    for _ in range(PORTION_STEPS):
-                        next(steps)
-                except StopIteration as end:
-                    value: _T = end.value
-                    return value
+            while not self._take(pending, [], max_steps=PORTION_STEPS):
                 await asyncio.sleep(0)
+        return returned[0]
+
+    def _take(self, pieces: Iterator[_P], portion: list[_P], *, max_steps: int) -> bool:
+        """Add the next portion of the pieces. Returns whether they are at their end."""
+        end_ns = self._clock.monotonic_ns() + PORTION_NS
+        for piece in pieces:
+            portion.append(piece)
+            if len(portion) >= max_steps or self._clock.monotonic_ns() >= end_ns:
+                return False
+        return True
 
 
 def encoded(text: str) -> bytes:

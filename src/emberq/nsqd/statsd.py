@@ -203,7 +203,7 @@ class StatsdPusher:
         self._send_alarm = timers.alarm(self._send)
         self._beginning: asyncio.Task[None] | None = None
         """Looks up the address and writes the datagrams. With thousands of topics that takes many turns of the loop."""
-        self._assembly = Assembly()
+        self._assembly = Assembly(clock)
         self._transport: asyncio.DatagramTransport | None = None
         self._datagrams: deque[bytes] = deque()
         """What is left of the push under way."""

@@ -96,7 +96,7 @@ class Web:
         self._options = options
         self._node = node
         self._scrape = scrape
-        self._assembly = Assembly()
+        self._assembly = Assembly(clock)
         self._data_path = Path(options.data_path)
         self._guard = ApiGuard(authorizer, clock=clock) if options.auth_http_api and authorizer else None
         table = [*routes(node), Route("GET", "/metrics", self._metrics, quiet=True)]

@@ -66,7 +66,7 @@ class StatsApi:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._assembly = Assembly()
+        self._assembly = Assembly(node.clock)
         self._memory = RecentMemory(node)
 
     def stats(self, request: Request) -> Response | Awaitable[Response]:
@@ -117,7 +117,7 @@ class ShownTopic(NamedTuple):
     channels: Iterable[ShownChannel]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StatsReport:
     """The state of a node, to be read once. None: not asked for, or not found.
 
