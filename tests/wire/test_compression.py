@@ -418,7 +418,7 @@ def test_a_damaged_chunk_that_comes_alone_is_refused_or_waited_for(
 
 
 def test_a_small_chunk_that_holds_much_is_read_in_whole() -> None:
-    elements = [Literal(b"abcdefgh"), *[Copy(8, 64, 2)] * 1000]
+    elements: list[Element] = [Literal(b"abcdefgh"), *[Copy(8, 64, 2)] * 1000]
     chunk = snappy.compressed_chunk(elements)
     assert len(chunk) > SMALL_CHUNK_BYTES > len(snappy.compressed_chunk(elements[:100]))
     for some in (elements, elements[:100]):
