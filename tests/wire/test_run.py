@@ -56,7 +56,7 @@ def test_what_is_not_a_plain_fin_is_left_to_the_long_way(line: bytes) -> None:
 @given(
     st.integers(1, 600),
     st.sampled_from([b"", b"NOP\n", FIN, FIN * 20]),
-    st.sampled_from([b"", b"FIN 0", b"RDY 1\n", b"FIN 01234567 9abcdef\n" + FIN * 3]),
+    st.sampled_from([b"", b"FIN 0", b"NOP\n", b"RDY 1\n", b"FIN 01234567 9abcdef\n" + FIN * 3]),
 )
 def test_a_run_of_fins_is_taken_in_whole_and_nothing_else(count: int, before: bytes, behind: bytes) -> None:
     run = b"".join(numbered_fins(count))
