@@ -8,14 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberq.wire.body import GATHERED_BYTES, SMALL_PIECE_BYTES, SizedBody
-from emberq.wire.command import Identify, Publish, mpub, pub
+from emberq.wire.body import (
+    GATHERED_BYTES,
+    SMALL_PIECE_BYTES,
+    SizedBody,
+    check_size,
+    cut_off,
+    read_size,
+    signed,
+)
+from emberq.wire.command import Auth, Identify, Publish, mpub, pub
 from emberq.wire.decoder import CommandDecoder
+from emberq.wire.error import FatalError
 from emberq.wire.line import CommandLimits
 from tests.wire.held import memory_bytes
 from tests.wire.playback import as_seen_in_pieces, bodies_of, play
 from tests.wire.reference_decoder import transcribe
-from tests.wire.streams import examples, in_packets
+from tests.wire.streams import examples, in_packets, int32
 
 BODY_BYTES = 1_000_000
 NOISE = bytes(number * number % 251 for number in range(200_000))
@@ -97,3 +106,62 @@ def test_a_client_that_stalls_makes_the_server_hold_what_has_arrived_and_not_twi
         while decoder.next_command() is not None:
             pass
     assert memory_bytes(decoder) - empty_bytes < 1.15 * (len(stream) // 2)
+
+
+# Sizes.
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 0x01020304, 2**31 - 1, -1, -256, -(2**31)])
+def test_a_size_is_read_wherever_it_stands(size: int) -> None:
+    read = read_size(b"ab" + int32(size) + b"c", 2)
+    assert signed(read) == size
+    assert read >= 0
+
+
+@pytest.mark.parametrize(
+    ("size", "is_message", "expected"),
+    [
+        (11, True, b"E_BAD_MESSAGE PUB message too big 11 > 10"),
+        (0, True, b"E_BAD_MESSAGE PUB invalid message body size 0"),
+        (2**32 - 1, True, b"E_BAD_MESSAGE PUB invalid message body size -1"),
+        (11, False, b"E_BAD_BODY PUB body too big 11 > 10"),
+        (0, False, b"E_BAD_BODY PUB invalid body size 0"),
+        (2**31, False, b"E_BAD_BODY PUB invalid body size -2147483648"),
+    ],
+)
+def test_a_size_that_no_body_may_have_is_refused(size: int, is_message: bool, expected: bytes) -> None:
+    with pytest.raises(FatalError) as refusal:
+        check_size(b"PUB", size, limit=10, is_message=is_message)
+    assert refusal.value.data == expected
+
+
+def test_the_smallest_and_the_largest_body_are_taken() -> None:
+    for size in (1, 10):
+        check_size(b"PUB", size, limit=10, is_message=True)
+    with pytest.raises(FatalError, match=r"too big 1 > 0$"):
+        check_size(b"PUB", 1, limit=0, is_message=True)
+
+
+def test_a_stream_that_ends_within_a_body_is_told_what_is_missing() -> None:
+    message = SizedBody(Publish(b"PUB", "t", b"", (), 1), b"PUB", 5, is_message=True)
+    assert message.eof_error().data == b"E_BAD_MESSAGE PUB failed to read message body"
+    secret = SizedBody(Auth(), b"AUTH", 5, is_message=False)
+    assert secret.eof_error().data == b"E_BAD_BODY AUTH failed to read body"
+    assert cut_off(b"PUB", is_message=True, what=b" size").data == b"E_BAD_MESSAGE PUB failed to read message body size"
+    assert cut_off(b"AUTH", is_message=False, what=b" size").data == b"E_BAD_BODY AUTH failed to read body size"
+
+
+def test_a_packet_that_is_all_body_is_kept_as_it_came() -> None:
+    body = SizedBody(Identify(), b"IDENTIFY", 100_000, is_message=False)
+    packet = NOISE[:100_000]
+    body.keep(packet, 0, len(packet))
+    assert body.joined() is packet
+
+
+def test_a_body_in_tiny_packets_takes_little_more_memory_than_its_bytes() -> None:
+    body = SizedBody(Identify(), b"IDENTIFY", BODY_BYTES, is_message=False)
+    empty_bytes = memory_bytes(body)
+    for packet in in_packets(NOISE, 20):
+        body.keep(packet, 0, len(packet))
+    assert memory_bytes(body) - empty_bytes < 1.2 * len(NOISE)
+    assert body.joined() == NOISE

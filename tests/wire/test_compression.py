@@ -20,6 +20,7 @@ from emberq.wire.compression import (
     MAX_CHUNK_BLOCK_BYTES,
     MAX_CHUNK_PLAIN_BYTES,
     PIECE_BYTES,
+    SMALL_CHUNK_BYTES,
     Codec,
     CompressionError,
     DeflateCodec,
@@ -385,3 +386,46 @@ def test_a_copy_from_before_the_beginning_is_refused() -> None:
 
 def test_the_checksum_is_castagnolis() -> None:
     assert snappy.crc32c(b"123456789") == 0xE3069283  # the value every catalogue of checksums gives for it
+
+
+# Small chunks that come alone: they have a short way.
+
+
+def reader_of_snappy() -> SnappyCodec:
+    codec = SnappyCodec()
+    assert read_all(codec, snappy.IDENTIFIER) == b""
+    return codec
+
+
+@examples(150)
+@given(st.one_of(st.binary(max_size=60), st.integers(0, 3000).map(lambda size: NOISE[:size])), st.booleans())
+def test_a_chunk_that_comes_alone_is_read(plain: bytes, is_compressed: bool) -> None:
+    chunk = snappy.compressed_chunk([Literal(plain)] if plain else []) if is_compressed else None
+    codec = reader_of_snappy()
+    for _ in range(2):
+        assert read_all(codec, chunk or snappy.uncompressed_chunk(plain)) == plain
+
+
+@examples(200)
+@given(st.binary(min_size=1, max_size=60), st.booleans(), st.integers(0, 1000), st.integers(1, 255))
+def test_a_damaged_chunk_that_comes_alone_is_refused_or_waited_for(
+    plain: bytes, is_compressed: bool, place: int, change: int
+) -> None:
+    chunk = bytearray(snappy.compressed_chunk([Literal(plain)]) if is_compressed else snappy.uncompressed_chunk(plain))
+    chunk[place % len(chunk)] ^= change
+    with contextlib.suppress(CompressionError):
+        assert read_all(reader_of_snappy(), bytes(chunk)) == b""
+
+
+def test_a_small_chunk_that_holds_much_is_read_in_whole() -> None:
+    elements: list[Element] = [Literal(b"abcdefgh"), *[Copy(8, 64, 2)] * 1000]
+    chunk = snappy.compressed_chunk(elements)
+    assert len(chunk) > SMALL_CHUNK_BYTES > len(snappy.compressed_chunk(elements[:100]))
+    for some in (elements, elements[:100]):
+        assert read_all(reader_of_snappy(), snappy.compressed_chunk(some)) == snappy.plain_bytes_of(some)
+
+
+def test_a_small_chunk_that_is_not_taken_comes_with_the_next() -> None:
+    codec = reader_of_snappy()
+    codec.decompress(snappy.uncompressed_chunk(b"one "))
+    assert read_all(codec, snappy.uncompressed_chunk(b"two")) == b"one two"

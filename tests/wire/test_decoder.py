@@ -225,6 +225,23 @@ def test_a_packet_that_looks_like_the_last_pub_may_be_the_rest_of_something_else
     assert play(packets, CommandLimits()) == as_seen_in_pieces(expected, packets)
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"NOP ",
+        b"PUB t\n" + int32(21),
+        b"DPUB t 0\n" + int32(30) + b"x" * 9,
+        b"MPUB t\n" + int32(29) + int32(1) + int32(21),
+        b"MPUB t\n" + int32(29) + int32(1) + int32(30) + b"x" * 9,
+    ],
+)
+def test_a_packet_that_looks_like_a_fin_may_be_the_rest_of_something_else(before: bytes) -> None:
+    packets = [b"  V2SUB t c\n", before, b"FIN %b\n" % ID, b"FIN %b\n" % OTHER_ID]
+    expected = transcribe(b"".join(packets), CommandLimits())
+    assert expected.commands[-1] == (b"FIN", OTHER_ID)
+    assert play(packets, CommandLimits()) == as_seen_in_pieces(expected, packets)
+
+
 # Lines.
 
 

@@ -86,3 +86,11 @@ def test_a_connection_that_has_said_all_holds_nothing(packet_bytes: int) -> None
         decoder.feed(stream[start : start + packet_bytes])
         list(commands_in(decoder))
     assert held_bytes(decoder) < 100
+
+
+@pytest.mark.parametrize("rest", [b"N", b"PUB t\n\0\0", b"MPUB t\n" + int32(50) + b"\0"])
+def test_the_beginning_of_a_command_does_not_hold_the_packet_that_brought_it(rest: bytes) -> None:
+    decoder = CommandDecoder(LIMITS)
+    decoder.feed(b"  V2" + b"NOP\n" * 10_000 + rest)
+    list(commands_in(decoder))
+    assert held_bytes(decoder) < 200

@@ -65,6 +65,14 @@ def test_a_number_is_one_line_for_those_who_agreed_on_it_and_junk_for_the_others
             assert decoder.parse_line(line) == numbered
 
 
+def test_the_lines_of_many_topics_are_remembered() -> None:
+    known_lines.clear()
+    lines = {b"%b t%d" % (verb, number) for verb in (b"PUB", b"MPUB") for number in range(100)}
+    for line in lines:
+        twice(line)
+    assert set(known_lines) == lines
+
+
 def test_lines_without_end_are_not_all_remembered() -> None:
     for number in range(2 * MAX_KNOWN_LINES):
         assert twice(b"PUB t%d" % number) == [Publish(b"PUB", f"t{number}", b"", (), 1)] * 2

@@ -12,6 +12,7 @@ from emberq.wire.command import Command, Publish
 from emberq.wire.decoder import CommandDecoder
 from emberq.wire.error import FatalError
 from emberq.wire.line import CommandLimits
+from emberq.wire.mpub import messages_of
 from tests.wire.playback import as_seen_in_pieces, bodies_of, commands_in, play
 from tests.wire.reference_decoder import End, transcribe
 from tests.wire.streams import all_sizes, body_size, examples, honest_mpub, int32, mpub, sized
@@ -176,3 +177,39 @@ def test_a_stream_that_ends_within_a_body_says_what_was_awaited(body: bytes, exp
         with pytest.raises(FatalError) as refusal:
             decoder.eof()
         assert refusal.value.data == expected
+
+
+# A body that is all there, as HTTP has it.
+
+
+def messages_in(body: bytes) -> tuple[bytes, list[int]]:
+    blob, ends = messages_of(body, topic="t", max_msg_size=100, max_body_size=1000)
+    return blob, list(ends)
+
+
+@examples(100)
+@given(all_sizes, st.sampled_from([b"", b"x", b"what is behind is ignored"]))
+def test_the_messages_of_a_whole_body_are_those_of_the_command(sizes: list[int], behind: bytes) -> None:
+    sent = honest_mpub(b"t", sizes)
+    command = only_publish(sent)
+    assert messages_in(sent[11:] + behind) == (command.blob, list(command.ends))
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", b"E_BAD_BODY MPUB invalid body size 0"),
+        (b"\0\0\0", b"E_BAD_BODY MPUB failed to read message count"),
+        (int32(0), b"E_BAD_BODY MPUB invalid message count 0"),
+        (int32(-1), b"E_BAD_BODY MPUB invalid message count -1"),
+        (int32(1), b"E_BAD_MESSAGE MPUB failed to read message(0) body size"),
+        (int32(2) + sized(b"x") + b"\0\0\0", b"E_BAD_MESSAGE MPUB failed to read message(1) body size"),
+        (int32(1) + int32(2) + b"x", b"E_BAD_MESSAGE MPUB failed to read message body"),
+        (int32(1) + sized(b"x" * 101), b"E_BAD_MESSAGE MPUB message too big 101 > 100"),
+        (int32(9) + b"x" * 997, b"E_BAD_BODY MPUB body too big 1001 > 1000"),
+    ],
+)
+def test_a_whole_body_is_refused_for_what_is_wrong_or_missing(body: bytes, expected: bytes) -> None:
+    with pytest.raises(FatalError) as refusal:
+        messages_in(body)
+    assert (refusal.value.data, refusal.value.topic) == (expected, "t")

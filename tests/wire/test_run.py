@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberq.wire.command import Fin, Publish, Rdy, Req
+from emberq.wire.command import FIN_LINE_BYTES, Fin, Publish, Rdy, Req
 from emberq.wire.decoder import CommandDecoder
 from emberq.wire.line import CommandLimits
 from emberq.wire.run import is_fin, take_fins, take_number, take_pubs, take_rdy, take_req
@@ -53,13 +53,27 @@ def test_what_is_not_a_plain_fin_is_left_to_the_long_way(line: bytes) -> None:
 
 
 @examples(200)
-@given(st.integers(0, 600), st.sampled_from([b"", b"FIN 0", b"RDY 1\n", b"FIN 01234567 9abcdef\n" + FIN * 3]))
-def test_a_run_of_fins_is_taken_from_its_start_and_without_gaps(count: int, behind: bytes) -> None:
-    buffer = b"NOP\n" + b"".join(numbered_fins(count)) + behind
-    taken = b""
-    while lines := take_fins(buffer, 4 + len(taken)):
-        taken += lines
-    assert taken == b"".join(numbered_fins(count))
+@given(
+    st.integers(1, 600),
+    st.sampled_from([b"", b"NOP\n", FIN, FIN * 20]),
+    st.sampled_from([b"", b"FIN 0", b"NOP\n", b"RDY 1\n", b"FIN 01234567 9abcdef\n" + FIN * 3]),
+)
+def test_a_run_of_fins_is_taken_in_whole_and_nothing_else(count: int, before: bytes, behind: bytes) -> None:
+    run = b"".join(numbered_fins(count))
+    assert take_fins(before + run + behind, len(before)) == run
+
+
+def test_a_run_that_fills_the_packet_is_handed_on_as_it_came() -> None:
+    for count in (2, 8, 9, 40, 41, 600):
+        packet = FIN * count
+        assert take_fins(packet, 0) is packet
+
+
+def test_a_very_long_run_of_fins_is_taken_in_portions() -> None:
+    buffer = FIN * 5000
+    first = take_fins(buffer, 0)
+    assert 500 <= len(first) // FIN_LINE_BYTES <= 1000
+    assert take_fins(buffer, len(first)) == first
 
 
 @pytest.mark.parametrize("odd", [b"FIN 01234567 9abcdef\n", b"FIN 01234567\r9abcdef\n", b"FIN 0123456789a\nFIN \n"])
@@ -159,6 +173,12 @@ def test_a_run_of_pubs_ends_where_one_is_not_whole_or_not_like_the_others() -> N
         b"NOP\n",
     ):
         assert taken_pubs(pubs + behind) == (expected, len(pubs))
+
+
+def test_a_pub_alone_may_be_of_the_largest_size() -> None:
+    for size in (1, 10):
+        pub = b"PUB t\n" + sized(b"x" * size)
+        assert taken_pubs(pub) == (Publish(b"PUB", "t", sized(b"x" * size), (4 + size,), 1), len(pub))
 
 
 def test_a_pub_that_is_not_whole_is_left_to_the_long_way() -> None:

@@ -19,12 +19,14 @@ Snappy is the framing format: a stream is a sequence of chunks, lengths are litt
     kind 80 to fe          padding and extensions; a reader passes over them
 
 The checksum is that of the plain bytes, of which a chunk holds at most 65536. Blocks and checksums are left to
-cramjam. It is given many chunks at once, because clients that flush after every command send very small ones.
+cramjam. It is given many chunks at once, because clients that flush after every command send very small ones. Setting
+its reader up costs more than such a chunk, so one that comes alone has a short way.
 """
 
 from __future__ import annotations
 
 import struct
+import threading
 import zlib
 from collections.abc import Iterator
 from typing import Protocol
@@ -44,7 +46,11 @@ MAX_CHUNK_PLAIN_BYTES = 65536
 MAX_CHUNK_BLOCK_BYTES = 32 + MAX_CHUNK_PLAIN_BYTES + MAX_CHUNK_PLAIN_BYTES // 6
 """The most that snappy makes of a chunk that does not compress."""
 
+SMALL_CHUNK_BYTES = 2048
+"""From here on cramjam's reader is faster than to make a chunk for the checksum's sake."""
+
 _UINT32 = struct.Struct("<I")
+_MIN_DATA_CHUNK_BYTES = CHUNK_HEADER_BYTES + CHECKSUM_BYTES + 1
 _COMPRESSED = 0x00
 _UNCOMPRESSED = 0x01
 _FIRST_SKIPPABLE = 0x80
@@ -118,6 +124,10 @@ class SnappyCodec:
         return self._pieces()
 
     def _pieces(self) -> Iterator[bytes]:
+        small = self._take_small()
+        if small:
+            yield small
+            return
         while self._reach_data():
             run_bytes = self._measure_run()
             if not run_bytes:
@@ -130,6 +140,31 @@ class SnappyCodec:
                 raise CompressionError(str(failure)) from failure
             if piece:
                 yield piece
+
+    def _take_small(self) -> bytes:
+        """The plain bytes, if what has arrived is just one small chunk of data; none for all else, right or wrong."""
+        arrived = self._arrived
+        size = len(arrived)
+        if not _MIN_DATA_CHUNK_BYTES <= size <= SMALL_CHUNK_BYTES or self._bytes_to_skip or not self._identified:
+            return b""
+        (header,) = _UINT32.unpack_from(arrived)
+        if CHUNK_HEADER_BYTES + (header >> 8) != size:
+            return b""
+        payload = bytes(arrived[CHUNK_HEADER_BYTES + CHECKSUM_BYTES :])
+        kind = header & 0xFF
+        if kind == _COMPRESSED:
+            try:
+                if cramjam.snappy.decompress_raw_len(payload) > SMALL_CHUNK_BYTES:
+                    return b""
+                payload = bytes(cramjam.snappy.decompress_raw(payload))
+            except cramjam.DecompressionError:
+                return b""
+        elif kind != _UNCOMPRESSED:
+            return b""
+        if _checksum.of(payload) != arrived[CHUNK_HEADER_BYTES : CHUNK_HEADER_BYTES + CHECKSUM_BYTES]:
+            return b""
+        arrived.clear()
+        return payload
 
     def _reach_data(self) -> bool:
         """Drop the chunks that hold no data; whether a chunk with data follows."""
@@ -194,6 +229,22 @@ class SnappyCodec:
         if kind == _UNCOMPRESSED:
             return end, end - payload_start
         return end, _parse_plain_bytes(arrived[payload_start : min(payload_start + MAX_LENGTH_VARINT_BYTES, end)])
+
+
+class _Checksum(threading.local):
+    """Checksums as chunks have them. cramjam tells them only in the chunks that it makes; so it makes one."""
+
+    def __init__(self) -> None:
+        self._compressor = cramjam.snappy.Compressor()
+        self.of(b"a chunk, to be rid of the identifier before it")
+
+    def of(self, plain: bytes) -> bytes:
+        """The masked CRC-32C of some plain bytes; they must fit into one chunk."""
+        self._compressor.compress(plain)
+        return bytes(self._compressor.flush())[CHUNK_HEADER_BYTES : CHUNK_HEADER_BYTES + CHECKSUM_BYTES]
+
+
+_checksum = _Checksum()
 
 
 def _parse_plain_bytes(varint: bytearray) -> int:

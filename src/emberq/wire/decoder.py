@@ -104,6 +104,9 @@ class CommandDecoder(LineParser):
         if self._position == len(buffer):
             self._buffer = b""
             self._position = 0
+        elif command is None and self._position:
+            self._buffer = buffer[self._position :]  # the next packet may be long in coming
+            self._position = 0
         return command
 
     def _take_command(self, buffer: bytes) -> Command | None:
