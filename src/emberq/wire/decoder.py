@@ -213,8 +213,12 @@ class CommandDecoder:
         if line.endswith(b"\r"):
             line = line[:-1]
         name, *params = line.split(b" ")
-        self._check_legal(name)
-        return _PARSERS[name](self, params, line_end + 1)
+        try:
+            self._check_legal(name)
+            return _PARSERS[name](self, params, line_end + 1)
+        except FatalError as wrong:
+            wrong.line = b"AUTH" if name == b"AUTH" else line  # a client may have put its secret into the line
+            raise
 
     def eof(self) -> None:
         """The stream has ended. Raises if that cut a body off."""
@@ -276,7 +280,7 @@ class CommandDecoder:
     def _parse_rdy(self, params: Sequence[bytes], after_line: int) -> Command:
         if self.state is State.CLOSING:
             self._position = after_line
-            return _NOP
+            return Rdy(0)  # whatever it says, it has no effect
         raw = params[0] if params else b"1"
         count = parse_int64(raw)
         if count is None:
