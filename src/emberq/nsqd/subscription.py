@@ -43,6 +43,7 @@ class ClientSubscription:
         "_context",
         "_deadlines",
         "_give_way",
+        "_is_closing",
         "_output",
         "_trace",
         "remote_address",
@@ -67,6 +68,8 @@ class ClientSubscription:
         self._deadlines = deadlines
         self._give_way = give_way
         self._channel: Channel | None = None
+        self._is_closing = False
+        """CLS has come."""
         self.remote_address = ""
         """For the log."""
         self.settings = context.default_settings
@@ -152,6 +155,9 @@ class ClientSubscription:
 
     def ready(self, command: Rdy) -> None:
         """RDY."""
+        if self._is_closing:
+            _log.info("PROTOCOL(V2): [%s] ignoring RDY after CLS in state ClientStateV2Closing", self.remote_address)
+            return
         channel, subscriber = self._subscribed()
         channel.set_ready(subscriber, command.count)
         if self._trace.is_on:
@@ -196,6 +202,7 @@ class ClientSubscription:
 
     def start_close(self) -> None:
         """CLS."""
+        self._is_closing = True
         channel, subscriber = self._subscribed()
         channel.set_ready(subscriber, 0)
         self._output.reply(frame.CLOSE_WAIT)
