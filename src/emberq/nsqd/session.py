@@ -356,7 +356,7 @@ class ClientSession:
         try:
             await self._upgrade.encrypt(cast(asyncio.Protocol, self))
         except (OSError, TimeoutError) as failure:
-            reason = f"IDENTIFY failed TLS handshake failed - {failure}"
+            reason = f"IDENTIFY failed TLS handshake failed - {str(failure) or 'EOF'}"
             self._connection_log.failed(FatalError(error.IDENTIFY_FAILED, reason.encode()))
             self.connection_lost(failure)  # the loop does not always call this after a failed handshake
             return
