@@ -294,7 +294,7 @@ class ClientSession:
         """Close once what was written has left, or after CLOSE_GRACE_NS."""
         if not self._output.is_closing:
             self._output.is_closing = True
-            self._deadlines.cut_off_within(CLOSE_GRACE_NS)
+            self._deadlines.end_within(CLOSE_GRACE_NS)
             self._output.transport.close()
 
     def abort(self) -> None:
