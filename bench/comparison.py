@@ -109,5 +109,6 @@ def _run(scenario: Scenario, side: str, source: Source, options: Options, round_
             topic=f"bench_{scenario.name}_{os.getpid()}_{round_index}",
             consumers=options.consumers,
             shuffled=options.shuffled,
+            bodies=scenario.bodies,
         )
         return scenario.run(stage)

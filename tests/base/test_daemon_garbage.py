@@ -5,58 +5,155 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from emberq.base.clock import ManualClock
-from emberq.base.daemon import MAX_SWEPT_OBJECTS, Sweeper
+from emberq.base.daemon import MAX_SHARE, YOUNG_OBJECTS, YOUNG_SWEEPS, Sweeper, tame_collector
 from emberq.base.timers import Timers
 
 
 class Knot:
     """An object that holds itself."""
 
+    alive = 0
+
     def __init__(self) -> None:
         self.itself = self
+        Knot.alive += 1
+
+    def __del__(self) -> None:
+        Knot.alive -= 1
 
 
 @pytest.fixture(autouse=True)
-def _collector_off() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
+def _tame() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    tame_collector()
+    Knot.alive = 0
     yield
-    gc.enable()
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
 
 
-def test_a_cycle_is_swept_within_a_minute() -> None:
-    clock, timers = ManualClock(), Timers()
-    Sweeper(timers=timers, clock=clock).start()
-    knot = weakref.ref(Knot())
-    clock.advance(seconds=60)
-    timers.run_due(clock.monotonic_ns())
-    assert knot() is None
+@pytest.fixture
+def generations() -> Iterator[list[int]]:
+    """Which generation each sweep looked at."""
+    seen: list[int] = []
+
+    def note(phase: str, info: dict[str, Any]) -> None:
+        if phase == "start":
+            seen.append(info["generation"])
+
+    gc.callbacks.append(note)
+    yield seen
+    gc.callbacks.remove(note)
 
 
-def test_a_large_backlog_is_left_alone() -> None:
-    backlog = [[n] for n in range(MAX_SWEPT_OBJECTS)]
-    clock, timers = ManualClock(), Timers()
-    Sweeper(timers=timers, clock=clock).start()
-    knot = weakref.ref(Knot())
-    clock.advance(seconds=60)
-    timers.run_due(clock.monotonic_ns())
-    assert knot() is not None
-    assert len(backlog) == MAX_SWEPT_OBJECTS
+class Minutes:
+    """A sweeper whose pauses and memory the test decides."""
+
+    def __init__(self, *, blocks: int = 1000) -> None:
+        self.clock, self.timers = ManualClock(), Timers()
+        self.blocks = blocks
+        self.pause_ms = 0
+        self.sweeps = 0
+        self.sweeper = Sweeper(timers=self.timers, clock=self.clock, blocks_in_use=lambda: self.blocks)
+        self.sweeper.start()
+
+    def pass_by(self, count: int = 1) -> int:
+        """Let minutes pass; how many of them had a full sweep."""
+        sweeps = 0
+
+        def note(phase: str, info: dict[str, Any]) -> None:
+            nonlocal sweeps
+            if phase == "start" and info["generation"] == 2:
+                sweeps += 1
+                self.clock.advance(ms=self.pause_ms)
+
+        gc.callbacks.append(note)
+        try:
+            for _ in range(count):
+                self.clock.advance(seconds=60)
+                self.timers.run_due(self.clock.monotonic_ns())
+        finally:
+            gc.callbacks.remove(note)
+        return sweeps
 
 
-def test_sweeping_goes_on_once_the_backlog_is_gone() -> None:
-    clock, timers = ManualClock(), Timers()
-    Sweeper(timers=timers, clock=clock).start()
-    backlog = [[n] for n in range(MAX_SWEPT_OBJECTS + 1000)]
-    knot = weakref.ref(Knot())
-    clock.advance(seconds=60)
-    timers.run_due(clock.monotonic_ns())
-    assert knot() is not None
-    backlog.clear()
-    clock.advance(seconds=60)
-    timers.run_due(clock.monotonic_ns())
-    assert knot() is None
+def test_cycles_made_at_a_steady_rate_do_not_accumulate_beside_a_large_backlog(generations: list[int]) -> None:
+    backlog = [[number] for number in range(100_000)]
+    most = 0
+    for _ in range(100_000):
+        Knot()
+        most = max(most, Knot.alive)
+    assert most <= 2 * YOUNG_OBJECTS
+    assert set(generations) == {0, 1}, "everything is never looked at in one go"
+    assert len(backlog) == 100_000
+
+
+def test_the_collector_looks_at_a_bounded_number_of_objects_at_a_time_while_a_backlog_grows() -> None:
+    most = {0: 0, 1: 0}
+
+    def note(phase: str, info: dict[str, Any]) -> None:
+        if phase == "start":
+            looked_at = sum(len(gc.get_objects(younger)) for younger in range(info["generation"] + 1))
+            most[info["generation"]] = max(most[info["generation"]], looked_at)
+
+    gc.callbacks.append(note)
+    backlog = [[number] for number in range(20 * YOUNG_OBJECTS)]
+    gc.callbacks.remove(note)
+    assert 0 < most[0] <= 2 * YOUNG_OBJECTS
+    assert 0 < most[1] <= 2 * YOUNG_OBJECTS * (YOUNG_SWEEPS + 1)
+    assert len(backlog) == 20 * YOUNG_OBJECTS
+
+
+def test_a_cycle_that_grew_old_is_swept_within_a_minute_when_that_is_cheap() -> None:
+    minutes = Minutes()
+    knot = Knot()
+    gone = weakref.ref(knot)
+    gc.collect(1)
+    del knot
+    gc.collect(1)
+    assert gone() is not None
+    assert minutes.pass_by() == 1
+    assert gone() is None
+
+
+def test_a_full_sweep_takes_a_small_share_of_the_time() -> None:
+    minutes = Minutes()
+    minutes.pause_ms = 60
+    assert minutes.pass_by() == 1
+    assert minutes.pass_by(60 * MAX_SHARE // 60_000 - 1) == 0
+    assert minutes.pass_by() == 1
+    minutes.pause_ms = 1
+    assert minutes.pass_by(60 * MAX_SHARE // 60_000) == 1
+    assert minutes.pass_by(3) == 3, "the backlog is gone"
+
+
+def test_a_full_sweep_is_put_off_when_the_backlog_has_grown_too_large_for_it() -> None:
+    minutes = Minutes()
+    minutes.pause_ms = 10
+    assert minutes.pass_by() == 1
+    minutes.blocks = 1500
+    assert minutes.pass_by() == 0
+    minutes.blocks = 900
+    assert minutes.pass_by() == 1
+
+
+def test_a_full_sweep_comes_when_memory_has_doubled_however_long_it_takes() -> None:
+    minutes = Minutes()
+    minutes.pause_ms = 1000
+    assert minutes.pass_by() == 1
+    minutes.blocks = 1999
+    assert minutes.pass_by() == 0
+    minutes.blocks = 2000
+    assert minutes.pass_by() == 1
+    assert minutes.pass_by() == 0
+
+
+def test_a_sweeper_that_was_stopped_sweeps_no_more() -> None:
+    minutes = Minutes()
+    minutes.sweeper.stop()
+    assert minutes.pass_by() == 0

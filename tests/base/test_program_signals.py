@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from emberq.base.daemon import NEVER_BY_ITSELF
+
 DAEMON = """
 import asyncio, atexit, sys
 from emberq.base import program as process
@@ -138,8 +140,8 @@ def test_preparing_raises_the_limit_of_open_files_to_the_hard_one() -> None:
         "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
         "process.prepare()\n"
-        "print(*resource.getrlimit(resource.RLIMIT_NOFILE), gc.get_freeze_count() > 1000, gc.isenabled())\n"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE), gc.get_freeze_count() > 1000, gc.get_threshold()[2])\n"
     )
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     printed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    assert printed.split() == [str(hard), str(hard), "True", "False"]
+    assert printed.split() == [str(hard), str(hard), "True", str(NEVER_BY_ITSELF)]

@@ -14,9 +14,9 @@ from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
 from emberq.broker.channel import NO_LATENCY_KEPT, Channel, ChannelLimits
-from emberq.broker.in_flight import Locality, Subscriber
 from emberq.broker.stats import ChannelStats, ClientStats, LatencyConfig, TopicStats
 from emberq.broker.store import DiskStore, Store
+from emberq.broker.subscriber import Locality, Subscriber
 from emberq.broker.topic import Topic, TopicConfig
 from emberq.storage.backend import DiskLimits
 from emberq.storage.disk_queue_sync import Syncer
@@ -108,12 +108,15 @@ class Consumer:
     def deliver(self, frames: bytes) -> None:
         messages = messages_in(frames)
         assert messages, "a delivery of nothing"
-        assert self.subscriber.in_flight.count <= self.subscriber.ready_count, "more than the window allows"
+        assert self.subscriber.in_flight_count <= self.subscriber.ready_count, "more than the window allows"
         self.received += messages
         self._new += messages
         self.deliveries.append(len(messages))
         if self.blocks_itself:
             self.channel.block(self.subscriber)
+
+    def deliver_pieces(self, pieces: list[bytes | memoryview]) -> None:
+        self.deliver(b"".join(pieces))
 
     def close(self) -> None:
         self.closed = True
@@ -122,7 +125,7 @@ class Consumer:
         subscriber = self.subscriber
         return ClientStats(
             ready_count=subscriber.ready_count,
-            in_flight_count=subscriber.in_flight.count,
+            in_flight_count=subscriber.in_flight_count,
             message_count=subscriber.message_count,
             finish_count=subscriber.finish_count,
             requeue_count=subscriber.requeue_count,
@@ -146,12 +149,16 @@ class Consumer:
 
     def ready(self, count: int) -> None:
         self.channel.set_ready(self.subscriber, count)
+        self.channel.pump()
 
     def finish(self, *messages: Message) -> list[bytes]:
-        return self.channel.finish(self.subscriber, fin_lines([message.id for message in messages]))
+        unknown = self.channel.finish(self.subscriber, fin_lines([message.id for message in messages]))
+        self.channel.pump()
+        return unknown
 
     def requeue(self, message: Message, *, delay_ms: int = 0) -> None:
         self.channel.requeue(self.subscriber, message.id, delay_ns=delay_ms * NS_PER_MS)
+        self.channel.pump()
 
     def touch(self, message: Message) -> None:
         self.channel.touch(self.subscriber, message.id, msg_timeout_ns=self.subscriber.msg_timeout_ns)
@@ -161,6 +168,7 @@ class Consumer:
 
     def unblock(self) -> None:
         self.channel.unblock(self.subscriber)
+        self.channel.pump()
 
     def leave(self) -> None:
         self.channel.unsubscribe(self.subscriber)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emberq.broker.batch import (
+    LARGE_BYTES,
     MAX_BATCH_BYTES,
-    MAX_BATCH_COUNT,
     Batch,
-    PublishedBatch,
+    Gathering,
     Span,
-    StoredBatch,
     cut,
+    lone_message,
+    published_batch,
+    published_shape,
     spans_of_records,
 )
+from emberq.broker.layout import MAX_BATCH_COUNT, Recorded
 from emberq.storage.backend import Records
 from tests.broker.rig import Message, fin_lines, messages_in, numbered, published, stored
 from tests.broker.simulated_disk import joined, taken_apart
@@ -32,18 +35,33 @@ bodies_of_one_size = st.tuples(st.integers(1, 30), st.integers(1, 12)).flatmap(
 any_bodies = bodies_of_one_size | st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=12)
 
 
-def batch_of(bodies: list[bytes], *, first_id: int = FIRST_ID) -> PublishedBatch:
+def batch_of(bodies: list[bytes], *, first_id: int = FIRST_ID) -> Batch:
     blob, ends = published(bodies)
-    return PublishedBatch(blob, ends, first_id, TIMESTAMP_NS)
+    return published_batch(blob, ends, first_id, TIMESTAMP_NS)
+
+
+def replayed_batch(bodies: list[bytes]) -> Batch:
+    """As they lie in a journal: nothing stands before a body."""
+    ends = list(accumulate(map(len, bodies)))
+    return Batch(published_shape(b"".join(bodies), ends, FIRST_ID, TIMESTAMP_NS, 0), len(bodies))
+
+
+def gathered_batch(bodies: list[bytes]) -> Batch:
+    """As they lie when they were published one by one and had to wait."""
+    gathering = Gathering()
+    for index, body in enumerate(bodies):
+        span = gathering.add(*published([body]), FIRST_ID + index, TIMESTAMP_NS)
+        assert (span.start, span.stop) == (index, index + 1)
+    return span.batch
 
 
 def expected_messages(bodies: list[bytes], *, attempts: int, first_id: int = FIRST_ID) -> list[Message]:
     return [Message(TIMESTAMP_NS, attempts, b"%016x" % (first_id + index), body) for index, body in enumerate(bodies)]
 
 
-def stored_batch(messages: list[Message]) -> StoredBatch:
+def stored_batch(messages: list[Message]) -> Batch:
     records = joined([stored(message) for message in messages])
-    return StoredBatch(records.blob, records.ends)
+    return Batch(Recorded(records.blob, records.ends), len(messages))
 
 
 def bodies_in(blob: bytes, ends: Sequence[int]) -> list[bytes]:
@@ -55,16 +73,25 @@ def bodies_in(blob: bytes, ends: Sequence[int]) -> list[bytes]:
 
 
 @settings(max_examples=100)
-@given(bodies=any_bodies, comes_from_disk=st.booleans(), framed_first=st.booleans(), data=st.data())
+@given(
+    bodies=any_bodies,
+    origin=st.sampled_from(["published", "stored", "replayed", "gathered", "picked"]),
+    framed_first=st.booleans(),
+    data=st.data(),
+)
 def test_any_part_of_a_batch_keeps_its_messages_in_every_shape(
-    bodies: list[bytes], comes_from_disk: bool, framed_first: bool, data: st.DataObject
+    bodies: list[bytes], origin: str, framed_first: bool, data: st.DataObject
 ) -> None:
     start = data.draw(st.integers(0, len(bodies) - 1))
     stop = data.draw(st.integers(start + 1, len(bodies)))
     attempts = data.draw(st.sampled_from([1, 2, 255, 256, 65535]))
-    batch: Batch = batch_of(bodies)
-    if comes_from_disk:
-        batch = stored_batch(expected_messages(bodies, attempts=9))
+    batch = {
+        "published": lambda: batch_of(bodies),
+        "stored": lambda: stored_batch(expected_messages(bodies, attempts=9)),
+        "replayed": lambda: replayed_batch(bodies),
+        "gathered": lambda: gathered_batch(bodies),
+        "picked": lambda: batch_of([*bodies, b"not picked"]).picked(range(len(bodies))),
+    }[origin]()
     if framed_first:
         batch.frames(0, 1, 1)
     expected = expected_messages(bodies, attempts=attempts)[start:stop]
@@ -73,7 +100,10 @@ def test_any_part_of_a_batch_keeps_its_messages_in_every_shape(
     assert batch.ids(start, stop) == [message.id for message in expected]
     assert messages_in(batch.frames(start, stop, attempts)) == expected
     assert taken_apart(batch.records(start, stop, attempts)) == [stored(message) for message in expected]
-    assert batch.fin_lines() == fin_lines([b"%016x" % (FIRST_ID + index) for index in range(len(bodies))])
+    assert b"".join(batch.pieces(start, stop, attempts)) == batch.frames(start, stop, attempts)
+    ids = [b"%016x" % (FIRST_ID + index) for index in range(len(bodies))]
+    assert batch.fin_lines(start, stop) == fin_lines(ids[start:stop])
+    assert [batch.index_of(message_id, start, stop) for message_id in ids[start:stop]] == list(range(start, stop))
     assert [tuple(batch.message(index, attempts)) for index in range(start, stop)] == expected
     assert batch.body_bytes(start, stop) == sum(map(len, bodies[start:stop]))
 
@@ -122,18 +152,45 @@ def test_records_asked_for_again_are_not_built_again() -> None:
 # Single messages.
 
 
-def test_a_message_is_found_by_its_id() -> None:
-    batch = batch_of(numbered(5))
-    assert [batch.index_of(message_id) for message_id in batch.ids(0, 5)] == [0, 1, 2, 3, 4]
-    with pytest.raises(ValueError, match="not found"):
-        batch.index_of(b"0" * 16)
+def test_some_messages_can_be_picked_out_of_a_batch() -> None:
+    bodies = [b"a", b"bb", b"ccc", b"dddd"]
+    expected = expected_messages(bodies, attempts=4)
+    for indexes in ([1], [0, 3], [0, 1, 2, 3]):
+        picked = batch_of(bodies).picked(indexes)
+        assert picked.count == len(indexes)
+        assert messages_in(picked.frames(0, len(indexes), 4)) == [expected[index] for index in indexes]
+        assert picked.ids(0, len(indexes)) == [expected[index].id for index in indexes]
 
 
-def test_one_message_can_be_kept_alone() -> None:
-    batch = batch_of([b"a", b"bb", b"ccc"])
-    alone = batch.alone(1)
-    assert alone.count == 1
-    assert messages_in(alone.frames(0, 1, 4)) == expected_messages([b"a", b"bb", b"ccc"], attempts=4)[1:2]
+def test_a_message_that_waits_alone_is_a_batch_too() -> None:
+    for size in (1, 200, LARGE_BYTES):
+        (body,) = bodies = [b"x" * size]
+        batch = lone_message(published(bodies)[0], FIRST_ID, TIMESTAMP_NS)
+        assert messages_in(batch.frames(0, 1, 3)) == expected_messages(bodies, attempts=3)
+        assert taken_apart(batch.records(0, 1, 3)) == [stored(expected_messages(bodies, attempts=3)[0])]
+        assert batch.body_bytes(0, 1) == len(body)
+
+
+def test_a_large_body_is_sent_from_where_it_arrived() -> None:
+    bodies = [b"x" * LARGE_BYTES]
+    blob, ends = published(bodies)
+    batch = published_batch(blob, ends, FIRST_ID, TIMESTAMP_NS)
+    assert batch.is_large
+    header, body = batch.pieces(0, 1, 2)
+    assert isinstance(body, memoryview)
+    assert body.obj is blob
+    assert messages_in(bytes(header) + body) == expected_messages(bodies, attempts=2)
+    assert batch.ids(0, 1) == [b"%016x" % FIRST_ID]
+    assert taken_apart(batch.records(0, 1, 2)) == [stored(expected_messages(bodies, attempts=2)[0])]
+
+
+def test_gathered_messages_begin_another_batch_when_one_is_full() -> None:
+    gathering = Gathering()
+    spans = [gathering.add(*published([b"x" * 900]), FIRST_ID + index, TIMESTAMP_NS) for index in range(200)]
+    batches = {id(span.batch): span.batch for span in spans}
+    assert 2 <= len(batches) <= 5
+    frames = [span.batch.frames(span.start, span.stop, 1) for span in spans]
+    assert messages_in(b"".join(frames)) == expected_messages([b"x" * 900] * 200, attempts=1)
 
 
 def test_a_span_shows_its_first_messages_with_their_attempts() -> None:
@@ -153,11 +210,18 @@ def test_a_compact_span_of_one_message_does_not_hold_the_others(batch_count: int
     assert compact.records() == span.records()
 
 
-def test_a_span_that_is_a_whole_batch_or_has_several_messages_is_compact_already() -> None:
-    several = Span(batch_of(numbered(3)), 0, 2)
+def test_a_span_that_is_a_good_part_of_its_batch_is_compact_already() -> None:
+    several = Span(batch_of(numbered(15)), 0, 2)
     only = Span(batch_of([b"x"]), 0, 1)
     assert several.compact() is several
     assert only.compact() is only
+
+
+def test_what_is_left_of_a_batch_is_copied_out_of_it() -> None:
+    span = Span(batch_of(numbered(16)), 7, 9, 2)
+    compact = span.compact()
+    assert (compact.batch.count, compact.ids(), compact.attempts) == (2, span.ids(), 2)
+    assert taken_apart(compact.records()) == taken_apart(span.records())
 
 
 def test_splitting_a_span_takes_its_first_messages_off() -> None:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from emberq.broker.broker import TopologyChange
+from emberq.broker.broker import PORTION_CHANNELS, TopologyChange
 from emberq.broker.error import ExitingError, StoreError
+from emberq.broker.topic import Topic
 from emberq.storage.data_folder import ChannelMeta, ChannelPolicy, Metadata, TopicMeta
 from tests.broker.dead_letters import fail
+from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, Rig, numbered, published
 from tests.broker.simulated_disk import REFUSAL
 
@@ -341,3 +343,99 @@ def test_topics_are_named_with_their_channels() -> None:
         rig.channel(name)
     rig.topic("u")
     assert rig.broker.names() == (("t", ("a", "b")), ("u", ()))
+
+
+# Deleting a topic with many channels.
+
+
+def wide_topic(rig: Rig, *, channel_count: int) -> Topic:
+    """The topic `t` with channels `c0`, `c1`, ..., each of which holds a message on disk."""
+    topic = rig.topic()
+    for number in range(channel_count):
+        topic.channel(f"c{number}")
+    rig.publish(b"old")
+    return topic
+
+
+def test_a_deleted_topic_is_out_of_sight_at_once_and_its_channels_go_in_portions() -> None:
+    with Rig(mem_queue_size=0) as rig:
+        topic = wide_topic(rig, channel_count=2 * PORTION_CHANNELS + 1)
+        consumer = Consumer(topic.channel("c32"))
+        deletion = rig.broker.delete_topic("t")
+        settled: list[Exception | None] = []
+        deletion.when_settled(settled.append)
+        assert rig.broker.find_topic("t") is None
+        assert rig.broker.snapshot() == ()
+        left = [len(topic.channels)]
+        while not settled:
+            rig.run_due()
+            left.append(len(topic.channels))
+        assert left == [PORTION_CHANNELS + 1, 1, 0]
+        assert settled == [None]
+        assert consumer.closed
+        assert rig.disk.files == {}
+
+
+def test_a_topic_that_is_being_deleted_is_in_the_metadata_until_the_last_channel_is_gone() -> None:
+    with Rig(mem_queue_size=0) as rig:
+        wide_topic(rig, channel_count=PORTION_CHANNELS + 1)
+        rig.broker.delete_topic("t")
+        (topic,) = rig.broker.metadata("1").topics
+        assert (topic.name, len(topic.channels)) == ("t", 1)
+        rig.run_due()
+        assert rig.broker.metadata("1").topics == ()
+
+
+def test_a_topic_created_while_one_of_its_name_is_being_deleted_keeps_its_messages(tmp_path: Path) -> None:
+    with Rig(folder=tmp_path, mem_queue_size=0) as rig:
+        changes: list[TopologyChange] = []
+        wide_topic(rig, channel_count=2 * PORTION_CHANNELS)
+        rig.broker.delete_topic("t")
+        rig.broker.add_listener(changes.append)
+        last = f"c{2 * PORTION_CHANNELS - 1}"
+        channel = rig.channel(last)
+        assert channel.depth == 0, "what the old channel held is gone"
+        rig.publish(b"new")
+        rig.run_due()
+        assert [message.body for message in channel.peek(10)] == [b"new"]
+        gone = {change.channel for change in changes if not change.exists}
+        assert None not in gone, "the topic's name is in use again"
+        assert last not in gone
+        assert len(gone) == PORTION_CHANNELS - 1
+        rig.restart()
+        assert [message.body for message in rig.channel(last).peek(10)] == [b"new"]
+        assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"t", f"t:{last}"}
+
+
+def test_a_journaled_topic_created_right_after_one_of_its_name_was_deleted_keeps_its_journal(tmp_path: Path) -> None:
+    with JournalRig(tmp_path) as rig:
+        wide_topic(rig, channel_count=2 * PORTION_CHANNELS)
+        rig.broker.delete_topic("t")
+        channel = rig.channel(f"c{2 * PORTION_CHANNELS - 1}")
+        rig.publish(b"new")
+        rig.run_due()
+        assert [message.body for message in channel.peek(10)] == [b"new"]
+        rig.restart()
+        assert [message.body for message in rig.channel(channel.name).peek(10)] == [b"new"]
+
+
+def test_closing_deletes_the_rest_of_a_topic_that_is_being_deleted(tmp_path: Path) -> None:
+    with Rig(folder=tmp_path, mem_queue_size=0) as rig:
+        wide_topic(rig, channel_count=2 * PORTION_CHANNELS)
+        rig.broker.delete_topic("t")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_deleted_topic_takes_the_policies_of_its_channels_along_at_once() -> None:
+    with Rig() as rig:
+        topic = wide_topic(rig, channel_count=PORTION_CHANNELS + 1)
+        rig.channel("kept", topic="u")
+        policy = ChannelPolicy(max_attempts=2, dead_letter_topic="dead")
+        for channel in [*topic.channels.values(), rig.channel("kept", topic="u")]:
+            rig.broker.set_policy(channel, policy)
+        rig.broker.delete_topic("t")
+        assert [entry.channel for entry in rig.disk.policies] == ["kept"]
+        channel = rig.channel(f"c{PORTION_CHANNELS}")
+        rig.broker.set_policy(channel, policy)
+        rig.run_due()
+        assert rig.broker.policy(channel) == policy

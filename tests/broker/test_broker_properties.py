@@ -210,6 +210,7 @@ class BrokerMachine(RuleBasedStateMachine):
         bodies = channel.held_by(model.consumer)[:part]
         lines = fin_lines([topic.seen[body][0] for body in bodies])
         assert model.consumer.channel.finish(model.consumer.subscriber, lines) == []
+        model.consumer.channel.pump()
         for body in bodies:
             channel.finish(model, body)
 
@@ -230,6 +231,7 @@ class BrokerMachine(RuleBasedStateMachine):
             else:
                 refused.append(message_id)
         answered = model.consumer.channel.finish(model.consumer.subscriber, fin_lines(ids))
+        model.consumer.channel.pump()
         assert answered == refused
 
     @precondition(has_holders)
@@ -239,6 +241,7 @@ class BrokerMachine(RuleBasedStateMachine):
         held = channel.held_by(model.consumer)
         body, consumer = held[which % len(held)], model.consumer
         consumer.channel.requeue(consumer.subscriber, topic.seen[body][0], delay_ns=delay_ms * NS_PER_MS)
+        consumer.channel.pump()
         channel.requeue(model, body, delay_ms=delay_ms, now_ns=self.now_ns)
 
     @precondition(has_holders)

@@ -8,8 +8,8 @@ import pytest
 
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.error import ExitingError, MessageNotInFlightError, NotOwnerError, TooManyConsumersError
-from emberq.broker.in_flight import Subscriber
 from emberq.broker.stats import LatencyConfig
+from emberq.broker.subscriber import Subscriber
 from tests.broker.dead_letters import fail, give_up_after
 from tests.broker.rig import Consumer, Message, Rig, numbered
 

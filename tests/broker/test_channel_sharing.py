@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from emberq.broker.channel import MAX_HAND_OVER_BYTES
-from emberq.broker.in_flight import Locality
+from emberq.broker.subscriber import Locality
 from tests.broker.rig import Consumer, Rig, numbered
 
 

@@ -62,7 +62,7 @@ def test_each_consumer_has_the_timeout_it_asked_for() -> None:
     for consumer in (hasty, patient):
         consumer.ready(0)
     rig.advance(ms=1000)
-    assert (hasty.subscriber.in_flight.count, patient.subscriber.in_flight.count) == (0, 1)
+    assert (hasty.subscriber.in_flight_count, patient.subscriber.in_flight_count) == (0, 1)
     rig.advance(ms=4000)
     assert (rig.stats().in_flight_count, rig.stats().timeout_count) == (0, 2)
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emberq.broker.error import NotOwnerError
 from tests.broker.dead_letters import dead_bodies, give_up_after
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, Message, Rig
@@ -75,9 +76,9 @@ class History:
 
     def _held(self) -> list[Message]:
         """What the consumer has not answered."""
-        in_flight = self._consumer.subscriber.in_flight
+        why_not = self._consumer.channel.why_not
         latest = {message.id: message for message in self._consumer.received}
-        return [message for message in latest.values() if message.id in in_flight]
+        return [message for message in latest.values() if isinstance(why_not(message.id), NotOwnerError)]
 
     def _answer(self, step: str, number: int) -> None:
         messages = self._held()

@@ -1,115 +1,161 @@
-"""What one consumer holds: answers in any order, deadlines, and the same result whether in runs or one by one."""
+"""What a channel's consumers hold: answers in any order, deadlines, the same result in runs and one by one."""
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
-from itertools import count
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emberq.base.clock import NS_PER_SECOND, ManualClock
-from emberq.base.timers import NEVER
-from emberq.broker.batch import PublishedBatch, Span
-from emberq.broker.in_flight import InFlight, LatencyListener, Run
-from emberq.broker.stats import Histogram, LatencyWindow
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
+from emberq.base.timers import NEVER, Timers
+from emberq.broker.batch import Span, published_batch
+from emberq.broker.in_flight import MAX_OVERDUE_COUNT, FinishListener, InFlight, LatencyListener
+from emberq.broker.stats import ClientStats, Histogram, LatencyWindow
+from emberq.broker.subscriber import Subscriber
 from tests.broker.rig import fin_lines, numbered, published
 
 UNKNOWN = b"0" * 16
 
 
-def run_of(message_count: int, *, first_id: int = 0x1000, delivered_ns: int = 0, deadline_ns: int = 100) -> Run:
-    """Messages that were delivered together."""
-    blob, ends = published(numbered(message_count))
-    batch = PublishedBatch(blob, ends, first_id, 0)
-    return Run(batch, 0, message_count, 1, delivered_ns=delivered_ns, deadline_ns=deadline_ns)
+class NoSink:
+    """The connection of a consumer that only the registry knows."""
+
+    def deliver(self, frames: bytes) -> None: ...
+
+    def deliver_pieces(self, pieces: list[bytes | memoryview]) -> None: ...
+
+    def close(self) -> None: ...
+
+    def stats(self) -> ClientStats:
+        return ClientStats()
 
 
-def ids_of(run: Run) -> list[bytes]:
-    return run.batch.ids(0, run.batch.count)
+class Flight:
+    """A registry whose time stands still until `advance`."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.timers = Timers()
+        self.overdue: list[bytes] = []
+        """The ids of what timed out since `advance` was last called."""
+        self.settled_count = 0
+        self.registry = InFlight(
+            clock=self.clock, timers=self.timers, timed_out=self._timed_out, settled=self._note_settled
+        )
+        self._first_id = 0
+
+    def _timed_out(self, _holder: Subscriber, span: Span) -> None:
+        self.overdue += span.ids()
+
+    def _note_settled(self) -> None:
+        self.settled_count += 1
+
+    def consumer(self, *, timeout_ns: int = 100) -> Subscriber:
+        return Subscriber(NoSink(), msg_timeout_ns=timeout_ns)
+
+    def give(
+        self, holder: Subscriber, count: int, *, attempts: int = 0, first_id: int = 0, body_bytes: int = 6
+    ) -> list[bytes]:
+        """Deliver a batch of messages; their ids."""
+        if not first_id:
+            self._first_id += 0x1000
+            first_id = self._first_id
+        blob, ends = published([body.rjust(body_bytes, b".") for body in numbered(count)])
+        span = Span(published_batch(blob, ends, first_id, 0), 0, count, attempts)
+        self.registry.add(holder, span, span.batch.frames(0, count, attempts + 1), self.clock.monotonic_ns())
+        return span.batch.ids(0, count)
+
+    def finish(self, holder: Subscriber, ids: Sequence[bytes], listener: FinishListener | None = None) -> list[bytes]:
+        return self.registry.finish(holder, fin_lines(ids), listener)
+
+    def touch(self, holder: Subscriber, message_id: bytes, timeout_ns: int, *, max_held_ns: int = 1000) -> bool:
+        return self.registry.touch(holder, message_id, timeout_ns=timeout_ns, max_held_ns=max_held_ns)
+
+    def advance(self, by_ns: int) -> list[bytes]:
+        """Let time pass; the ids of what timed out in one turn of the event loop."""
+        self.clock.advance(ms=by_ns / NS_PER_MS)
+        self.overdue = []
+        self.timers.run_due(self.clock.monotonic_ns())
+        return sorted(self.overdue)
 
 
-def ids_in(spans: Sequence[Span]) -> list[bytes]:
-    return [message_id for span in spans for message_id in span.ids()]
+@pytest.fixture
+def flight() -> Flight:
+    return Flight()
+
+
+@pytest.fixture
+def holder(flight: Flight) -> Subscriber:
+    return flight.consumer()
 
 
 # FIN.
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 50])
-def test_messages_finished_in_order_are_forgotten(size: int) -> None:
-    in_flight = InFlight()
-    run = run_of(size)
-    ids = ids_of(run)
-    in_flight.add(run)
-    assert in_flight.finish(fin_lines(ids)) == []
-    assert in_flight.count == 0
-    assert in_flight.finish(fin_lines(ids[:1])) == ids[:1]
+def test_messages_finished_in_order_are_forgotten(flight: Flight, holder: Subscriber, size: int) -> None:
+    ids = flight.give(holder, size)
+    assert flight.finish(holder, ids) == []
+    assert (flight.registry.count, holder.in_flight_count) == (0, 0)
+    assert flight.finish(holder, ids[:1]) == ids[:1]
 
 
 @pytest.mark.parametrize("size", [3, 4, 50])
-def test_messages_finished_in_reverse_order_are_forgotten(size: int) -> None:
-    in_flight = InFlight()
-    run = run_of(size)
-    in_flight.add(run)
-    assert in_flight.finish(fin_lines(ids_of(run)[::-1])) == []
-    assert in_flight.count == 0
+def test_messages_finished_in_reverse_order_are_forgotten(flight: Flight, holder: Subscriber, size: int) -> None:
+    ids = flight.give(holder, size)
+    assert flight.finish(holder, ids[::-1]) == []
+    assert (flight.registry.count, holder.in_flight_count) == (0, 0)
 
 
-def test_messages_finished_one_by_one_are_forgotten() -> None:
-    in_flight = InFlight()
-    run = run_of(10)
-    in_flight.add(run)
-    for left, message_id in zip(range(9, -1, -1), ids_of(run), strict=True):
-        assert in_flight.finish(fin_lines([message_id])) == []
-        assert in_flight.count == left
+def test_messages_finished_one_by_one_are_forgotten(flight: Flight, holder: Subscriber) -> None:
+    ids = flight.give(holder, 10)
+    for left, message_id in zip(range(9, -1, -1), ids, strict=True):
+        assert flight.finish(holder, [message_id]) == []
+        assert (flight.registry.count, holder.in_flight_count) == (left, left)
 
 
-def test_one_answer_may_span_several_runs() -> None:
-    in_flight = InFlight()
-    runs = [run_of(5, first_id=0x1000), run_of(2, first_id=0x2000), run_of(7, first_id=0x3000)]
-    for run in runs:
-        in_flight.add(run)
-    ids = [message_id for run in runs for message_id in ids_of(run)]
-    assert in_flight.finish(fin_lines(ids)) == []
-    assert in_flight.count == 0
+def test_one_answer_may_span_several_runs(flight: Flight, holder: Subscriber) -> None:
+    ids = flight.give(holder, 5) + flight.give(holder, 2) + flight.give(holder, 7)
+    assert flight.finish(holder, ids) == []
+    assert flight.registry.count == 0
 
 
-def test_unknown_messages_are_named_in_the_order_of_the_answer() -> None:
-    in_flight = InFlight()
-    run = run_of(6)
-    ids = ids_of(run)
-    in_flight.add(run)
+def test_unknown_messages_are_named_in_the_order_of_the_answer(flight: Flight, holder: Subscriber) -> None:
+    ids = flight.give(holder, 6)
     stranger = b"f" * 16
-    assert in_flight.finish(fin_lines([ids[0], stranger, ids[2], UNKNOWN, ids[1]])) == [stranger, UNKNOWN]
-    assert in_flight.count == 3
+    assert flight.finish(holder, [ids[0], stranger, ids[2], UNKNOWN, ids[1]]) == [stranger, UNKNOWN]
+    assert flight.registry.count == 3
 
 
-def test_a_message_is_finished_once() -> None:
-    in_flight = InFlight()
-    run = run_of(6)
-    ids = ids_of(run)
-    in_flight.add(run)
-    assert in_flight.finish(fin_lines([ids[0], ids[0], ids[1], ids[1]])) == [ids[0], ids[1]]
-    assert in_flight.count == 4
+def test_a_message_is_finished_once(flight: Flight, holder: Subscriber) -> None:
+    ids = flight.give(holder, 6)
+    assert flight.finish(holder, [ids[0], ids[0], ids[1], ids[1]]) == [ids[0], ids[1]]
+    assert flight.registry.count == 4
 
 
-def test_nothing_is_in_flight_at_first() -> None:
-    in_flight = InFlight()
-    assert in_flight.finish(fin_lines([UNKNOWN])) == [UNKNOWN]
-    assert (in_flight.count, in_flight.next_deadline_ns) == (0, NEVER)
-    assert UNKNOWN not in in_flight
+def test_nothing_is_in_flight_at_first(flight: Flight, holder: Subscriber) -> None:
+    assert flight.finish(holder, [UNKNOWN]) == [UNKNOWN]
+    assert flight.registry.count == 0
+    assert not flight.registry.is_held(UNKNOWN)
+    assert flight.timers.next_due_ns == NEVER
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 9])
-def test_a_message_that_is_in_flight_twice_is_settled_by_the_answers_to_it(size: int) -> None:
-    in_flight = InFlight()
-    ids = ids_of(run_of(size))
-    in_flight.add(run_of(size))
-    in_flight.add(run_of(size))
-    in_flight.finish(fin_lines([*ids[::-1], *ids]))
-    assert (in_flight.count, in_flight.take_all()) == (0, [])
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_message_that_is_in_flight_twice_is_settled_by_the_answers_to_it(
+    flight: Flight, size: int, is_same: bool
+) -> None:
+    first, second = flight.consumer(), flight.consumer()
+    second = first if is_same else second
+    ids = flight.give(first, size, first_id=0x7000)
+    flight.give(second, size, first_id=0x7000)
+    for holder in (first, second):
+        flight.finish(holder, [*ids[::-1], *ids])
+    assert (flight.registry.count, first.in_flight_count, second.in_flight_count) == (0, 0, 0)
+    assert flight.registry.take_all() == []
 
 
 class Heard:
@@ -126,114 +172,182 @@ class Heard:
         return total.count
 
 
-def test_the_listener_is_told_of_what_is_finished_in_order_also_later_in_a_run() -> None:
-    in_flight, run, heard = InFlight(), run_of(12), Heard()
-    ids = ids_of(run)
-    in_flight.add(run)
+def test_the_listener_is_told_of_what_is_finished_in_order_also_later_in_a_run(
+    flight: Flight, holder: Subscriber
+) -> None:
+    ids, heard = flight.give(holder, 12), Heard()
     for start, stop in ((0, 3), (3, 9), (9, 12)):
-        assert in_flight.finish(fin_lines(ids[start:stop]), heard.listener) == []
+        assert flight.finish(holder, ids[start:stop], heard.listener) == []
         assert heard.count == stop
 
 
-def test_the_listener_is_told_of_what_is_finished_out_of_order_and_not_of_unknown_messages() -> None:
-    in_flight, run, heard = InFlight(), run_of(5), Heard()
-    ids = ids_of(run)
-    in_flight.add(run)
-    in_flight.finish(fin_lines([ids[3], UNKNOWN, ids[1]]), heard.listener)
+def test_the_listener_is_told_of_what_is_finished_out_of_order_and_not_of_unknown_messages(
+    flight: Flight, holder: Subscriber
+) -> None:
+    ids, heard = flight.give(holder, 5), Heard()
+    flight.finish(holder, [ids[3], UNKNOWN, ids[1]], heard.listener)
     assert heard.count == 2
+
+
+# Whose a message is.
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 50])
+def test_a_consumer_cannot_answer_what_another_holds(flight: Flight, size: int) -> None:
+    holder, other = flight.consumer(), flight.consumer()
+    ids = flight.give(holder, size)
+    assert flight.finish(other, ids) == ids
+    assert flight.registry.take(other, ids[0]) is None
+    assert not flight.touch(other, ids[-1], 100)
+    assert all(map(flight.registry.is_held, ids))
+    assert flight.finish(holder, ids) == []
+    assert not any(map(flight.registry.is_held, ids))
+
+
+def test_only_messages_in_flight_are_held(flight: Flight, holder: Subscriber) -> None:
+    ids = flight.give(holder, 10)
+    flight.finish(holder, ids[:4])
+    assert [flight.registry.is_held(message_id) for message_id in ids] == [False] * 4 + [True] * 6
+    flight.finish(holder, [ids[7]])
+    assert [flight.registry.is_held(message_id) for message_id in ids[4:]] == [True] * 3 + [False] + [True] * 2
+    assert not flight.registry.is_held(b"not hexadecimal!")
 
 
 # REQ.
 
 
-def test_a_message_taken_out_keeps_its_attempts_and_leaves_the_others() -> None:
-    in_flight = InFlight()
-    run = run_of(6)
-    run.attempts = 7
-    ids = ids_of(run)
-    in_flight.add(run)
-    span = in_flight.take(ids[4])
+def test_a_message_taken_out_keeps_its_attempts_and_leaves_the_others(flight: Flight, holder: Subscriber) -> None:
+    ids = flight.give(holder, 6, attempts=6)
+    span = flight.registry.take(holder, ids[4])
     assert span is not None
     assert (span.ids(), span.attempts) == ([ids[4]], 7)
-    assert in_flight.count == 5
-    assert in_flight.take(ids[4]) is None
-    assert in_flight.take(UNKNOWN) is None
-    assert [message_id in in_flight for message_id in ids] == [True, True, True, True, False, True]
+    assert flight.registry.count == 5
+    assert flight.registry.take(holder, ids[4]) is None
+    assert flight.registry.take(holder, UNKNOWN) is None
+    assert [flight.registry.is_held(message_id) for message_id in ids] == [True, True, True, True, False, True]
+
+
+def test_a_message_taken_out_does_not_hold_the_rest_of_its_batch(flight: Flight, holder: Subscriber) -> None:
+    ids = flight.give(holder, 100)
+    span = flight.registry.take(holder, ids[40])
+    assert span is not None
+    assert span.batch.count == 1
+
+
+def test_a_run_that_lost_most_of_its_messages_lets_go_of_its_batch(flight: Flight, holder: Subscriber) -> None:
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        kept = []
+        for _ in range(20):
+            ids = flight.give(holder, 100, body_bytes=1000)
+            kept.append(ids.pop(50))
+            flight.finish(holder, ids[::-1])
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 200_000, "20 messages of 1000 bytes, not 20 batches of 100,000"
+    assert flight.finish(holder, kept) == []
+    assert flight.registry.count == 0
 
 
 # Deadlines.
 
 
-def test_a_message_is_overdue_at_its_deadline_and_not_before() -> None:
-    in_flight = InFlight()
-    run, single = run_of(5, deadline_ns=100), run_of(1, first_id=0x2000, deadline_ns=200)
-    in_flight.add(run)
-    in_flight.add(single)
-    assert in_flight.next_deadline_ns == 100
-    assert in_flight.take_overdue(99) == []
-    assert ids_in(in_flight.take_overdue(100)) == ids_of(run)
-    assert (in_flight.count, in_flight.next_deadline_ns) == (1, 200)
-    assert ids_in(in_flight.take_overdue(200)) == ids_of(single)
-    assert (in_flight.count, in_flight.next_deadline_ns) == (0, NEVER)
+def test_a_message_is_overdue_at_its_deadline_and_not_before(flight: Flight) -> None:
+    hasty, patient = flight.consumer(timeout_ns=100), flight.consumer(timeout_ns=200)
+    run, single = flight.give(hasty, 5), flight.give(patient, 1)
+    assert flight.timers.next_due_ns - flight.clock.monotonic_ns() == 100
+    assert flight.advance(99) == []
+    assert flight.advance(1) == run
+    assert (flight.registry.count, hasty.in_flight_count, patient.in_flight_count) == (1, 0, 1)
+    assert flight.advance(99) == []
+    assert flight.advance(1) == single
+    assert (flight.registry.count, flight.settled_count) == (0, 2)
 
 
-def test_only_what_is_left_of_a_run_is_overdue() -> None:
-    in_flight = InFlight()
-    run = run_of(8)
-    ids = ids_of(run)
-    in_flight.add(run)
-    in_flight.finish(fin_lines(ids[:3]))
-    (span,) = in_flight.take_overdue(100)
-    assert span.ids() == ids[3:]
+def test_only_what_is_left_of_a_run_is_overdue(flight: Flight, holder: Subscriber) -> None:
+    ids = flight.give(holder, 8)
+    flight.finish(holder, ids[:3])
+    assert flight.advance(100) == ids[3:]
 
 
-def test_a_touched_message_gets_more_time_and_the_others_do_not() -> None:
-    in_flight = InFlight()
-    run = run_of(4, deadline_ns=100)
-    ids = ids_of(run)
-    in_flight.add(run)
-    assert in_flight.touch(ids[1], deadline_ns=170, max_held_ns=1000)
-    assert sorted(ids_in(in_flight.take_overdue(100))) == [ids[0], ids[2], ids[3]]
-    assert in_flight.next_deadline_ns == 170
-    assert in_flight.take_overdue(169) == []
-    assert ids_in(in_flight.take_overdue(170)) == [ids[1]]
+def test_what_was_answered_in_time_rings_for_nothing(flight: Flight, holder: Subscriber) -> None:
+    flight.finish(holder, flight.give(holder, 8))
+    flight.advance(50)
+    later = flight.give(holder, 8)
+    assert flight.advance(50) == []
+    assert flight.settled_count == 0
+    assert flight.advance(50) == later
 
 
-def test_a_touch_does_not_reach_beyond_the_longest_time_a_message_may_be_held() -> None:
-    in_flight = InFlight()
-    run = run_of(1, delivered_ns=50, deadline_ns=100)
-    (message_id,) = ids_of(run)
-    in_flight.add(run)
-    assert in_flight.touch(message_id, deadline_ns=500, max_held_ns=120)
-    assert in_flight.touch(message_id, deadline_ns=600, max_held_ns=120)
-    assert in_flight.take_overdue(169) == []
-    assert ids_in(in_flight.take_overdue(170)) == [message_id]
+def test_many_messages_that_are_overdue_come_back_in_portions(flight: Flight, holder: Subscriber) -> None:
+    for _ in range(10):
+        flight.give(holder, 1000)
+    assert len(flight.advance(100)) in range(MAX_OVERDUE_COUNT, MAX_OVERDUE_COUNT + 1000)
+    while flight.registry.count:
+        assert flight.advance(0)
+    assert flight.settled_count == 4
 
 
-def test_a_touch_may_shorten_the_time() -> None:
-    in_flight = InFlight()
-    run = run_of(5, deadline_ns=100)
-    in_flight.add(run)
-    assert in_flight.touch(ids_of(run)[0], deadline_ns=60, max_held_ns=1000)
-    assert in_flight.next_deadline_ns == 60
+def test_a_touched_message_gets_more_time_and_the_others_do_not(flight: Flight, holder: Subscriber) -> None:
+    ids = flight.give(holder, 4)
+    assert flight.touch(holder, ids[1], 170)
+    assert flight.advance(100) == [ids[0], ids[2], ids[3]]
+    assert flight.advance(69) == []
+    assert flight.advance(1) == [ids[1]]
 
 
-def test_a_message_that_is_not_in_flight_cannot_be_touched() -> None:
-    in_flight = InFlight()
-    in_flight.add(run_of(5))
-    assert not in_flight.touch(UNKNOWN, deadline_ns=500, max_held_ns=1000)
+def test_a_touch_does_not_reach_beyond_the_longest_time_a_message_may_be_held(
+    flight: Flight, holder: Subscriber
+) -> None:
+    (message_id,) = flight.give(holder, 1)
+    flight.advance(50)
+    assert flight.touch(holder, message_id, 500, max_held_ns=120)
+    assert flight.touch(holder, message_id, 600, max_held_ns=120)
+    assert flight.advance(69) == []
+    assert flight.advance(1) == [message_id]
 
 
-def test_everything_can_be_taken_or_forgotten() -> None:
-    for run in (run_of(2), run_of(20)):
-        in_flight = InFlight()
-        in_flight.add(run)
-        assert sorted(ids_in(in_flight.take_all())) == ids_of(run)
-        assert (in_flight.count, in_flight.next_deadline_ns) == (0, NEVER)
-        in_flight.add(run)
-        in_flight.clear()
-        assert (in_flight.count, in_flight.next_deadline_ns) == (0, NEVER)
-        assert in_flight.take_all() == []
+def test_a_touch_may_shorten_the_time(flight: Flight, holder: Subscriber) -> None:
+    ids = flight.give(holder, 5)
+    assert flight.touch(holder, ids[0], 60)
+    assert flight.advance(60) == ids[:1]
+
+
+def test_a_message_that_is_not_in_flight_cannot_be_touched(flight: Flight, holder: Subscriber) -> None:
+    flight.give(holder, 5)
+    assert not flight.touch(holder, UNKNOWN, 500)
+
+
+@pytest.mark.parametrize("size", [2, 20])
+def test_everything_can_be_taken_or_forgotten(flight: Flight, holder: Subscriber, size: int) -> None:
+    ids = flight.give(holder, size)
+    assert [message_id for span in flight.registry.take_all() for message_id in span.ids()] == ids
+    assert (flight.registry.count, holder.in_flight_count) == (0, 0)
+    flight.give(holder, size)
+    flight.registry.clear()
+    assert (flight.registry.count, holder.in_flight_count) == (0, 0)
+    assert flight.registry.take_all() == []
+    assert flight.advance(1000) == []
+
+
+def test_a_consumer_that_answers_one_message_late_does_not_make_the_registry_grow(
+    flight: Flight, holder: Subscriber
+) -> None:
+    (first,) = flight.give(holder, 1)
+    tracemalloc.start()
+    try:
+        for _ in range(300):
+            flight.finish(holder, flight.give(holder, 1))
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(3000):
+            flight.finish(holder, flight.give(holder, 1))
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 50_000
+    assert flight.finish(holder, [first]) == []
 
 
 # Any history, against a dictionary of deadlines.
@@ -246,44 +360,49 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=200)
 @given(operations)
 def test_any_history_agrees_with_a_dictionary(history: list[tuple[str, int]]) -> None:
-    in_flight = InFlight()
+    flight = Flight()
+    consumers = [flight.consumer(timeout_ns=timeout_ns) for timeout_ns in (20, 50, 50)]
     deadlines: dict[bytes, int] = {}
     delivered: dict[bytes, int] = {}
-    now_ns, batch_numbers = 0, count(1)
+    owners: dict[bytes, Subscriber] = {}
+    now_ns = 0
     for operation, number in history:
-        known = list(deadlines)
+        holder = consumers[number % 3]
+        known = [message_id for message_id in deadlines if owners[message_id] is holder]
         some = known[number % (len(known) + 1) :: 1 + number % 3]
         if operation == "add":
-            deadline_ns = now_ns + 1 + number % 50
-            run = run_of(
-                1 + number % 9, first_id=next(batch_numbers) << 12, delivered_ns=now_ns, deadline_ns=deadline_ns
-            )
-            deadlines |= dict.fromkeys(ids_of(run), deadline_ns)
-            delivered |= dict.fromkeys(ids_of(run), now_ns)
-            in_flight.add(run)
+            ids = flight.give(holder, 1 + number % 19)
+            deadlines |= dict.fromkeys(ids, now_ns + holder.msg_timeout_ns)
+            delivered |= dict.fromkeys(ids, now_ns)
+            owners |= dict.fromkeys(ids, holder)
         elif operation == "finish_oldest":
             ids = known[: number % (len(known) + 1)]
-            assert in_flight.finish(fin_lines(ids)) == []
-            deadlines = {key: deadlines[key] for key in known if key not in ids}
+            assert flight.finish(holder, ids) == []
+            for message_id in ids:
+                del deadlines[message_id]
         elif operation == "finish_any":
-            answer = [*some[::-1], UNKNOWN, *some[:1]]
-            assert in_flight.finish(fin_lines(answer)) == [UNKNOWN, *some[:1]]
-            deadlines = {key: deadlines[key] for key in known if key not in some}
+            others = [message_id for message_id in deadlines if owners[message_id] is not holder][:2]
+            assert flight.finish(holder, [*some[::-1], UNKNOWN, *others, *some[:1]]) == [UNKNOWN, *others, *some[:1]]
+            for message_id in some:
+                del deadlines[message_id]
         elif operation == "take" and some:
-            span = in_flight.take(some[0])
+            span = flight.registry.take(holder, some[0])
             assert span is not None
             assert span.ids() == [some[0]]
             del deadlines[some[0]]
         elif operation == "touch" and some:
-            assert in_flight.touch(some[0], deadline_ns=now_ns + 30, max_held_ns=70)
+            assert flight.touch(holder, some[0], 30, max_held_ns=70)
             deadlines[some[0]] = min(now_ns + 30, delivered[some[0]] + 70)
         elif operation == "time":
             now_ns += number % 40
-            late = [key for key, deadline_ns in deadlines.items() if deadline_ns <= now_ns]
-            assert sorted(ids_in(in_flight.take_overdue(now_ns))) == sorted(late)
-            deadlines = {key: deadlines[key] for key in known if key not in late}
-        assert in_flight.count == len(deadlines)
-        assert in_flight.next_deadline_ns <= min(deadlines.values(), default=NEVER)
+            late = sorted(message_id for message_id, deadline_ns in deadlines.items() if deadline_ns <= now_ns)
+            assert flight.advance(number % 40) == late
+            for message_id in late:
+                del deadlines[message_id]
+        assert flight.registry.count == len(deadlines)
+        for consumer in consumers:
+            assert consumer.in_flight_count == sum(owners[message_id] is consumer for message_id in deadlines)
+        assert all(flight.registry.is_held(message_id) == (message_id in deadlines) for message_id in owners)

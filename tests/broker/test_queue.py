@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from emberq.broker.batch import PublishedBatch, Span, StoredBatch
+from emberq.broker.batch import Batch, Span, published_batch
+from emberq.broker.layout import Recorded
 from emberq.broker.queue import MessageQueue
 from emberq.storage.error import DiskWriteError, SyncError
 from tests.broker.rig import Message, messages_in, numbered, published, stored
@@ -23,7 +24,7 @@ class QueueRig:
 
     def put(self, *bodies: bytes) -> None:
         blob, ends = published(bodies)
-        self.queue.put(Span(PublishedBatch(blob, ends, 0x1000, 0), 0, len(bodies)))
+        self.queue.put(Span(published_batch(blob, ends, 0x1000, 0), 0, len(bodies)))
 
     def take(self, *, max_count: int = 100, max_bytes: int = ANY_BYTES) -> list[bytes]:
         """The bodies of one take."""
@@ -78,7 +79,7 @@ def test_without_memory_everything_goes_to_disk_in_order() -> None:
 def test_of_a_part_of_a_batch_only_that_part_counts() -> None:
     rig = QueueRig(capacity=2)
     blob, ends = published(numbered(6))
-    rig.queue.put(Span(PublishedBatch(blob, ends, 0x1000, 0), 4, 6))
+    rig.queue.put(Span(published_batch(blob, ends, 0x1000, 0), 4, 6))
     assert (rig.queue.memory_count, rig.queue.backend_depth, rig.reports) == (2, 0, [])
     assert rig.take() == numbered(2, first=4)
 
@@ -156,7 +157,7 @@ def test_attempts_survive_the_disk() -> None:
     rig = QueueRig(capacity=0)
     messages = [Message(7, tried, b"%016x" % index, b"x") for index, tried in enumerate([0, 0, 3, 300, 0])]
     records = joined([stored(message) for message in messages])
-    batch = StoredBatch(records.blob, records.ends)
+    batch = Batch(Recorded(records.blob, records.ends), len(records.ends))
     for index, message in enumerate(messages):
         rig.queue.put(Span(batch, index, index + 1, message.attempts))
     taken: list[Message] = []
@@ -196,7 +197,7 @@ def test_closing_writes_what_is_in_memory_and_then_the_rest() -> None:
     rig = QueueRig(capacity=2)
     rig.put(b"m1", b"m2", b"d1")
     blob, ends = published([b"held"])
-    rig.queue.close([Span(PublishedBatch(blob, ends, 0x2000, 0), 0, 1, 4)])
+    rig.queue.close([Span(published_batch(blob, ends, 0x2000, 0), 0, 1, 4)])
     assert rig.on_disk() == [b"d1", b"m1", b"m2", b"held"]
     assert rig.disk.files["q"][-1][12:14] == b"\x00\x04", "the attempts of what was in flight"
     assert rig.queue.memory_count == 0
@@ -250,7 +251,7 @@ def test_what_is_put_again_stays_in_memory_when_the_disk_refuses_it() -> None:
     rig = QueueRig(capacity=1)
     rig.disk.room["q"] = 2
     blob, ends = published(numbered(5))
-    rig.queue.put_again(Span(PublishedBatch(blob, ends, 0x1000, 0), 0, 5, 3))
+    rig.queue.put_again([Span(published_batch(blob, ends, 0x1000, 0), 0, 5, 3)])
     assert (rig.queue.memory_count, rig.queue.backend_depth) == (3, 2)
     assert rig.reports == [REFUSAL]
     taken: list[Message] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,72 @@ def test_policies_are_kept_for_the_next_run(store: DiskStore, tmp_path: Path) ->
     store.save_policies(entries)
     assert store.load_policies() == entries
     assert [path.name for path in tmp_path.iterdir()] == ["channel-policies.json"]
+
+
+class Later:
+    """A syncer that does everything when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.work: list[Callable[[], None]] = []
+        syncer = Syncer(clock=ManualClock(), timers=Timers(), inline=True)
+        monkeypatch.setattr(syncer, "run", lambda work, *, urgent=False: self.work.append(work))
+        self.store = DiskStore(tmp_path, limits=DiskLimits(), syncer=syncer)
+
+    def work_off(self) -> None:
+        work, self.work[:] = list(self.work), []
+        for do in work:
+            do()
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Later:
+    return Later(monkeypatch, tmp_path)
+
+
+def test_there_is_nothing_to_do_for_times_that_never_were(later: Later) -> None:
+    assert later.store.load_times("t:c", "due") == {}
+    later.store.save_times("t:c", "due", {})
+    assert later.work == []
+
+
+def test_times_that_are_to_be_removed_are_not_found_any_more(later: Later, tmp_path: Path) -> None:
+    later.store.save_times("t:c", "due", {MESSAGE.id: 7})
+    later.work_off()
+    later.store.save_times("t:c", "due", {})
+    assert later.store.load_times("t:c", "due") == {}
+    later.store.save_times("t:c", "due", {})
+    assert len(later.work) == 1
+    later.work_off()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_times_that_cannot_be_saved_are_logged(
+    store: DiskStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "t:c.diskqueue.due.dat").mkdir()
+    store.save_times("t:c", "due", {MESSAGE.id: 7})
+    assert "failed to write due times to disk" in caplog.text
+
+
+def test_a_queue_whose_files_are_to_be_removed_is_not_left(later: Later) -> None:
+    queue = later.store.backend("t")
+    queue.put(joined([stored(MESSAGE)]))
+    later.work_off()
+    assert later.store.left_queues("t") == ["t"]
+    queue.delete()
+    assert later.store.left_queues("t") == []
+    later.work_off()
+    assert later.store.left_queues("t") == []
+
+
+def test_the_next_owner_of_a_name_drops_what_the_last_one_has_not_dropped_yet(later: Later, tmp_path: Path) -> None:
+    before = later.store.backend("t:c")
+    before.put(joined([stored(MESSAGE)] * 3))
+    later.work_off()
+    queue = later.store.backend("t:c")
+    assert (before.depth, queue.depth) == (0, 0)
+    queue.put(joined([stored(MESSAGE)]))
+    before.delete()
+    later.work_off()
+    assert queue.depth == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"t:c.diskqueue.meta.dat", "t:c.diskqueue.000001.dat"}

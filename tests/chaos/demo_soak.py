@@ -46,6 +46,7 @@ START_TIMEOUT_S = 180.0
 INTERRUPTED = 130
 NEAR_S = 10.0
 """Between a report and the screen that shows it, either way."""
+ENDED_BY_SYSTEM = 128 + signal.SIGTERM
 MINUTES = float(os.environ.get("MINUTES", "10"))
 MOMENTS = int(os.environ.get("MOMENTS", "5"))
 SEED = int(os.environ.get("SEED", "2026"))
@@ -262,6 +263,10 @@ def test_it_ends_at_any_moment(screen: Screen, how: str, number: int) -> None:
     took_s = time.monotonic() - asked_s
     left: frozenset[Process] = frozenset(process for process in family if not processes_gone([process]))
     print(f"\n{how} after {moment_s:.1f} s: {took_s:.1f} s, status {status}, {len(left)} processes left")
-    assert noise(screen.lines()) == []
-    assert (status, left) == (INTERRUPTED, frozenset())
+    assert not left
     assert took_s < MAX_STOP_S
+    if status == ENDED_BY_SYSTEM and how == "SIGTERM":
+        assert set(screen.lines()) <= {"", "Terminated"}  # Python itself was not up yet: the shell says so
+        return
+    assert noise(screen.lines()) == []
+    assert status == INTERRUPTED

@@ -45,9 +45,19 @@ WRITERS = ("emberq-sync", "emberq-journal")
 PASSED_BY = {
     "One publish through disk": {
         "nsqd/daemon",  # `call_soon` of the event loop
+        "wire/body",  # parts of the decoder
+        "wire/line",
+        "wire/run",
         "storage/backend",  # the limits of a record
+        "broker/layout",  # the messages as they arrived
+        "broker/subscriber",  # whether a consumer is ready
     },
-    "One delivery from disk": {"broker/classic"},  # whether a restart deferred it
+    "One delivery from disk": {
+        "broker/classic",  # whether a restart deferred it
+        "wire/run",  # a part of the decoder
+        "broker/layout",  # records made to frames
+        "broker/subscriber",  # whose turn it is
+    },
     "One consumer's message": {
         "client/address",  # the arguments of a consumer
         "client/argument",
@@ -59,13 +69,18 @@ PASSED_BY = {
     },
     "One publish to a journal": {
         "broker/batch",  # the batch as the channel's queue keeps it
+        "broker/layout",
+        "broker/subscriber",  # whether a consumer is ready
         "broker/journal_queue",
         "storage/journal/reader",  # which segment is written to
-        "wire/mpub",  # the sizes of many messages
+        "wire/body",  # parts of the decoder
+        "wire/line",
+        "wire/mpub",
     },
     "GET /stats": {
         "base/metrics",  # a figure of memory, health or depth each
         "broker/classic",
+        "broker/deferred",
         "broker/in_flight",
         "broker/queue",
         "nsqd/api/argument",

@@ -259,6 +259,15 @@ def test_a_requeue_beyond_the_limit_is_logged(nsqd: NsqdHarness, log: Log) -> No
     )
 
 
+def test_a_large_message_is_a_debug_line_too(nsqd: NsqdHarness, log: Log) -> None:
+    log.set_level(logging.DEBUG)
+    consumer = nsqd.consumer("t", "c", rdy=1)
+    nsqd.connect().pub("t", b"x" * 500_000)
+    message = consumer.read_message()
+    start = f"DEBUG PROTOCOL(V2): writing msg({message.id.decode()}) to client(A) - xxx"
+    assert [len(line) < 2 * MAX_SHOWN for line in log.of(consumer) if line.startswith(start)] == [True]
+
+
 def test_rdy_after_cls_is_logged(nsqd: NsqdHarness, log: Log) -> None:
     consumer = nsqd.consumer("t", "c", rdy=1)
     consumer.command(b"CLS")

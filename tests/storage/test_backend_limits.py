@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from emberq.nsqd.options import NsqdOptions
@@ -36,3 +38,24 @@ def test_records_within_the_limits_are_fine(sizes: list[int]) -> None:
 )
 def test_a_record_outside_the_limits_is_found(sizes: list[int], refused: int) -> None:
     assert LIMITS.refused_size(batch(*(b"x" * size for size in sizes)).ends) == refused
+
+
+class CountedEnds(list[int]):
+    """Counts how often it is gone through."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_a_batch_that_goes_to_many_queues_is_looked_at_once() -> None:
+    limits = DiskLimits(min_record_bytes=3, max_record_bytes=6)
+    ends = CountedEnds(batch(b"xxx", b"xxxx").ends)
+    assert limits.refused_size(ends) is None
+    walks = ends.walks
+    assert [limits.refused_size(ends) for _ in range(500)] == [None] * 500
+    assert ends.walks == walks
+    assert limits.refused_size(batch(b"xx", b"xxx").ends) == 2
+    assert limits.refused_size(batch(b"xx", b"xxx").ends) == 2

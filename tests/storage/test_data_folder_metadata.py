@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emberq.base.clock import ManualClock
+from emberq.base.timers import Timers
 from emberq.storage.data_folder import (
+    PORTION_ENTRIES,
+    REST_FACTOR,
     ChannelMeta,
     Metadata,
     MetadataFile,
+    MetaEntry,
     TopicMeta,
-    encode,
+    encoded,
     load_metadata,
-    save_metadata,
+    metadata_of,
 )
 from emberq.storage.error import MetadataError
 
@@ -34,19 +39,17 @@ TWO_TOPICS_BYTES = (
 @pytest.mark.conformance(125)
 def test_a_fresh_broker_writes_null_for_its_topics(tmp_path: Path) -> None:
     path = tmp_path / "nsqd.dat"
-    save_metadata(path, Metadata(version="1.3.0"))
+    path.write_bytes(encode(Metadata(version="1.3.0")))
     assert path.read_bytes() == b'{"topics":null,"version":"1.3.0"}'
 
 
 def test_the_file_is_compact_json_with_null_for_empty_lists(tmp_path: Path) -> None:
     path = tmp_path / "nsqd.dat"
-    save_metadata(path, TWO_TOPICS)
+    path.write_bytes(encode(TWO_TOPICS))
     assert path.read_bytes() == TWO_TOPICS_BYTES
 
 
-def test_the_new_file_is_in_the_folder_for_good_when_metadata_is_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_is_in_the_folder_for_good_when_it_is_saved(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
     fsync = os.fsync
 
@@ -55,28 +58,27 @@ def test_the_new_file_is_in_the_folder_for_good_when_metadata_is_saved(
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", seen_fsync)
-    save_metadata(tmp_path / "nsqd.dat", TWO_TOPICS)
-    assert synced[-1] == tmp_path
+    daemon.file.save()
+    assert synced[-1] == daemon.file.path.parent
 
 
-def test_only_the_owner_may_read_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "nsqd.dat"
-    save_metadata(path, TWO_TOPICS)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+def test_only_the_owner_may_read_the_file(daemon: Daemon) -> None:
+    daemon.file.save()
+    assert stat.S_IMODE(daemon.file.path.stat().st_mode) == 0o600
 
 
-def test_saving_replaces_the_file_and_leaves_no_temporary_one(tmp_path: Path) -> None:
-    path = tmp_path / "nsqd.dat"
-    save_metadata(path, Metadata(version="1.2.0"))
-    save_metadata(path, TWO_TOPICS)
-    assert [found.name for found in tmp_path.iterdir()] == ["nsqd.dat"]
-    assert load_metadata(path) == TWO_TOPICS
+def test_saving_replaces_the_file_and_leaves_no_temporary_one(daemon: Daemon) -> None:
+    daemon.file.save()
+    daemon.entries.append(MetaEntry("t", None, False))
+    daemon.file.save()
+    assert [found.name for found in daemon.file.path.parent.iterdir()] == ["nsqd.dat"]
+    assert daemon.saved() == ["t"]
 
 
 def test_saving_where_one_cannot_write_says_why(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "nsqd.dat"
     with pytest.raises(MetadataError, match=f"write {path}: no such file or directory"):
-        save_metadata(path, TWO_TOPICS)
+        Daemon(path).file.save()
 
 
 def test_a_missing_file_is_a_fresh_start(tmp_path: Path) -> None:
@@ -136,6 +138,16 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         load_metadata(tmp_path)
 
 
+def encode(metadata: Metadata) -> bytes:
+    """The bytes of the file with this content."""
+    entries: list[MetaEntry] = []
+    for topic in metadata.topics:
+        entries.append(MetaEntry(topic.name, None, topic.paused))
+        entries += [MetaEntry(topic.name, channel.name, channel.paused) for channel in topic.channels]
+    assert metadata_of(entries, metadata.version) == metadata
+    return b"".join(encoded(entries, metadata.version))
+
+
 names = st.text("abcXYZ019._-#", min_size=1, max_size=12)
 topics = st.builds(
     TopicMeta,
@@ -155,61 +167,168 @@ def test_what_is_saved_is_loaded(tmp_path_factory: pytest.TempPathFactory, metad
 # The file as the daemon keeps it.
 
 
-class Soon:
-    """What is to be run off the loop's thread, until the test runs it."""
+class Daemon:
+    """What the file needs of a daemon. The other thread runs, and the loop's gets back, when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self.clock = ManualClock()
+        self.timers = Timers()
         self.jobs: list[Callable[[], None]] = []
+        self.handed_back: list[Callable[[], None]] = []
+        self.entries: list[MetaEntry] = []
+        self.taken_count = 0
+        """How many entries saves have taken."""
+        self.file = MetadataFile(
+            path,
+            version="1.3.0",
+            entries=self._entries,
+            run=self.jobs.append,
+            hand_back=self.handed_back.append,
+            clock=self.clock,
+            timers=self.timers,
+        )
 
-    def file(self, path: Path) -> MetadataFile:
-        return MetadataFile(path, run=self.jobs.append)
+    def _entries(self) -> Iterator[MetaEntry]:
+        for entry in list(self.entries):
+            self.taken_count += 1
+            yield entry
+
+    def create(self, *topics: str) -> None:
+        self.entries += [MetaEntry(topic, None, False) for topic in topics]
+        self.file.save_soon()
+
+    def turn(self) -> None:
+        """One turn of the loop."""
+        handed_back, self.handed_back[:] = list(self.handed_back), []
+        for callback in handed_back:
+            callback()
+        self.timers.run_due(self.clock.monotonic_ns())
+
+    def run_jobs(self) -> None:
+        jobs, self.jobs[:] = list(self.jobs), []
+        for job in jobs:
+            job()
+
+    def saved(self) -> list[str]:
+        return [topic.name for topic in self.file.load().topics]
 
 
-def test_a_saved_snapshot_is_loaded_by_the_next_run(tmp_path: Path) -> None:
-    soon = Soon()
-    file = soon.file(tmp_path / "nsqd.dat")
-    assert file.load() == Metadata()
-    file.save(TWO_TOPICS)
-    file.save(Metadata(version="2"))
-    assert soon.jobs == []
-    assert soon.file(tmp_path / "nsqd.dat").load() == Metadata(version="2")
+@pytest.fixture
+def daemon(tmp_path: Path) -> Daemon:
+    return Daemon(tmp_path / "nsqd.dat")
 
 
-def test_a_snapshot_that_is_to_be_saved_soon_is_written_off_the_loops_thread(tmp_path: Path) -> None:
-    soon = Soon()
-    file = soon.file(tmp_path / "nsqd.dat")
-    file.save_soon(TWO_TOPICS)
-    assert file.load() == Metadata()
-    for job in soon.jobs:
-        job()
-    assert file.load() == TWO_TOPICS
+def test_what_was_saved_is_loaded_by_the_next_run(daemon: Daemon) -> None:
+    assert daemon.file.load() == Metadata()
+    daemon.entries = [MetaEntry("t", None, False), MetaEntry("t", "c", True), MetaEntry("u", None, False)]
+    daemon.file.save()
+    assert daemon.jobs == []
+    assert daemon.file.load() == TWO_TOPICS
 
 
-def test_an_older_snapshot_that_comes_late_is_not_written(tmp_path: Path) -> None:
-    soon = Soon()
-    file = soon.file(tmp_path / "nsqd.dat")
-    file.save_soon(Metadata(version="1"))
-    file.save_soon(Metadata(version="2"))
-    for job in reversed(soon.jobs):
-        job()
-    assert file.load() == Metadata(version="2")
-    file.save(Metadata(version="3"))
-    for job in soon.jobs:
-        job()
-    assert file.load() == Metadata(version="3")
-
-
-def test_a_snapshot_that_cannot_be_written_soon_is_logged_and_the_next_is_written(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_what_is_to_be_saved_soon_is_written_off_the_loops_thread_once_for_all_changes_of_a_turn(
+    daemon: Daemon,
 ) -> None:
-    soon = Soon()
-    file = soon.file(tmp_path / "missing" / "nsqd.dat")
-    file.save_soon(TWO_TOPICS)
-    (job,) = soon.jobs
+    daemon.create("t")
+    daemon.create("u")
+    daemon.turn()
+    assert daemon.saved() == []
+    (job,) = daemon.jobs
     job()
+    assert daemon.saved() == ["t", "u"]
+    daemon.turn()
+    daemon.turn()
+    assert daemon.jobs == [job]
+
+
+def test_of_the_changes_that_come_during_a_save_only_the_newest_state_waits(daemon: Daemon) -> None:
+    for number in range(100):
+        daemon.create(f"t{number}")
+        daemon.turn()
+    assert (len(daemon.jobs), daemon.taken_count) == (1, 1), "one snapshot of one topic is all that is held"
+    daemon.run_jobs()
+    assert daemon.saved() == ["t0"]
+    daemon.turn()
+    daemon.turn()
+    daemon.run_jobs()
+    assert len(daemon.saved()) == 100
+    assert daemon.taken_count == 101
+
+
+def test_many_topics_are_written_down_in_many_turns_of_the_loop(daemon: Daemon) -> None:
+    daemon.create(*(f"t{number}" for number in range(2 * PORTION_ENTRIES + 10)))
+    taken = []
+    while not daemon.jobs:
+        daemon.turn()
+        taken.append(daemon.taken_count)
+    assert taken == [PORTION_ENTRIES, 2 * PORTION_ENTRIES, 2 * PORTION_ENTRIES + 10]
+    daemon.run_jobs()
+    assert len(daemon.saved()) == 2 * PORTION_ENTRIES + 10
+
+
+def test_a_slow_save_is_followed_by_a_rest_unless_a_caller_waits(daemon: Daemon) -> None:
+    daemon.create("t")
+    daemon.turn()
+    daemon.create("u")
+    daemon.clock.advance(ms=100)
+    daemon.run_jobs()
+    daemon.turn()
+    daemon.clock.advance(ms=100 * REST_FACTOR - 1)
+    daemon.create("v")
+    daemon.turn()
+    assert daemon.jobs == []
+    daemon.clock.advance(ms=1)
+    daemon.turn()
+    daemon.run_jobs()
+    assert daemon.saved() == ["t", "u", "v"]
+    daemon.clock.advance(ms=100)
+    daemon.turn()
+    outcomes: list[object] = []
+    daemon.file.save_soon(outcomes.append)
+    daemon.turn()
+    daemon.run_jobs()
+    assert outcomes == []
+    daemon.turn()
+    assert outcomes == [None]
+
+
+def test_a_caller_is_told_of_the_save_that_began_after_its_call(daemon: Daemon) -> None:
+    outcomes: list[object] = []
+    daemon.create("t")
+    daemon.turn()
+    daemon.entries[0] = MetaEntry("t", None, True)
+    daemon.file.save_soon(outcomes.append)
+    daemon.run_jobs()
+    daemon.turn()
+    assert outcomes == []
+    daemon.turn()
+    daemon.run_jobs()
+    daemon.turn()
+    assert outcomes == [None]
+    assert daemon.file.load().topics == (TopicMeta("t", paused=True),)
+
+
+def test_an_older_save_that_comes_late_is_not_written(daemon: Daemon) -> None:
+    daemon.create("t")
+    daemon.turn()
+    daemon.entries.clear()
+    daemon.file.save()
+    daemon.run_jobs()
+    assert daemon.saved() == []
+
+
+def test_a_save_that_fails_is_logged_and_the_next_is_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    daemon = Daemon(tmp_path / "missing" / "nsqd.dat")
+    outcomes: list[object] = []
+    daemon.file.save_soon(outcomes.append)
+    daemon.create("t")
+    daemon.turn()
+    daemon.run_jobs()
+    daemon.turn()
+    assert isinstance(outcomes[0], MetadataError)
     assert "failed to persist metadata" in caplog.text
     with pytest.raises(MetadataError):
-        file.save(TWO_TOPICS)
+        daemon.file.save()
     (tmp_path / "missing").mkdir()
-    file.save(TWO_TOPICS)
-    assert file.load() == TWO_TOPICS
+    daemon.file.save()
+    assert daemon.saved() == ["t"]

@@ -9,8 +9,9 @@ from itertools import accumulate, pairwise
 
 from emberq.wire import command
 from emberq.wire.command import Command
-from emberq.wire.decoder import CommandDecoder, CommandLimits
+from emberq.wire.decoder import CommandDecoder
 from emberq.wire.error import FatalError, SilentClose
+from emberq.wire.line import CommandLimits
 from tests.wire.reference_decoder import AT_EOF, End, Event, Transcript
 
 

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from emberq.wire.decoder import CommandLimits
+from emberq.wire.line import CommandLimits
 from emberq.wire.parameter import quote
 
 LONGEST_LINE_BYTES = 16384

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from emberq.wire.decoder import CommandLimits
+from emberq.wire.line import CommandLimits
 from tests.wire.reference_decoder import transcribe
 
 LIMITS = CommandLimits(max_msg_size=40, max_body_size=200, max_req_timeout_ms=5000, max_rdy_count=50)
@@ -86,8 +86,8 @@ def _command(*parts: SearchStrategy[bytes], body: SearchStrategy[bytes] | None =
     return (line if body is None else st.tuples(line.map(b"".join), body)).map(b"".join)
 
 
-def _run(one: SearchStrategy[bytes]) -> SearchStrategy[bytes]:
-    return st.lists(one, min_size=1, max_size=8).map(b"".join)
+def _run(one: SearchStrategy[bytes], max_size: int = 8) -> SearchStrategy[bytes]:
+    return st.lists(one, min_size=1, max_size=max_size).map(b"".join)
 
 
 def _lines(verb: bytes, params: Sequence[bytes]) -> list[bytes]:
@@ -139,8 +139,12 @@ def lying_mpubs(draw: st.DrawFn) -> bytes:
 
 # Commands, in runs, and streams of them.
 
+_ANSWERS = [*_lines(b"FIN", IDS), *[b"REQ %b %b\n" % (IDS[0], number) for number in (b"0", b"", b"50")], b"RDY 5\n"]
+
 good_commands = st.one_of(
     _run(st.sampled_from(_lines(b"FIN", IDS))),
+    _run(st.sampled_from(_lines(b"FIN", IDS)), max_size=40),
+    _run(st.sampled_from(_ANSWERS), max_size=20),
     _run(_command(st.sampled_from([b"PUB t", b"PUB t", b"PUB u"]), body=messages)),
     good_mpubs,
     _command(st.sampled_from(_lines(b"DPUB", NAMES)).map(bytes.strip), st.sampled_from(NUMBERS), body=messages),
@@ -155,7 +159,8 @@ good_commands = st.one_of(
 """What a subscribed client may send."""
 
 broken_commands = st.one_of(
-    _run(pick(_lines(b"FIN", IDS), *_lines(b"FIN", ODD_IDS))),
+    _run(pick(_lines(b"FIN", IDS), *_lines(b"FIN", ODD_IDS)), max_size=40),
+    _run(pick(_ANSWERS, *[b"REQ %b 1\n" % odd_id for odd_id in ODD_IDS], b"RDY 51\n", b"RDY 1 1\n"), max_size=20),
     _run(_command(pick([b"PUB t", b"PUB u"], b"PUB", *[b"PUB " + name for name in WRONG_NAMES]), body=messages)),
     _run(_command(st.just(b"PUB t"), body=st.one_of(messages, messages, messages, wrong_messages))),
     _run(st.one_of(lying_mpubs(), good_mpubs)),
@@ -193,6 +198,11 @@ def damaged_streams(draw: st.DrawFn) -> bytes:
     stream = draw(any_streams)
     damage = draw(st.sampled_from(_DAMAGES))
     return damage(stream, draw(st.integers(0, len(stream))), draw(st.binary(min_size=1, max_size=4)))
+
+
+def in_packets(stream: bytes, packet_bytes: int) -> list[bytes]:
+    """A stream in packets of one size."""
+    return [stream[start : start + packet_bytes] for start in range(0, len(stream), packet_bytes)]
 
 
 @st.composite

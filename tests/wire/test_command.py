@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from emberq.wire import command
 from emberq.wire.command import Fin, Identify
-from emberq.wire.decoder import CommandDecoder, CommandLimits
+from emberq.wire.decoder import CommandDecoder
+from emberq.wire.line import CommandLimits
 from tests.wire.playback import commands_in, flatten
 from tests.wire.reference_decoder import Event
 from tests.wire.streams import examples

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from emberq.wire.command import Auth, Cls, Command, DeferredPublish, Fin, Identify, Nop, Publish, Rdy, Req, Sub, Touch
-from emberq.wire.decoder import MAX_LINE_BYTES, CommandDecoder, CommandLimits, State
+from emberq.wire.decoder import MAX_LINE_BYTES, CommandDecoder
 from emberq.wire.error import FatalError, SilentClose
+from emberq.wire.line import CommandLimits, State
 from tests.wire.playback import as_seen_in_pieces, commands_in, flatten, play
 from tests.wire.reference_decoder import Event, transcribe
 from tests.wire.streams import int32, sized

@@ -6,11 +6,12 @@ from itertools import chain, repeat
 
 import pytest
 
-from emberq.wire.decoder import MAX_LINE_BYTES, CommandDecoder, CommandLimits
+from emberq.wire.decoder import MAX_LINE_BYTES, CommandDecoder
 from emberq.wire.error import FatalError
+from emberq.wire.line import CommandLimits
 from tests.wire.held import held_bytes, memory_bytes
 from tests.wire.playback import commands_in
-from tests.wire.streams import int32, sized
+from tests.wire.streams import in_packets, int32, sized
 
 LIMITS = CommandLimits(max_msg_size=20_000, max_body_size=60_000)
 PACKET_BYTES = 4000
@@ -33,10 +34,6 @@ BEGINNINGS = {
 }
 
 
-def in_packets(stream: bytes) -> list[bytes]:
-    return [stream[start : start + PACKET_BYTES] for start in range(0, len(stream), PACKET_BYTES)]
-
-
 def most_held_bytes(decoder: CommandDecoder, packets: list[bytes]) -> int:
     """The most that the decoder held on the way to the last packet, or to its error."""
     most = 0
@@ -52,7 +49,7 @@ def most_held_bytes(decoder: CommandDecoder, packets: list[bytes]) -> int:
 
 @pytest.mark.parametrize("beginning", BEGINNINGS.values(), ids=BEGINNINGS)
 def test_whatever_a_client_begins_it_cannot_go_on_for_ever(beginning: bytes) -> None:
-    endless = chain(in_packets(beginning), repeat(b"x" * PACKET_BYTES, ENOUGH_PACKETS))
+    endless = chain(in_packets(beginning, PACKET_BYTES), repeat(b"x" * PACKET_BYTES, ENOUGH_PACKETS))
     assert most_held_bytes(CommandDecoder(LIMITS), list(endless)) <= MOST_HELD_BYTES
 
 

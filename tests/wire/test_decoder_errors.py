@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from emberq.wire.decoder import CommandDecoder, CommandLimits
+from emberq.wire.decoder import CommandDecoder
 from emberq.wire.error import FatalError
+from emberq.wire.line import CommandLimits
 from tests.wire.playback import play
 from tests.wire.reference_decoder import AT_EOF, End
 from tests.wire.streams import int32, sized

@@ -6,8 +6,9 @@ import pytest
 
 from emberq.wire import command
 from emberq.wire.command import Command, NumberedPublish, Publish
-from emberq.wire.decoder import CommandDecoder, CommandLimits
+from emberq.wire.decoder import CommandDecoder
 from emberq.wire.error import FatalError
+from emberq.wire.line import CommandLimits
 from tests.wire.playback import commands_in
 from tests.wire.streams import sized
 

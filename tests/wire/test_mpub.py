@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.wire.command import Command, Publish
-from emberq.wire.decoder import CommandDecoder, CommandLimits
+from emberq.wire.decoder import CommandDecoder
 from emberq.wire.error import FatalError
+from emberq.wire.line import CommandLimits
 from tests.wire.playback import as_seen_in_pieces, bodies_of, commands_in, play
 from tests.wire.reference_decoder import End, transcribe
 from tests.wire.streams import all_sizes, body_size, examples, honest_mpub, int32, mpub, sized

@@ -8,16 +8,23 @@ times a second; the time by which it is late is the lag. A stall of a quarter of
 shorter one in proportion to its length. The loop counts in milliseconds and wakes up to two of them late; only more
 than that means anything.
 
-`Sweeper` collects cyclic garbage when it is cheap. A broker with a million queued messages holds millions of objects,
-none of them in a cycle. Python's collector would look through them again and again, in pauses that grow with the
-backlog. So daemons turn it off, avoid cycles that outlive their use, and sweep the youngest objects once a minute as a
-safety net, unless there are so many of them that they can only be messages.
+`Sweeper` and `tame_collector` free cyclic garbage without long pauses. A broker with a million queued messages may
+hold millions of objects, none of them in a cycle. Python's collector would look through all of them again and again, in
+pauses that grow with the backlog. So daemons avoid cycles that outlive their use, and have these nets below them:
+
+- Young objects are looked at twice, a few thousand at a time, by Python's own collector. What dies young in a cycle
+  goes there, however much else there is.
+- What dies old needs a look at everything. While that takes no more than some milliseconds it is done every minute.
+  Beyond, it may take a ten-thousandth of the time (a pause of 0.1 s every 17 minutes), or else it is done when memory
+  has doubled since the last time: so cycles never hold more than everything else does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
@@ -132,25 +139,71 @@ class LoopLag:
 
 # Garbage.
 
+YOUNG_OBJECTS = 5_000
+"""New objects after which the collector looks at them: half a millisecond of work."""
+YOUNG_SWEEPS = 5
+"""Sweeps of new objects after which their survivors are looked at once more: a few milliseconds of work."""
+NEVER_BY_ITSELF = 1 << 30
+
 SWEEP_INTERVAL_NS = 60 * NS_PER_SECOND
-MAX_SWEPT_OBJECTS = 50_000
-"""More would hold up the loop for more than a few milliseconds."""
+MAX_PAUSE_NS = 10 * NS_PER_MS
+"""A full sweep that takes no longer may come every time."""
+MAX_SHARE = 10_000
+"""A longer one may take one part in so many of the time."""
+MAX_GROWTH = 2
+"""It comes at once when there is so many times as much in memory as after the last one."""
+
+
+def tame_collector() -> None:
+    """Let Python's collector look at young objects only, in small portions; see `Sweeper` for the others."""
+    gc.collect()
+    gc.freeze()  # modules and classes stay for good: the collector need not look through them again
+    gc.set_threshold(YOUNG_OBJECTS, YOUNG_SWEEPS, NEVER_BY_ITSELF)
 
 
 class Sweeper:
-    """Collects the youngest objects once a minute. Owned by the daemon."""
+    """Does full sweeps, when they are cheap or needed. Owned by the daemon.
 
-    def __init__(self, *, timers: Timers, clock: Clock) -> None:
+    How long a sweep will take is told by the last one, in proportion to the blocks of memory in use.
+    """
+
+    def __init__(
+        self, *, timers: Timers, clock: Clock, blocks_in_use: Callable[[], int] = sys.getallocatedblocks
+    ) -> None:
         self._clock = clock
-        self._alarm = timers.alarm(self._sweep)
+        self._blocks_in_use = blocks_in_use
+        self._alarm = timers.alarm(self._look)
+        self._swept_ns = 0
+        """When the last full sweep ended."""
+        self._pause_ns = 0
+        """How long it took."""
+        self._blocks = 1
+        """The blocks of memory in use after it."""
 
     def start(self) -> None:
-        self._alarm.set(self._clock.monotonic_ns() + SWEEP_INTERVAL_NS)
+        self._swept_ns = self._clock.monotonic_ns()
+        self._blocks = self._blocks_in_use()
+        self._wait()
 
     def stop(self) -> None:
         self._alarm.cancel()
 
+    def _wait(self) -> None:
+        self._alarm.set(self._clock.monotonic_ns() + SWEEP_INTERVAL_NS)
+
+    def _look(self) -> None:
+        if self._is_affordable(self._blocks_in_use()):
+            self._sweep()
+        self._wait()
+
+    def _is_affordable(self, blocks: int) -> bool:
+        pause_ns = self._pause_ns * blocks // self._blocks
+        passed_ns = self._clock.monotonic_ns() - self._swept_ns
+        return pause_ns <= MAX_PAUSE_NS or pause_ns * MAX_SHARE <= passed_ns or blocks >= self._blocks * MAX_GROWTH
+
     def _sweep(self) -> None:
-        if gc.get_count()[0] <= MAX_SWEPT_OBJECTS:
-            gc.collect(0)
-        self.start()
+        began_ns = self._clock.monotonic_ns()
+        gc.collect()
+        self._swept_ns = self._clock.monotonic_ns()
+        self._pause_ns = self._swept_ns - began_ns
+        self._blocks = max(1, self._blocks_in_use())

@@ -13,11 +13,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from itertools import count
+from typing import Final
 
-NEVER = 1 << 62
+NEVER: Final = 1 << 62
 """A due time that does not come: about 146 years of nanoseconds."""
-_NO_ENTRY = -1
-_MIN_STALE = 64
+_NO_ENTRY: Final = -1
+_MIN_STALE: Final = 64
 """Fewer stale entries are not worth a clean-up."""
 
 

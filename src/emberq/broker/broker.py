@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from emberq.base.clock import Clock
@@ -16,11 +17,14 @@ from emberq.broker.journaled_topic import JournaledTopic
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import JournalStore, Store
 from emberq.broker.topic import Pending, PublishGate, Topic, TopicConfig, TopicContext
-from emberq.storage.data_folder import ChannelMeta, ChannelPolicy, Metadata, TopicMeta
+from emberq.storage.data_folder import ChannelPolicy, Metadata, MetaEntry, TopicMeta, metadata_of
 from emberq.storage.error import StorageError
 from emberq.wire.parameter import is_valid_name
 
 _log = logging.getLogger(__name__)
+
+PORTION_CHANNELS = 16
+"""How many channels of a topic are deleted in one turn of the event loop: some milliseconds of work if all are full."""
 
 
 class TopologyChange(NamedTuple):
@@ -46,6 +50,10 @@ class Broker:
         self._journals = journals
         """None: no topic is journaled."""
         self._topics: dict[str, Topic] = {}
+        self._leaving: deque[Topic] = deque()
+        """Topics that were deleted but still have channels. No caller finds them."""
+        self._leaving_alarm = timers.alarm(self._remove_portions)
+        self._clock = clock
         self._listeners: list[Callable[[TopologyChange], None]] = []
         self._loading = False
         self._exiting = False
@@ -79,9 +87,12 @@ class Broker:
     def find_topic(self, name: str) -> Topic | None:
         return self._topics.get(name)
 
-    def delete_topic(self, name: str) -> None:
-        """Remove a topic and all it holds; KeyError when there is none of that name."""
-        self._remove(self._topics[name])
+    def delete_topic(self, name: str) -> Pending:
+        """Remove a topic and all it holds; KeyError when there is none of that name.
+
+        It is out of sight at once. Its channels go in portions; what is returned tells when the last has gone.
+        """
+        return self._remove(self._topics[name])
 
     def _create_topic(self, name: str) -> Topic:
         if self._exiting:
@@ -103,11 +114,47 @@ class Broker:
                 raise
             raise StoreError(str(failure)) from failure
 
-    def _remove(self, topic: Topic) -> None:
+    def _remove(self, topic: Topic) -> Pending:
         del self._topics[topic.name]
         _log.info("TOPIC(%s): deleting", topic.name)
-        topic.delete()
-        self._announce(TopologyChange(topic.name, None, exists=False))
+        self._policies.forget_topic(topic.name)
+        self._leaving.append(topic)
+        self._remove_portion(topic)
+        if self._leaving:
+            self._leaving_alarm.set_earlier(self._clock.monotonic_ns())
+        return topic.deleted
+
+    def _remove_portions(self) -> None:
+        """One portion of one topic; the others get their turn later."""
+        topic = self._leaving[0]
+        self._leaving.rotate(-1)
+        try:
+            self._remove_portion(topic)
+        except (StorageError, OSError) as failure:
+            _log.error("TOPIC(%s): failed to delete it - %s", topic.name, failure)
+            topic.deleted.settle(failure)
+        if self._leaving:
+            self._leaving_alarm.set_earlier(self._clock.monotonic_ns())
+
+    def _remove_portion(self, topic: Topic) -> None:
+        is_gone = True  # also when it fails: what cannot be deleted now is left to the operator
+        # A new topic of that name would have the same folder for its journal, so that must be gone before.
+        max_channels = len(topic.channels) if topic.is_journaled else PORTION_CHANNELS
+        try:
+            is_gone = topic.delete(max_channels=max_channels)
+        finally:
+            if is_gone:
+                self._leaving.remove(topic)
+        if is_gone:
+            if topic.name not in self._topics:
+                self._announce(TopologyChange(topic.name, None, exists=False))
+            topic.deleted.settle(None)
+
+    def finish_deleting(self) -> None:
+        """Delete the rest of all topics that are being deleted, in one go."""
+        while self._leaving:
+            self._remove_portions()
+        self._leaving_alarm.cancel()
 
     def leave(self, channel: Channel) -> None:
         """A consumer has left this channel: an ephemeral channel goes with its last consumer, and so may its topic."""
@@ -120,11 +167,17 @@ class Broker:
     def _on_channel(self, topic: Topic, channel: Channel, exists: bool) -> None:
         if exists:
             self._apply_policy(channel)
-        else:
+        elif self._topics.get(topic.name) is topic:
             self._policies.forget(channel)
+        elif self._has_channel(topic.name, channel.name):
+            return  # a new topic has taken the name of the one that is leaving
         self._announce(TopologyChange(topic.name, channel.name, exists))
         if not exists and topic.is_ephemeral and not topic.channels and self._topics.get(topic.name) is topic:
             self._remove(topic)
+
+    def _has_channel(self, topic_name: str, name: str) -> bool:
+        topic = self._topics.get(topic_name)
+        return topic is not None and topic.find_channel(name) is not None
 
     def _announce(self, change: TopologyChange) -> None:
         if not self._loading:
@@ -212,22 +265,24 @@ class Broker:
         if not topic_meta.paused:
             topic.unpause()
 
+    def entries(self) -> Iterator[MetaEntry]:
+        """What the next run must know: every topic and channel that is not ephemeral. They may change meanwhile.
+
+        A topic that is being deleted is among them until its files are on their way out: after a crash the next run
+        must not take what is left of them for the messages of a new topic.
+        """
+        leaving = [topic for topic in self._leaving if topic.name not in self._topics]
+        for topic in [*self._topics.values(), *leaving]:
+            if topic.is_ephemeral:
+                continue
+            yield MetaEntry(topic.name, None, topic.paused)
+            for channel in list(topic.channels.values()):
+                if not channel.is_ephemeral:
+                    yield MetaEntry(topic.name, channel.name, channel.paused)
+
     def metadata(self, version: str) -> Metadata:
-        """What the next run must know: every topic and channel that is not ephemeral."""
-        topics = tuple(
-            TopicMeta(
-                name=topic.name,
-                paused=topic.paused,
-                channels=tuple(
-                    ChannelMeta(name=channel.name, paused=channel.paused)
-                    for channel in topic.channels.values()
-                    if not channel.is_ephemeral
-                ),
-            )
-            for topic in self._topics.values()
-            if not topic.is_ephemeral
-        )
-        return Metadata(topics=topics, version=version)
+        """The entries as they are now."""
+        return metadata_of(self.entries(), version)
 
     def names(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Every topic with its channels."""
@@ -236,9 +291,14 @@ class Broker:
     def close(self) -> None:
         """Write everything to disk for the next run. Nothing can be published from here on."""
         self._exiting = True
+        self.finish_deleting()
         for topic in self._topics.values():
             topic.close()
 
     def snapshot(self) -> tuple[TopicStats, ...]:
         """The state of all topics now, sorted by name."""
-        return tuple(self._topics[name].stats() for name in sorted(self._topics))
+        return tuple(topic.stats() for topic in self.topics())
+
+    def topics(self) -> list[Topic]:
+        """All topics now, sorted by name."""
+        return [self._topics[name] for name in sorted(self._topics)]

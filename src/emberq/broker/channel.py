@@ -1,46 +1,41 @@
 """A channel: one copy of a topic's messages, shared out among its subscribers.
 
 A message is in exactly one place: in the queue, in flight to one subscriber, deferred, or on its way to another topic
-(see `in_flight`), because it was tried often enough or is to be tried there again (see `dead_letter`). `pump` moves
-messages from the queue to subscribers that are ready; everything that makes a message or a subscriber available ends
-with a call of it.
+(see `in_flight`, `deferred`), because it was tried often enough or is to be tried there again (see `dead_letter`).
+`pump` moves messages from the queue to subscribers that are ready (see `subscriber`).
 
-Fairness: ready subscribers stand in a line. The first is given its share of what is queued (at most its window), then
-goes to the end. So a burst is spread over many consumers, and goes to a single one in one piece.
+The commands of consumers (RDY, FIN, REQ, TOUCH) only change what is known: `pump` is called once for all that arrived
+together. So a packet of many answers makes one delivery.
 """
 
 from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
 from emberq.broker.batch import Span
+from emberq.broker.deferred import Deferred, InTransit
 from emberq.broker.error import ExitingError, MessageNotInFlightError, NotOwnerError, StoreError, TooManyConsumersError
-from emberq.broker.in_flight import (
-    Deferred,
-    FinishListener,
-    InFlight,
-    InTransit,
-    LatencyListener,
-    Locality,
-    Run,
-    Subscriber,
-)
+from emberq.broker.in_flight import FinishListener, InFlight, LatencyListener
 from emberq.broker.queue import UNREADABLE_RETRY_NS, Queue
-from emberq.broker.stats import ChannelStats, LatencyConfig
+from emberq.broker.stats import ChannelStats, ClientStats, LatencyConfig
+from emberq.broker.subscriber import Locality, ReadyLines, Subscriber
 from emberq.storage.data_folder import ChannelPolicy
 from emberq.storage.error import DiskWriteError
 from emberq.wire.command import FIN_LINE_BYTES
 from emberq.wire.frame import WireMessage
 from emberq.wire.parameter import is_ephemeral
 
-MAX_HAND_OVER_BYTES = 256 * 1024
+MAX_HAND_OVER_BYTES: Final = 256 * 1024
 """The most that one subscriber is given at a time, so that a full socket is noticed before memory fills behind it."""
+
+MATURING_COUNT: Final = 2500
+"""How many deferred messages are queued in one turn of the event loop when their time has come."""
 
 NO_LATENCY_KEPT = LatencyConfig()
 
@@ -113,15 +108,13 @@ class Channel(ABC):
         self._deferred = Deferred()
         self._subscribers: dict[Subscriber, None] = {}
         """An ordered set."""
-        self._abandoned: list[InFlight] = []
-        """What consumers that have left still hold, until it times out."""
-        self.in_transit = InTransit(done_with=self._done_with, put_again=queue.put_again, put_off=self._put_off)
+        self._in_flight = InFlight(clock=clock, timers=timers, timed_out=self._timed_out, settled=self.pump)
+        self.in_transit = InTransit(done_with=self._done_with, put_again=self._put_again, put_off=self._put_off)
         """Messages taken from the queue for another topic and not known to be there."""
         self._forwarder: Forwarder | None = None
         """Takes the messages that were tried `_max_attempts` times; None if there is no limit."""
         self._max_attempts = NEVER
-        self._ready: tuple[deque[Subscriber], ...] = tuple(deque() for _ in Locality)
-        """The lines of subscribers with an open window, the nearest first."""
+        self._lines = ReadyLines()
         self._local_counts = [0] * len(Locality)
         self._alarm = timers.alarm(self._on_time)
 
@@ -137,10 +130,13 @@ class Channel(ABC):
         return self._queue.depth
 
     @property
+    def waits(self) -> bool:
+        """Whether it has messages in memory that are not delivered."""
+        return self._queue.memory_count > 0
+
+    @property
     def in_flight_count(self) -> int:
-        held = sum(subscriber.in_flight.count for subscriber in self._subscribers)
-        held += sum(in_flight.count for in_flight in self._abandoned)
-        return held + self.in_transit.count
+        return self._in_flight.count + self.in_transit.count
 
     # Messages in.
 
@@ -154,8 +150,7 @@ class Channel(ABC):
             self.pump()
             raise StoreError(str(failure), stored_count=failure.stored_count) from failure
         self.message_count += count
-        zone_line, region_line, global_line = self._ready
-        if global_line or zone_line or region_line or self._keeps_at_most != NEVER:
+        if not self._lines.is_empty or self._keeps_at_most != NEVER:
             self.pump()
 
     def put_deferred(self, span: Span, *, delay_ns: int) -> None:
@@ -180,23 +175,16 @@ class Channel(ABC):
             self._queue.trim(self._keeps_at_most)
 
     def _share_out(self) -> None:
-        zone_line, region_line, global_line = self._ready
-        turns_left = share = 0
-        served: deque[Subscriber] | None = None
-        while line := zone_line or region_line or global_line:
-            depth = self._queue.depth
-            if not depth or (self._forwarder is not None and self._forwarder.is_busy):
+        lines, queue, forwarder = self._lines, self._queue, self._forwarder
+        lines.begin()
+        while not lines.is_empty and (depth := queue.depth):
+            if forwarder is not None and forwarder.is_busy:
                 return
-            if not turns_left or line is not served:  # a new round: each subscriber in the line gets the same
-                served, turns_left = line, len(line)
-                share = -(-depth // turns_left)
-            turns_left -= 1
-            subscriber = line.popleft()
-            subscriber.queued = False
-            progress = subscriber.window <= 0 or self._hand_over(subscriber, min(subscriber.window, share))
-            if subscriber.window > 0:
-                subscriber.queued = True
-                line.append(subscriber)
+            subscriber = lines.next(depth)
+            if subscriber is None:
+                return
+            progress = self._hand_over(subscriber, min(subscriber.window, lines.share))
+            lines.join(subscriber)
             if not progress:
                 self._alarm.set_earlier(self._clock.monotonic_ns() + UNREADABLE_RETRY_NS)
                 return
@@ -204,31 +192,40 @@ class Channel(ABC):
     def _hand_over(self, subscriber: Subscriber, count: int) -> bool:
         """Give a subscriber up to `count` messages; whether the queue gave any."""
         now_ns = self._clock.monotonic_ns()
-        deadline_ns = now_ns + subscriber.msg_timeout_ns
-        frames: list[bytes] = []
+        queue, in_flight = self._queue, self._in_flight
+        frames: list[bytes | memoryview] = []
         frames_bytes = taken = delivered = 0
+        has_large = False
         while taken < count and frames_bytes < MAX_HAND_OVER_BYTES:
-            disk_depth = self._queue.backend_depth
-            span = self._queue.take(max_count=count - taken, max_bytes=MAX_HAND_OVER_BYTES - frames_bytes)
+            span = queue.take(max_count=count - taken, max_bytes=MAX_HAND_OVER_BYTES - frames_bytes)
             if span is None:
                 break
             taken += span.stop - span.start
-            from_memory = self._queue.backend_depth == disk_depth
             for part in self._deliverable(span, subscriber):
-                batch, start, stop, attempts = part.batch, part.start, part.stop, part.attempts + 1
-                data = batch.frames(start, stop, attempts)
-                frames.append(data)
-                frames_bytes += len(data)
-                delivered += stop - start
-                if from_memory:
-                    self._local_counts[subscriber.locality] += stop - start
-                subscriber.in_flight.add(
-                    Run(batch, start, stop, attempts, delivered_ns=now_ns, deadline_ns=deadline_ns)
-                )
-        if frames:
+                batch = part.batch
+                if batch.is_large:
+                    has_large = True
+                    pieces = batch.pieces(part.start, part.stop, part.attempts + 1)
+                    head = pieces[0]
+                    frames += pieces
+                    frames_bytes += batch.body_bytes(part.start, part.stop)
+                else:
+                    head = batch.frames(part.start, part.stop, part.attempts + 1)
+                    frames.append(head)
+                    frames_bytes += len(head)
+                delivered += part.stop - part.start
+                if queue.was_in_memory:
+                    self._local_counts[subscriber.locality] += part.stop - part.start
+                assert isinstance(head, bytes)  # noqa: S101 - for the type checker
+                in_flight.add(subscriber, part, head, now_ns)
+        sink = subscriber.sink
+        if frames and sink is not None:
             subscriber.message_count += delivered
-            self._alarm.set_earlier(deadline_ns)
-            subscriber.sink.deliver(frames[0] if len(frames) == 1 else b"".join(frames))
+            if has_large:
+                sink.deliver_pieces(frames)
+            else:
+                first = frames[0]
+                sink.deliver(first if len(frames) == 1 and isinstance(first, bytes) else b"".join(frames))
         return taken > 0
 
     def _deliverable(self, span: Span, subscriber: Subscriber) -> list[Span]:
@@ -238,14 +235,16 @@ class Channel(ABC):
             for part in parts:
                 self._forwarder.take(part)
             return []
-        if not subscriber.sample_rate:
-            return parts
+        return parts if not subscriber.sample_rate else self._sampled(parts, subscriber.sample_rate)
+
+    def _sampled(self, parts: list[Span], sample_rate: int) -> list[Span]:
+        """About this percentage of the messages; the others are dropped."""
         kept: list[Span] = []
         left_out: list[Span] = []
         for part in parts:
             for index in range(part.start, part.stop):
                 # The reference keeps draws of 0..rate out of 0..99: one percent more than asked for.
-                is_kept = random.randrange(100) <= subscriber.sample_rate  # noqa: S311
+                is_kept = random.randrange(100) <= sample_rate  # noqa: S311
                 (kept if is_kept else left_out).append(Span(part.batch, index, index + 1, part.attempts))
         self._done_with(left_out)
         return kept
@@ -278,6 +277,9 @@ class Channel(ABC):
         span = self._queue.take(max_count=max_count, max_bytes=max_bytes)
         return None if span is None else self._due(span)
 
+    def _put_again(self, span: Span) -> None:
+        self._queue.put_again([span])
+
     def _put_off(self, span: Span, delay_ns: int) -> None:
         self._defer(span.compact(), delay_ns)
 
@@ -296,23 +298,22 @@ class Channel(ABC):
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """Let a consumer leave. What it held stays in flight until it times out."""
-        if subscriber not in self._subscribers:
-            return
-        del self._subscribers[subscriber]
-        if subscriber.queued:
-            self._ready[subscriber.locality].remove(subscriber)
-            subscriber.queued = False
-        subscriber.ready_count = 0
-        if subscriber.in_flight.count:
-            self._abandoned.append(subscriber.in_flight)
+        if subscriber in self._subscribers:
+            del self._subscribers[subscriber]
+            subscriber.ready_count = 0
+            subscriber.sink = None
+            self._lines.leave(subscriber)
 
     @property
     def subscriber_count(self) -> int:
         return len(self._subscribers)
 
+    # Answers, and what else consumers tell. Each is followed by a call of `pump`, one for all that came together.
+
     def set_ready(self, subscriber: Subscriber, count: int) -> None:
+        """RDY."""
         subscriber.ready_count = count
-        self._join_line(subscriber)
+        self._lines.join(subscriber)
 
     def block(self, subscriber: Subscriber) -> None:
         """The subscriber's socket is full."""
@@ -321,82 +322,54 @@ class Channel(ABC):
     def unblock(self, subscriber: Subscriber) -> None:
         """The subscriber's socket takes more again."""
         subscriber.blocked = False
-        self._join_line(subscriber)
-
-    def _join_line(self, subscriber: Subscriber) -> None:
-        if not subscriber.queued and subscriber.window > 0:
-            subscriber.queued = True
-            self._ready[subscriber.locality].append(subscriber)
-        self.pump()
-
-    # Answers.
+        self._lines.join(subscriber)
 
     def finish(self, subscriber: Subscriber, lines: bytes) -> list[bytes]:
         """FIN, many at once; returns the ids that this subscriber does not hold."""
-        unknown = subscriber.in_flight.finish(lines, self._finish_listener)
+        unknown = self._in_flight.finish(subscriber, lines, self._finish_listener)
         subscriber.finish_count += len(lines) // FIN_LINE_BYTES - len(unknown)
-        self._join_line(subscriber)
+        self._lines.join(subscriber)
         return unknown
 
     def why_not(self, message_id: bytes) -> MessageNotInFlightError | NotOwnerError:
         """Why a subscriber that does not hold this message cannot answer it."""
-        others = [subscriber.in_flight for subscriber in self._subscribers]
-        if any(message_id in in_flight for in_flight in (*others, *self._abandoned)):
-            return NotOwnerError()
-        return MessageNotInFlightError()
+        return NotOwnerError() if self._in_flight.is_held(message_id) else MessageNotInFlightError()
 
     def requeue(self, subscriber: Subscriber, message_id: bytes, *, delay_ns: int) -> None:
         """REQ. The error of `why_not` if this subscriber does not hold the message."""
-        span = subscriber.in_flight.take(message_id)
+        span = self._in_flight.take(subscriber, message_id)
         if span is None:
             raise self.why_not(message_id)
         self.requeue_count += 1
         subscriber.requeue_count += 1
         if delay_ns > 0:
-            self._defer(span.compact(), delay_ns)
+            self._defer(span, delay_ns)
         else:
-            self._queue.put_again(span.compact())
-        self._join_line(subscriber)
+            self._queue.put_again([span])
+        self._lines.join(subscriber)
 
     def touch(self, subscriber: Subscriber, message_id: bytes, *, msg_timeout_ns: int) -> None:
         """TOUCH. The error of `why_not` if this subscriber does not hold the message."""
-        now_ns = self._clock.monotonic_ns()
-        touched = subscriber.in_flight.touch(
-            message_id, deadline_ns=now_ns + msg_timeout_ns, max_held_ns=self._limits.max_msg_timeout_ns
-        )
-        if not touched:
+        max_held_ns = self._limits.max_msg_timeout_ns
+        if not self._in_flight.touch(subscriber, message_id, timeout_ns=msg_timeout_ns, max_held_ns=max_held_ns):
             raise self.why_not(message_id)
-        self._alarm.set_earlier(subscriber.in_flight.next_deadline_ns)
 
     # Time.
 
+    def _timed_out(self, subscriber: Subscriber, span: Span) -> None:
+        """Queue again what was not answered in time."""
+        self.timeout_count += span.stop - span.start
+        self._queue.put_again([span.compact()])
+        if subscriber.sink is not None:
+            self._lines.join(subscriber)
+
     def _on_time(self) -> None:
-        """Queue again what timed out and what was deferred until now."""
-        now_ns = self._clock.monotonic_ns()
-        for subscriber in self._subscribers:
-            if self._time_out(subscriber.in_flight, now_ns):
-                self._join_line(subscriber)
-        for in_flight in self._abandoned:
-            self._time_out(in_flight, now_ns)
-        self._abandoned = [in_flight for in_flight in self._abandoned if in_flight.count]
-        for span in self._deferred.take_due(now_ns):
-            self._queue.put_again(span)
-        self._alarm.set(self._next_due_ns())
+        """Queue what was deferred until now, a portion of it in each turn of the event loop."""
+        due = self._deferred.take_due(self._clock.monotonic_ns(), max_count=MATURING_COUNT)
+        if due:
+            self._queue.put_again(due)
+        self._alarm.set(self._deferred.next_due_ns)
         self.pump()
-
-    def _time_out(self, in_flight: InFlight, now_ns: int) -> bool:
-        if in_flight.next_deadline_ns > now_ns:
-            return False
-        overdue = in_flight.take_overdue(now_ns)
-        self.timeout_count += sum(span.count for span in overdue)
-        for span in overdue:
-            self._queue.put_again(span.compact())
-        return bool(overdue)
-
-    def _next_due_ns(self) -> int:
-        deadlines = [subscriber.in_flight.next_deadline_ns for subscriber in self._subscribers]
-        deadlines += [in_flight.next_deadline_ns for in_flight in self._abandoned]
-        return min(self._deferred.next_due_ns, *deadlines, NEVER)
 
     # The channel as a whole.
 
@@ -412,11 +385,10 @@ class Channel(ABC):
         """Drop every message, wherever it is."""
         self._queue.empty()
         self._deferred.take_all()
-        self._abandoned.clear()
+        self._in_flight.clear()
         self.in_transit.take_all()
         for subscriber in self._subscribers:
-            subscriber.in_flight.clear()
-            self._join_line(subscriber)
+            self._lines.join(subscriber)
         self._alarm.cancel()
 
     def delete(self) -> None:
@@ -431,9 +403,8 @@ class Channel(ABC):
         self._exiting = True
         self._alarm.cancel()
         self._close_consumers()
-        in_flight = [span for held in self._abandoned for span in held.take_all()]
+        in_flight = self._in_flight.take_all()
         in_flight += self.in_transit.take_all()
-        self._abandoned.clear()
         self._save(in_flight, self._deferred.take_all())
 
     @abstractmethod
@@ -446,12 +417,19 @@ class Channel(ABC):
 
     def _close_consumers(self) -> None:
         for subscriber in list(self._subscribers):
+            sink = subscriber.sink
             self.unsubscribe(subscriber)
-            subscriber.sink.close()
-        for line in self._ready:
-            line.clear()
+            if sink is not None:
+                sink.close()
+        self._lines.clear()
 
-    def stats(self) -> ChannelStats:
+    def clients(self) -> Iterator[ClientStats]:
+        """The connections of its consumers, one by one. What changes them meanwhile does no harm."""
+        for subscriber in list(self._subscribers):
+            if subscriber.sink is not None:
+                yield subscriber.sink.stats()
+
+    def stats(self, *, with_clients: bool = True) -> ChannelStats:
         """What the channel holds now."""
         return ChannelStats(
             name=self.name,
@@ -469,6 +447,6 @@ class Channel(ABC):
             zone_local_msg_count=self._local_counts[Locality.ZONE],
             region_local_msg_count=self._local_counts[Locality.REGION],
             global_msg_count=self._local_counts[Locality.GLOBAL],
-            clients=tuple(subscriber.sink.stats() for subscriber in self._subscribers),
+            clients=tuple(self.clients()) if with_clients else (),
             e2e=self._limits.latency.summarize([self.latency]),
         )

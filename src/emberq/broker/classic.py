@@ -22,19 +22,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from emberq.base.clock import Clock
+from emberq.base.clock import NS_PER_MS, Clock
 from emberq.base.timers import NEVER, Timers
-from emberq.broker.batch import (
-    MAX_BATCH_BYTES,
-    MAX_BATCH_COUNT,
-    PUBLISHED_HEADER_BYTES,
-    Batch,
-    PublishedBatch,
-    Span,
-    cut,
-)
+from emberq.broker.batch import MAX_BATCH_BYTES, Gathering, Span, cut, lone_message, published_batch
 from emberq.broker.channel import Channel, ChannelLimits
 from emberq.broker.error import StoreError
+from emberq.broker.layout import MAX_BATCH_COUNT, PUBLISHED_HEADER_BYTES
 from emberq.broker.queue import UNREADABLE_RETRY_NS, HealthReport, MessageQueue
 from emberq.broker.store import Store
 from emberq.broker.topic import Pending, Topic, TopicContext
@@ -49,6 +42,23 @@ _log = logging.getLogger(__name__)
 PORTION_COUNT = 10_000
 PORTION_BYTES = 4 * 1024 * 1024
 """How much of a backlog is moved in one turn of the event loop: some milliseconds of work."""
+
+
+MAX_COPYING_NS = 5 * NS_PER_MS
+"""How long messages are copied to channels in one turn of the event loop."""
+FEW_COUNT = 16
+FEW_BYTES = 8 * 1024
+"""So few messages share a batch with those that were published before and after them, if they have to wait."""
+
+
+class _Copying:
+    """Messages, and the channels that are still to get them."""
+
+    __slots__ = ("channels", "span")
+
+    def __init__(self, span: Span, channels: list[Channel]) -> None:
+        self.span = span
+        self.channels = channels
 
 
 class ClassicTopic(Topic):
@@ -67,6 +77,11 @@ class ClassicTopic(Topic):
         self._move_alarm = context.timers.alarm(self._flow_changed)
         self._flows = False
         """Whether published messages go straight to the channels."""
+        self._copying: _Copying | None = None
+        """Messages that some channels are still to get."""
+        self._waits = False
+        """Whether the messages last published were not delivered at once."""
+        self._gathering = Gathering()
 
     @property
     def depth(self) -> int:
@@ -98,16 +113,24 @@ class ClassicTopic(Topic):
         return classic_channel(name, topic_name=self.name, context=self._context)
 
     def _publish_batch(self, blob: bytes, ends: Sequence[int]) -> None:
-        batch = self._batch(blob, ends)
-        count = batch.count
+        if self._exiting or self._gate.reason is not None:
+            self._refuse_unless_open()
+        wall_ns = self._clock.wall_ns()
+        count = len(ends)
+        first_id = self._ids.reserve(count, wall_ns)
+        if self._waits and count <= FEW_COUNT and len(blob) <= FEW_BYTES:
+            span = self._gathering.add(blob, ends, first_id, wall_ns)
+        else:
+            span = Span(published_batch(blob, ends, first_id, wall_ns), 0, count)
+        batch, start = span.batch, span.start
         try:
             if self._flows:
-                self._copy(batch, 0, count)
+                self._copy(span)
             else:
-                self._keep(batch)
+                self._keep(span)
         except StoreError as refusal:
             self.message_count += refusal.stored_count
-            self.message_bytes += batch.body_bytes(0, refusal.stored_count)
+            self.message_bytes += batch.body_bytes(start, start + refusal.stored_count)
             raise
         self.message_count += count
         self.message_bytes += len(blob) - PUBLISHED_HEADER_BYTES * count
@@ -119,49 +142,89 @@ class ClassicTopic(Topic):
         delay_ns: int,
         producer: ProducerSequence | None = None,  # noqa: ARG002 - as above
     ) -> Pending | None:
-        batch = self._batch(blob, (len(blob),))
+        if self._exiting or self._gate.reason is not None:
+            self._refuse_unless_open()
+        wall_ns = self._clock.wall_ns()
+        span = Span(lone_message(blob, self._ids.reserve(1, wall_ns), wall_ns), 0, 1)
         if self._flows:
-            self._copy_deferred(Span(batch, 0, 1), delay_ns)
+            self._copy_deferred(span, delay_ns)
         else:
+            message_id = span.ids()[0]
             depth = self._queue.depth
-            self._keep(batch)
+            self._keep(span)
             if self._queue.depth > depth:  # an ephemeral topic may have dropped it
-                self._delays_ns[batch.ids(0, 1)[0]] = delay_ns
+                self._delays_ns[message_id] = delay_ns
         self.message_count += 1
         self.message_bytes += len(blob) - PUBLISHED_HEADER_BYTES
         return None
 
-    def _batch(self, blob: bytes, ends: Sequence[int]) -> PublishedBatch:
-        if self._exiting or self._gate.reason is not None:
-            self._refuse_unless_open()
-        wall_ns = self._clock.wall_ns()
-        return PublishedBatch(blob, ends, self._ids.reserve(len(ends), wall_ns), wall_ns)
-
     def _update_flow(self) -> None:
         """Called whenever a channel, the pause, the hold or the backlog came or went."""
-        self._flows = self._may_flow and not self._queue.depth
+        self._flows = self._may_flow and not self._queue.depth and self._copying is None
 
-    def _keep(self, batch: PublishedBatch) -> None:
+    def _keep(self, span: Span) -> None:
+        batch = span.batch
         try:
-            self._queue.put(Span(batch, 0, batch.count))
+            self._queue.put(span)
         except DiskWriteError as failure:
             raise StoreError(str(failure), stored_count=failure.stored_count) from failure
         finally:
+            self._waits = True
             batch.forget_records()
             self._update_flow()
 
-    def _copy(self, batch: Batch, start: int, stop: int) -> None:
-        """Give each channel its copy. If the disk of one is full, the others still get theirs."""
+    # Copies for the channels.
+
+    def _copy(self, span: Span) -> None:
+        """Give each channel its copy. If the disk of one is full, the others still get theirs.
+
+        If this takes too long, because there are many channels and their disks are slow, the rest of them get theirs in
+        later turns of the event loop, and what is published meanwhile waits in the topic.
+        """
+        channels = list(self.channels.values())
+        refused = self._copy_portion(span, channels)
+        if channels:
+            self._copying = _Copying(span, channels)
+            self._move_alarm.set(self._clock.monotonic_ns())
+            self._update_flow()
+        if refused is not None:
+            raise refused
+
+    def _copy_portion(self, span: Span, channels: list[Channel]) -> StoreError | None:
+        """Copy to as many of the channels as a turn has time for, and take these off; the worst that a disk refused."""
         refused: StoreError | None = None
-        for channel in self.channels.values():
+        waits = False
+        end_ns = self._clock.monotonic_ns() + MAX_COPYING_NS if len(channels) > 8 else NEVER
+        done = 0
+        for channel in channels:
             try:
-                channel.put(Span(batch, start, stop, 0))
+                channel.put(Span(span.batch, span.start, span.stop))
             except StoreError as failure:
                 if refused is None or failure.stored_count < refused.stored_count:
                     refused = failure
-        batch.forget_records()
+            waits = waits or channel.waits
+            done += 1
+            if done & 7 == 0 and end_ns != NEVER and self._clock.monotonic_ns() > end_ns:
+                break
+        del channels[:done]
+        span.batch.forget_records()
+        self._waits = waits
+        if not waits:
+            self._gathering.end()
+        return refused
+
+    def _go_on_copying(self) -> bool:
+        """Copy another portion for the channels that are still to get one; whether all have got theirs."""
+        copying = self._copying
+        if copying is None:
+            return True
+        copying.channels = [channel for channel in copying.channels if self.channels.get(channel.name) is channel]
+        refused = self._copy_portion(copying.span, copying.channels)
         if refused is not None:
-            raise refused
+            _log.error("TOPIC(%s) ERROR: failed to put msg to a channel - %s", self.name, refused)
+        if not copying.channels:
+            self._copying = None
+        return self._copying is None
 
     def _copy_deferred(self, span: Span, delay_ns: int) -> None:
         for channel in self.channels.values():
@@ -176,8 +239,11 @@ class ClassicTopic(Topic):
         self._update_flow()
 
     def _move_portion(self) -> None:
+        if not self._go_on_copying():
+            self._move_alarm.set(self._clock.monotonic_ns())
+            return
         moved = moved_bytes = retry_ns = 0
-        while moved < PORTION_COUNT and moved_bytes < PORTION_BYTES:
+        while moved < PORTION_COUNT and moved_bytes < PORTION_BYTES and self._copying is None:
             span = self._queue.take(max_count=PORTION_COUNT - moved, max_bytes=PORTION_BYTES - moved_bytes)
             if span is None:
                 retry_ns = UNREADABLE_RETRY_NS  # used only if the queue says that there is more
@@ -197,17 +263,25 @@ class ClassicTopic(Topic):
             if delay_ns:
                 self._copy_deferred(part.compact(), delay_ns)
                 continue
+            while not self._go_on_copying():
+                pass  # a copy in small parts, which only a restart with deferred messages makes, is not put off
             try:
-                self._copy(part.batch, part.start, part.stop)
+                self._copy(part)
             except StoreError as failure:
                 _log.error("TOPIC(%s) ERROR: failed to put msg to a channel - %s", self.name, failure)
 
     # The topic as a whole.
 
     def empty(self) -> None:
+        self._copying = None
         self._queue.empty()
         self._delays_ns.clear()
         self._update_flow()
+
+    def close(self) -> None:
+        while not self._go_on_copying():
+            pass
+        super().close()
 
     def _remove_files(self) -> None:
         self.empty()

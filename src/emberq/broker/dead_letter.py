@@ -32,9 +32,10 @@ from typing import NamedTuple, TypeAlias
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import Timers
-from emberq.broker.batch import PUBLISHED_HEADER, Span
+from emberq.broker.batch import Span
 from emberq.broker.channel import Channel
 from emberq.broker.error import BrokerError, PolicyCycleError, StoreError
+from emberq.broker.layout import PUBLISHED_HEADER
 from emberq.broker.store import Store
 from emberq.broker.topic import Pending
 from emberq.storage.data_folder import ChannelPolicy, PolicyEntry
@@ -240,6 +241,18 @@ class PolicyBook:
             self.set(channel, None)
         except StorageError as failure:
             _log.error("CHANNEL(%s): failed to remove its policy - %s", channel.name, failure)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic has been deleted, with all its channels."""
+        kept = {key: policy for key, policy in self._policies.items() if key[0] != topic}
+        if len(kept) == len(self._policies):
+            return
+        try:
+            self._save(kept)
+        except StorageError as failure:
+            _log.error("TOPIC(%s): failed to remove its policies - %s", topic, failure)
+        else:
+            self._policies = kept
 
     def check(self, topic: str, channel: str, policy: ChannelPolicy) -> None:
         """PolicyCycleError if dead letters of the topic would come back to it."""

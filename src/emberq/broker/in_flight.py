@@ -1,38 +1,32 @@
-"""Messages of a channel that are not queued: held by a subscriber, deferred, or on their way to another topic.
+"""The messages of a channel that are in flight: delivered, and not yet answered.
 
-`InFlight` is what one consumer holds: messages delivered and not yet answered. They are delivered in runs, and most
-consumers answer in the order of delivery. So a run is kept as it was sent, and FINs that come in its order are checked
-by comparing their bytes with the FIN lines of the batch, without any work per message. The first answer out of order
-breaks the runs up into a dictionary of ids, in which every order costs the same.
+Messages are delivered in runs, and most consumers answer in the order of delivery. So a run is kept whole, as it was
+sent, and FINs that come in its order are checked by comparing their bytes with the FIN lines of the batch, without any
+work per message. The first answer out of order breaks the consumer's runs up. Their messages then stand in a dictionary
+of ids, one for the whole channel, in which every order costs the same. It names the run; the run names the consumer.
 
-Deadlines are not sorted, because TOUCH moves some. `next_deadline_ns` is a lower bound of them all. When it passes, one
-pass over everything (never more than the consumer's RDY count) finds what is overdue and the next bound.
+    FIN, REQ, TOUCH of an id     the consumer's oldest whole run, or the dictionary
+    who holds another's id       the dictionary, or the whole runs whose ids begin with the same digits
+    what is overdue              lanes: the runs of one timeout, in the order of delivery, which is that of deadlines
 
-`Subscriber` is a consumer's connection as the broker sees it.
-
-`Deferred` holds the messages whose time has not come, as a heap.
-
-`InTransit` holds the messages that leave the channel for another topic. They are taken from the channel's queue,
-published elsewhere, and dropped here once they are stored there. Until then they belong to the channel: a crash in
-between leaves them in both topics, never in neither.
+A run that lost most of its messages lets go of its batch: what is left is copied out of it.
 """
 
 from __future__ import annotations
 
-import heapq
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
-from enum import IntEnum
-from itertools import count
-from typing import Protocol
+from collections.abc import Callable
+from itertools import groupby
+from typing import Final
 
-from emberq.base.timers import NEVER
-from emberq.broker.batch import Batch, Span
-from emberq.broker.stats import ClientStats, LatencyWindow
+from emberq.base.clock import Clock
+from emberq.base.timers import NEVER, Timers
+from emberq.broker.batch import NO_MESSAGES, Batch, Span, is_mostly_gone
+from emberq.broker.layout import FRAME_ID_START, FRAME_ID_STOP, NO_ID
+from emberq.broker.stats import LatencyWindow
+from emberq.broker.subscriber import Run, Subscriber
 from emberq.wire.command import FIN_LINE_BYTES, FIN_PREFIX
-
-# Held by one consumer.
 
 
 class FinishListener(ABC):
@@ -53,337 +47,338 @@ class LatencyListener(FinishListener):
         batch.report_finished(start, stop, self._window)
 
 
-_ID_START, _ID_END = len(FIN_PREFIX), FIN_LINE_BYTES - 1
+_ID_START: Final = 4
+_ID_END: Final = 20
 """Where the id stands in a FIN line."""
-_MIN_RUN = 4
+_MIN_WHOLE: Final = 4
 """Shorter runs go to the dictionary at once, which is faster for them."""
+_MIN_SWEPT: Final = 64
+"""A shorter lane is not worth sweeping."""
+MAX_OVERDUE_COUNT: Final = 2500
+"""How many messages of a lane time out in one turn of the event loop."""
 
 
-class Run:
-    """Messages of one batch that were sent together and share a deadline."""
+class _Lane:
+    """The runs that share a timeout. They come in the order of their deadlines."""
 
-    __slots__ = ("attempts", "batch", "deadline_ns", "delivered_ns", "start", "stop")
+    __slots__ = ("_swept_beyond", "alarm", "runs")
 
-    def __init__(
-        self, batch: Batch, start: int, stop: int, attempts: int, *, delivered_ns: int, deadline_ns: int
-    ) -> None:
-        self.batch = batch
-        self.start = start
-        self.stop = stop
-        self.attempts = attempts
-        self.delivered_ns = delivered_ns
-        self.deadline_ns = deadline_ns
+    def __init__(self, timers: Timers, ring: Callable[[], None]) -> None:
+        self.runs: deque[Run] = deque()
+        self._swept_beyond = _MIN_SWEPT
+        self.alarm = timers.alarm(ring)
 
-    def span_of(self, message_id: bytes) -> Span:
-        """The one message of this run that has the id."""
-        index = self.batch.index_of(message_id)
-        return Span(self.batch, index, index + 1, self.attempts)
+    def add(self, run: Run) -> None:
+        if self.alarm.due_ns == NEVER:
+            self.alarm.set(run.deadline_ns)
+        if len(self.runs) > self._swept_beyond:
+            self.sweep()
+        self.runs.append(run)
+
+    def sweep(self) -> None:
+        """Forget the runs that are done with: some may stand behind one that is not."""
+        alive = [run for run in self.runs if run.left]
+        self.runs.clear()
+        self.runs.extend(alive)
+        self._swept_beyond = max(_MIN_SWEPT, 2 * len(alive))
 
 
 class InFlight:
-    """The messages that one consumer holds. Owned by its subscriber; by the channel once the consumer is gone."""
+    """The registry of one channel, which owns it.
 
-    __slots__ = ("_runs", "_singles", "count", "next_deadline_ns")
-
-    def __init__(self) -> None:
-        self.count = 0
-        """How many messages are in flight."""
-        self.next_deadline_ns = NEVER
-        """No message is overdue before this time."""
-        self._runs: deque[Run] = deque()
-        """Runs of which no message was answered out of order, oldest first."""
-        self._singles: dict[bytes, Run] = {}
-        """Messages on their own, by id, with the run they were sent in."""
-
-    def __contains__(self, message_id: bytes) -> bool:
-        self._break_up()
-        return message_id in self._singles
-
-    def add(self, run: Run) -> None:
-        """These messages were sent."""
-        count = run.stop - run.start
-        self.count += count
-        if run.deadline_ns < self.next_deadline_ns:
-            self.next_deadline_ns = run.deadline_ns
-        if count >= _MIN_RUN:
-            self._runs.append(run)
-        else:
-            self._add_singly(run)
-
-    def finish(self, lines: bytes, listener: FinishListener | None = None) -> list[bytes]:
-        """Drop the messages that these FIN lines name; returns the ids that are not in flight here.
-
-        The listener is told of those that are.
-        """
-        position = self._finish_in_order(lines, listener)
-        if position == len(lines):
-            self.count -= position // FIN_LINE_BYTES
-            return []
-        singles, unknown = self._singles, []
-        for start in range(position, len(lines), FIN_LINE_BYTES):
-            message_id = lines[start + _ID_START : start + _ID_END]
-            run = singles.pop(message_id, None)
-            if run is None and self._runs:
-                self._break_up()
-                run = singles.pop(message_id, None)
-            if run is None:
-                unknown.append(message_id)
-            elif listener is not None:
-                index = run.batch.index_of(message_id)
-                listener.finished(run.batch, index, index + 1)
-        self.count -= len(lines) // FIN_LINE_BYTES - len(unknown)
-        return unknown
-
-    def _finish_in_order(self, lines: bytes, listener: FinishListener | None) -> int:
-        """Finish from the oldest run on, as long as the lines come in its order; how far in `lines` that went."""
-        runs = self._runs
-        position, end = 0, len(lines)
-        while runs and position < end:
-            run = runs[0]
-            start = run.start * FIN_LINE_BYTES
-            length = min(end - position, run.stop * FIN_LINE_BYTES - start)
-            if lines[position : position + length] != run.batch.fin_lines()[start : start + length]:
-                break
-            position += length
-            stop = run.start + length // FIN_LINE_BYTES
-            if listener is not None:
-                listener.finished(run.batch, run.start, stop)
-            run.start = stop
-            if stop == run.stop:
-                runs.popleft()
-        return position
-
-    def _break_up(self) -> None:
-        """Move every message of a run into the dictionary."""
-        for run in self._runs:
-            self._add_singly(run)
-        self._runs.clear()
-
-    def _add_singly(self, run: Run) -> None:
-        before = len(self._singles)
-        self._singles.update(dict.fromkeys(run.batch.ids(run.start, run.stop), run))
-        # A crash may leave a message on disk twice. Here both are one, and one answer finishes it.
-        self.count -= run.stop - run.start - (len(self._singles) - before)
-
-    def take(self, message_id: bytes) -> Span | None:
-        """Remove one message; None when it is not in flight here."""
-        self._break_up()
-        run = self._singles.pop(message_id, None)
-        if run is None:
-            return None
-        self.count -= 1
-        return run.span_of(message_id)
-
-    def touch(self, message_id: bytes, *, deadline_ns: int, max_held_ns: int) -> bool:
-        """Give one message until `deadline_ns`, but never beyond `max_held_ns` after its delivery."""
-        self._break_up()
-        run = self._singles.get(message_id)
-        if run is None:
-            return False
-        self._singles[message_id] = Run(
-            run.batch,
-            run.start,
-            run.stop,
-            run.attempts,
-            delivered_ns=run.delivered_ns,
-            deadline_ns=min(deadline_ns, run.delivered_ns + max_held_ns),
-        )
-        self.next_deadline_ns = min(self.next_deadline_ns, self._singles[message_id].deadline_ns)
-        return True
-
-    def take_overdue(self, now_ns: int) -> list[Span]:
-        """Remove the messages whose deadline has passed."""
-        overdue: list[Span] = []
-        kept: deque[Run] = deque()
-        next_ns = NEVER
-        for run in self._runs:
-            if run.deadline_ns <= now_ns:
-                overdue.append(Span(run.batch, run.start, run.stop, run.attempts))
-            else:
-                kept.append(run)
-                next_ns = min(next_ns, run.deadline_ns)
-        self._runs = kept
-        late = [(message_id, run) for message_id, run in self._singles.items() if run.deadline_ns <= now_ns]
-        for message_id, run in late:
-            del self._singles[message_id]
-            overdue.append(run.span_of(message_id))
-        for run in self._singles.values():
-            next_ns = min(next_ns, run.deadline_ns)
-        self.next_deadline_ns = next_ns
-        self.count -= sum(span.count for span in overdue)
-        return overdue
-
-    def take_all(self) -> list[Span]:
-        """Remove everything."""
-        return self.take_overdue(NEVER)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._runs.clear()
-        self._singles.clear()
-        self.count = 0
-        self.next_deadline_ns = NEVER
-
-
-# A consumer's connection.
-
-
-class SubscriberSink(Protocol):
-    """Where a subscriber's messages go: a `ClientSubscription` of nsqd, or a test."""
-
-    def deliver(self, frames: bytes) -> None:
-        """Send these message frames. May call `Channel.block` at once when it cannot take more."""
-        ...
-
-    def close(self) -> None:
-        """The channel is gone; close the connection."""
-        ...
-
-    def stats(self) -> ClientStats:
-        """What is known about the connection."""
-        ...
-
-
-class Locality(IntEnum):
-    """How near a consumer is to this nsqd; the nearest are served first."""
-
-    ZONE = 0
-    REGION = 1
-    GLOBAL = 2
-
-
-class Subscriber:
-    """One consumer of one channel. Owned by the channel; the session passes it to the channel's methods."""
-
-    __slots__ = (
-        "blocked",
-        "finish_count",
-        "in_flight",
-        "locality",
-        "message_count",
-        "msg_timeout_ns",
-        "queued",
-        "ready_count",
-        "requeue_count",
-        "sample_rate",
-        "sink",
-    )
-
-    def __init__(
-        self, sink: SubscriberSink, *, msg_timeout_ns: int, sample_rate: int = 0, locality: Locality = Locality.GLOBAL
-    ) -> None:
-        self.sink = sink
-        self.msg_timeout_ns = msg_timeout_ns
-        """How long a delivered message may stay unanswered."""
-        self.sample_rate = sample_rate
-        """0: every message; else about this percentage of them."""
-        self.locality = locality
-        self.in_flight = InFlight()
-        self.ready_count = 0
-        """RDY: how many messages it wants to hold at most."""
-        self.blocked = False
-        """Whether its socket takes no more for now."""
-        self.queued = False
-        """Whether it stands in the channel's line of ready subscribers."""
-        self.message_count = 0
-        self.finish_count = 0
-        self.requeue_count = 0
-
-    @property
-    def window(self) -> int:
-        """How many messages may be sent to it now; not positive when none."""
-        return 0 if self.blocked else self.ready_count - self.in_flight.count
-
-
-# Deferred, and on their way to another topic.
-
-
-class Deferred:
-    """The deferred messages of a channel, which owns it. Each span holds one message."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Span]] = []
-        self._sequence = count()  # keeps spans that are due together in the order they came
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    @property
-    def next_due_ns(self) -> int:
-        return self._heap[0][0] if self._heap else NEVER
-
-    def add(self, span: Span, *, due_ns: int) -> None:
-        """Hold the message until `due_ns`."""
-        heapq.heappush(self._heap, (due_ns, next(self._sequence), span))
-
-    def take_due(self, now_ns: int) -> list[Span]:
-        """Remove the messages whose time has come."""
-        due: list[Span] = []
-        while self._heap and self._heap[0][0] <= now_ns:
-            due.append(heapq.heappop(self._heap)[2])
-        return due
-
-    def take_all(self) -> list[tuple[int, Span]]:
-        """Remove everything, with the due times, earliest first."""
-        everything = [(due_ns, span) for due_ns, _, span in sorted(self._heap)]
-        self._heap.clear()
-        return everything
-
-
-class InTransit:
-    """Messages taken from the queue for another topic and not known to be there. Owned by the channel.
-
-    A span is forgotten when the channel is emptied, moved to another offset or closed. Calls about it do nothing then.
+    `timed_out` is called with messages whose deadline has passed and the consumer that held them; `settled` after the
+    last of them.
     """
 
     def __init__(
         self,
         *,
-        done_with: Callable[[list[Span]], None],
-        put_again: Callable[[Span], None],
-        put_off: Callable[[Span, int], None],
+        clock: Clock,
+        timers: Timers,
+        timed_out: Callable[[Subscriber, Span], None],
+        settled: Callable[[], None],
     ) -> None:
-        """`done_with` drops messages for good, `put_again` queues them, `put_off` defers one by a delay in ns."""
-        self._done_with = done_with
-        self._put_again = put_again
-        self._put_off = put_off
-        self._spans: dict[Span, None] = {}
-        """An ordered set."""
+        self.count = 0
+        """How many messages are in flight."""
+        self._clock = clock
+        self._timers = timers
+        self._timed_out = timed_out
+        self._settled = settled
+        self._singles: dict[bytes, Run] = {}
+        """The run of each message that is not in a whole one, by id."""
+        self._whole: dict[int, dict[Run, None]] = {}
+        """The whole runs, by the leading digits that the ids of a batch share; those of other batches under NO_ID."""
+        self._lanes: dict[int, _Lane] = {}
+        """By timeout; a message whose deadline is nearer than that has a lane of its own, under minus its deadline."""
 
-    def __contains__(self, span: Span) -> bool:
-        return span in self._spans
+    # Out.
 
-    @property
-    def count(self) -> int:
-        """How many messages are in transit."""
-        return sum(span.count for span in self._spans)
+    def add(self, holder: Subscriber, span: Span, frames: bytes, now_ns: int) -> None:
+        """These messages were sent in these frames."""
+        batch, start, stop = span.batch, span.start, span.stop
+        if stop - start == 1 < batch.count and not span.attempts:
+            batch = batch.alone(start, frames)  # it may be answered long after the others
+            start, stop = 0, 1
+        timeout_ns = holder.msg_timeout_ns
+        run = Run(holder, batch, start, stop, span.attempts + 1, now_ns, now_ns + timeout_ns)
+        count = stop - start
+        self.count += count
+        holder.in_flight_count += count
+        lane = self._lanes.get(timeout_ns)
+        if lane is None:
+            lane = self._open_lane(timeout_ns)
+        lane.add(run)
+        if count == 1:
+            self._add_single(frames[FRAME_ID_START:FRAME_ID_STOP], run)
+        elif count < _MIN_WHOLE:
+            for message_id in batch.ids(start, stop):
+                self._add_single(message_id, run)
+        else:
+            run.is_whole = True
+            holder.runs.append(run)
+            key = _key_of(batch)
+            alike = self._whole.get(key)
+            if alike is None:
+                alike = self._whole[key] = {}
+            alike[run] = None
 
-    def add(self, spans: Iterable[Span]) -> None:
-        """These messages were taken from the queue; each span is to be `moved` or `put_back`."""
-        self._spans.update(dict.fromkeys(spans))
+    def _open_lane(self, key: int) -> _Lane:
+        lane = self._lanes[key] = _Lane(self._timers, lambda: self._on_time(key))
+        return lane
 
-    def moved(self, span: Span, count: int) -> bool:
-        """The first `count` messages of a span are stored elsewhere; False if the span was forgotten."""
-        if span not in self._spans:
+    def _add_single(self, message_id: bytes, run: Run) -> None:
+        before = self._singles.get(message_id)
+        if before is not None:  # a crash may leave a message on disk twice: from here on both are one
+            self._left_one(before)
+        self._singles[message_id] = run
+
+    # Answers.
+
+    def finish(self, holder: Subscriber, lines: bytes, listener: FinishListener | None = None) -> list[bytes]:
+        """Drop the messages that these FIN lines name; returns the ids that this consumer does not hold.
+
+        The listener is told of those that it does.
+        """
+        position, end = 0, len(lines)
+        if holder.runs:
+            position = self._finish_in_order(holder, lines, listener)
+            if position == end:
+                return []
+        unknown: list[bytes] = []
+        singles = self._singles
+        for start in range(position, end, FIN_LINE_BYTES):
+            message_id = lines[start + _ID_START : start + _ID_END]
+            run = singles.get(message_id)
+            if run is None and holder.runs:
+                self._break_up(holder)
+                run = singles.get(message_id)
+            if run is None or run.holder is not holder:
+                unknown.append(message_id)
+                continue
+            del singles[message_id]
+            if listener is not None:
+                index = run.batch.index_of(message_id, run.start, run.stop)
+                listener.finished(run.batch, index, index + 1)
+            self._left_one(run)
+        return unknown
+
+    def _finish_in_order(self, holder: Subscriber, lines: bytes, listener: FinishListener | None) -> int:
+        """Finish from the oldest run on, as long as the lines come in its order; how far in `lines` that went."""
+        runs = holder.runs
+        position, end = 0, len(lines)
+        while runs and position < end:
+            run = runs[0]
+            count = min((end - position) // FIN_LINE_BYTES, run.stop - run.start)
+            stop = run.start + count
+            expected = run.batch.fin_lines(run.start, stop)
+            if lines[position : position + len(expected)] != expected:
+                break
+            position += len(expected)
+            if listener is not None:
+                listener.finished(run.batch, run.start, stop)
+            run.start = stop
+            self._left(run, count)
+            if stop == run.stop:
+                runs.popleft()
+        return position
+
+    def take(self, holder: Subscriber, message_id: bytes) -> Span | None:
+        """Remove one message; None when this consumer does not hold it."""
+        run = self._find(holder, message_id)
+        if run is None:
+            return None
+        del self._singles[message_id]
+        batch = run.batch
+        index = batch.index_of(message_id, run.start, run.stop)
+        span = Span(batch, index, index + 1, run.attempts).compact()
+        self._left_one(run)
+        return span
+
+    def touch(self, holder: Subscriber, message_id: bytes, *, timeout_ns: int, max_held_ns: int) -> bool:
+        """Give one message this time from now on, but never more than `max_held_ns` since its delivery."""
+        run = self._find(holder, message_id)
+        if run is None:
             return False
-        if count:
-            self._done_with([span.split(count)])
-        if not span.count:
-            del self._spans[span]
+        deadline_ns = self._clock.monotonic_ns() + timeout_ns
+        last_ns = run.delivered_ns + max_held_ns
+        key = timeout_ns if deadline_ns <= last_ns else -last_ns
+        index = run.batch.index_of(message_id, run.start, run.stop)
+        touched = Run(holder, run.batch, index, index + 1, run.attempts, run.delivered_ns, min(deadline_ns, last_ns))
+        self._left_one(run)
+        self.count += 1
+        holder.in_flight_count += 1
+        self._singles[message_id] = touched
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._open_lane(key)
+        lane.add(touched)
         return True
 
-    def put_back(self, span: Span, *, delay_ns: int = 0) -> None:
-        """A span, or what is left of it, stays in the channel: it is queued at once or deferred."""
-        if span not in self._spans:
-            return
-        del self._spans[span]
-        if not delay_ns:
-            self._put_again(span)
-            return
-        for index in range(span.start, span.stop):
-            self._put_off(Span(span.batch, index, index + 1, span.attempts), delay_ns)
+    def is_held(self, message_id: bytes) -> bool:
+        """Whether any consumer holds this message."""
+        if message_id in self._singles:
+            return True
+        if not self._whole:
+            return False
+        try:
+            number = int(message_id, 16)
+        except ValueError:
+            return False
+        for run in self._whole.get(number >> 12, ()):
+            first_id = run.batch.first_id()
+            if first_id + run.start <= number < first_id + run.stop:
+                return True
+        line = FIN_PREFIX + message_id
+        return any(line in run.batch.fin_lines(run.start, run.stop) for run in self._whole.get(NO_ID, ()))
+
+    def _find(self, holder: Subscriber, message_id: bytes) -> Run | None:
+        run = self._singles.get(message_id)
+        if run is None and holder.runs:
+            self._break_up(holder)
+            run = self._singles.get(message_id)
+        return run if run is not None and run.holder is holder else None
+
+    def _break_up(self, holder: Subscriber) -> None:
+        """Move every message of the consumer's whole runs into the dictionary."""
+        singles = self._singles
+        for run in holder.runs:
+            self._forget_whole(run)
+            ids = run.batch.ids(run.start, run.stop)
+            if singles.keys().isdisjoint(ids):
+                before = len(singles)
+                singles.update(dict.fromkeys(ids, run))
+                doubled = run.left - (len(singles) - before)
+                if doubled:
+                    self._left(run, doubled)
+            else:
+                for message_id in ids:
+                    self._add_single(message_id, run)
+        holder.runs.clear()
+
+    def _forget_whole(self, run: Run) -> None:
+        run.is_whole = False
+        key = _key_of(run.batch)
+        alike = self._whole[key]
+        del alike[run]
+        if not alike:
+            del self._whole[key]
+
+    def _left_one(self, run: Run) -> None:
+        """One message of a run that is not whole is in flight no more."""
+        self._left(run, 1)
+        left = run.left
+        if left and is_mostly_gone(left, run.stop - run.start):
+            indexes = self._indexes_left(run)
+            batch = run.batch.picked(indexes)
+            if batch is not run.batch:
+                run.batch, run.start, run.stop = batch, 0, len(indexes)
+
+    def _left(self, run: Run, count: int) -> None:
+        run.left -= count
+        self.count -= count
+        run.holder.in_flight_count -= count
+        if not run.left:
+            if run.is_whole:
+                self._forget_whole(run)
+            run.batch = NO_MESSAGES  # its lane may know the run for a while
+
+    def _indexes_left(self, run: Run) -> list[int]:
+        """Which messages of a broken run are in flight."""
+        ids = run.batch.ids(run.start, run.stop)
+        return [index for index, message_id in enumerate(ids, run.start) if self._singles.get(message_id) is run]
+
+    # Time.
+
+    def _on_time(self, key: int) -> None:
+        """Give back what is overdue in a lane, a portion of it in each turn of the event loop."""
+        now_ns = self._clock.monotonic_ns()
+        lane = self._lanes[key]
+        portion = 0
+        while lane.runs and lane.runs[0].deadline_ns <= now_ns and portion < MAX_OVERDUE_COUNT:
+            run = lane.runs.popleft()
+            portion += run.left
+            for span in self._take_rest(run):
+                self._timed_out(run.holder, span)
+        lane.sweep()
+        if lane.runs:
+            lane.alarm.set(lane.runs[0].deadline_ns)
+        else:
+            self._close_lane(key)
+        if portion:
+            self._settled()
+
+    def _close_lane(self, key: int) -> None:
+        self._lanes.pop(key).alarm.discard()
+
+    def _take_rest(self, run: Run) -> list[Span]:
+        """Remove all messages of a run."""
+        if not run.left:
+            return []
+        batch, attempts = run.batch, run.attempts
+        if run.is_whole:
+            spans = [Span(batch, run.start, run.stop, attempts)]
+            run.holder.runs.remove(run)
+        else:
+            indexes = self._indexes_left(run)
+            for message_id in batch.ids(run.start, run.stop):
+                if self._singles.get(message_id) is run:
+                    del self._singles[message_id]
+            spans = [Span(batch, start, stop, attempts) for start, stop in _stretches(indexes)]
+        self._left(run, run.left)
+        return spans
+
+    # As a whole.
 
     def take_all(self) -> list[Span]:
-        """Remove and forget all spans."""
-        spans, self._spans = self._spans, {}
-        return list(spans)
+        """Remove everything."""
+        spans: list[Span] = []
+        for key, lane in list(self._lanes.items()):
+            for run in lane.runs:
+                spans += self._take_rest(run)
+            self._close_lane(key)
+        return spans
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for key, lane in list(self._lanes.items()):
+            for run in lane.runs:
+                run.holder.in_flight_count = 0
+                run.holder.runs.clear()
+            self._close_lane(key)
+        self._singles.clear()
+        self._whole.clear()
+        self.count = 0
+
+
+def _key_of(batch: Batch) -> int:
+    first_id = batch.first_id()
+    return NO_ID if first_id == NO_ID else first_id >> 12
+
+
+def _stretches(indexes: list[int]) -> list[tuple[int, int]]:
+    """Rising numbers as ranges from a start up to a stop."""
+    stretches: list[tuple[int, int]] = []
+    for _, group in groupby(enumerate(indexes), lambda pair: pair[1] - pair[0]):
+        members = [index for _, index in group]
+        stretches.append((members[0], members[-1] + 1))
+    return stretches

@@ -25,7 +25,8 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from emberq.broker.batch import Batch, PublishedBatch, Span, cut
+from emberq.broker.batch import Batch, Span, cut, published_shape
+from emberq.broker.layout import Lone, Published, Shape
 from emberq.broker.queue import Queue
 from emberq.storage.error import JournalError
 from emberq.storage.journal.cursor import Cursor
@@ -43,39 +44,42 @@ _log = logging.getLogger(__name__)
 # Batches.
 
 
-class JournaledBatch(PublishedBatch):
-    """Messages with consecutive offsets, as they were published. They are in the journal, so memory may drop them."""
+class JournaledBatch(Batch):
+    """Messages with consecutive offsets. They are in the journal, so memory may drop them."""
 
-    __slots__ = ()
+    __slots__ = ("first_offset", "timestamp_ns")
 
-    @property
-    def first_offset(self) -> int:
-        return self._first_id
+    def __init__(self, shape: Shape, count: int, first_offset: int, timestamp_ns: int) -> None:
+        super().__init__(shape, count)
+        self.first_offset = first_offset
+        self.timestamp_ns = timestamp_ns
 
-    @property
-    def timestamp_ns(self) -> int:
-        return self._timestamp_ns
+    def picked(self, indexes: Sequence[int]) -> Batch:
+        """As `Batch.picked`, but offsets must stay consecutive: a batch with gaps is left as it is."""
+        first = indexes[0]
+        if indexes[-1] - first + 1 != len(indexes):
+            return self
+        return JournaledBatch(self._picked_shape(indexes), len(indexes), self.first_offset + first, self.timestamp_ns)
 
-    def alone(self, index: int) -> JournaledBatch:
-        body = self.message(index, 0).body
-        return ReplayedBatch(body, (len(body),), self._first_id + index, self._timestamp_ns)
+    def alone(self, index: int, frame: bytes) -> Batch:
+        return JournaledBatch(Lone(frame), 1, self.first_offset + index, self.timestamp_ns)
 
     def unloaded(self, index: int) -> UnloadedMessage:
         """This one message, without its body."""
-        return UnloadedMessage(b"", (0,), self._first_id + index, self._timestamp_ns)
-
-
-class ReplayedBatch(JournaledBatch):
-    """Read from the journal: bodies, with nothing before them."""
-
-    __slots__ = ()
-    _header_bytes = 0
+        offset = self.first_offset + index
+        return UnloadedMessage(Published(b"", (0,), offset, self.timestamp_ns, 0), 1, offset, self.timestamp_ns)
 
 
 class UnloadedMessage(JournaledBatch):
     """One message, of which only the offset is kept."""
 
     __slots__ = ()
+
+
+def replayed_batch(bodies: bytes, ends: Sequence[int], *, first_offset: int, timestamp_ns: int) -> JournaledBatch:
+    """Messages as they were read from the journal: bodies, with nothing before them."""
+    shape = published_shape(bodies, ends, first_offset, timestamp_ns, 0)
+    return JournaledBatch(shape, len(ends), first_offset, timestamp_ns)
 
 
 def journaled(batch: Batch) -> JournaledBatch:
@@ -96,7 +100,8 @@ def published_batches(
     """The messages of one publish, in batches that are small enough (see `batch.cut`)."""
     batches: list[JournaledBatch] = []
     for piece, piece_ends in cut(blob, ends, first_id=first_offset):
-        batches.append(JournaledBatch(piece, piece_ends, first_offset, timestamp_ns))
+        shape = published_shape(piece, piece_ends, first_offset, timestamp_ns)
+        batches.append(JournaledBatch(shape, len(piece_ends), first_offset, timestamp_ns))
         first_offset += len(piece_ends)
     return batches
 
@@ -130,7 +135,8 @@ def replayed_batches(batch: JournalBatch, start: int, stop: int) -> Iterator[Jou
     if batch.times_ns is not None:
         for index in range(first, last):
             body = batch.body(index)
-            yield ReplayedBatch(body, (len(body),), batch.base_offset + index, batch.times_ns[index])
+            offset = batch.base_offset + index
+            yield replayed_batch(body, (len(body),), first_offset=offset, timestamp_ns=batch.times_ns[index])
         return
     positions, ends = batch.positions, batch.ends
     blob = bytes(batch.bodies[positions[first] : positions[last]])
@@ -140,7 +146,7 @@ def replayed_batches(batch: JournalBatch, start: int, stop: int) -> Iterator[Jou
         piece_ends = [end - positions[first] for end in ends[first:last]]
     offset = start
     for piece, own_ends in cut(blob, piece_ends, first_id=start):
-        yield ReplayedBatch(piece, own_ends, offset, batch.timestamp_ns)
+        yield replayed_batch(piece, own_ends, first_offset=offset, timestamp_ns=batch.timestamp_ns)
         offset += len(own_ends)
 
 
@@ -231,12 +237,16 @@ class JournalQueue(Queue):
         if not self._ahead_count:
             self._position = self._end
 
-    def put_again(self, span: Span) -> None:
+    def put_again(self, spans: list[Span]) -> None:
+        for span in spans:
+            self._put_again(span)
+        self._noted()
+
+    def _put_again(self, span: Span) -> None:
         start, stop = offsets_of(span)
         for offset in range(start, stop):
             self._cursor.note_attempts(offset, span.attempts)
             self._cursor.note_due(offset, 0)
-        self._noted()
         self._again_count += stop - start
         if not isinstance(span.batch, UnloadedMessage) and self.memory_count <= self._capacity:
             self._again.append(span)
@@ -249,6 +259,12 @@ class JournalQueue(Queue):
     # Out.
 
     def take(self, *, max_count: int, max_bytes: int) -> Span | None:
+        backend_depth = self.backend_depth
+        span = self._take(max_count, max_bytes)
+        self.was_in_memory = self.backend_depth == backend_depth
+        return span
+
+    def _take(self, max_count: int, max_bytes: int) -> Span | None:
         for _ in range(2):  # from `fresh` or `again`, as it is the turn; if there is none, from the other
             takes_again, self._again_is_next = self._again_is_next, not self._again_is_next
             take = self._take_again if takes_again else self._take_fresh

@@ -20,12 +20,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.broker.batch import PUBLISHED_HEADER_BYTES, Span
+from emberq.broker.batch import Span
 from emberq.broker.channel import Channel
 from emberq.broker.classic import classic_channel
 from emberq.broker.error import StoreError
 from emberq.broker.journal_queue import JournaledBatch, JournalSource, published_batches, replayed_batches
 from emberq.broker.journaled_channel import JournaledChannel
+from emberq.broker.layout import PUBLISHED_HEADER_BYTES
 from emberq.broker.migration import migrate
 from emberq.broker.stats import JournalStats, TopicStats
 from emberq.broker.store import JournalSettings, JournalStore, SyncMode
@@ -147,9 +148,9 @@ class JournaledTopic(Topic):
         stored = self._append(bodies, timestamp_ns=timestamp_ns, due_ns=due_ns, producer=producer)
         if stored.is_repeated:
             return self._when_stored(_Arrival(stored.next_offset, []))
-        batch = JournaledBatch(blob, (len(blob),), stored.base_offset, timestamp_ns)
+        batches = published_batches(blob, (len(blob),), first_offset=stored.base_offset, timestamp_ns=timestamp_ns)
         body_bytes = len(blob) - PUBLISHED_HEADER_BYTES
-        return self._when_stored(_Arrival(stored.next_offset, [batch], body_bytes=body_bytes, delay_ns=delay_ns))
+        return self._when_stored(_Arrival(stored.next_offset, batches, body_bytes=body_bytes, delay_ns=delay_ns))
 
     def _append(
         self,
@@ -383,10 +384,10 @@ class JournaledTopic(Topic):
         for alarm in (self._save_alarm, self._sync_alarm, self._trim_alarm):
             alarm.discard()
 
-    def stats(self) -> TopicStats:
+    def stats(self, *, with_channels: bool = True) -> TopicStats:
         journal = self._journal
         return replace(
-            super().stats(),
+            super().stats(with_channels=with_channels),
             journal=JournalStats(
                 first_offset=journal.first_offset,
                 next_offset=journal.next_offset,

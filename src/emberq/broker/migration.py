@@ -152,6 +152,7 @@ class _Migration:
 
     def _remove(self, backend: Backend, name: str, moved_count: int) -> None:
         backend.delete()
+        backend.sync()  # the journal has the messages now: a crash must not bring them twice
         _log.info("TOPIC(%s): moved %d messages of the disk queue %s to the journal", self._topic, moved_count, name)
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.broker.batch import Span, spans_of_records
+from emberq.broker.batch import Span, joined_records, spans_of_records
 from emberq.storage.backend import Backend
 from emberq.storage.error import DiskWriteError
 from emberq.wire.frame import WireMessage
@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 
 class Queue(ABC):
     """What a channel delivers from: spans, roughly in order."""
+
+    was_in_memory = True
+    """Whether what was last taken did not have to be read."""
 
     @property
     @abstractmethod
@@ -52,7 +55,7 @@ class Queue(ABC):
         """
 
     @abstractmethod
-    def put_again(self, span: Span) -> None:
+    def put_again(self, spans: list[Span]) -> None:
         """Append messages that were taken before, and must not be lost."""
 
     @abstractmethod
@@ -100,27 +103,46 @@ class MessageQueue(Queue):
         count = span.stop - span.start
         room = self._capacity - self._memory_count
         if count <= room:
-            self._memory.append(span)
-            self._memory_count += count
+            self._remember(span)
             return
         if room > 0:
-            self._memory.append(span.split(room))
-            self._memory_count += room
+            self._remember(span.split(room))
         try:
-            self._write(span)
+            self._write([span])
         except DiskWriteError as failure:
             raise DiskWriteError(str(failure), stored_count=failure.stored_count + max(room, 0)) from failure
 
-    def put_again(self, span: Span) -> None:
-        """As in `Queue`: if the disk refuses them, memory keeps them."""
-        count = span.count
+    def _remember(self, span: Span) -> None:
+        """Append to memory. Messages that go on where the last span ends become part of it."""
+        self._memory_count += span.stop - span.start
+        if self._memory:
+            last = self._memory[-1]
+            if last.batch is span.batch and last.stop == span.start and last.attempts == span.attempts:
+                last.stop = span.stop
+                return
+        self._memory.append(span)
+
+    def put_again(self, spans: list[Span]) -> None:
+        """As in `Queue`: what memory has no room for is written together; memory keeps what the disk refuses."""
+        beyond: list[Span] = []
+        for span in spans:
+            room = self._capacity - self._memory_count
+            if span.stop - span.start <= room:
+                self._remember(span)
+                continue
+            if room > 0:
+                self._remember(span.split(room))
+            beyond.append(span)
+        if not beyond:
+            return
         try:
-            self.put(span)
+            self._write(beyond)
         except DiskWriteError as failure:
-            span.start = span.stop - (count - failure.stored_count)
-            _log.error("failed to write %d messages to disk, keeping them in memory - %s", span.count, failure)
-            self._memory.append(span)
-            self._memory_count += span.count
+            refused = _without_first(beyond, failure.stored_count)
+            count = sum(span.count for span in refused)
+            _log.error("failed to write %d messages to disk, keeping them in memory - %s", count, failure)
+            for span in refused:
+                self._remember(span)
 
     def put_back(self, span: Span) -> None:
         """Return messages that were taken and not used, to the front."""
@@ -129,10 +151,11 @@ class MessageQueue(Queue):
 
     def take(self, *, max_count: int, max_bytes: int) -> Span | None:
         if self._memory and not (self._disk_is_next and self._backend.depth):
-            self._disk_is_next = True
+            self._disk_is_next = self.was_in_memory = True
             return self._take_from_memory(max_count, max_bytes)
         self._disk_is_next = False
         records = self._backend.take(max_count=max_count, max_bytes=max_bytes)
+        self.was_in_memory = records is None
         if records is None:
             return self._take_from_memory(max_count, max_bytes) if self._memory else None
         first, *others = spans_of_records(records)
@@ -184,7 +207,7 @@ class MessageQueue(Queue):
         refused: DiskWriteError | None = None
         for span in spans:
             try:
-                self._write(span)
+                self._write([span])
             except DiskWriteError as failure:
                 refused = failure
         self._backend.close()
@@ -197,10 +220,22 @@ class MessageQueue(Queue):
         self._memory_count = 0
         self._backend.delete()
 
-    def _write(self, span: Span) -> None:
+    def _write(self, spans: list[Span]) -> None:
         try:
-            self._backend.put(span.records())
+            self._backend.put(joined_records(spans))
         except DiskWriteError as failure:
             self._report_health(str(failure))
             raise
         self._report_health(None)
+
+
+def _without_first(spans: list[Span], count: int) -> list[Span]:
+    """The spans without their first `count` messages."""
+    left: list[Span] = []
+    for span in spans:
+        gone = min(count, span.count)
+        count -= gone
+        span.start += gone
+        if span.count:
+            left.append(span)
+    return left

@@ -7,10 +7,12 @@ journaled, and opens their folders.
 from __future__ import annotations
 
 import enum
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.storage import data_folder, disk_queue_files
@@ -19,10 +21,13 @@ from emberq.storage.data_folder import PolicyEntry
 from emberq.storage.disk_queue import DiskQueue
 from emberq.storage.disk_queue_files import Kind, QueueFiles
 from emberq.storage.disk_queue_sync import Syncer
+from emberq.storage.error import StorageError
 from emberq.storage.journal.commit import Work
 from emberq.storage.journal.folder import FOLDER_SUFFIX, JournalFolder
 from emberq.storage.journal.segment import JournalConfig
 from emberq.wire.parameter import is_ephemeral, is_valid_name
+
+_log = logging.getLogger(__name__)
 
 # Disk queues, due times, policies.
 
@@ -39,7 +44,7 @@ class Store(Protocol):
         ...
 
     def save_times(self, name: str, kind: Kind, times: Mapping[bytes, int]) -> None:
-        """Keep the times for the next run; an empty mapping removes what was kept."""
+        """Keep the times for the next run, soon; an empty mapping removes what was kept."""
         ...
 
     def left_queues(self, topic: str) -> list[str]:
@@ -56,7 +61,7 @@ class Store(Protocol):
 
 
 class DiskStore:
-    """A store of files in the data folder."""
+    """A store of files in the data folder. They are written and removed by the syncer's thread."""
 
     def __init__(self, data_path: Path, *, limits: DiskLimits, syncer: Syncer) -> None:
         self._data_path = data_path
@@ -64,20 +69,35 @@ class DiskStore:
         self._syncer = syncer
         self._left: dict[str, list[str]] | None = None
         """The queues that the folder held at the first question, by topic: it may hold very many files."""
+        self._queues: WeakValueDictionary[str, DiskQueue] = WeakValueDictionary()
+        """The queues in use, and some that were; by name."""
+        self._has_times: dict[str, bool] = {}
+        """The names for which there was a file of times: whether it is still wanted."""
 
     def backend(self, name: str) -> Backend:
         if is_ephemeral(name):
             return NullQueue()
+        before = self._queues.get(name)
+        if before is not None:
+            before.delete()  # a topic is deleted channel by channel: the next owner of this name came before its turn
         queue = DiskQueue(name, data_path=self._data_path, limits=self._limits, syncer=self._syncer)
         queue.open()
+        self._queues[name] = queue
         return queue
 
     def load_times(self, name: str, kind: Kind) -> dict[bytes, int]:
-        return {} if is_ephemeral(name) else disk_queue_files.load_due_times(self._times_path(name), kind=kind)
+        path = self._times_path(name)
+        if is_ephemeral(name) or not self._has_times.get(name, True) or not path.exists():
+            return {}
+        self._has_times[name] = True
+        return disk_queue_files.load_due_times(path, kind=kind)
 
     def save_times(self, name: str, kind: Kind, times: Mapping[bytes, int]) -> None:
-        if not is_ephemeral(name):
-            disk_queue_files.save_due_times(self._times_path(name), times, kind=kind)
+        if is_ephemeral(name) or not (times or self._has_times.get(name, False)):
+            return
+        self._has_times[name] = bool(times)
+        path, content = self._times_path(name), dict(times)
+        self._syncer.run(lambda: _save_or_log(path, content, kind), urgent=True)
 
     def load_policies(self) -> list[PolicyEntry]:
         return data_folder.load_policies(self._data_path / data_folder.POLICY_FILE)
@@ -88,10 +108,23 @@ class DiskStore:
     def left_queues(self, topic: str) -> list[str]:
         if self._left is None:
             self._left = _queues_by_topic(self._data_path)
-        return [name for name in self._left.get(topic, ()) if QueueFiles(self._data_path, name).meta.exists()]
+        return [name for name in self._left.get(topic, ()) if self._is_left(name)]
+
+    def _is_left(self, name: str) -> bool:
+        """Whether there is still something, unless it is just being removed."""
+        meta = QueueFiles(self._data_path, name).meta
+        slot = self._syncer.unsettled.get(meta)
+        return meta.exists() and (slot is None or slot.next_number is None)
 
     def _times_path(self, name: str) -> Path:
         return QueueFiles(self._data_path, name).due
+
+
+def _save_or_log(path: Path, times: Mapping[bytes, int], kind: Kind) -> None:
+    try:
+        disk_queue_files.save_due_times(path, times, kind=kind)
+    except StorageError as failure:
+        _log.error("failed to write due times to disk - %s", failure)
 
 
 def _queues_by_topic(data_path: Path) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from emberq.base.clock import Clock
 from emberq.base.timers import Timers
@@ -107,6 +108,8 @@ class Topic(ABC):
         self._is_held = False
         """Whether it waits for nsqlookupd to tell which channels it has."""
         self._exiting = False
+        self.deleted = Pending()
+        """Settled when the topic was deleted and its last channel is gone."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} depth={self.depth} channels={len(self.channels)}>"
@@ -220,12 +223,18 @@ class Topic(ABC):
     def empty(self) -> None:
         """Drop what waits in the topic; the channels keep what they have."""
 
-    def delete(self) -> None:
-        """Remove everything, channels and files included."""
+    def delete(self, *, max_channels: int) -> bool:
+        """Remove so many channels, and everything else when there are no more; whether all has gone.
+
+        From the first call on nothing can be published.
+        """
         self._exiting = True
-        for name in list(self.channels):
+        for name in list(islice(self.channels, max_channels)):
             self.delete_channel(name)
+        if self.channels:
+            return False
         self._remove_files()
+        return True
 
     def close(self) -> None:
         """Bring everything to disk for the next run."""
@@ -247,12 +256,12 @@ class Topic(ABC):
     def _save(self) -> None:
         """Bring the topic's own messages to disk; the channels have saved theirs."""
 
-    def stats(self) -> TopicStats:
-        """What the topic holds now."""
+    def stats(self, *, with_channels: bool = True) -> TopicStats:
+        """What the topic holds now. Without channels: its own figures alone."""
         latency = self._context.config.channel.latency
         return TopicStats(
             name=self.name,
-            channels=tuple(self.channels[name].stats() for name in sorted(self.channels)),
+            channels=tuple(self.channels[name].stats() for name in sorted(self.channels)) if with_channels else (),
             depth=self.depth,
             backend_depth=self.backend_depth,
             message_count=self.message_count,

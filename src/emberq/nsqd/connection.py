@@ -116,6 +116,13 @@ class Output:
         send = self.transport.write
         self.write = lambda data: send(codec.compress(data))
 
+    def write_pieces(self, pieces: list[bytes | memoryview]) -> None:
+        """Send at once, without joining the pieces if nothing must be done to them."""
+        if self.codec is None:
+            self.transport.writelines(pieces)
+        else:
+            self.write(b"".join(pieces))
+
     def reply(self, data: bytes) -> None:
         """Send a frame that is not a message, behind the messages that are held."""
         if self._held:

@@ -17,7 +17,7 @@ from emberq.base.address import format_peer
 from emberq.base.clock import NS_PER_MS, Clock
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
-from emberq.broker.in_flight import Locality
+from emberq.broker.subscriber import Locality
 from emberq.nsqd.auth.authorizer import Authorizer
 from emberq.nsqd.connection import ClientConnection, Output
 from emberq.nsqd.options import NsqdOptions, TlsRequired
@@ -26,7 +26,8 @@ from emberq.nsqd.tls import ServerTls, TlsConnection
 from emberq.nsqd.trace import Trace
 from emberq.wire import frame
 from emberq.wire.compression import DeflateCodec, SnappyCodec
-from emberq.wire.decoder import CommandDecoder, CommandLimits
+from emberq.wire.decoder import CommandDecoder
+from emberq.wire.line import CommandLimits
 from emberq.wire.negotiation import Agreement, ConnectionSettings, ServerLimits
 
 TLS_HANDSHAKE_SECONDS = 5.0

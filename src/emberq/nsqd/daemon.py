@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import emberq
 from emberq.base.address import Listener, ListenError
@@ -22,7 +22,7 @@ from emberq.base.program import StartError
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker, TopologyChange
 from emberq.broker.channel import ChannelLimits
-from emberq.broker.stats import ClientStats, LatencyConfig
+from emberq.broker.stats import ClientStats, LatencyConfig, TopicStats
 from emberq.broker.store import DiskStore, JournalStore
 from emberq.broker.topic import TopicConfig
 from emberq.nsqd.api.routes import Web
@@ -30,7 +30,7 @@ from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
 from emberq.nsqd.context import SessionContext
 from emberq.nsqd.health import Health
 from emberq.nsqd.lookup import LookupService
-from emberq.nsqd.metrics import Memory, Scrape
+from emberq.nsqd.metrics import Memory, Scrape, read_topics
 from emberq.nsqd.options import NsqdOptions, OptionsError, journal_settings
 from emberq.nsqd.publishing import PublishBatcher
 from emberq.nsqd.session import ClientSession
@@ -44,6 +44,8 @@ from emberq.wire.frame import BODY_OFFSET
 from emberq.wire.parameter import is_ephemeral
 
 _log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 
 class Nsqd:
@@ -59,17 +61,24 @@ class Nsqd:
         self._timers = Timers()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_timers: LoopTimers | None = None
-        self._persist_pending = False
 
         self._syncer = Syncer(clock=self.clock, timers=self._timers)
         self._data_path = Path(options.data_path)
         self._lock = DataPathLock(self._data_path)
-        self._metadata_file = MetadataFile(self._data_path / "nsqd.dat", run=self._syncer.run)
         self._journal_threads = JournalThreads()
         self.broker = Broker(
             config=_topic_config(self.options),
             store=DiskStore(self._data_path, limits=_disk_limits(options), syncer=self._syncer),
             journals=self._journal_store(),
+            clock=self.clock,
+            timers=self._timers,
+        )
+        self._metadata_file = MetadataFile(
+            self._data_path / "nsqd.dat",
+            version=emberq.NSQ_VERSION,
+            entries=self.broker.entries,
+            run=self._run_urgently,
+            hand_back=self._hand_back,
             clock=self.clock,
             timers=self._timers,
         )
@@ -79,7 +88,7 @@ class Nsqd:
             min_free_bytes=options.min_free_bytes,
             clock=self.clock,
             timers=self._timers,
-            run=self._syncer.run,
+            run=self._run_urgently,
         )
         self._tls = _loaded_tls(self.options)
         self._client_tls = _client_tls(self.options)
@@ -191,6 +200,7 @@ class Nsqd:
             await asyncio.sleep(0)
         await self._web.close()
         _log.info("NSQ: closing topics")
+        self.broker.finish_deleting()
         try:
             self.persist_metadata()
         except StorageError as failure:
@@ -216,28 +226,39 @@ class Nsqd:
         if self._loop is not None:
             self._loop.call_soon(callback)
 
-    # Metadata.
+    def _hand_back(self, callback: Callable[[], None]) -> None:
+        """Call this in the loop's thread; may be called from any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(callback)
+
+    def _run_urgently(self, work: Callable[[], None]) -> None:
+        """Do this in the sync thread, before the syncs that wait there."""
+        self._syncer.run(work, urgent=True)
+
+    # Metadata and files.
 
     def persist_metadata(self) -> None:
-        """Write nsqd.dat now."""
-        self._log_persisting()
-        self._metadata_file.save(self.broker.metadata(emberq.NSQ_VERSION))
+        """Write nsqd.dat now, while the loop waits: for starting and stopping."""
+        self._metadata_file.save()
+
+    async def metadata_saved(self) -> None:
+        """Return when nsqd.dat is on disk with all that has happened so far; StorageError if it cannot be."""
+        saved: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
+        self._metadata_file.save_soon(lambda failure: _resolve(saved, failure))
+        failure = await saved
+        if failure is not None:
+            raise failure
+
+    async def files_removed(self) -> None:
+        """Return when the files of everything that was deleted or emptied so far are gone."""
+        removed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._run_urgently(lambda: self._hand_back(lambda: _resolve(removed, None)))
+        await removed
 
     def _on_change(self, change: TopologyChange) -> None:
-        """A topic or channel was created or deleted: write nsqd.dat, once for all changes of this turn of the loop."""
-        if is_ephemeral(change.topic) or (change.channel is not None and is_ephemeral(change.channel)):
-            return
-        if not self._persist_pending:
-            self._persist_pending = True
-            self._call_soon(self._persist_soon)
-
-    def _persist_soon(self) -> None:
-        self._persist_pending = False
-        self._log_persisting()
-        self._metadata_file.save_soon(self.broker.metadata(emberq.NSQ_VERSION))
-
-    def _log_persisting(self) -> None:
-        _log.info("NSQ: persisting topic/channel metadata to %s", self._metadata_file.path)
+        """A topic or channel was created or deleted."""
+        if not is_ephemeral(change.topic) and (change.channel is None or not is_ephemeral(change.channel)):
+            self._metadata_file.save_soon()
 
     # What the API, metrics and statsd show.
 
@@ -285,17 +306,18 @@ class Nsqd:
         problem = self._health.problem
         return "OK" if problem is None else f"NOK - {problem}"
 
-    def producers(self) -> tuple[ClientStats, ...]:
-        """The connections that have published."""
-        return tuple(session.stats() for session in self._context.sessions if session.has_published)
+    def producers(self) -> Iterator[ClientStats]:
+        """The connections that have published, one by one. Those that close meanwhile are left out."""
+        sessions = self._context.sessions
+        return (session.stats() for session in tuple(sessions) if session in sessions and session.has_published)
 
-    def _scrape(self) -> Scrape:
+    def _scrape(self, topics: tuple[TopicStats, ...], producers: tuple[ClientStats, ...]) -> Scrape:
         return Scrape(
             start_time_s=self.start_time_s,
             is_healthy=self._health.problem is None,
             refuses_publishing=self._health.refuses_publishing,
-            topics=self.broker.snapshot(),
-            producers=self.producers(),
+            topics=topics,
+            producers=producers,
             tcp_connection_count=len(self._context.sessions),
             http_connection_count=self._web.connection_count,
             memory=self.memory.stats(),
@@ -330,9 +352,15 @@ class Nsqd:
             config,
             clock=self.clock,
             timers=self._timers,
-            snapshot=self.broker.snapshot,
+            read_topics=lambda: read_topics(self.broker),
             memory=self.memory.stats,
         )
+
+
+def _resolve(future: asyncio.Future[_T], result: _T) -> None:
+    """Unless the request was given up meanwhile."""
+    if not future.done():
+        future.set_result(result)
 
 
 # From options to the parts they set up.

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, cast
 from emberq.base.address import format_peer
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.broker.error import BrokerError
-from emberq.broker.in_flight import Subscriber
 from emberq.broker.stats import ClientStats
+from emberq.broker.subscriber import Subscriber
 from emberq.nsqd.auth.authorizer import AuthPeer, ConnectionAuth
 from emberq.nsqd.connection import Deadlines, Due, Output, Pause
 from emberq.nsqd.context import StreamUpgrade
@@ -194,20 +194,33 @@ class ClientSession:
             raise SilentClose(str(wrong)) from wrong
 
     def _execute(self, command: Command | None) -> None:
-        """Execute this command, and all that have arrived behind it."""
-        if command is not None:
-            self._deadlines.last_heard_ns = self._now_ns()
-        output, pause, publishing = self._output, self._pause, self._publishing
+        """Execute this command, and all that have arrived behind it, and then deliver what they made room for."""
+        if command is None:
+            return
+        self._deadlines.last_heard_ns = self._now_ns()
+        try:
+            self._execute_all(command)
+        finally:
+            if self._subscription.is_unsettled:
+                self._subscription.settle()
+
+    def _execute_all(self, first: Command) -> None:
+        command: Command | None = first
+        output, pause, publishing, subscription = self._output, self._pause, self._publishing, self._subscription
         turns_left = MAX_TURN_COMMANDS
         while command is not None:
             if self._trace.is_on:
                 self._trace.received(self._remote_address, command)
-            if isinstance(command, Publish):
+            kind = type(command)
+            if subscription.is_unsettled and kind not in _CONSUMING:
+                subscription.settle()  # messages leave before the answers to what came later
+            if isinstance(command, Fin) and not publishing.is_unanswered:
+                subscription.finish(command)
+            elif isinstance(command, Publish):
                 publishing.publish(command)
             else:
                 if publishing.is_unanswered:
                     self._batcher.flush()  # answers leave in the order of the commands
-                kind = type(command)
                 if len(publishing.replies) and kind in _ANSWERED:
                     pause.until(publishing.replies.drained(), waiting=command)
                     return
@@ -419,6 +432,8 @@ class ClientSession:
 
 _ANSWERED: frozenset[type[Command]] = frozenset({Sub, Cls, Identify, Auth})
 """Commands that are answered at once. They wait until the replies before theirs have left."""
+_CONSUMING: frozenset[type[Command]] = frozenset({Fin, Rdy, Req, Touch})
+"""Commands that change what a consumer can be given, which is then given once for all of them."""
 _HANDLERS: dict[type[Command], Callable[[ClientSession, Any], None]] = {
     Fin: lambda session, command: session._subscription.finish(command),
     Rdy: lambda session, command: session._subscription.ready(command),
@@ -432,7 +447,7 @@ _HANDLERS: dict[type[Command], Callable[[ClientSession, Any], None]] = {
     Identify: ClientSession.identify,
     Auth: ClientSession.authorize,
 }
-"""What executes each command. `Publish` is so frequent that `_execute` tests for it first."""
+"""What executes each command. `Fin` and `Publish` are so frequent that `_execute_all` tests for them first."""
 
 
 # A connection in /stats.
@@ -458,7 +473,7 @@ def client_stats(
         remote_address=remote_address,
         state=state,
         ready_count=subscriber.ready_count if subscriber else 0,
-        in_flight_count=subscriber.in_flight.count if subscriber else 0,
+        in_flight_count=subscriber.in_flight_count if subscriber else 0,
         message_count=subscriber.message_count if subscriber else 0,
         finish_count=subscriber.finish_count if subscriber else 0,
         requeue_count=subscriber.requeue_count if subscriber else 0,

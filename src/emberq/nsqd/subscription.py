@@ -2,6 +2,9 @@
 
 Messages leave as the channel hands them over, or are held back if the client asked for that (see `connection`). FIN,
 REQ and TOUCH of a message that this client does not hold are refused; the connection stays open.
+
+The commands of one packet only change what the channel knows. `settle`, at the end of the packet, lets it hand over
+what they made room for.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from typing import Protocol
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.channel import Channel
 from emberq.broker.error import BrokerError
-from emberq.broker.in_flight import Subscriber
 from emberq.broker.stats import ClientStats
+from emberq.broker.subscriber import Subscriber
 from emberq.nsqd.connection import Deadlines, Output
 from emberq.nsqd.context import SessionContext
 from emberq.storage.error import StorageError
@@ -46,6 +49,7 @@ class ClientSubscription:
         "_is_closing",
         "_output",
         "_trace",
+        "is_unsettled",
         "remote_address",
         "settings",
         "subscriber",
@@ -70,6 +74,8 @@ class ClientSubscription:
         self._channel: Channel | None = None
         self._is_closing = False
         """CLS has come."""
+        self.is_unsettled = False
+        """Whether the channel may have something to hand over."""
         self.remote_address = ""
         """For the log."""
         self.settings = context.default_settings
@@ -92,6 +98,13 @@ class ClientSubscription:
         elif self.settings.output_buffer_timeout_ms:
             self._deadlines.flush_within(self.settings.output_buffer_timeout_ms)
 
+    def deliver_pieces(self, pieces: list[bytes | memoryview]) -> None:
+        """Send message frames of which some are large."""
+        if self._output.holds or self._trace.is_on:
+            self.deliver(b"".join(pieces))
+        else:
+            self._output.write_pieces(pieces)
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -102,11 +115,11 @@ class ClientSubscription:
 
     def _is_ready(self) -> bool:
         subscriber = self.subscriber
-        return subscriber is not None and subscriber.ready_count > subscriber.in_flight.count
+        return subscriber is not None and subscriber.ready_count > subscriber.in_flight_count
 
     def _trace_state(self) -> None:
         if self.subscriber is not None:
-            self._trace.state(self.remote_address, self.subscriber.ready_count, self.subscriber.in_flight.count)
+            self._trace.state(self.remote_address, self.subscriber.ready_count, self.subscriber.in_flight_count)
 
     def _flush(self) -> None:
         self._output.flush()
@@ -123,6 +136,7 @@ class ClientSubscription:
         """The socket takes more again."""
         if self.subscriber is not None and self._channel is not None:
             self._channel.unblock(self.subscriber)
+            self._channel.pump()
 
     def end(self) -> None:
         """The connection is gone, and let go."""
@@ -133,6 +147,14 @@ class ClientSubscription:
             self._context.broker.leave(channel)
 
     # Commands.
+
+    def settle(self) -> None:
+        """All commands that arrived together are executed: let the channel hand over what it can now."""
+        self.is_unsettled = False
+        if self._channel is not None:
+            self._channel.pump()
+            if self._output.has_held and not self._is_ready():
+                self._flush()
 
     def subscribe(self, command: Sub, delivery: ConnectionSettings) -> None:
         """SUB. `delivery` is the timeout, sample rate and zone that messages are delivered by."""
@@ -160,15 +182,15 @@ class ClientSubscription:
             return
         channel, subscriber = self._subscribed()
         channel.set_ready(subscriber, command.count)
+        self.is_unsettled = True
         if self._trace.is_on:
             self._trace_state()
-        if self._output.has_held and not self._is_ready():
-            self._flush()
 
     def finish(self, command: Fin) -> None:
         """FIN."""
         channel, subscriber = self._subscribed()
         unknown = channel.finish(subscriber, command.lines)
+        self.is_unsettled = True
         for message_id in unknown:
             self._refuse(error.FIN_FAILED, b"FIN", message_id, channel.why_not(message_id))
         if unknown:
@@ -189,6 +211,7 @@ class ClientSubscription:
             )
         try:
             channel.requeue(subscriber, command.id, delay_ns=timeout_ms * NS_PER_MS)
+            self.is_unsettled = True
         except BrokerError as refusal:
             self._refuse(error.REQ_FAILED, b"REQ", command.id, refusal)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple, Protocol
 
@@ -48,19 +48,19 @@ class Backend(Protocol):
         ...
 
     def sync(self) -> None:
-        """Return when everything put so far is on the disk, or raise SyncError."""
+        """Return when everything put so far is on the disk and what was dropped is gone, or raise SyncError."""
         ...
 
     def empty(self) -> None:
-        """Drop all records."""
+        """Drop all records, now; their files go soon."""
         ...
 
     def close(self) -> None:
-        """Keep the records for a later run and let go of all resources."""
+        """Keep the records for a later run, soon, and let go of all resources."""
         ...
 
     def delete(self) -> None:
-        """Drop all records and let go of all resources."""
+        """Drop all records and let go of all resources, now; their files go soon."""
         ...
 
 
@@ -109,15 +109,23 @@ class DiskLimits:
     sync_every: int = 2500
     """Sync after so many records written and read; 0: after every operation; negative: by the timeout alone."""
     sync_timeout_ns: int = 2_000_000_000
+    _found_good: list[Sequence[int]] = field(default_factory=list, compare=False, repr=False)
+    """The batch that was looked at last, if it was good: a publish brings it to each channel in turn."""
 
     def refused_size(self, ends: Sequence[int]) -> int | None:
         """The size of a record in a batch that could not be read back; None if there is no such record."""
         if isinstance(ends, range):
-            sizes = {ends[0]}
-        else:
+            return self._first_refused({ends[0]})
+        if not any(good is ends for good in self._found_good):
             shortest = min(map(operator.sub, ends, chain((0,), ends)))
             longest = max(map(operator.sub, ends, chain((0,), ends)))
-            sizes = {shortest, longest}
+            refused = self._first_refused({shortest, longest})
+            if refused is not None:
+                return refused
+            self._found_good[:] = [ends]
+        return None
+
+    def _first_refused(self, sizes: set[int]) -> int | None:
         for size in sizes:
             if not self.min_record_bytes <= size - LENGTH_BYTES <= self.max_record_bytes:
                 return size - LENGTH_BYTES

@@ -28,12 +28,15 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from emberq.base.clock import Clock
 from emberq.base.file import replace_file, sync_folder
+from emberq.base.timers import Timers
 from emberq.storage.error import DataPathError, MetadataError, StorageError, os_error_text
 
 _log = logging.getLogger(__name__)
@@ -81,48 +84,143 @@ class DataPathLock:
 # nsqd.dat.
 
 
-class MetadataFile:
-    """nsqd.dat as the daemon keeps it: read once, written whenever topics or channels come and go.
+class MetaEntry(NamedTuple):
+    """A line of nsqd.dat, so to speak: a topic (`channel` None), or a channel of the topic whose entry came last."""
 
-    Snapshots are written in the order in which they were taken, by any thread; an older one that comes late is not.
+    topic: str
+    channel: str | None
+    paused: bool
+
+
+PORTION_ENTRIES = 1000
+"""How many topics and channels are written down in one turn of the event loop: a few milliseconds of work."""
+REST_FACTOR = 3
+"""After a save, that many times as long as it took passes before the next: a burst of changes must not keep the loop
+busy with writing down all topics again and again."""
+
+Told = Callable[[StorageError | None], None]
+"""Called with None when the file is on the disk, or with the reason why it is not."""
+
+
+class MetadataFile:
+    """nsqd.dat as the daemon keeps it: read once, written whenever topics or channels come and go. Owned by the daemon.
+
+    A save in the background takes the entries in portions, so that many topics do not hold up the loop, and has them
+    written by another thread. Changes that come meanwhile wait for one more save, however many they are: only the
+    newest state counts.
     """
 
-    def __init__(self, path: Path, *, run: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        version: str,
+        entries: Callable[[], Iterator[MetaEntry]],
+        run: Callable[[Callable[[], None]], None],
+        hand_back: Callable[[Callable[[], None]], None],
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
         self.path = path
+        self._version = version
+        self._entries = entries
+        """All topics and channels. It copes with changes while it is half read."""
         self._run = run
         """Runs a function soon, off the loop's thread."""
+        self._hand_back = hand_back
+        """Runs a function soon, in the loop's thread; called from the other one."""
+        self._clock = clock
+        self._alarm = timers.alarm(self._go_on)
+        """Rings when a save is to begin, and for each of its portions."""
+        self._is_due = False
+        """Whether something changed since the latest save began."""
+        self._is_saving = False
+        self._began_ns = 0
+        self._rested_ns = 0
+        """When the next save may begin."""
+        self._rest: Iterator[bytes] = iter(())
+        """What a save that has begun has still to take."""
+        self._content: list[bytes] = []
+        """What it has taken."""
+        self._told: list[Told] = []
+        """Wait for the save that has begun."""
+        self._told_by_next: list[Told] = []
         self._lock = threading.Lock()
         self._taken = 0
-        """Snapshots taken; counted by the loop's thread alone."""
+        """Saves begun; counted by the loop's thread alone."""
         self._written = 0
-        """The newest snapshot in the file; guarded by `_lock`."""
+        """The newest save in the file; guarded by `_lock`."""
 
     def load(self) -> Metadata:
         """The topics and channels of the last run."""
         return load_metadata(self.path)
 
-    def save(self, snapshot: Metadata) -> None:
-        """Write the snapshot and return when it is on disk; StorageError if it cannot be."""
+    def save(self) -> None:
+        """Write the file and return when it is on the disk; StorageError if it cannot be."""
         self._taken += 1
-        self._write(snapshot, self._taken)
+        self._write(b"".join(encoded(self._entries(), self._version)), self._taken)
 
-    def save_soon(self, snapshot: Metadata) -> None:
-        """Write the snapshot without waiting for the disk."""
-        self._taken += 1
+    def save_soon(self, told: Told | None = None) -> None:
+        """Write the file without holding up the loop; then call `told`, in the loop's thread."""
+        self._is_due = True
+        if told is not None:
+            self._told_by_next.append(told)
+        if not self._is_saving:
+            self._begin_when_rested()
+
+    def _begin_when_rested(self) -> None:
+        """In the next turn of the loop at the earliest: once for all changes of this one."""
+        now_ns = self._clock.monotonic_ns()
+        is_awaited = bool(self._told_by_next)
+        self._alarm.set(now_ns if is_awaited else max(now_ns, self._rested_ns))
+
+    def _go_on(self) -> None:
+        """Take a portion, and give the whole to the other thread when it is complete."""
+        if not self._is_saving:
+            self._begin()
+        portion = list(islice(self._rest, PORTION_ENTRIES))
+        self._content += portion
+        if len(portion) == PORTION_ENTRIES:
+            self._alarm.set(self._clock.monotonic_ns())
+            return
+        content, self._content = self._content, []
         number = self._taken
-        self._run(lambda: self._write_or_log(snapshot, number))
+        self._run(lambda: self._write_or_log(content, number))
 
-    def _write_or_log(self, snapshot: Metadata, number: int) -> None:
+    def _begin(self) -> None:
+        self._is_saving = True
+        self._is_due = False
+        self._told, self._told_by_next = self._told_by_next, []
+        self._began_ns = self._clock.monotonic_ns()
+        self._taken += 1
+        self._rest = encoded(self._entries(), self._version)
+
+    def _write_or_log(self, content: list[bytes], number: int) -> None:
+        """In the other thread."""
+        failure: StorageError | None = None
         try:
-            self._write(snapshot, number)
-        except StorageError as failure:
-            _log.error("failed to persist metadata - %s", failure)
+            self._write(b"".join(content), number)
+        except StorageError as error:
+            failure = error
+            _log.error("failed to persist metadata - %s", error)
+        self._hand_back(lambda: self._end(failure))
 
-    def _write(self, snapshot: Metadata, number: int) -> None:
+    def _write(self, content: bytes, number: int) -> None:
         with self._lock:
-            if number > self._written:
-                save_metadata(self.path, snapshot)
+            if number > self._written:  # else one that began later was faster
+                _log.info("NSQ: persisting topic/channel metadata to %s", self.path)
+                _replace_durably(self.path, content)
                 self._written = number
+
+    def _end(self, failure: StorageError | None) -> None:
+        self._is_saving = False
+        now_ns = self._clock.monotonic_ns()
+        self._rested_ns = now_ns + REST_FACTOR * (now_ns - self._began_ns)
+        told, self._told = self._told, []
+        for tell in told:
+            tell(failure)
+        if self._is_due:
+            self._begin_when_rested()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,27 +264,42 @@ def load_metadata(path: Path) -> Metadata:
         raise MetadataError(f"failed to parse metadata in {path} - {reason}") from error
 
 
-def save_metadata(path: Path, metadata: Metadata) -> None:
+def encoded(entries: Iterable[MetaEntry], version: str) -> Iterator[bytes]:
+    """The bytes of the file, piece by piece: about one for each entry."""
+    before_topic, before_channel, end_of_topic = '{"topics":[', "", ""
+    for topic, channel, paused in entries:
+        fields = f'{{"name":{json.dumps(channel or topic)},"paused":{"true" if paused else "false"}'
+        if channel is None:
+            yield f'{end_of_topic}{before_topic}{fields},"channels":'.encode()
+            before_topic, before_channel, end_of_topic = ",", "[", "null}"
+        else:
+            yield f"{before_channel}{fields}}}".encode()
+            before_channel, end_of_topic = ",", "]}"
+    topics_end = '{"topics":null' if not end_of_topic else f"{end_of_topic}]"
+    yield f'{topics_end},"version":{json.dumps(version)}}}'.encode()
+
+
+def metadata_of(entries: Iterable[MetaEntry], version: str) -> Metadata:
+    """The entries as one snapshot."""
+    topics: list[tuple[MetaEntry, list[ChannelMeta]]] = []
+    for entry in entries:
+        if entry.channel is None:
+            topics.append((entry, []))
+        else:
+            topics[-1][1].append(ChannelMeta(entry.channel, entry.paused))
+    return Metadata(
+        topics=tuple(TopicMeta(entry.topic, entry.paused, tuple(channels)) for entry, channels in topics),
+        version=version,
+    )
+
+
+def _replace_durably(path: Path, content: bytes) -> None:
     """Replace the file at `path`; it is on the disk when this returns."""
     try:
-        replace_file(path, encode(metadata))
+        replace_file(path, content)
         sync_folder(path.parent)
     except OSError as error:
         raise MetadataError(os_error_text("write", path, error)) from error
-
-
-def encode(metadata: Metadata) -> bytes:
-    """The bytes of the file."""
-    topics = [
-        {
-            "name": topic.name,
-            "paused": topic.paused,
-            "channels": [{"name": channel.name, "paused": channel.paused} for channel in topic.channels] or None,
-        }
-        for topic in metadata.topics
-    ]
-    document = {"topics": topics or None, "version": metadata.version}
-    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def _metadata(document: object) -> Metadata:
@@ -254,11 +367,7 @@ def save_policies(path: Path, entries: Iterable[PolicyEntry]) -> None:
     assert all(entry.policy.max_attempts >= 1 for entry in entries)
     policies = [{"topic": entry.topic, "channel": entry.channel, **asdict(entry.policy)} for entry in entries]
     document = {"version": _VERSION, "policies": policies}
-    try:
-        replace_file(path, json.dumps(document, separators=(",", ":")).encode())
-        sync_folder(path.parent)
-    except OSError as error:
-        raise MetadataError(os_error_text("write", path, error)) from error
+    _replace_durably(path, json.dumps(document, separators=(",", ":")).encode())
 
 
 def load_policies(path: Path) -> list[PolicyEntry]:

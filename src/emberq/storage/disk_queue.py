@@ -16,7 +16,11 @@ next.
 
 Syncing. Data and meta file reach the disk together (see `disk_queue_sync`): after `sync_every` records written and
 read, after the sync timeout, when writing rolls, and when a file was read to its end or set aside. After the timeout a
-queue also closes its files, so thousands of quiet channels need no descriptors.
+queue also closes its files, so thousands of quiet channels need no descriptors. A queue that was not used since its
+last sync has nothing to write when it is closed.
+
+Dropping. The records of a queue that is emptied or deleted are gone at once; its files are removed by the sync thread,
+soon. Until then a crash brings them back. `sync` returns when they are gone.
 
 Recovering. The meta file may be older than the data files, because the process died. Then writing goes on in a new
 file, and the records beyond the recorded write position are counted and read like everything before them. Records that
@@ -52,6 +56,10 @@ LOG = logging.getLogger("emberq.storage")
 
 _NOT_THE_FILES_FAULT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM}
 """Errors that say nothing about the content of a file: it is not set aside, but read another time."""
+
+
+_MAX_PLAUSIBLE_FILES = 10_000
+"""More files between reading and writing, of 100 MB each by default, come from a damaged meta file."""
 
 
 class DiskQueue:
@@ -92,7 +100,19 @@ class DiskQueue:
     # -- opening ---------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Go on where an earlier run stopped (see `recover`). StorageError if the files cannot be read."""
+        """Go on where an earlier run stopped (see `recover`). StorageError if the files cannot be read.
+
+        A queue of this name may have been closed or deleted just before: its files are on their way to the disk, or to
+        be removed. The first is waited for; to the second this queue is the successor, which begins empty.
+        """
+        before = self._syncer.unsettled.get(self._files.meta)
+        if before is not None:
+            first_number = before.hand_over()
+            if first_number is not None:
+                self._slot = before
+                self._read_file = self._write_file = first_number
+                return
+            before.wait()
         try:
             position = recover(self._files, limits=self._limits, log=self._log)
             if position is None:
@@ -104,6 +124,7 @@ class DiskQueue:
         self._has_meta = True
         self._reconcile()
         self._check_places()
+        self._sync_if_due()
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -332,7 +353,7 @@ class DiskQueue:
                 self._sync_is_due = True
         elif (self._read_file, self._read_pos) > (self._write_file, self._write_pos):
             self._log.error("reading is past writing, corruption, skipping to a new file")
-            self._remove_data_files()
+            self._drop_records()
             self._sync_is_due = True
         elif self.depth <= 0:
             self.depth = count_waiting(self._files, self._position(), limits=self._limits)
@@ -349,11 +370,8 @@ class DiskQueue:
 
     def sync(self) -> None:
         """Return when all that was put and taken so far is on the disk; SyncError if it cannot get there."""
-        if not self._closed:
-            self._sync_and_wait()
-
-    def _sync_and_wait(self) -> None:
-        self._submit_sync()
+        if not self._closed and (self.depth or self._has_meta):
+            self._submit_sync()
         self._slot.wait()
         if self._slot.error is not None:
             raise SyncError(self._slot.error)
@@ -384,7 +402,7 @@ class DiskQueue:
         """Give the sync thread a snapshot of this moment, along with the files it concerns."""
         self._check_places()
         self._retire_write_file()
-        job, self._next_job = self._next_job, QueueSyncJob()
+        job = self._taken_job()
         job.position = self._position()
         self._operations = 0
         self._sync_is_due = False
@@ -397,46 +415,61 @@ class DiskQueue:
     # -- ending ----------------------------------------------------------------------------------------------
 
     def empty(self) -> None:
-        """Drop all records: no data file and no meta file is left. The next put starts a new file."""
-        if not self._closed:
+        """Drop all records: no data file and no meta file is left, soon. The next put starts a new file."""
+        if not self._closed and self._has_files():
             self._log.tell("emptying")
-            self._remove_all_files()
+            self._drop_records()
+            self._has_meta = False
+            self._slot.submit(self._taken_job(), urgent=True)
 
-    def _remove_all_files(self) -> None:
-        self._remove_data_files()
-        self._files.meta.unlink(missing_ok=True)
-        self._has_meta = False
+    def _has_files(self) -> bool:
+        """Whether a data file or a meta file may exist."""
+        return self._has_meta or self._write_pos > 0 or self._write_fd is not None or self._needs_sync()
 
-    def _remove_data_files(self) -> None:
-        """Remove all data files from the first unread on, and put both places at the start of a new one."""
+    def _drop_records(self) -> None:
+        """Have all data files from the first unread on deleted, and put both places at the start of a new one."""
         self._drop_reader()
         self._retire_write_file()
-        numbers = self._slot.discard() | self._next_job.finished
-        self._next_job.close_files()
-        self._next_job = QueueSyncJob()
         first, last = sorted((self._read_file, self._write_file))
-        for number in numbers.union(self._files.existing(first=first, last=last)):
-            self._files.data(number).unlink(missing_ok=True)
+        # A damaged meta file may name millions of files, of which hardly any exist.
+        is_plausible = last - first < _MAX_PLAUSIBLE_FILES
+        numbers = range(first, last + 1) if is_plausible else self._files.existing(first=first, last=last)
+        self._next_job.finished.update(numbers)
         self._read_file = self._write_file = last + 1
         self._read_pos = self._write_pos = 0
         self.depth = self._operations = 0
         self._sync_is_due = False
 
+    def _taken_job(self) -> QueueSyncJob:
+        """The job for what happened since the last one."""
+        job, self._next_job = self._next_job, QueueSyncJob()
+        return job
+
     def close(self) -> None:
-        """Write everything to the disk, the meta file too, and let go of all files. SyncError if that failed."""
+        """Let go of all files. What is not on the disk yet will be soon, the meta file too; `sync` waits for it.
+
+        If that fails it is logged, and `sync` raises SyncError.
+        """
         if self._closed:
             return
         self._log.tell("closing")
         self._stop()
-        self._sync_and_wait()
+        self._retire_write_file()
+        if self._needs_sync() or self._slot.error is not None:
+            self._submit_sync()
+        elif not self._has_meta:
+            self._next_job.is_unused = True
+            self._submit_sync()
 
     def delete(self) -> None:
-        """Remove all files of the queue, and let go of it. The ones set aside as `.bad` stay."""
+        """Drop all records and let go of the queue; its files go soon. The ones set aside as `.bad` stay."""
         if self._closed:
             return
         self._log.tell("deleting")
         self._stop()
-        self._remove_all_files()
+        if self._has_files():
+            self._drop_records()
+            self._slot.remove(self._taken_job(), next_number=self._write_file)
 
     def _stop(self) -> None:
         self._closed = True

@@ -297,9 +297,9 @@ def load_position(path: Path) -> QueuePosition | None:
     return position
 
 
-def save_position(path: Path, position: QueuePosition) -> None:
-    """Replace the meta file at `path`, fsynced; OSError if that fails."""
-    replace_file(path, encode(position))
+def save_position(path: Path, position: QueuePosition, *, durable: bool = True) -> None:
+    """Replace the meta file at `path`, fsynced if it is to be durable; OSError if that fails."""
+    replace_file(path, encode(position), durable=durable)
 
 
 def encode(position: QueuePosition) -> bytes:

@@ -12,6 +12,14 @@ So the meta file never counts data that is not on the disk, and never names a fi
 leaves an older meta file, with which the queue finds at least everything that it would find with the newer one.
 
 The jobs of a queue coalesce: while one runs, later ones merge into a single waiting job.
+
+A queue that is emptied or deleted has a job without a position. It deletes the meta file first, then the data files: a
+crash in between leaves an empty queue, because without a meta file there is none. Such jobs are urgent, like everything
+that a caller waits for. They overtake the syncs, of which hundreds may wait when many queues spill at once.
+
+Deleting takes its time, and a queue of the same name may be opened meanwhile. It must not find what is being deleted.
+So the syncer knows the slots that still have work to do. The new queue takes over the slot of the old one and writes to
+files behind the old ones; the two jobs merge like any others.
 """
 
 from __future__ import annotations
@@ -19,9 +27,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import islice
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Protocol
 
 from emberq.base.clock import Clock
@@ -41,13 +53,17 @@ are scarce, and unsynced pages fill the memory."""
 class QueueSyncJob:
     """What of one queue is to reach the disk. Owns the descriptors in `open_files`."""
 
-    position: QueuePosition = field(default_factory=QueuePosition)
+    position: QueuePosition | None = None
+    """Where reading and writing go on; None: nowhere, the queue holds nothing and needs no meta file."""
     open_files: dict[int, int] = field(default_factory=dict)
     """File number -> descriptor, of the data files written to since the previous job."""
     finished: set[int] = field(default_factory=set)
-    """Numbers of the data files that have been read to their end."""
+    """Numbers of the data files that have been read to their end, or dropped unread."""
     folder_changed: bool = False
     """Whether a data file was created, whose directory entry must become durable too."""
+    is_unused: bool = False
+    """Whether the queue never held a record. Its meta file says nothing that a power failure could take away, so
+    thousands of such queues are closed without an fsync."""
 
     def add_file(self, *, number: int, fd: int) -> None:
         """Take over a descriptor. One per file is enough: fsync concerns the file, not the descriptor."""
@@ -64,6 +80,7 @@ class QueueSyncJob:
         newer.open_files.clear()
         self.finished |= newer.finished
         self.folder_changed |= newer.folder_changed
+        self.is_unused = newer.is_unused
 
     def close_files(self) -> None:
         """Let go of the descriptors."""
@@ -80,6 +97,10 @@ class Ticking(Protocol):
         ...
 
 
+TICKS_PER_TURN = 100
+"""Queues whose sync timeout is handled in one turn of the event loop: a few milliseconds of work."""
+
+
 class Syncer:
     """The worker thread and the sync timeout of all queues. Its methods are called by the owner thread alone.
 
@@ -90,11 +111,19 @@ class Syncer:
     def __init__(self, *, clock: Clock, timers: Timers, inline: bool = False) -> None:
         self.last_error: str | None = None
         """The most recent failure of any queue."""
+        self.unsettled: dict[Path, SyncSlot] = {}
+        """The slots with work to do, by meta file, and those whose queue was deleted but whose files could not be. An
+        entry is changed under the lock of its slot."""
         self._clock = clock
         self._alarm = timers.alarm(self._ring)
         self._watched: dict[Ticking, int] = {}  # queue -> its sync timeout in ns
-        self._worker = None if inline else ThreadPoolExecutor(1, thread_name_prefix="emberq-sync")
-        self._worker_lock = threading.Lock()  # between `run` in the worker thread and `close`
+        self._to_tick: dict[Ticking, int] = {}  # those of them whose timeout has passed
+        self._is_open = not inline
+        self._open_lock = threading.Lock()  # between `run` in another thread and `close`
+        self._worker: threading.Thread | None = None  # started when there is work
+        self._has_work: SimpleQueue[bool] = SimpleQueue()  # True for each `run`, False at the end
+        self._urgent: deque[Callable[[], None]] = deque()
+        self._ordinary: deque[Callable[[], None]] = deque()
 
     def watch(self, queue: Ticking, *, timeout_ns: int) -> None:
         """Call `queue.tick()` within the timeout, again and again until it returns False."""
@@ -104,12 +133,20 @@ class Syncer:
     def forget(self, queue: Ticking) -> None:
         """Stop watching."""
         self._watched.pop(queue, None)
+        self._to_tick.pop(queue, None)
 
-    def run(self, work: Callable[[], None]) -> None:
-        """Do `work` in the worker thread; in the caller when there is no such thread (any more)."""
-        with self._worker_lock:
-            if self._worker is not None:
-                self._worker.submit(work).add_done_callback(_report_defect)
+    def run(self, work: Callable[[], None], *, urgent: bool = False) -> None:
+        """Do `work` in the worker thread; in the caller when there is no such thread (any more).
+
+        Work is done in the order in which it was given, but what is urgent before what is not.
+        """
+        with self._open_lock:
+            if self._is_open:
+                if self._worker is None:
+                    self._worker = threading.Thread(target=self._work, name="emberq-sync", daemon=True)
+                    self._worker.start()
+                (self._urgent if urgent else self._ordinary).append(work)
+                self._has_work.put(True)
                 return
         work()
 
@@ -117,16 +154,45 @@ class Syncer:
         """Finish all jobs and stop the thread. Queues closed later than this sync in their own thread."""
         self._alarm.cancel()
         self._watched.clear()
-        with self._worker_lock:
+        self._to_tick.clear()
+        with self._open_lock:
+            self._is_open = False
             worker, self._worker = self._worker, None
         if worker is not None:
-            worker.shutdown(wait=True)
+            self._has_work.put(False)
+            worker.join()
+
+    def _work(self) -> None:
+        """The worker thread."""
+        while self._has_work.get():
+            work = (self._urgent or self._ordinary).popleft()
+            try:
+                work()
+            except Exception as defect:  # work expects its own errors: this is a mistake, which must not be lost
+                log.exception("the sync thread failed: %r", defect)  # noqa: TRY401 - the first line says it, too
+            del work  # what it holds is not needed while the next is awaited
 
     def _ring(self) -> None:
-        watched, self._watched = self._watched, {}
-        for queue, timeout_ns in watched.items():
+        """Tick a portion of the watched queues, the others in the next turns of the loop."""
+        if not self._to_tick:
+            self._to_tick, self._watched = self._watched, self._to_tick
+        for queue in list(islice(self._to_tick, TICKS_PER_TURN)):
+            timeout_ns = self._to_tick.pop(queue)
             if queue.tick():
-                self.watch(queue, timeout_ns=timeout_ns)
+                self._watched[queue] = timeout_ns
+        now_ns = self._clock.monotonic_ns()
+        if self._to_tick:
+            self._alarm.set_earlier(now_ns)
+        elif self._watched:
+            self._alarm.set_earlier(now_ns + min(self._watched.values()))
+
+
+class _Lane(IntEnum):
+    """Where a run of a slot waits for the worker thread."""
+
+    NONE = 0
+    ORDINARY = 1
+    URGENT = 2
 
 
 class SyncSlot:
@@ -135,61 +201,86 @@ class SyncSlot:
     def __init__(self, files: QueueFiles, *, syncer: Syncer, log: QueueLog) -> None:
         self.error: str | None = None
         """Why the latest job failed; None if it did not."""
+        self.next_number: int | None = None
+        """The queue was deleted: the number behind those of all its data files. None: it was not."""
         self._files = files
         self._syncer = syncer
         self._log = log
-        self._changed = threading.Condition()  # guards the three below
+        self._changed = threading.Condition()  # guards the four below
         self._waiting: QueueSyncJob | None = None
-        self._busy = False  # whether a run is queued or going on
+        self._lane = _Lane.NONE  # where a run for the waiting job has been queued
+        self._is_running = False
         self._unfinished = QueueSyncJob()  # what a failed job leaves to the next one; never holds descriptors
 
-    def submit(self, job: QueueSyncJob) -> None:
+    def submit(self, job: QueueSyncJob, *, urgent: bool = False) -> None:
         """Have the job done soon. Blocks only while too many files wait (see MAX_WAITING_FILES)."""
         with self._changed:
-            if self._waiting is None:
-                self._waiting = job
-            else:
-                self._waiting.absorb(job)
-            if self._busy:
-                self._changed.wait_for(self._has_room)
-                return
-            self._busy = True
-        self._syncer.run(self._run)
+            self._add(job)
+            urgent = urgent or not self._has_room()
+            is_new = self._enter(_Lane.URGENT if urgent else _Lane.ORDINARY)
+        if is_new:
+            self._syncer.run(self._run, urgent=urgent)
+        with self._changed:
+            self._changed.wait_for(self._has_room)
+
+    def remove(self, job: QueueSyncJob, *, next_number: int) -> None:
+        """Have the last job of a deleted queue done soon. A new queue of its name begins at `next_number`."""
+        with self._changed:
+            self.next_number = next_number
+        self.submit(job, urgent=True)
+
+    def hand_over(self) -> int | None:
+        """Where the successor of a deleted queue begins, which owns this slot from now on; None: it was not deleted."""
+        with self._changed:
+            number, self.next_number = self.next_number, None
+        return number
 
     def wait(self) -> None:
         """Return when all submitted jobs have run."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._busy)
-
-    def discard(self) -> set[int]:
-        """Forget what has not been done yet; return the numbers of data files that were still to be deleted."""
+            is_new = self._waiting is not None and self._enter(_Lane.URGENT)
+        if is_new:
+            self._syncer.run(self._run, urgent=True)
         with self._changed:
-            job, self._waiting = self._waiting, None
-            self._changed.wait_for(lambda: not self._busy)
-            undone, self._unfinished = self._unfinished, QueueSyncJob()
-        self.error = None
-        if job is not None:
-            undone.absorb(job)
-        undone.close_files()
-        return undone.finished
+            self._changed.wait_for(self._is_settled)
+
+    def _add(self, job: QueueSyncJob) -> None:
+        if self._waiting is None:
+            self._waiting = job
+        else:
+            self._waiting.absorb(job)
+        self._syncer.unsettled[self._files.meta] = self
+
+    def _enter(self, lane: _Lane) -> bool:
+        """Whether a run must be queued there; if not, one is."""
+        is_new = lane > self._lane
+        self._lane = max(lane, self._lane)
+        return is_new
 
     def _has_room(self) -> bool:
         return self._waiting is None or len(self._waiting.open_files) < MAX_WAITING_FILES
 
+    def _is_settled(self) -> bool:
+        return self._waiting is None and not self._is_running
+
     def _run(self) -> None:
-        """Do the waiting job. A job that arrives meanwhile queues again, behind those of other queues."""
+        """Do the waiting job, if an earlier run has not. A job that arrives meanwhile has a run of its own."""
         with self._changed:
             job, self._waiting = self._waiting, None
+            if job is None:
+                return
+            self._lane = _Lane.NONE
+            self._is_running = True
             self._changed.notify_all()
         try:
-            if job is not None:
-                self._perform(job)
+            self._perform(job)
         finally:
             with self._changed:
-                self._busy = again = self._waiting is not None
+                self._is_running = False
+                is_left_behind = self.error is not None and self.next_number is not None
+                if self._waiting is None and not is_left_behind:
+                    self._syncer.unsettled.pop(self._files.meta, None)
                 self._changed.notify_all()
-            if again:
-                self._syncer.run(self._run)
 
     def _perform(self, job: QueueSyncJob) -> None:
         work = self._unfinished
@@ -214,19 +305,15 @@ class SyncSlot:
         self._log.error("failed to sync - %s", error)
 
     def _bring_to_disk(self, job: QueueSyncJob) -> None:
-        assert all(number < job.position.read_file for number in job.finished)  # they are deleted below
         for number, fd in job.open_files.items():
             if number not in job.finished:
                 os.fsync(fd)
-        meta_file.save_position(self._files.meta, job.position)
-        if job.folder_changed or job.finished:
-            sync_folder(self._files.folder)
+        if job.position is None:
+            self._files.meta.unlink(missing_ok=True)
+        else:
+            assert all(number < job.position.read_file for number in job.finished)  # they are deleted below
+            meta_file.save_position(self._files.meta, job.position, durable=not job.is_unused)
+            if job.folder_changed or job.finished:
+                sync_folder(self._files.folder)
         for number in job.finished:
             self._files.data(number).unlink(missing_ok=True)
-
-
-def _report_defect(future: Future[None]) -> None:
-    """Log what a job raised: it expects only OSError, so anything else is a mistake that must not be lost."""
-    defect = future.exception()
-    if defect is not None:
-        log.error("the sync thread failed: %r", defect, exc_info=defect)

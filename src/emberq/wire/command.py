@@ -12,14 +12,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Final
 
 from emberq.wire.frame import ID_BYTES
 
-MAGIC_V2 = b"  V2"
-FIN_PREFIX = b"FIN "
-FIN_LINE_BYTES = len(FIN_PREFIX) + ID_BYTES + 1
+MAGIC_V2: Final = b"  V2"
+FIN_PREFIX: Final = b"FIN "
+FIN_LINE_BYTES: Final = 21  # FIN_PREFIX, an id and the line end
 
 _SIZE = struct.Struct(">i")
 
@@ -27,76 +26,140 @@ _SIZE = struct.Struct(">i")
 # Values: the server's end.
 
 
-@dataclass(slots=True)
-class Identify:
+class Value:
+    """A command as it was read. Equal to one of the same kind with equal fields; `__match_args__` names the fields.
+
+    Written out because a dataclass's constructor is interpreted even where this module is compiled, and there is a
+    command in every packet.
+    """
+
+    def _fields(self) -> list[Any]:
+        names: tuple[str, ...] = type(self).__match_args__  # type: ignore[attr-defined]
+        return [getattr(self, name) for name in names]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Value) and type(other) is type(self) and other._fields() == self._fields()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self._fields()))})"
+
+
+class BodyValue(Value):
+    """A command with a body behind its line. It is made of the line, and filled when the body is there."""
+
+    def fill(self, body: bytes) -> None:
+        raise NotImplementedError
+
+
+class Identify(BodyValue):
     """IDENTIFY: `body` is the JSON document, not parsed yet."""
 
-    body: bytes
+    __match_args__: ClassVar = ("body",)
+
+    def __init__(self, body: bytes = b"") -> None:
+        self.body = body
+
+    def fill(self, body: bytes) -> None:
+        self.body = body
 
 
-@dataclass(slots=True)
-class Auth:
-    secret: bytes
+class Auth(BodyValue):
+    """AUTH."""
+
+    __match_args__: ClassVar = ("secret",)
+
+    def __init__(self, secret: bytes = b"") -> None:
+        self.secret = secret
+
+    def fill(self, body: bytes) -> None:
+        self.secret = body
 
     def __repr__(self) -> str:
         return "Auth(secret=...)"
 
 
-@dataclass(slots=True)
-class Sub:
-    topic: str
-    channel: str
+class Sub(Value):
+    """SUB."""
+
+    __match_args__: ClassVar = ("topic", "channel")
+
+    def __init__(self, topic: str, channel: str) -> None:
+        self.topic = topic
+        self.channel = channel
 
 
-@dataclass(slots=True)
-class Publish:
+class Publish(BodyValue):
     """One MPUB (`verb` b"MPUB", one reply) or consecutive PUBs to one topic (`verb` b"PUB", a reply for each).
 
     `blob` holds the messages back to back, each an int32 size and its body; `ends` holds where each of them ends in
-    `blob`, as a `range` when there are several of one size.
+    `blob`: as a `range` when there are several of one size, else as a tuple of one or an array.
     """
 
-    verb: bytes
-    topic: str
-    blob: bytes
-    ends: Sequence[int]
-    reply_count: int
+    __match_args__: ClassVar = ("verb", "topic", "blob", "ends", "reply_count")
+
+    def __init__(self, verb: bytes, topic: str, blob: bytes, ends: Sequence[int], reply_count: int) -> None:
+        self.verb = verb
+        self.topic = topic
+        self.blob = blob
+        self.ends = ends
+        self.reply_count = reply_count
+
+    def fill(self, body: bytes) -> None:
+        self.blob = body
+        self.ends = (len(body),)
 
 
-@dataclass(slots=True)
-class NumberedPublish:
+class NumberedPublish(BodyValue):
     """A PUB or MPUB with the number that its producer gave it, from a client that has negotiated this.
 
     Otherwise like a `Publish` with one reply. It is never joined with others, so that it can be recognised when it is
     sent again.
     """
 
-    verb: bytes
-    topic: str
-    blob: bytes
-    ends: Sequence[int]
-    sequence: int
+    __match_args__: ClassVar = ("verb", "topic", "blob", "ends", "sequence")
+
+    def __init__(self, verb: bytes, topic: str, blob: bytes, ends: Sequence[int], sequence: int) -> None:
+        self.verb = verb
+        self.topic = topic
+        self.blob = blob
+        self.ends = ends
+        self.sequence = sequence
+
+    def fill(self, body: bytes) -> None:
+        self.blob = body
+        self.ends = (len(body),)
 
 
-@dataclass(slots=True)
-class DeferredPublish:
+class DeferredPublish(BodyValue):
     """DPUB: `blob` is the int32 size and the body."""
 
-    topic: str
-    defer_ms: int
-    blob: bytes
+    __match_args__: ClassVar = ("topic", "defer_ms", "blob")
+
+    def __init__(self, topic: str, defer_ms: int, blob: bytes = b"") -> None:
+        self.topic = topic
+        self.defer_ms = defer_ms
+        self.blob = blob
+
+    def fill(self, body: bytes) -> None:
+        self.blob = body
 
 
-@dataclass(slots=True)
-class Rdy:
-    count: int
+class Rdy(Value):
+    """RDY."""
+
+    __match_args__: ClassVar = ("count",)
+
+    def __init__(self, count: int) -> None:
+        self.count = count
 
 
-@dataclass(slots=True)
-class Fin:
+class Fin(Value):
     """Consecutive FINs: `lines` holds them as they arrived, 21 bytes each (`FIN <id>\\n`)."""
 
-    lines: bytes
+    __match_args__: ClassVar = ("lines",)
+
+    def __init__(self, lines: bytes) -> None:
+        self.lines = lines
 
     @property
     def ids(self) -> list[bytes]:
@@ -104,29 +167,38 @@ class Fin:
         return [lines[start : start + ID_BYTES] for start in range(len(FIN_PREFIX), len(lines), FIN_LINE_BYTES)]
 
 
-@dataclass(slots=True)
-class Req:
+class Req(Value):
     """REQ; `timeout_ms` is as the client asked, which may be out of range."""
 
-    id: bytes
-    timeout_ms: int
+    __match_args__: ClassVar = ("id", "timeout_ms")
+
+    def __init__(self, id: bytes, timeout_ms: int) -> None:  # noqa: A002 - the field's name
+        self.id = id
+        self.timeout_ms = timeout_ms
 
 
-@dataclass(slots=True)
-class Touch:
-    id: bytes
+class Touch(Value):
+    """TOUCH."""
+
+    __match_args__: ClassVar = ("id",)
+
+    def __init__(self, id: bytes) -> None:  # noqa: A002 - the field's name
+        self.id = id
 
 
-@dataclass(slots=True)
-class Nop:
+class Nop(Value):
     """NOP."""
 
+    __match_args__: ClassVar = ()
 
-@dataclass(slots=True)
-class Cls:
+
+class Cls(Value):
     """CLS."""
 
+    __match_args__: ClassVar = ()
 
+
+CommandWithBody = Identify | Auth | Publish | NumberedPublish | DeferredPublish
 Command = Identify | Auth | Sub | Publish | NumberedPublish | DeferredPublish | Rdy | Fin | Req | Touch | Nop | Cls
 
 

@@ -1,4 +1,4 @@
-"""The body of an MPUB while it arrives.
+"""The body of an MPUB, in one packet or in many.
 
     offset  size  field
     0       4     body size, checked for its range alone
@@ -8,209 +8,203 @@
 The reference follows the count and the sizes of messages, and ignores whether they add up to the body size. So do we;
 but their sum is held to the same limit, because a client must not make a server hold more.
 
-Most bodies hold messages of one size. `uniform_count` recognises these by four strided slices, without any work per
-message in Python. From the first message of another size on, a body is walked, size by size.
+A body is checked by one walk from size to size, whether it comes in one packet or in many. Many bodies hold messages of
+one size. While they do, four strided slices of a packet show all sizes in it, without any work per message in Python.
+From the first message of another size on, the walk goes message by message.
 """
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from emberq.wire import error
-from emberq.wire.command import Publish
+from emberq.wire.body import ArrivingBody, read_size, signed
+from emberq.wire.command import Command, NumberedPublish, Publish
 from emberq.wire.error import FatalError
 
-_INT32 = struct.Struct(">i")
-_SIZE_AND_COUNT_BYTES = 8
-_MIN_MESSAGE_BYTES = 5
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+HEAD_BYTES: Final = 8  # body size and count
+_MIN_MESSAGE_BYTES: Final = 5
 
 
-def uniform_count(blob: bytes | bytearray, *, start: int, count: int, size: int) -> int:
-    """How many messages in a row from `start`, at most `count`, have this size and are complete."""
-    stride = 4 + size
-    count = min(count, (len(blob) - start) // stride)
-    for column, digit in enumerate(_INT32.pack(size)):
-        digits = blob[start + column : start + count * stride : stride]
-        count -= len(digits.lstrip(bytes((digit,))))
+def check_head(buffer: bytes, start: int, *, topic: str, max_body_size: int) -> int:
+    """The number of messages that the head at `start` names; -1 if it has not arrived, or FatalError if it is wrong."""
+    arrived_bytes = len(buffer) - start
+    if arrived_bytes >= 4:
+        _check_body_size(signed(read_size(buffer, start)), topic=topic, max_body_size=max_body_size)
+    if arrived_bytes < HEAD_BYTES:
+        return -1
+    return _checked_count(signed(read_size(buffer, start + 4)), topic=topic, max_body_size=max_body_size)
+
+
+def head_cut_off(arrived_bytes: int, *, topic: str) -> FatalError:
+    """What it means that the stream ends after so many bytes of the head."""
+    what = b"body size" if arrived_bytes < 4 else b"message count"
+    return FatalError(error.BAD_BODY, b"MPUB failed to read %b" % what, topic=topic)
+
+
+def _check_body_size(size: int, *, topic: str, max_body_size: int) -> None:
+    if size <= 0:
+        raise FatalError(error.BAD_BODY, b"MPUB invalid body size %d" % size, topic=topic)
+    if size > max_body_size:
+        raise FatalError(error.BAD_BODY, b"MPUB body too big %d > %d" % (size, max_body_size), topic=topic)
+
+
+def _checked_count(count: int, *, topic: str, max_body_size: int) -> int:
+    if not 0 < count <= (max_body_size - 4) // _MIN_MESSAGE_BYTES:
+        raise FatalError(error.BAD_BODY, b"MPUB invalid message count %d" % count, topic=topic)
     return count
 
 
-class MpubBody:
-    """An MPUB's body while it arrives. Owned by the decoder."""
+def messages_of(body: bytes, *, topic: str, max_msg_size: int, max_body_size: int) -> tuple[bytes, Sequence[int]]:
+    """The messages of a body that is all there, from its count on, and where each ends; or FatalError."""
+    _check_body_size(len(body), topic=topic, max_body_size=max_body_size)
+    if len(body) < 4:
+        raise head_cut_off(4, topic=topic)
+    count = _checked_count(signed(read_size(body, 0)), topic=topic, max_body_size=max_body_size)
+    mpub = MpubBody(topic, count, max_msg_size=max_msg_size, max_body_size=max_body_size)
+    end = mpub.end_in(body, 4)
+    if end < 0:
+        mpub.keep(body, 4, len(body))
+        raise mpub.eof_error()
+    return body[4:end], mpub.ends()
 
-    def __init__(self, topic: str, *, max_msg_size: int, max_body_size: int) -> None:
+
+class MpubBody(ArrivingBody):
+    """The messages of an MPUB, behind its head. Positions are counted from the first message on."""
+
+    def __init__(
+        self, topic: str, count: int, *, max_msg_size: int, max_body_size: int, sequence: int | None = None
+    ) -> None:
+        super().__init__()
         self._topic = topic
+        self._count = count
         self._max_msg_size = max_msg_size
         self._max_body_size = max_body_size
-        self._buffer = bytearray()
-        """What has arrived, from the body size on."""
-        self._uniform = 0
-        """How many messages of the first one's size have arrived, before any of another size."""
-        self._ends = array("I")
-        """Where all messages so far end, counted from the first; empty while they have one size."""
+        self._sequence = sequence
+        """Its number, if it has one."""
+        self._stride = 0
+        """What the first message takes, once its size is there."""
         self._walked = 0
-        """Where the last of them ends."""
+        """How many messages the walk has seen: a message is seen with its size."""
+        self._next = 0
+        """Where the last of them ends, and the next size begins."""
+        self._ends: array[int] | None = None
+        """Where each of them ends, once there was another size. An array, for it may wait for the rest of the body."""
+        self._cut_size = b""
+        """What the last packet held of a size that it cut in two."""
 
-    def begin(self, buffer: bytes, start: int) -> tuple[Publish | None, int]:
-        """The command and where it ends, if all of it lies in `buffer` from `start`; else all from there is taken in.
+    def end_in(self, packet: bytes, start: int) -> int:
+        base = self.arrived_bytes - start  # what to subtract from a position to find it in the packet
+        if self._cut_size:
+            size = self._cut_size + packet[start : start + 4 - len(self._cut_size)]
+            self._walk(size, self._next)
+            if len(size) < 4:
+                self._cut_size = size
+                return -1
+        self._walk(packet, base)
+        end = self._next - base
+        if self._walked < self._count:
+            self._cut_size = packet[end:] if end < len(packet) else b""
+            return -1
+        return end if end <= len(packet) else -1
 
-        FatalError as soon as the bytes show that it is wrong.
-        """
-        if len(buffer) - start >= _SIZE_AND_COUNT_BYTES:
-            command = self._take_uniform(buffer, start)
-            if command is not None:
-                return command, start + _SIZE_AND_COUNT_BYTES + len(command.blob)
-            # Up to the declared size first: then what follows need not be copied.
-            declared_end = start + 4 + self._check_body_size(buffer, start)
-            self.extend(buffer[start:declared_end])
-            command = self.take()
-            if command is not None:
-                return command, start + _SIZE_AND_COUNT_BYTES + self._walked
-            if declared_end >= len(buffer):
-                return None, len(buffer)
-            start = declared_end
-        self.extend(buffer[start:])
-        command = self.take()
-        return command, len(buffer) if command is None else len(buffer) - len(self.rest())
+    def ends(self) -> Sequence[int]:
+        """Where each message ends; valid once the end of the last is known."""
+        if self._ends is not None:
+            return self._ends
+        return range(self._stride, self._next + 1, self._stride)
 
-    def _take_uniform(self, buffer: bytes, start: int) -> Publish | None:
-        count = self._check_counts(buffer, start)
-        start += _SIZE_AND_COUNT_BYTES
-        size = self._first_size(buffer, start)
-        if size is None:
-            return None
-        stride = 4 + size
-        end = start + count * stride
-        if end > len(buffer) or 4 + end - start > self._max_body_size:
-            return None
-        if count > 1:
-            for byte in range(start, start + 4):
-                if buffer[byte:end:stride] != buffer[byte : byte + 1] * count:
-                    return None
-        return Publish(b"MPUB", self._topic, buffer[start:end], range(stride, end - start + 1, stride), 1)
-
-    def extend_to_declared(self, data: bytes) -> int:
-        """Take in more, up to the end that the body size declares; how many bytes that was."""
-        buffer = self._buffer
-        if len(buffer) < 4:
-            buffer += data
-            return len(data)
-        missing_bytes = max(0, 4 + int.from_bytes(buffer[:4]) - len(buffer))
-        buffer += data[:missing_bytes] if missing_bytes < len(data) else data
-        return min(missing_bytes, len(data))
-
-    def extend(self, data: bytes) -> None:
-        """Take in more of the body."""
-        self._buffer += data
-
-    def take(self) -> Publish | None:
-        """The command, once its last message has arrived."""
-        buffer = self._buffer
-        if len(buffer) < 4:
-            return None
-        self._check_body_size(buffer, 0)
-        if len(buffer) < _SIZE_AND_COUNT_BYTES:
-            return None
-        count = self._check_counts(buffer, 0)
-        if not self._ends:
-            uniform_ends = self._pass_uniform(count)
-            if len(uniform_ends) == count:
-                return self._complete(uniform_ends)
-            if uniform_ends and not self._size_changes():
-                return None
-            self._ends.extend(uniform_ends)
-        return self._complete(self._ends) if self._walk(count) else None
-
-    def rest(self) -> bytes:
-        """What arrived behind the body; valid once `take` has returned the command."""
-        return bytes(memoryview(self._buffer)[_SIZE_AND_COUNT_BYTES + self._walked :])
+    def command(self, body: bytes) -> Command:
+        if self._sequence is None:
+            return Publish(b"MPUB", self._topic, body, self.ends(), 1)
+        return NumberedPublish(b"MPUB", self._topic, body, self.ends(), self._sequence)
 
     def eof_error(self) -> FatalError:
-        """What an end of the stream means here; valid once `take` has returned None."""
-        arrived = len(self._buffer)
-        if arrived < 4:
-            return self._bad_body(b"MPUB failed to read body size")
-        if arrived < _SIZE_AND_COUNT_BYTES:
-            return self._bad_body(b"MPUB failed to read message count")
-        if arrived - _SIZE_AND_COUNT_BYTES - self._walked < 4:
-            index = len(self._ends) or self._uniform
-            return self._bad_message(b"MPUB failed to read message(%d) body size" % index)
+        if 0 <= self.arrived_bytes - self._next < 4:
+            return self._bad_message(b"MPUB failed to read message(%d) body size" % self._walked)
         return self._bad_message(b"MPUB failed to read message body")
 
-    def _complete(self, ends: Sequence[int]) -> Publish:
-        start = _SIZE_AND_COUNT_BYTES
-        return Publish(b"MPUB", self._topic, bytes(memoryview(self._buffer)[start : start + ends[-1]]), ends, 1)
+    # The walk.
 
-    def _check_body_size(self, buffer: bytes | bytearray, start: int) -> int:
-        body_bytes: int = _INT32.unpack_from(buffer, start)[0]
-        if body_bytes <= 0:
-            raise self._bad_body(b"MPUB invalid body size %d" % body_bytes)
-        if body_bytes > self._max_body_size:
-            raise self._bad_body(b"MPUB body too big %d > %d" % (body_bytes, self._max_body_size))
-        return body_bytes
+    def _walk(self, packet: bytes, base: int) -> None:
+        """See all the messages whose sizes lie in this packet, which begins at position `base`."""
+        if self._ends is not None or self._pass_uniform(packet, base):
+            self._walk_mixed(packet, base)
 
-    def _check_counts(self, buffer: bytes | bytearray, start: int) -> int:
-        self._check_body_size(buffer, start)
-        count: int = _INT32.unpack_from(buffer, start + 4)[0]
-        if not 0 < count <= (self._max_body_size - 4) // _MIN_MESSAGE_BYTES:
-            raise self._bad_body(b"MPUB invalid message count %d" % count)
-        return count
-
-    def _first_size(self, buffer: bytes | bytearray, start: int) -> int | None:
-        """The size of the first message, if it is there and valid."""
-        size = int.from_bytes(buffer[start : start + 4])  # a negative one reads as too big
-        return size if len(buffer) - start >= 4 and 0 < size <= self._max_msg_size else None
-
-    def _pass_uniform(self, count: int) -> range:
-        """Step over the messages that have the first one's size; where they end."""
-        size = self._first_size(self._buffer, _SIZE_AND_COUNT_BYTES)
-        if size is None:
-            return range(0)
-        fitting = min(count, (self._max_body_size - 4) // (4 + size))
-        start = _SIZE_AND_COUNT_BYTES + self._walked
-        self._uniform += uniform_count(self._buffer, start=start, count=fitting - self._uniform, size=size)
-        self._walked = self._uniform * (4 + size)
-        return range(4 + size, self._walked + 1, 4 + size)
-
-    def _size_changes(self) -> bool:
-        """Whether the next message has another size than the first, or goes beyond the limit."""
-        first, start = _SIZE_AND_COUNT_BYTES, _SIZE_AND_COUNT_BYTES + self._walked
-        next_size = self._buffer[start : start + 4]
-        if len(next_size) < 4:
+    def _pass_uniform(self, packet: bytes, base: int) -> bool:
+        """Step over messages of the first one's size; whether another size comes behind them."""
+        if not self._stride:
+            if self._next - base + 4 > len(packet):
+                return False
+            first_size = read_size(packet, self._next - base)
+            if not 0 < first_size <= self._max_msg_size or first_size > self._max_body_size - 8:
+                return True
+            self._stride = self._next = 4 + first_size
+            self._walked = 1
+        stride, start = self._stride, self._next - base
+        if self._walked == self._count or start + 4 > len(packet):
             return False
-        end = self._walked + self._walked // self._uniform
-        return next_size != self._buffer[first : first + 4] or 4 + end > self._max_body_size
+        if read_size(packet, start) != stride - 4:
+            return True
+        count = min((len(packet) - start - 4) // stride + 1, self._count - self._walked)
+        count = min(count, (self._max_body_size - 4 - self._next) // stride)
+        if not count:
+            return True  # one more of this size goes beyond the limit
+        for column in range(start, start + 4):
+            digit = packet[column : column + 1]
+            digits = packet[column : column + (count - 1) * stride + 1 : stride]
+            if digits != digit * count:
+                count -= len(digits.lstrip(digit))
+        self._walked += count
+        self._next += count * stride
+        return self._walked < self._count and self._next - base + 4 <= len(packet)
 
-    def _walk(self, count: int) -> bool:
-        """Walk from size to size as far as the bytes go; whether the last message was reached."""
-        buffer, ends, position = self._buffer, self._ends, self._walked
-        available = len(buffer) - _SIZE_AND_COUNT_BYTES
-        largest = min(self._max_msg_size, self._max_body_size)
-        last_end = self._max_body_size - 4
-        unpack_from = _INT32.unpack_from
-        while len(ends) < count and available - position >= 4:
-            (size,) = unpack_from(buffer, _SIZE_AND_COUNT_BYTES + position)
-            end = position + 4 + size
-            if not 0 < size <= largest or end > last_end:
-                self._walked = position
-                raise self._size_error(index=len(ends), size=size, end=end)
-            if end > available:
+    def _walk_mixed(self, packet: bytes, base: int) -> None:
+        """Walk from size to size. The hot loop for messages of mixed sizes; compiled, its integers are native."""
+        known = self._ends
+        ends: list[int] = []
+        if known is None and self._walked:
+            ends = [self._stride] if self._walked == 1 else list(self.ends())
+        position: i64 = self._next - base
+        last: i64 = len(packet) - 4
+        left: i64 = self._count - self._walked
+        largest: i64 = self._max_msg_size
+        limit: i64 = self._max_body_size - 4 - base
+        offset: i64 = base
+        is_wrong = False
+        while left > 0 and position <= last:
+            size: i64 = packet[position]
+            size = size << 8 | packet[position + 1]
+            size = size << 8 | packet[position + 2]
+            size = size << 8 | packet[position + 3]
+            end: i64 = position + 4 + size
+            if size == 0 or size > largest or end > limit:
+                is_wrong = True
                 break
-            ends.append(end)
+            ends.append(end + offset)
             position = end
-        self._walked = position
-        return len(ends) == count
+            left -= 1
+        if known is None:
+            self._ends = array("I", ends)
+        else:
+            known.extend(ends)
+        self._next = position + offset
+        self._walked = self._count - left
+        if is_wrong:
+            raise self._size_error(signed(read_size(packet, position)))
 
-    def _size_error(self, *, index: int, size: int, end: int) -> FatalError:
+    def _size_error(self, size: int) -> FatalError:
+        """What is wrong with the next message, which has this size."""
         if size <= 0:
-            return self._bad_message(b"MPUB invalid message(%d) body size %d" % (index, size))
+            return self._bad_message(b"MPUB invalid message(%d) body size %d" % (self._walked, size))
         if size > self._max_msg_size:
             return self._bad_message(b"MPUB message too big %d > %d" % (size, self._max_msg_size))
-        return self._bad_body(b"MPUB body too big %d > %d" % (4 + end, self._max_body_size))
-
-    def _bad_body(self, text: bytes) -> FatalError:
+        text = b"MPUB body too big %d > %d" % (4 + self._next + 4 + size, self._max_body_size)
         return FatalError(error.BAD_BODY, text, topic=self._topic)
 
     def _bad_message(self, text: bytes) -> FatalError:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from emberq.broker.stats import ClientStats
 from emberq.http.message import HttpError, Request, Response
 from emberq.nsqd.metrics import Memory
 from emberq.nsqd.options import NsqdOptions
+from emberq.storage.error import MetadataError
 from tests.broker.rig import Rig
 
 START_TIME_S = 1_700_000_000
@@ -32,6 +34,8 @@ class RigNode:
         self.lookupd_tcp_addresses: tuple[str, ...] = ()
         self.connected_producers: list[ClientStats] = []
         self.persisted_count = 0
+        self.removed_count = 0
+        self.metadata_failure: MetadataError | None = None
         self.log_level_changes = 0
 
     def set_lookupd_tcp_addresses(self, addresses: tuple[str, ...]) -> None:
@@ -40,25 +44,38 @@ class RigNode:
     def log_level_changed(self) -> None:
         self.log_level_changes += 1
 
-    def persist_metadata(self) -> None:
+    async def metadata_saved(self) -> None:
+        if self.metadata_failure is not None:
+            raise self.metadata_failure
         self.persisted_count += 1
 
-    def producers(self) -> tuple[ClientStats, ...]:
-        return tuple(self.connected_producers)
+    async def files_removed(self) -> None:
+        self.removed_count += 1
+
+    def producers(self) -> Iterator[ClientStats]:
+        return iter(self.connected_producers)
 
     def health(self) -> str:
         return "OK"
 
 
-def request(
-    query: str = "", body: bytes = b"", *, headers: Mapping[bytes, bytes] | None = None, **params: str
-) -> Request:
+def request(query: str = "", body: bytes = b"", *, headers: dict[bytes, bytes] | None = None, **params: str) -> Request:
     """A request whose method and path are somebody else's concern; `headers` have names in lower case."""
     return Request("POST", f"/?{query}", body=body, headers=headers or {}, params=params)
+
+
+def answer_of(handler: Callable[[Request], Response | Awaitable[Response]], asked: Request) -> Response:
+    """The answer of a handler that may take its time."""
+
+    async def answer() -> Response:
+        given = handler(asked)
+        return given if isinstance(given, Response) else await given
+
+    return asyncio.run(answer())
 
 
 def refusal_of(handler: Callable[[Request], Response | Awaitable[Response]], asked: Request) -> tuple[int, str]:
     """Status and message of the error that the handler answers with."""
     with pytest.raises(HttpError) as refused:
-        handler(asked)
+        answer_of(handler, asked)
     return refused.value.status, refused.value.message

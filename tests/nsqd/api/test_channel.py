@@ -12,12 +12,12 @@ from emberq.nsqd.api import channel
 from emberq.nsqd.api.channel import ChannelApi
 from emberq.storage.error import MetadataError
 from tests.broker.rig import Rig
-from tests.nsqd.api.rig import refusal_of, request
+from tests.nsqd.api.rig import RigNode, answer_of, refusal_of, request
 
 
 @pytest.fixture
 def api(rig: Rig) -> ChannelApi:
-    return ChannelApi(rig.broker, lambda: None)
+    return ChannelApi(RigNode(rig))
 
 
 def peek(api: ChannelApi, arguments: str = "") -> list[dict[str, Any]]:
@@ -29,13 +29,23 @@ def peek(api: ChannelApi, arguments: str = "") -> list[dict[str, Any]]:
 
 
 def test_a_pause_that_cannot_be_saved_is_a_failure(rig: Rig) -> None:
-    def fail() -> None:
-        raise MetadataError("open nsqd.dat: read-only file system")
-
+    node = RigNode(rig)
+    node.metadata_failure = MetadataError("open nsqd.dat: read-only file system")
     rig.channel()
-    api = ChannelApi(rig.broker, fail)
+    api = ChannelApi(node)
     assert refusal_of(api.pause, request("topic=t&channel=c")) == (500, "INTERNAL_ERROR")
     assert refusal_of(api.unpause, request("topic=t&channel=c")) == (500, "INTERNAL_ERROR")
+
+
+def test_a_channel_is_emptied_or_deleted_when_that_is_answered(rig: Rig) -> None:
+    node = RigNode(rig)
+    api = ChannelApi(node)
+    channel = rig.channel()
+    rig.publish(b"abc")
+    answer_of(api.empty, request("topic=t&channel=c"))
+    assert (channel.depth, node.removed_count) == (0, 1)
+    answer_of(api.delete, request("topic=t&channel=c"))
+    assert (rig.topic().find_channel("c"), node.removed_count) == (None, 2)
 
 
 def test_every_verb_checks_names_before_it_looks_for_them(rig: Rig, api: ChannelApi) -> None:
@@ -89,7 +99,7 @@ def test_messages_on_disk_can_be_peeked_at() -> None:
     with Rig(mem_queue_size=1) as rig:
         rig.channel()
         rig.publish(b"in memory", b"on disk")
-        assert [message["body"] for message in peek(ChannelApi(rig.broker, lambda: None))] == ["in memory", "on disk"]
+        assert [message["body"] for message in peek(ChannelApi(RigNode(rig)))] == ["in memory", "on disk"]
 
 
 @pytest.mark.parametrize(("arguments", "count"), [("", 10), ("&count=1", 1), ("&count=100", 100)])

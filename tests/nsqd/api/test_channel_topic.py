@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from emberq.broker.broker import PORTION_CHANNELS
 from emberq.nsqd.api.channel import TopicApi
 from emberq.storage.error import MetadataError
 from tests.broker.rig import Rig
-from tests.nsqd.api.rig import RigNode, refusal_of, request
+from tests.nsqd.api.rig import RigNode, answer_of, refusal_of, request
 
 
 def test_a_pause_that_cannot_be_saved_is_a_failure(rig: Rig) -> None:
-    def fail() -> None:
-        raise MetadataError("open nsqd.dat: read-only file system")
-
+    node = RigNode(rig)
+    node.metadata_failure = MetadataError("open nsqd.dat: read-only file system")
     rig.topic("t")
-    api = TopicApi(rig.broker, fail)
+    api = TopicApi(node)
     assert refusal_of(api.pause, request("topic=t")) == (500, "INTERNAL_ERROR")
     assert refusal_of(api.unpause, request("topic=t")) == (500, "INTERNAL_ERROR")
 
@@ -23,22 +25,48 @@ def test_a_pause_that_cannot_be_saved_is_a_failure(rig: Rig) -> None:
 def test_a_pause_is_saved_before_it_is_answered(rig: Rig) -> None:
     node = RigNode(rig)
     topic = rig.topic("t")
-    api = TopicApi(rig.broker, node.persist_metadata)
-    api.pause(request("topic=t"))
+    api = TopicApi(node)
+    answer_of(api.pause, request("topic=t"))
     assert (topic.paused, node.persisted_count) == (True, 1)
-    api.unpause(request("topic=t"))
+    answer_of(api.unpause, request("topic=t"))
     assert (topic.paused, node.persisted_count) == (False, 2)
 
 
+def test_a_topic_with_many_channels_is_gone_at_once_and_that_is_answered_when_its_files_are(rig: Rig) -> None:
+    node = RigNode(rig)
+    api = TopicApi(node)
+    topic = rig.topic()
+    for number in range(PORTION_CHANNELS + 1):
+        topic.channel(f"c{number}")
+
+    async def delete() -> None:
+        answer = asyncio.ensure_future(api.delete(request("topic=t")))
+        await asyncio.sleep(0)
+        assert rig.broker.find_topic("t") is None
+        assert (answer.done(), node.removed_count, len(topic.channels)) == (False, 0, 1)
+        rig.run_due()
+        await answer
+        assert (node.removed_count, len(topic.channels)) == (1, 0)
+
+    asyncio.run(delete())
+
+
+def test_emptying_a_topic_is_answered_when_its_files_are_gone(rig: Rig) -> None:
+    node = RigNode(rig)
+    rig.publish(b"abc")
+    answer_of(TopicApi(node).empty, request("topic=t"))
+    assert (rig.topic().depth, node.removed_count) == (0, 1)
+
+
 def test_no_topic_is_made_while_the_broker_closes(rig: Rig) -> None:
-    api = TopicApi(rig.broker, lambda: None)
+    api = TopicApi(RigNode(rig))
     rig.broker.close()
     assert refusal_of(api.create, request("topic=t")) == (500, "INTERNAL_ERROR")
 
 
 @pytest.mark.parametrize("name", ["a$", "", "*"])
 def test_only_creating_and_emptying_care_how_a_name_looks(rig: Rig, name: str) -> None:
-    api = TopicApi(rig.broker, lambda: None)
+    api = TopicApi(RigNode(rig))
     for handler in (api.create, api.empty):
         assert refusal_of(handler, request(f"topic={name}")) == (400, "INVALID_TOPIC")
     for handler in (api.delete, api.pause, api.unpause):
@@ -46,7 +74,7 @@ def test_only_creating_and_emptying_care_how_a_name_looks(rig: Rig, name: str) -
 
 
 def test_creating_a_topic_again_changes_nothing(rig: Rig) -> None:
-    api = TopicApi(rig.broker, lambda: None)
+    api = TopicApi(RigNode(rig))
     api.create(request("topic=t"))
     rig.publish(b"kept")
     api.create(request("topic=t"))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Iterator
+from typing import Any, Protocol
 
 from emberq.broker.broker import Broker
 from emberq.broker.channel import Channel
 from emberq.broker.journaled_channel import JournaledChannel
+from emberq.broker.topic import Pending
 from emberq.http.message import HttpError, Query, Request, Response, empty, json
 from emberq.nsqd.api.argument import (
     existing_channel,
@@ -33,15 +34,27 @@ from emberq.storage.error import StorageError
 from emberq.wire.frame import WireMessage
 from emberq.wire.parameter import is_ephemeral
 
+
+class Disk(Protocol):
+    """What these handlers need of the daemon (see `Node`)."""
+
+    @property
+    def broker(self) -> Broker: ...
+
+    async def metadata_saved(self) -> None: ...
+
+    async def files_removed(self) -> None: ...
+
+
 # Topics.
 
 
 class TopicApi:
-    """Changes topics. A pause is on disk when it is answered, so that it outlives a crash."""
+    """Changes topics. A pause is on disk when it is answered, so that it outlives a crash; so is a deletion."""
 
-    def __init__(self, broker: Broker, persist_metadata: Callable[[], None]) -> None:
-        self._broker = broker
-        self._persist_metadata = persist_metadata
+    def __init__(self, node: Disk) -> None:
+        self._broker = node.broker
+        self._disk = node
 
     def create(self, request: Request) -> Response:
         name = valid_topic(request.query())
@@ -49,32 +62,39 @@ class TopicApi:
             self._broker.topic(name)
         return empty()
 
-    def delete(self, request: Request) -> Response:
+    def delete(self, request: Request) -> Awaitable[Response]:
         """The name need not be valid: such a topic is not found."""
         topic = existing_topic(self._broker, required_topic(request.query()))
         with failing_as_internal_error():
-            self._broker.delete_topic(topic.name)
-        return empty()
+            deletion = self._broker.delete_topic(topic.name)
+        return _when_done(self._deleted(deletion))
 
-    def empty(self, request: Request) -> Response:
+    async def _deleted(self, deletion: Pending) -> None:
+        """Return when the last channel and all files have gone."""
+        done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        deletion.when_settled(done.set_result)
+        failure = await done
+        if failure is not None:
+            raise failure
+        await self._disk.files_removed()
+
+    def empty(self, request: Request) -> Awaitable[Response]:
         topic = existing_topic(self._broker, valid_topic(request.query()))
         with failing_as_internal_error():
             topic.empty()
-        return empty()
+        return _when_done(self._disk.files_removed())
 
-    def pause(self, request: Request) -> Response:
+    def pause(self, request: Request) -> Awaitable[Response]:
         topic = existing_topic(self._broker, required_topic(request.query()))
         with failing_as_internal_error():
             topic.pause()
-            self._persist_metadata()
-        return empty()
+        return _when_done(self._disk.metadata_saved())
 
-    def unpause(self, request: Request) -> Response:
+    def unpause(self, request: Request) -> Awaitable[Response]:
         topic = existing_topic(self._broker, required_topic(request.query()))
         with failing_as_internal_error():
             topic.unpause()
-            self._persist_metadata()
-        return empty()
+        return _when_done(self._disk.metadata_saved())
 
 
 # Channels.
@@ -87,11 +107,11 @@ MAX_PEEK_BYTES = 4 * 1024 * 1024
 
 
 class ChannelApi:
-    """Changes channels of topics that exist. A pause or seek is on disk when it is answered."""
+    """Changes channels of topics that exist. A pause, seek or deletion is on disk when it is answered."""
 
-    def __init__(self, broker: Broker, persist_metadata: Callable[[], None]) -> None:
-        self._broker = broker
-        self._persist_metadata = persist_metadata
+    def __init__(self, node: Disk) -> None:
+        self._broker = node.broker
+        self._disk = node
 
     def _existing_channel(self, query: Query) -> Channel:
         return existing_channel(self._broker, query)
@@ -142,31 +162,29 @@ class ChannelApi:
             channel.seek(offset)
         return _when_saved(channel, json({"offset": offset}))
 
-    def delete(self, request: Request) -> Response:
+    def delete(self, request: Request) -> Awaitable[Response]:
         channel = self._existing_channel(request.query())
         with failing_as_internal_error():
             self._broker.topic(channel.topic_name).delete_channel(channel.name)
-        return empty()
+        return _when_done(self._disk.files_removed())
 
-    def empty(self, request: Request) -> Response:
+    def empty(self, request: Request) -> Awaitable[Response]:
         channel = self._existing_channel(request.query())
         with failing_as_internal_error():
             channel.empty()
-        return empty()
+        return _when_done(self._disk.files_removed())
 
-    def pause(self, request: Request) -> Response:
+    def pause(self, request: Request) -> Awaitable[Response]:
         channel = self._existing_channel(request.query())
         with failing_as_internal_error():
             channel.pause()
-            self._persist_metadata()
-        return empty()
+        return _when_done(self._disk.metadata_saved())
 
-    def unpause(self, request: Request) -> Response:
+    def unpause(self, request: Request) -> Awaitable[Response]:
         channel = self._existing_channel(request.query())
         with failing_as_internal_error():
             channel.unpause()
-            self._persist_metadata()
-        return empty()
+        return _when_done(self._disk.metadata_saved())
 
     def peek(self, request: Request) -> Response:
         """Show the next messages; they stay in the channel."""
@@ -176,6 +194,13 @@ class ChannelApi:
         with failing_as_internal_error():
             messages = channel.peek(count)
         return json({"messages": [_shown(message) for message in _within_limit(messages)]})
+
+
+async def _when_done(work: Awaitable[None]) -> Response:
+    """An empty answer, once that has been done."""
+    with failing_as_internal_error():
+        await work
+    return empty()
 
 
 async def _when_saved(channel: JournaledChannel, response: Response) -> Response:

@@ -30,6 +30,7 @@ import struct
 from array import array
 from collections.abc import Awaitable, Sequence
 from itertools import accumulate
+from typing import Final
 
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.broker import Broker
@@ -40,18 +41,18 @@ from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, req
 from emberq.storage.error import StorageError
 from emberq.wire import error
 from emberq.wire.error import FatalError
-from emberq.wire.mpub import MpubBody
+from emberq.wire.mpub import messages_of
 from emberq.wire.parameter import ProducerSequence, parse_producer_id, parse_sequence
 
-MAX_PLAIN_TARGETS = 1024
-MAX_PLAIN_TARGET_CHARS = 256
+MAX_PLAIN_TARGETS: Final = 1024
+MAX_PLAIN_TARGET_CHARS: Final = 256
 """How many request targets are remembered, and up to which length."""
 
-_INT32 = struct.Struct(">i")
-_OK = text("OK")
-_REFUSALS = (BrokerError, StorageError)
+_INT32: Final = struct.Struct(">i")
+_OK: Final = text("OK")
+_REFUSALS: Final = (BrokerError, StorageError)
 
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
 
 class PublishApi:
@@ -71,7 +72,7 @@ class PublishApi:
         if not body:
             raise HttpError(400, "MSG_EMPTY")
         producer = producer_of(request)
-        blob = _INT32.pack(len(body)) + body
+        blob = len(body).to_bytes(_INT32.size, "big") + body
         try:
             topic = self._broker.find_topic(self._plain_targets.get(request.target, ""))
             if topic is None:
@@ -191,14 +192,10 @@ def _uniform_batch(messages: Sequence[bytes], size: int) -> Batch:
 
 def batch_of_records(body: bytes, *, topic: str, max_msg_size: int, max_body_size: int) -> Batch:
     """The messages of a binary body."""
-    mpub = MpubBody(topic, max_msg_size=max_msg_size, max_body_size=max_body_size)
     try:
-        command, _ = mpub.begin(_INT32.pack(len(body)) + body, 0)
+        return messages_of(body, topic=topic, max_msg_size=max_msg_size, max_body_size=max_body_size)
     except FatalError as wrong:
         raise _refusal(wrong) from wrong
-    if command is None:
-        raise _refusal(mpub.eof_error())
-    return command.blob, command.ends
 
 
 def _refusal(wrong: FatalError) -> HttpError:
@@ -207,8 +204,8 @@ def _refusal(wrong: FatalError) -> HttpError:
 
 # Numbered requests.
 
-_PRODUCER = b"x-emberq-producer"
-_SEQUENCE = b"x-emberq-sequence"
+_PRODUCER: Final = b"x-emberq-producer"
+_SEQUENCE: Final = b"x-emberq-sequence"
 
 
 def producer_of(request: Request) -> ProducerSequence | None:

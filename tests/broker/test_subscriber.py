@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from emberq.broker.in_flight import Locality
+from emberq.broker.subscriber import Locality
 from tests.broker.rig import Rig
 
 
 def test_a_new_subscriber_wants_nothing_and_has_done_nothing() -> None:
     subscriber = Rig().consumer().subscriber
-    assert (subscriber.window, subscriber.ready_count, subscriber.in_flight.count) == (0, 0, 0)
+    assert (subscriber.window, subscriber.ready_count, subscriber.in_flight_count) == (0, 0, 0)
     assert (subscriber.message_count, subscriber.finish_count, subscriber.requeue_count) == (0, 0, 0)
     assert not subscriber.blocked
-    assert not subscriber.queued
+    assert not subscriber.is_in_line
     assert subscriber.sample_rate == 0
-    assert subscriber.locality is Locality.GLOBAL
+    assert subscriber.locality == Locality.GLOBAL
 
 
 def test_the_window_is_what_it_wants_less_what_it_holds() -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from emberq.base.timers import NEVER
-from emberq.broker.batch import PublishedBatch, Span
-from emberq.broker.in_flight import Deferred
+from emberq.broker.batch import Span, published_batch
+from emberq.broker.deferred import Deferred
 from tests.broker.rig import published
 
 
 def span() -> Span:
     """One message."""
     blob, ends = published([b"body"])
-    return Span(PublishedBatch(blob, ends, 0, 0), 0, 1)
+    return Span(published_batch(blob, ends, 0, 0), 0, 1)
 
 
 def test_nothing_is_due_when_nothing_waits() -> None:

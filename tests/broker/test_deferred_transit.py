@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from emberq.broker.batch import PublishedBatch, Span
-from emberq.broker.in_flight import InTransit
+from emberq.broker.batch import Span, published_batch
+from emberq.broker.deferred import InTransit
 from tests.broker.rig import numbered, published
 
 Range = tuple[int, int]
@@ -11,7 +11,7 @@ Range = tuple[int, int]
 
 def span(count: int) -> Span:
     blob, ends = published(numbered(count))
-    return Span(PublishedBatch(blob, ends, 0, 0), 0, count, 3)
+    return Span(published_batch(blob, ends, 0, 0), 0, count, 3)
 
 
 def places(of: Span) -> Range:

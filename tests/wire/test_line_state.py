@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from emberq.wire.decoder import LEGAL_STATES, CommandDecoder, CommandLimits, State
+from emberq.wire.decoder import CommandDecoder
 from emberq.wire.error import FatalError
+from emberq.wire.line import LEGAL_STATES, CommandLimits, State
 
 INTO_STATE = {State.INIT: b"  V2", State.SUBSCRIBED: b"  V2SUB t c\n", State.CLOSING: b"  V2SUB t c\nCLS\n"}
 BODY = b"\x00\x00\x00\x02{}"

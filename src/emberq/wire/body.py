@@ -1,0 +1,119 @@
+"""A body that comes in several packets: what has arrived of it is kept as it came, and joined once.
+
+So a byte of a large body is copied once on its way to the broker, by the join that makes the command's own bytes; and a
+client that stalls in the middle of a body makes the server hold what has arrived, not more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emberq.wire import error
+from emberq.wire.command import Command, CommandWithBody
+from emberq.wire.error import FatalError
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # native integers, when compiled
+
+SMALL_PIECE_BYTES = 4096
+"""Each piece is an object: a body sent two bytes at a time must not take twenty times its size. So smaller pieces are
+gathered in a buffer."""
+GATHERED_BYTES = 64 * 1024
+"""Such a buffer grows to this size, then the next begins: one that grew on would be copied each time it moves."""
+
+
+class ArrivingBody:
+    """A command whose body has not arrived in whole. Owned by the decoder, which gives it packet after packet:
+
+    end = body.end_in(packet, start)    where the body ends in this packet, or -1 if it goes on behind it
+    body.keep(packet, start, end)       take these bytes in
+    body.command(body.joined())         the command, once its end is there
+    """
+
+    def __init__(self) -> None:
+        self.arrived_bytes = 0
+        self._pieces: list[bytes | bytearray | memoryview] = []
+
+    def end_in(self, packet: bytes, start: int) -> int:
+        """FatalError if the bytes show that something is wrong with it."""
+        raise NotImplementedError
+
+    def command(self, body: bytes) -> Command:
+        raise NotImplementedError
+
+    def eof_error(self) -> FatalError:
+        """What it means that the stream ends here."""
+        raise NotImplementedError
+
+    def keep(self, packet: bytes, start: int, end: int) -> None:
+        size = end - start
+        self.arrived_bytes += size
+        pieces = self._pieces
+        if size < SMALL_PIECE_BYTES:
+            last = pieces[-1] if pieces else None
+            if isinstance(last, bytearray) and len(last) < GATHERED_BYTES:
+                last += packet[start:end]
+            else:
+                pieces.append(bytearray(packet[start:end]))
+        elif size == len(packet):
+            pieces.append(packet)
+        elif 2 * size >= len(packet):
+            pieces.append(memoryview(packet)[start:end])
+        else:
+            pieces.append(packet[start:end])  # a view would hold the whole packet, most of which is done with
+
+    def joined(self) -> bytes:
+        return b"".join(self._pieces)
+
+
+class SizedBody(ArrivingBody):
+    """The body of a PUB or DPUB (`is_message`; its size belongs to the bytes), of an IDENTIFY or AUTH (it does not)."""
+
+    def __init__(self, command: CommandWithBody, verb: bytes, size: int, *, is_message: bool) -> None:
+        super().__init__()
+        self._command = command
+        self._verb = verb
+        self._is_message = is_message
+        self._size = 4 + size if is_message else size
+
+    def end_in(self, packet: bytes, start: int) -> int:
+        end = start + self._size - self.arrived_bytes
+        return end if end <= len(packet) else -1
+
+    def command(self, body: bytes) -> Command:
+        self._command.fill(body)
+        return self._command
+
+    def eof_error(self) -> FatalError:
+        return cut_off(self._verb, is_message=self._is_message)
+
+
+def read_size(buffer: bytes, start: i64) -> i64:
+    """The int32 at `start`, where a negative one reads as too large for any limit."""
+    size: i64 = buffer[start]
+    size = size << 8 | buffer[start + 1]
+    size = size << 8 | buffer[start + 2]
+    return size << 8 | buffer[start + 3]
+
+
+def signed(size: int) -> int:
+    """What `read_size` has read, with its sign: for texts that tell a client what it sent."""
+    return size - (1 << 32) if size >= 1 << 31 else size
+
+
+def check_size(verb: bytes, size: int, *, limit: int, is_message: bool) -> None:
+    """Refuse the size of a body that is empty or too large."""
+    if 0 < size <= limit:
+        return
+    code, what = (error.BAD_MESSAGE, b"message") if is_message else (error.BAD_BODY, b"body")
+    size = signed(size)
+    if size > 0:
+        raise FatalError(code, b"%b %b too big %d > %d" % (verb, what, size, limit))
+    raise FatalError(code, b"%b invalid %b size %d" % (verb, b"message body" if is_message else b"body", size))
+
+
+def cut_off(verb: bytes, *, is_message: bool, what: bytes = b"") -> FatalError:
+    """What it means that the stream ends within a body, or within its size (`what` b" size")."""
+    if is_message:
+        return FatalError(error.BAD_MESSAGE, b"%b failed to read message body%b" % (verb, what))
+    return FatalError(error.BAD_BODY, b"%b failed to read body%b" % (verb, what))
