@@ -52,7 +52,7 @@ class Outcome:
 
 
 class Observer(Protocol):
-    """Whoever shows how far it is."""
+    """Shows how far it is."""
 
     def began(self, *, work: str, side: str, round_number: int) -> None: ...
 

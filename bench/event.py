@@ -1,7 +1,7 @@
-"""The works of single events that may stop everybody: an admin call, a wide fan-out, many messages due at once.
+"""The works of single events that may stop a server: an admin call, a wide fan-out, many messages due at once.
 
 A bystander, with a connection and a topic of its own, publishes one message after the other meanwhile. Its longest
-round trip tells for how long the event kept the server from everybody else.
+round trip tells for how long the event kept the server from its other clients.
 """
 
 from __future__ import annotations

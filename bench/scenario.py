@@ -281,7 +281,13 @@ _MESSAGES = (
         name="memory-pub",
         summary="memory of messages that came in single PUBs, one channel",
         size=Size(messages=200_000),
-        run=traffic.memory_of_singles,
+        run=traffic.memory_of_singles(batch=0),
+    ),
+    Scenario(
+        name="memory-mpub-one",
+        summary="memory of messages that came in MPUBs of one message, as NSQ's bench_writer sends them with batch 1",
+        size=Size(messages=200_000),
+        run=traffic.memory_of_singles(batch=1),
     ),
 )
 

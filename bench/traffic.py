@@ -214,8 +214,13 @@ def memory(stage: Stage) -> list[Metric]:
     return _memory(stage, stage.messages, {})
 
 
-def memory_of_singles(stage: Stage) -> list[Metric]:
-    return _memory(stage, stage.size.messages, {"batch": 0, "window": 1, "connections": 16})
+def memory_of_singles(*, batch: int) -> Work:
+    """Messages that came one by one: 0 for PUBs, 1 for MPUBs of one message."""
+
+    def run(stage: Stage) -> list[Metric]:
+        return _memory(stage, stage.size.messages, {"batch": batch, "window": 1, "connections": 16})
+
+    return run
 
 
 def _memory(stage: Stage, messages: int, settings: dict[str, int | str]) -> list[Metric]:

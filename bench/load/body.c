@@ -1,7 +1,8 @@
 /* Bodies of mixed sizes, the same ones in every run: `min` to `max` bytes, each size as likely as any other.
  *
- * Random bytes, of which no server may profit; with content=text words, which compress about as logs do. The bodies of a run
- * are prepared before the clock starts and sent again and again, so many that they do not stay in the processor's cache. */
+ * Random bytes, of which no server may profit; with content=text words, which compress about as logs do. The bodies of
+ * a run are prepared before the clock starts and sent again and again, so many that they do not stay in the processor's
+ * cache. */
 #include "load.h"
 
 #include <string.h>
@@ -20,14 +21,16 @@ static size_t random_size(void) {
 size_t largest_body(void) { return (size_t)number_setting("max", 2000); }
 
 static void fill_words(char *data, size_t size) {
-    static const char *const words[] = {"order", "customer", "created", "\"status\":", "shipped", "2026-01-", "10.0.0.",
-                                        "GET /items/", "200", "warehouse", "{\"id\":", "}, ", "error", "retry", "eu-west", "=="};
+    static const char *const words[] = {
+        "order",       "customer", "created",   "\"status\":", "shipped", "2026-01-", "10.0.0.", "==",
+        "GET /items/", "200",      "warehouse", "{\"id\":",    "}, ",     "error",    "retry",   "eu-west",
+    };
     for (size_t at = 0; at < size;) {
         uint64_t random = next_random();
         const char *word = words[random % 16];
         size_t length = strlen(word);
         for (size_t index = 0; index < length && at < size; index++) data[at++] = word[index];
-        for (int digit = 0; digit < 3 && at < size; digit++) data[at++] = (char)('0' + (random >> (8 + 8 * digit)) % 10);
+        for (int digit = 1; digit <= 3 && at < size; digit++) data[at++] = (char)('0' + (random >> 8 * digit) % 10);
     }
 }
 
@@ -46,7 +49,8 @@ size_t fill_body(char *data) {
 
 static struct payload prepared(int messages, bool counted) {
     size_t head = counted ? 8 : 0; /* an MPUB: the size of all, the number of messages */
-    struct payload payload = {.data = grown(NULL, head + (size_t)messages * (4 + largest_body() + 8)), .messages = messages};
+    size_t most = head + (size_t)messages * (4 + largest_body() + 8); /* a body is filled in steps of 8 bytes */
+    struct payload payload = {.data = grown(NULL, most), .messages = messages};
     size_t at = head;
     for (int index = 0; index < messages; index++) {
         size_t size = fill_body(payload.data + at + 4);

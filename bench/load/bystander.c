@@ -1,5 +1,5 @@
-/* One PUB after the other on a connection and a topic of its own, a moment between them, until the caller says a word. What
- * keeps the server from everybody shows in the longest of its round trips. */
+/* One PUB after the other on a connection and a topic of its own, a moment between them, until the caller says a word.
+ * What keeps the server from its other clients shows in the longest of these round trips. */
 #include "load.h"
 
 #include <stdio.h>

@@ -42,7 +42,8 @@ static void take_records(SSL *ssl, struct bytes *out) {
 }
 
 static void tls_encode(struct codec *codec, const char *data, size_t size, struct bytes *out) {
-    if (size > 0 && SSL_write(codec->ssl, data, (int)size) <= 0) fail("TLS: %s", ERR_error_string(ERR_get_error(), NULL));
+    if (size > 0 && SSL_write(codec->ssl, data, (int)size) <= 0)
+        fail("TLS: %s", ERR_error_string(ERR_get_error(), NULL));
     take_records(codec->ssl, out);
 }
 
@@ -290,7 +291,8 @@ static void snappy_decompress(const uint8_t *data, size_t size, struct bytes *ou
             offset = data[0] | (unsigned)data[1] << 8;
             data += (tag & 3) == 2 ? 2 : 4;
         }
-        if (offset == 0 || offset > (size_t)(to - start) || length > whole - (size_t)(to - start)) fail("snappy: a damaged chunk");
+        size_t done = (size_t)(to - start);
+        if (offset == 0 || offset > done || length > whole - done) fail("snappy: a damaged chunk");
         for (; length > 0; length--, to++) *to = *(to - offset);
     }
     out->end += whole;

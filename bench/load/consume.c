@@ -13,8 +13,8 @@
  *     timed                bodies begin with their time of sending
  *     from_first           the clock starts at the first delivery
  *
- * A channel is over when it has finished what was published to it. Then each connection sends CLS, and since commands are
- * executed in order, CLOSE_WAIT proves that every FIN was accepted, and whatever a channel delivers twice shows up before it.
+ * A channel is over when it has finished what was published to it. Then each connection sends CLS, and since commands
+ * are executed in order, CLOSE_WAIT proves that every FIN was accepted; what is delivered twice shows up before it.
  *
  * The rate is taken when 95 % have come: a server may hold the last, half full output buffer back for its
  * output_buffer_timeout (250 ms), which says nothing about how fast it is. */
@@ -145,7 +145,8 @@ static void connect_all(int rdy, const struct handler *handler) {
     char more[128] = "";
     int size = 0;
     if (timeout_ms) size += snprintf(more, sizeof more, "\"msg_timeout\": %lld, ", (long long)timeout_ms);
-    if (buffer_bytes) snprintf(more + size, sizeof more - (size_t)size, "\"output_buffer_size\": %lld, ", (long long)buffer_bytes);
+    if (buffer_bytes)
+        snprintf(more + size, sizeof more - (size_t)size, "\"output_buffer_size\": %lld, ", (long long)buffer_bytes);
     name_channels();
     conn_count = channel_count * each;
     conns = grown(NULL, (size_t)conn_count * sizeof *conns);
@@ -211,14 +212,14 @@ void consume(void) {
 
 /* ---- late FINs ---- */
 
-static char (*late_ids)[ID_BYTES]; /* the first message of each connection; zero where none came */
+static char (*late_ids)[ID_BYTES]; /* of the first deliveries; a lane points to its own */
 static int64_t first_deliveries;
 
 static void take_late_frame(struct conn *conn, int type, char *data, size_t size) {
     struct lane *lane = conn->lane;
     if (type == MESSAGE && size >= MESSAGE_HEAD) {
         result.delivered++;
-        if (data[8] == 0 && data[9] == 1 && lane->held == NULL) {
+        if (data[8] == 0 && data[9] == 1 && lane->held == NULL && first_deliveries < expected) {
             lane->held = &late_ids[first_deliveries++];
             memcpy(lane->held, data + 10, ID_BYTES);
         }
@@ -240,8 +241,8 @@ static void serve_for(int64_t ms) {
     while (now_ns() < until_ns) loop_once(20);
 }
 
-/* Each of many consumers has RDY 1 and lets its message time out; the messages go to others, which answer none either. Then
- * all FINs for the first deliveries are sent at once: none of those consumers has the message that it finishes. */
+/* Each of many consumers has RDY 1 and lets its message time out; the messages go to others, which answer none either.
+ * Then all FINs for the first deliveries are sent at once: none of those consumers has the message that it finishes. */
 void late(void) {
     expected = number_setting("messages", 0);
     int64_t timeout_ms = number_setting("msg_timeout_ms", 1000);

@@ -31,7 +31,7 @@ static int print_head(char *head, size_t capacity, const char *path, size_t body
                     path, text_setting("address", NULL), body_bytes);
 }
 
-/* What was prepared for an MPUB or a PUB becomes a body of HTTP: without the size in front, and lines where they are wanted. */
+/* What was prepared for an MPUB or a PUB becomes a body of HTTP: without the size in front, as lines if wanted. */
 static void make_request(struct payload *payload, bool as_records) {
     char *body = payload->data + 4, head[1024];
     size_t size = payload->size - 4;

@@ -91,8 +91,8 @@ struct conn {
     void *lane; /* of the work */
 };
 
-/* Connects, sends the magic and IDENTIFY with `more` (JSON members, each ended by a comma), and upgrades as the settings
- * tls, deflate and snappy say. Blocking until `join_loop`. */
+/* Connects, sends the magic and IDENTIFY with `more` (JSON members, each ended by a comma), and upgrades as the
+ * settings tls, deflate and snappy say. Blocking until `join_loop`. */
 struct conn *identified(int index, const char *more);
 struct conn *connected(int index);
 void subscribe(struct conn *conn, const char *topic, const char *channel);

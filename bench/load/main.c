@@ -154,7 +154,9 @@ static void print_latencies(void) {
     int64_t *ranked = latencies_ns + first_latency;
     qsort(ranked, count, sizeof *ranked, compare);
     printf(", \"latency_ms\": {\"count\": %zu", count);
-    static const struct { const char *name; int per_mille; } ranks[] = {{"p50", 500}, {"p90", 900}, {"p99", 990}, {"p999", 999}};
+    static const struct { const char *name; int per_mille; } ranks[] = {
+        {"p50", 500}, {"p90", 900}, {"p99", 990}, {"p999", 999},
+    };
     for (size_t index = 0; index < sizeof ranks / sizeof *ranks; index++) {
         size_t rank = (count * (size_t)ranks[index].per_mille + 999) / 1000; /* the nearest rank */
         printf(", \"%s\": %.6f", ranks[index].name, (double)ranked[rank ? rank - 1 : 0] / 1e6);

@@ -1,8 +1,8 @@
 /* Connections and the loop.
  *
- * A connection is blocking for its handshake and not blocking after `join_loop`. What arrives is read into one buffer that
- * all connections share and handed over there; only a part of a frame at its end is kept with its connection. So 5,000
- * connections cost little, and a frame of 1 MB is read to where it stays. */
+ * A connection is blocking for its handshake and not blocking after `join_loop`. What arrives is read into one buffer
+ * that all connections share and handed over there; only a part of a frame at its end is kept with its connection. So
+ * 5,000 connections cost little, and a frame of 1 MB is read to where it stays. */
 #include "load.h"
 
 #include <arpa/inet.h>
@@ -109,7 +109,8 @@ void close_conn(struct conn *conn) {
 static void receive_some(struct conn *conn) {
     static char chunk[4096];
     ssize_t count = read(conn->fd, chunk, sizeof chunk);
-    if (count < 0) fail(errno == EAGAIN ? "nsqd was silent for %d s" : "read: error %d", errno == EAGAIN ? SILENCE_LIMIT_S : errno);
+    if (count < 0 && errno == EAGAIN) fail("nsqd was silent for %d s", SILENCE_LIMIT_S);
+    if (count < 0) fail("read: %s", strerror(errno));
     if (count == 0) fail("nsqd closed the connection");
     if (conn->codec) decode(conn->codec, chunk, (size_t)count, &conn->in);
     else append(&conn->in, chunk, (size_t)count);

@@ -63,10 +63,17 @@ static void go_on(struct conn *conn) {
     flush(conn);
 }
 
+/* False for a heartbeat: a connection that keeps publishing need not answer it. */
+static bool is_ok(int type, const char *data, size_t size) {
+    if (is_heartbeat(type, data, size)) return false;
+    if (type != RESPONSE || size != 2 || memcmp(data, "OK", 2) != 0) unexpected(type, data, size);
+    return true;
+}
+
 static void take_frame(struct conn *conn, int type, char *data, size_t size) {
-    if (is_heartbeat(type, data, size)) return; /* one who keeps publishing need not answer it */
     struct lane *lane = conn->lane;
-    if (type != RESPONSE || size != 2 || memcmp(data, "OK", 2) != 0 || lane->unanswered == 0) unexpected(type, data, size);
+    if (!is_ok(type, data, size)) return;
+    if (lane->unanswered == 0) unexpected(type, data, size);
     note_latency(now_ns() - lane->sent_ns[lane->first]);
     lane->first = (lane->first + 1) % MOST_WINDOW;
     lane->unanswered--;
@@ -77,16 +84,14 @@ static const struct handler publishing = {.digest = frames, .frame = take_frame,
 
 static void count_frame(struct conn *conn, int type, char *data, size_t size) {
     (void)conn;
-    if (is_heartbeat(type, data, size)) return;
-    if (type != RESPONSE || size != 2 || memcmp(data, "OK", 2) != 0) unexpected(type, data, size);
-    answered++;
+    if (is_ok(type, data, size)) answered++;
 }
 
 static const struct handler paced = {.digest = frames, .frame = count_frame};
 
 static bool is_over(void) { return answered == commands; }
 
-/* Open loop: message n is due at n / rate, whatever the server does, so that its pauses show in the latency of everything that
+/* Open loop: message n is due at n / rate, whatever the server does, so that its pauses show in the latency of all that
  * was due meanwhile. The time in the body is that of the sending: what the sleep oversleeps is not the server's. */
 static void publish_paced(struct conn *conn, int64_t rate) {
     int64_t start_ns = now_ns();
