@@ -46,3 +46,17 @@ def test_a_client_that_is_not_read_from_is_not_silent_and_costs_nothing() -> Non
     assert timers.next_due_ns == clock.monotonic_ns() + INTERVAL_MS * NS_PER_MS  # in the past it would ring at once
     clock.advance(ms=2 * INTERVAL_MS)
     assert Due.GIVE_UP in deadlines.due(is_reading=True)
+
+
+def test_a_silent_client_that_is_being_closed_costs_nothing() -> None:
+    clock, timers = ManualClock(), Timers()
+    deadlines = Deadlines(clock=clock, timers=timers, ring=lambda: None)
+    deadlines.start(INTERVAL_MS)
+    clock.advance(ms=2 * INTERVAL_MS)
+    timers.run_due(clock.monotonic_ns())
+    assert Due.GIVE_UP in deadlines.due(is_reading=True)
+    deadlines.end_within(5 * INTERVAL_MS * NS_PER_MS)
+    timers.run_due(clock.monotonic_ns())
+    assert timers.next_due_ns == clock.monotonic_ns() + 5 * INTERVAL_MS * NS_PER_MS  # in the past it would ring at once
+    clock.advance(ms=5 * INTERVAL_MS)
+    assert deadlines.due(is_reading=True) is Due.CUT_OFF

@@ -259,6 +259,22 @@ def test_a_requeue_beyond_the_limit_is_logged(nsqd: NsqdHarness, log: Log) -> No
     )
 
 
+def test_a_large_message_is_a_debug_line_too(nsqd: NsqdHarness, log: Log) -> None:
+    log.set_level(logging.DEBUG)
+    consumer = nsqd.consumer("t", "c", rdy=1)
+    nsqd.connect().pub("t", b"x" * 500_000)
+    message = consumer.read_message()
+    start = f"DEBUG PROTOCOL(V2): writing msg({message.id.decode()}) to client(A) - xxx"
+    assert [len(line) < 2 * MAX_SHOWN for line in log.of(consumer) if line.startswith(start)] == [True]
+
+
+def test_rdy_after_cls_is_logged(nsqd: NsqdHarness, log: Log) -> None:
+    consumer = nsqd.consumer("t", "c", rdy=1)
+    consumer.command(b"CLS")
+    consumer.command(b"RDY nonsense")
+    log.expect(f"INFO PROTOCOL(V2): [{address_of(consumer)}] ignoring RDY after CLS in state ClientStateV2Closing")
+
+
 def test_no_error_is_logged_when_nsqd_stops(nsqd: NsqdHarness, log: Log) -> None:
     clients = [nsqd.connect(), nsqd.consumer("t", "c", rdy=1), nsqd.connect(magic=b"")]
     nsqd.settle()
@@ -301,6 +317,24 @@ def test_every_command_and_message_is_a_debug_line(nsqd: NsqdHarness, log: Log) 
         text = f"PROTOCOL(V2): writing msg({message.id.decode()}) to client(A) - {message.body.decode()}"
         assert f"DEBUG {text}" in debug
     assert "DEBUG [A] state rdy:    2 inflt:    2" in debug
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        (b"WHAT a b\n", "WHAT a b"),
+        (b"SUB t c$\n", "SUB t c$"),
+        (b"PUB t\n" + struct.pack(">i", -1), "PUB t"),
+        (b"AUTH " + SECRET + b"\n", "AUTH"),
+    ],
+)
+def test_a_command_that_is_refused_is_a_debug_line_too(nsqd: NsqdHarness, log: Log, sent: bytes, shown: str) -> None:
+    log.set_level(logging.DEBUG)
+    client = nsqd.connect()
+    client.send(sent)
+    wait_until(lambda: EXITING in log.of(client))
+    assert log.of(client)[2] == f"DEBUG PROTOCOL(V2): [A] [{shown}]"
+    assert SECRET.decode() not in "".join(log.lines)
 
 
 def test_debug_lines_begin_and_end_for_clients_that_are_connected_when_the_level_is_changed(

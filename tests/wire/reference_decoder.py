@@ -228,7 +228,7 @@ class _Reader:
 
     def rdy(self, params: list[bytes]) -> Event:
         if self._closing:
-            return (b"NOP",)  # it has no effect
+            return (b"RDY", 0)  # it has no effect
         count = self._number(params[0] if params else b"1", b"E_INVALID RDY could not parse count")
         if not 0 <= count <= self._limits.max_rdy_count:
             raise self._refusal(b"E_INVALID RDY count %d out of range 0-%d" % (count, self._limits.max_rdy_count))

@@ -276,7 +276,7 @@ def test_subscribing_and_closing_change_the_state_with_the_command() -> None:
 @pytest.mark.conformance(89)
 @pytest.mark.parametrize("line", [b"RDY 1\n", b"RDY x\n", b"RDY 99999\n", b"RDY\n"])
 def test_rdy_has_no_effect_on_a_closing_connection(line: bytes) -> None:
-    assert decode(line, after=b"  V2SUB t c\nCLS\n") == [Nop()]
+    assert decode(line, after=b"  V2SUB t c\nCLS\n") == [Rdy(0)]
 
 
 @pytest.mark.conformance(89)

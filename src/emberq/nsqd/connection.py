@@ -276,6 +276,13 @@ class Deadlines:
         self._cut_off_ns = self._clock.monotonic_ns() + timeout_ns
         self._alarm.set_earlier(self._cut_off_ns)
 
+    def end_within(self, timeout_ns: int) -> None:
+        """The connection is being closed: this is the only deadline left. Others may be over, and would ring on."""
+        self._interval_ns = 0
+        self._heartbeat_ns = self._flush_ns = NEVER
+        self._cut_off_ns = self._clock.monotonic_ns() + timeout_ns
+        self._set_alarm()
+
     def stop(self) -> None:
         """The connection is gone."""
         self._alarm.discard()

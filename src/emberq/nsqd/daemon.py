@@ -239,12 +239,10 @@ class Nsqd:
 
     def persist_metadata(self) -> None:
         """Write nsqd.dat now, while the loop waits: for starting and stopping."""
-        self._log_persisting()
         self._metadata_file.save()
 
     async def metadata_saved(self) -> None:
         """Return when nsqd.dat is on disk with all that has happened so far; StorageError if it cannot be."""
-        self._log_persisting()
         saved: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
         self._metadata_file.save_soon(lambda failure: _resolve(saved, failure))
         failure = await saved
@@ -260,11 +258,7 @@ class Nsqd:
     def _on_change(self, change: TopologyChange) -> None:
         """A topic or channel was created or deleted."""
         if not is_ephemeral(change.topic) and (change.channel is None or not is_ephemeral(change.channel)):
-            self._log_persisting()
             self._metadata_file.save_soon()
-
-    def _log_persisting(self) -> None:
-        _log.info("NSQ: persisting topic/channel metadata to %s", self._metadata_file.path)
 
     # What the API, metrics and statsd show.
 

@@ -307,7 +307,7 @@ class ClientSession:
         """Close once what was written has left, or after CLOSE_GRACE_NS."""
         if not self._output.is_closing:
             self._output.is_closing = True
-            self._deadlines.cut_off_within(CLOSE_GRACE_NS)
+            self._deadlines.end_within(CLOSE_GRACE_NS)
             self._output.transport.close()
 
     def abort(self) -> None:
@@ -369,7 +369,7 @@ class ClientSession:
         try:
             await self._upgrade.encrypt(cast(asyncio.Protocol, self))
         except (OSError, TimeoutError) as failure:
-            reason = f"IDENTIFY failed TLS handshake failed - {failure}"
+            reason = f"IDENTIFY failed TLS handshake failed - {str(failure) or 'EOF'}"
             self._connection_log.failed(FatalError(error.IDENTIFY_FAILED, reason.encode()))
             self.connection_lost(failure)  # the loop does not always call this after a failed handshake
             return

@@ -46,6 +46,7 @@ class ClientSubscription:
         "_context",
         "_deadlines",
         "_give_way",
+        "_is_closing",
         "_output",
         "_trace",
         "is_unsettled",
@@ -71,6 +72,8 @@ class ClientSubscription:
         self._deadlines = deadlines
         self._give_way = give_way
         self._channel: Channel | None = None
+        self._is_closing = False
+        """CLS has come."""
         self.is_unsettled = False
         """Whether the channel may have something to hand over."""
         self.remote_address = ""
@@ -97,7 +100,7 @@ class ClientSubscription:
 
     def deliver_pieces(self, pieces: list[bytes | memoryview]) -> None:
         """Send message frames of which some are large."""
-        if self._output.holds:
+        if self._output.holds or self._trace.is_on:
             self.deliver(b"".join(pieces))
         else:
             self._output.write_pieces(pieces)
@@ -174,6 +177,9 @@ class ClientSubscription:
 
     def ready(self, command: Rdy) -> None:
         """RDY."""
+        if self._is_closing:
+            _log.info("PROTOCOL(V2): [%s] ignoring RDY after CLS in state ClientStateV2Closing", self.remote_address)
+            return
         channel, subscriber = self._subscribed()
         channel.set_ready(subscriber, command.count)
         self.is_unsettled = True
@@ -219,6 +225,7 @@ class ClientSubscription:
 
     def start_close(self) -> None:
         """CLS."""
+        self._is_closing = True
         channel, subscriber = self._subscribed()
         channel.set_ready(subscriber, 0)
         self._output.reply(frame.CLOSE_WAIT)

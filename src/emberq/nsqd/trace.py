@@ -81,6 +81,8 @@ class ConnectionLog:
             self.greeted(wrong.magic)
             _log.error("client(%s) bad protocol magic '%s'", self._remote_address, shown(wrong.magic))
             return
+        if wrong.line and self._trace.is_on:
+            _log.debug("PROTOCOL(V2): [%s] [%s]", self._remote_address, shown(wrong.line))
         text = shown(wrong.data)
         if isinstance(wrong, SilentClose):
             self._ended_by = f"failed to read command - {text}"

@@ -208,6 +208,7 @@ class MetadataFile:
     def _write(self, content: bytes, number: int) -> None:
         with self._lock:
             if number > self._written:  # else one that began later was faster
+                _log.info("NSQ: persisting topic/channel metadata to %s", self.path)
                 _replace_durably(self.path, content)
                 self._written = number
 

@@ -123,9 +123,14 @@ class CommandDecoder(LineParser):
             if len(buffer) - self._position >= MAX_LINE_BYTES:
                 raise SilentClose("a line longer than any command")
             return None
-        command = self.parse_line(buffer[self._position : line_end])
-        if isinstance(command, BodyValue):
-            return self._take_body(command, buffer, line_end + 1)
+        line = buffer[self._position : line_end]
+        try:
+            command = self.parse_line(line)
+            if isinstance(command, BodyValue):
+                return self._take_body(command, buffer, line_end + 1)
+        except FatalError as wrong:
+            wrong.line = b"AUTH" if line.startswith(b"AUTH") else line  # its secret may be in the line by mistake
+            raise
         self._position = line_end + 1
         return command
 

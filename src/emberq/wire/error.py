@@ -50,6 +50,9 @@ class FatalError(ProtocolError):
     before it reads its body.
     """
 
+    line = b""
+    """The line of the command, if it was refused for its line or body; for the log."""
+
     def __init__(self, code: bytes, text: bytes = b"", *, topic: str | None = None) -> None:
         super().__init__(code, text)
         self.topic = topic

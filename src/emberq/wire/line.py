@@ -176,7 +176,7 @@ class LineParser:
 
     def _parse_rdy(self, words: Sequence[bytes]) -> Command:
         if not self.takes_rdy:
-            return _NOP
+            return Rdy(0)  # whatever it says, it has no effect
         raw = words[1] if len(words) > 1 else b"1"
         count = _parse_number(raw)
         if count is None:
