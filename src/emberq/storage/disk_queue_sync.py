@@ -187,8 +187,8 @@ class Syncer:
             self._alarm.set_earlier(now_ns + min(self._watched.values()))
 
 
-class _Lane(IntEnum):
-    """Where a run of a slot waits for the worker thread."""
+class _Urgency(IntEnum):
+    """How urgent the run is that a slot has queued for the worker thread."""
 
     NONE = 0
     ORDINARY = 1
@@ -208,7 +208,7 @@ class SyncSlot:
         self._log = log
         self._changed = threading.Condition()  # guards the four below
         self._waiting: QueueSyncJob | None = None
-        self._lane = _Lane.NONE  # where a run for the waiting job has been queued
+        self._queued = _Urgency.NONE  # the run for the waiting job that has been queued
         self._is_running = False
         self._unfinished = QueueSyncJob()  # what a failed job leaves to the next one; never holds descriptors
 
@@ -217,7 +217,7 @@ class SyncSlot:
         with self._changed:
             self._add(job)
             urgent = urgent or not self._has_room()
-            is_new = self._enter(_Lane.URGENT if urgent else _Lane.ORDINARY)
+            is_new = self._needs_run(_Urgency.URGENT if urgent else _Urgency.ORDINARY)
         if is_new:
             self._syncer.run(self._run, urgent=urgent)
         with self._changed:
@@ -238,7 +238,7 @@ class SyncSlot:
     def wait(self) -> None:
         """Return when all submitted jobs have run."""
         with self._changed:
-            is_new = self._waiting is not None and self._enter(_Lane.URGENT)
+            is_new = self._waiting is not None and self._needs_run(_Urgency.URGENT)
         if is_new:
             self._syncer.run(self._run, urgent=True)
         with self._changed:
@@ -251,10 +251,10 @@ class SyncSlot:
             self._waiting.absorb(job)
         self._syncer.unsettled[self._files.meta] = self
 
-    def _enter(self, lane: _Lane) -> bool:
-        """Whether a run must be queued there; if not, one is."""
-        is_new = lane > self._lane
-        self._lane = max(lane, self._lane)
+    def _needs_run(self, urgency: _Urgency) -> bool:
+        """Whether a run must be queued; if not, one that is as urgent has been."""
+        is_new = urgency > self._queued
+        self._queued = max(urgency, self._queued)
         return is_new
 
     def _has_room(self) -> bool:
@@ -269,7 +269,7 @@ class SyncSlot:
             job, self._waiting = self._waiting, None
             if job is None:
                 return
-            self._lane = _Lane.NONE
+            self._queued = _Urgency.NONE
             self._is_running = True
             self._changed.notify_all()
         try:
