@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emberq.broker.broker import PORTION_CHANNELS, PORTION_STATS, TopologyChange
+from emberq.broker.broker import PORTION_CHANNELS, TopologyChange
 from emberq.broker.error import ExitingError, StoreError
 from emberq.broker.topic import Topic
 from emberq.storage.data_folder import ChannelMeta, ChannelPolicy, Metadata, TopicMeta
@@ -439,16 +439,3 @@ def test_a_deleted_topic_takes_the_policies_of_its_channels_along_at_once() -> N
         rig.broker.set_policy(channel, policy)
         rig.run_due()
         assert rig.broker.policy(channel) == policy
-
-
-def test_the_state_of_many_topics_is_taken_in_portions() -> None:
-    with Rig() as rig:
-        for number in range(PORTION_STATS):
-            rig.channel(topic=f"t{number:03d}")
-        portions = rig.broker.snapshot_portions()
-        first = next(portions)
-        assert [topic.name for topic in first] == [f"t{number:03d}" for number in range(PORTION_STATS // 2)]
-        rig.broker.delete_topic("t025")
-        rig.topic("t026b")
-        rest = [topic.name for portion in portions for topic in portion]
-        assert rest == [f"t{number:03d}" for number in range(26, PORTION_STATS)]

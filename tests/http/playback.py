@@ -33,6 +33,8 @@ class RecordingTransport(asyncio.Transport):
     def __init__(self, protocol: asyncio.Protocol, *, fills_up: bool) -> None:
         super().__init__()
         self.written = b""
+        self.parts: list[bytes | bytearray | memoryview[Any]] = []
+        """The latest that were written together without being joined."""
         self.is_paused = False
         self._protocol = protocol
         self._fills_up = fills_up
@@ -53,6 +55,10 @@ class RecordingTransport(asyncio.Transport):
         if self._fills_up and not self._is_full:
             self._is_full = True
             self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
+        self.parts = list(list_of_data)
+        super().writelines(self.parts)
 
     def drain(self) -> None:
         """Be empty again."""
@@ -97,11 +103,11 @@ class Stage:
         self.timers = Timers()
         self.clock = ManualClock()
         self._site = Site()
-        self._server = HttpServer(self._site.router(), clock=self.clock, timers=self.timers)
+        self.server = HttpServer(self._site.router(), clock=self.clock, timers=self.timers)
 
     async def play(self, pieces: Iterable[bytes], *, fills_up: bool = False) -> RecordingTransport:
         """Play a stream on a new connection; returns when all of it has been answered, or the server has ended it."""
-        protocol = self._server.make_protocol()
+        protocol = self.server.make_protocol()
         transport = RecordingTransport(protocol, fills_up=fills_up)
         protocol.connection_made(transport)
         for piece in pieces:

@@ -1,4 +1,4 @@
-"""The server as its daemon sees it: guard and shutdown."""
+"""The server as its daemon sees it: writing, guard and shutdown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from emberq.http.message import HttpError, Request, Response
 from tests.http.conftest import StartServer
 from tests.http.harness import HttpHarness
-from tests.http.playback import Played, damaged, damages, examples, streams
+from tests.http.playback import Played, Stage, damaged, damages, examples, final_answers, streams
+from tests.http.site import HUGE
 from tests.support.raw_http_client import RawClient, request
 from tests.support.waiting import wait_until
 
@@ -18,6 +19,24 @@ TLS_REQUIRED = Response(403, b'{"message": "TLS_REQUIRED", "https_port": 4152}',
 
 def connection_count(server: HttpHarness) -> int:
     return server.call(lambda: server.server.connection_count)
+
+
+# Writing.
+
+
+async def test_a_long_body_is_written_without_being_copied() -> None:
+    stage = Stage()
+    transport = await stage.play([request("GET", "/huge")])
+    assert any(part is HUGE for part in transport.parts)
+    await stage.leave(transport)
+
+
+async def test_short_answers_to_one_packet_leave_in_one_piece() -> None:
+    stage = Stage()
+    transport = await stage.play([request("GET", "/ping") * 20])
+    assert len(final_answers(transport.written)) == 20
+    assert not transport.parts
+    await stage.leave(transport)
 
 
 # The guard.

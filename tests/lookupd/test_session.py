@@ -110,5 +110,5 @@ def test_unregistering_a_topic_that_still_has_channels_is_worth_a_warning(
     with caplog.at_level(logging.WARNING, "emberq.lookupd"):
         client.unregister("t")
     assert [record.getMessage() for record in caplog.records] == [
-        f"client({client.address}) unexpected UNREGISTER of topic t, which still has channel c"
+        f"client({client.address}) unexpected UNREGISTER category:channel key:t subkey:c"
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from emberq.broker.broker import PORTION_CHANNELS, PORTION_STATS
+from emberq.broker.broker import PORTION_CHANNELS
 from emberq.nsqd.daemon import Nsqd
 from emberq.nsqd.options import NsqdOptions
 from emberq.storage.error import MetadataError
@@ -52,15 +52,6 @@ class Turns:
     def end(self) -> int:
         self._handle.cancel()
         return self.count
-
-
-async def test_the_state_of_many_topics_is_taken_in_many_turns_of_the_loop(nsqd: Nsqd) -> None:
-    for number in range(5 * PORTION_STATS):
-        nsqd.broker.topic(f"t{number}")
-    turns = Turns()
-    topics = await nsqd.snapshot()
-    assert turns.end() >= 4
-    assert topics == nsqd.broker.snapshot()
 
 
 async def test_a_topic_of_many_channels_on_disk_is_deleted_in_many_turns_and_its_files_are_gone_then(

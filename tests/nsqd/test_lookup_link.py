@@ -167,7 +167,7 @@ async def test_a_wrong_answer_is_logged_and_the_others_count(
             assert await ask(link) == [["a"]]
     (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     address = f"127.0.0.1:{bad_http.port}"
-    expected = f"failed to query nsqlookupd {address} for channels of topic t - {reason}"
+    expected = f"failed to query nsqlookupd for channels to pre-create for topic t - {address}: {reason}"
     assert (record.levelname, record.getMessage()) == ("WARNING", expected)
 
 

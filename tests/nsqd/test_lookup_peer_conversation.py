@@ -11,7 +11,7 @@ from tests.nsqd.scripted_lookupd import IDENTITY, OK, framed, info
 
 def conversation(*topics: TopicAndChannels) -> Conversation:
     """A conversation that has begun."""
-    begun = Conversation(IDENTITY, snapshot=lambda: topics, max_answer_bytes=1000)
+    begun = Conversation(IDENTITY, address="lookupd:4160", snapshot=lambda: topics, max_answer_bytes=1000)
     assert begun.begin().startswith(b"  V1IDENTIFY\n")
     return begun
 
@@ -32,7 +32,7 @@ def test_nothing_follows_identify_until_it_is_answered() -> None:
 
 def test_a_change_before_the_answer_is_in_the_snapshot_and_not_told_twice() -> None:
     topics: list[TopicAndChannels] = []
-    talk = Conversation(IDENTITY, snapshot=lambda: topics, max_answer_bytes=1000)
+    talk = Conversation(IDENTITY, address="lookupd:4160", snapshot=lambda: topics, max_answer_bytes=1000)
     talk.begin()
     topics.append(("t", ()))
     talk.add(b"REGISTER t\n")
@@ -68,7 +68,7 @@ def test_no_more_commands_wait_for_their_answers_than_the_window_allows() -> Non
 
 def test_a_change_to_the_topics_after_the_snapshot_does_not_disturb_it() -> None:
     topics = {f"t{number}": () for number in range(2 * WINDOW)}
-    talk = Conversation(IDENTITY, snapshot=topics.items, max_answer_bytes=1000)
+    talk = Conversation(IDENTITY, address="lookupd:4160", snapshot=topics.items, max_answer_bytes=1000)
     talk.begin()
     talk.receive(info())
     talk.output()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 import emberq
 from emberq.base.clock import NS_PER_MS
 from emberq.base.daemon import Lag
-from emberq.base.metrics import ProcessStats
+from emberq.base.metrics import PIECE_SAMPLES, ProcessStats
 from emberq.broker.stats import ChannelStats, ClientStats, JournalStats, LatencySummary, Percentile, TopicStats
 from emberq.nsqd.health import DiskUsage
-from emberq.nsqd.metrics import FAMILIES, MemoryStats, Scrape, expose, render
+from emberq.nsqd.metrics import FAMILIES, MemoryStats, Scrape, pieces, read_system, read_topics
+from tests.broker.rig import Rig
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "contrib/grafana/emberq-nsqd.json"
@@ -84,6 +86,16 @@ SCRAPE = Scrape(
 )
 DISK = DiskUsage(free_bytes=10**9, total_bytes=10**10, data_bytes=123_456)
 PROCESS = ProcessStats(cpu_seconds=1.5, resident_bytes=60_000_000, open_file_count=30, max_open_file_count=1024)
+
+
+def render(scrape: Scrape, *, disk: DiskUsage | None, process: ProcessStats) -> bytes:
+    return "".join(pieces(scrape, disk=disk, process=process)).encode()
+
+
+def expose(scrape: Scrape, *, data_path: Path) -> bytes:
+    disk, process = read_system(data_path)
+    return render(scrape, disk=disk, process=process)
+
 
 Labels = frozenset[tuple[str, str]]
 
@@ -277,6 +289,52 @@ def test_exposing_does_without_a_folder_that_is_gone(tmp_path: Path) -> None:
     samples = parse(expose(SCRAPE, data_path=tmp_path / "gone"))
     assert ("nsqd_data_bytes", labels()) not in samples
     assert samples["nsqd_topic_depth", labels(topic="orders")] == 11
+
+
+# Reading in steps.
+
+
+def steps_of(reading: Generator[None, None, tuple[TopicStats, ...]]) -> tuple[int, tuple[TopicStats, ...]]:
+    """How many there were, and what was read."""
+    count = 0
+    while True:
+        try:
+            next(reading)
+        except StopIteration as end:
+            return count, end.value
+        count += 1
+
+
+def test_topics_are_read_in_steps_of_a_channel_or_a_client(rig: Rig) -> None:
+    for _ in range(30):
+        rig.consumer()
+    for number in range(20):
+        rig.channel(topic=f"u{number}")
+    count, topics = steps_of(read_topics(rig.broker))
+    assert topics == rig.broker.snapshot()
+    assert count >= 30 + 20
+
+
+def test_what_is_deleted_while_topics_are_read_is_left_out(rig: Rig) -> None:
+    rig.channel("c", topic="a")
+    rig.channel("d", topic="a")
+    rig.channel(topic="b")
+    reading = read_topics(rig.broker)
+    next(reading)
+    rig.topic("a").delete_channel("d")
+    rig.broker.delete_topic("b")
+    assert steps_of(reading)[1] == rig.broker.snapshot()
+
+
+def test_the_text_is_made_in_small_pieces() -> None:
+    channel = replace(CHANNEL, clients=CONSUMERS * 100)
+    topics = tuple(replace(TOPIC, name=f"t{number}", channels=(channel,)) for number in range(100))
+    made = list(pieces(replace(SCRAPE, topics=topics), disk=DISK, process=PROCESS))
+    assert max(piece.count("\n") for piece in made) <= PIECE_SAMPLES
+    assert len(made) > len(topics) * len(channel.clients)
+    assert values("nsqd_channel_client_ready", replace(SCRAPE, topics=topics[:1])) == {
+        labels(topic="t0", channel="billing"): 100 * 30
+    }
 
 
 # What is built on these names.

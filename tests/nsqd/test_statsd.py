@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator, Iterable
 from dataclasses import replace
 
 import pytest
@@ -17,6 +17,7 @@ from emberq.base.address import AddressError
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
 from emberq.base.timers import NEVER, Timers
 from emberq.broker.stats import ChannelStats, ClientStats, LatencySummary, Percentile, TopicStats
+from emberq.http.body import PORTION_STEPS
 from emberq.nsqd.metrics import MemoryStats
 from emberq.nsqd.statsd import Report, StatsdConfig, StatsdPusher, connect_udp, expand_prefix, gap_ns, pack
 from tests.support.waiting import PATIENCE_S, turns, until
@@ -60,9 +61,10 @@ MEMORY = MemoryStats(
 )
 
 
-def texts(lines: list[bytes]) -> list[str]:
-    assert all(line.endswith(b"\n") for line in lines)
-    return [line.decode().rstrip("\n") for line in lines]
+def texts(lines: Iterable[bytes]) -> list[str]:
+    decoded = [line.decode() for line in lines]
+    assert all(line.endswith("\n") for line in decoded)
+    return [line.rstrip("\n") for line in decoded]
 
 
 # The prefix.
@@ -125,14 +127,14 @@ def test_percentiles_are_named_by_whole_percent() -> None:
     ]
 
 
-def counters(lines: list[bytes]) -> dict[str, int]:
+def counters(lines: Iterable[bytes]) -> dict[str, int]:
     pairs = (text.removesuffix("|c").split(":") for text in texts(lines) if text.endswith("|c"))
     return {name: int(value) for name, value in pairs}
 
 
 def test_counters_say_what_was_added_since_the_last_push() -> None:
     report = Report(prefix="")
-    report.lines([TOPIC], MEMORY)
+    list(report.lines([TOPIC], MEMORY))
     channel = replace(CHANNEL, message_count=11, requeue_count=7, timeout_count=9)
     topic = replace(TOPIC, message_count=15, message_bytes=160, channels=(channel,))
     assert counters(report.lines([topic], replace(MEMORY, gc_total_runs=9))) == {
@@ -147,15 +149,15 @@ def test_counters_say_what_was_added_since_the_last_push() -> None:
 
 def test_a_topic_made_again_under_its_old_name_counts_from_zero() -> None:
     report = Report(prefix="")
-    report.lines([TOPIC], None)
+    list(report.lines([TOPIC], None))
     again = replace(TOPIC, message_count=2, message_bytes=20, channels=())
     assert counters(report.lines([again], None)) == {"topic.t.message_count": 2, "topic.t.message_bytes": 20}
 
 
 def test_a_topic_that_was_gone_for_a_push_is_forgotten() -> None:
     report = Report(prefix="")
-    report.lines([TOPIC], None)
-    report.lines([], None)
+    list(report.lines([TOPIC], None))
+    list(report.lines([], None))
     assert counters(report.lines([TOPIC], None))["topic.t.message_count"] == 10
 
 
@@ -184,11 +186,11 @@ def test_lines_are_packed_whole_in_order_and_tightly(lines: list[bytes], max_byt
 
 
 def test_a_line_that_fits_exactly_does_not_start_a_datagram() -> None:
-    assert pack([b"aaaa\n", b"bbbb\n", b"c\n"], max_bytes=10) == [b"aaaa\nbbbb\n", b"c\n"]
+    assert list(pack([b"aaaa\n", b"bbbb\n", b"c\n"], max_bytes=10)) == [b"aaaa\nbbbb\n", b"c\n"]
 
 
 def test_a_line_longer_than_a_datagram_travels_alone() -> None:
-    assert pack([b"a\n", b"long line\n", b"b\n"], max_bytes=5) == [b"a\n", b"long line\n", b"b\n"]
+    assert list(pack([b"a\n", b"long line\n", b"b\n"], max_bytes=5)) == [b"a\n", b"long line\n", b"b\n"]
 
 
 @pytest.mark.parametrize(
@@ -211,6 +213,7 @@ class Rig:
         self.clock = ManualClock()
         self.timers = Timers()
         self.topics: tuple[TopicStats, ...] = (replace(TOPIC, channels=()), replace(TOPIC, name="u", channels=()))
+        self.read_count = 0
         self.pusher = StatsdPusher(
             StatsdConfig(
                 address=f"127.0.0.1:{self.receiver.getsockname()[1]}",
@@ -220,11 +223,17 @@ class Rig:
             ),
             clock=self.clock,
             timers=self.timers,
-            snapshot=lambda: self.topics,
+            read_topics=self._read_topics,
             memory=lambda: MEMORY,
             connect=self._connect,
         )
         self.pusher.start()
+
+    def _read_topics(self) -> Generator[None, None, tuple[TopicStats, ...]]:
+        for _ in self.topics:
+            self.read_count += 1
+            yield
+        return self.topics
 
     async def _connect(self, address: str) -> asyncio.DatagramTransport:
         if not self.is_address_known:
@@ -303,6 +312,16 @@ async def test_pushes_go_on_with_what_was_added(rig: Rig) -> None:
     rig.topics = (replace(rig.topics[0], message_count=11), rig.topics[1])
     rig.advance(ms=3000)
     assert (await rig.receive()).startswith(b"topic.t.message_count:1|c\n")
+
+
+async def test_thousands_of_topics_are_read_and_written_in_portions(rig: Rig) -> None:
+    rig.topics = tuple(replace(TOPIC, name=f"t{number}", channels=()) for number in range(10 * PORTION_STEPS))
+    rig.advance(ms=5000)
+    while rig.read_count < len(rig.topics):
+        before = rig.read_count
+        await asyncio.sleep(0)
+        assert rig.read_count - before <= PORTION_STEPS
+    assert (await rig.receive()).startswith(b"topic.t0.")
 
 
 @pytest.mark.parametrize("interval_s", [1])

@@ -188,7 +188,7 @@ class NsqdHarness:
 
     def producers(self) -> tuple[ClientStats, ...]:
         """The connections that have published."""
-        return self.call(self.nsqd.producers)
+        return self.call(lambda: tuple(self.nsqd.producers()))
 
     def health(self) -> str | None:
         """None, or the text of the last failed disk write."""

@@ -106,7 +106,7 @@ def test_a_long_answer_is_quoted_in_part() -> None:
 
 def test_the_answer_to_identify_says_where_http_is() -> None:
     answer = b'{"broadcast_address":"::1","hostname":"x","http_port":4161,"tcp_port":4160,"version":"1.3.0"}'
-    assert parse_info(answer) == LookupdInfo(broadcast_address="::1", http_port=4161, version="1.3.0")
+    assert parse_info(answer) == LookupdInfo(broadcast_address="::1", http_port=4161, version="1.3.0", tcp_port=4160)
     assert parse_info(answer).http_address == "[::1]:4161"
 
 

@@ -65,6 +65,12 @@ def format_peer(peername: Any) -> str:
     return str(TcpAddress(*peername[:2])) if isinstance(peername, tuple) else "@"
 
 
+def network_text(failure: Exception) -> str:
+    """What ended a connection, as other programs word it: `connection reset by peer`."""
+    text = failure.strerror if isinstance(failure, OSError) else None
+    return (text or str(failure)).lower()
+
+
 def parse_address(text: str) -> TcpAddress | UnixAddress:
     """The address that `text` spells; AddressError. Nothing is looked up except the name of a service."""
     if not text:

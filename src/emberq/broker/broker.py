@@ -25,8 +25,6 @@ _log = logging.getLogger(__name__)
 
 PORTION_CHANNELS = 16
 """How many channels of a topic are deleted in one turn of the event loop: some milliseconds of work if all are full."""
-PORTION_STATS = 50
-"""How many topics and channels are looked at for statistics before other work gets its turn: a millisecond or so."""
 
 
 class TopologyChange(NamedTuple):
@@ -118,6 +116,7 @@ class Broker:
 
     def _remove(self, topic: Topic) -> Pending:
         del self._topics[topic.name]
+        _log.info("TOPIC(%s): deleting", topic.name)
         self._policies.forget_topic(topic.name)
         self._leaving.append(topic)
         self._remove_portion(topic)
@@ -147,7 +146,6 @@ class Broker:
             if is_gone:
                 self._leaving.remove(topic)
         if is_gone:
-            _log.info("TOPIC(%s): deleted", topic.name)
             if topic.name not in self._topics:
                 self._announce(TopologyChange(topic.name, None, exists=False))
             topic.deleted.settle(None)
@@ -301,24 +299,8 @@ class Broker:
 
     def snapshot(self) -> tuple[TopicStats, ...]:
         """The state of all topics now, sorted by name."""
-        return tuple(topic for portion in self.snapshot_portions() for topic in portion)
+        return tuple(topic.stats() for topic in self.topics())
 
-    def snapshot_portions(self) -> Iterator[list[TopicStats]]:
-        """The state of all topics, sorted by name, a portion at a time.
-
-        Each topic is shown as it is when its portion is taken. The caller may let other work be done in between;
-        topics that are deleted meanwhile are left out, new ones too.
-        """
-        portion: list[TopicStats] = []
-        weight = 0
-        for name in sorted(self._topics):
-            topic = self._topics.get(name)
-            if topic is None:
-                continue
-            portion.append(topic.stats())
-            weight += 1 + len(topic.channels)
-            if weight >= PORTION_STATS:
-                yield portion
-                portion = []
-                weight = 0
-        yield portion
+    def topics(self) -> list[Topic]:
+        """All topics now, sorted by name."""
+        return [self._topics[name] for name in sorted(self._topics)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -22,7 +23,7 @@ from emberq.broker.deferred import Deferred, InTransit
 from emberq.broker.error import ExitingError, MessageNotInFlightError, NotOwnerError, StoreError, TooManyConsumersError
 from emberq.broker.in_flight import FinishListener, InFlight, LatencyListener
 from emberq.broker.queue import UNREADABLE_RETRY_NS, Queue
-from emberq.broker.stats import ChannelStats, LatencyConfig
+from emberq.broker.stats import ChannelStats, ClientStats, LatencyConfig
 from emberq.broker.subscriber import Locality, ReadyLines, Subscriber
 from emberq.storage.data_folder import ChannelPolicy
 from emberq.storage.error import DiskWriteError
@@ -422,7 +423,13 @@ class Channel(ABC):
                 sink.close()
         self._lines.clear()
 
-    def stats(self) -> ChannelStats:
+    def clients(self) -> Iterator[ClientStats]:
+        """The connections of its consumers, one by one. What changes them meanwhile does no harm."""
+        for subscriber in list(self._subscribers):
+            if subscriber.sink is not None:
+                yield subscriber.sink.stats()
+
+    def stats(self, *, with_clients: bool = True) -> ChannelStats:
         """What the channel holds now."""
         return ChannelStats(
             name=self.name,
@@ -440,6 +447,6 @@ class Channel(ABC):
             zone_local_msg_count=self._local_counts[Locality.ZONE],
             region_local_msg_count=self._local_counts[Locality.REGION],
             global_msg_count=self._local_counts[Locality.GLOBAL],
-            clients=tuple(sub.sink.stats() for sub in self._subscribers if sub.sink is not None),
+            clients=tuple(self.clients()) if with_clients else (),
             e2e=self._limits.latency.summarize([self.latency]),
         )

@@ -385,10 +385,10 @@ class JournaledTopic(Topic):
         for alarm in (self._save_alarm, self._sync_alarm, self._trim_alarm):
             alarm.discard()
 
-    def stats(self) -> TopicStats:
+    def stats(self, *, with_channels: bool = True) -> TopicStats:
         journal = self._journal
         return replace(
-            super().stats(),
+            super().stats(with_channels=with_channels),
             journal=JournalStats(
                 first_offset=journal.first_offset,
                 next_offset=journal.next_offset,

@@ -194,6 +194,7 @@ class Topic(ABC):
         channel = self.channels.pop(name)
         _log.info("TOPIC(%s): deleting channel %s", self.name, name)
         self._flow_changed()
+        _log.info("CHANNEL(%s): deleting", name)
         channel.delete()
         self._context.on_channel(self, channel, False)
 
@@ -237,9 +238,14 @@ class Topic(ABC):
 
     def close(self) -> None:
         """Bring everything to disk for the next run."""
+        _log.info("TOPIC(%s): closing", self.name)
         self._exiting = True
         for channel in self.channels.values():
+            _log.info("CHANNEL(%s): closing", channel.name)
             channel.close()
+        memory_count = self.depth - self.backend_depth
+        if memory_count and not self.is_journaled:
+            _log.info("TOPIC(%s): flushing %d memory messages to backend", self.name, memory_count)
         self._save()
 
     @abstractmethod
@@ -250,12 +256,12 @@ class Topic(ABC):
     def _save(self) -> None:
         """Bring the topic's own messages to disk; the channels have saved theirs."""
 
-    def stats(self) -> TopicStats:
-        """What the topic holds now."""
+    def stats(self, *, with_channels: bool = True) -> TopicStats:
+        """What the topic holds now. Without channels: its own figures alone."""
         latency = self._context.config.channel.latency
         return TopicStats(
             name=self.name,
-            channels=tuple(self.channels[name].stats() for name in sorted(self.channels)),
+            channels=tuple(self.channels[name].stats() for name in sorted(self.channels)) if with_channels else (),
             depth=self.depth,
             backend_depth=self.backend_depth,
             message_count=self.message_count,

@@ -5,7 +5,7 @@ The way of a request through the server
     reader        bytes in, requests out
     router        from a request's head to its handler: limits, guard, table of routes
     message       requests, responses, errors, arguments, gzip
-    body          bodies sent piece by piece: streams and files
+    body          bodies made or sent piece by piece: long texts, streams and files
 
 The rest
     client        asking another server

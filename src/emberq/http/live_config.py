@@ -44,12 +44,22 @@ class LiveConfig:
     """The settings of a running daemon, its log level included."""
 
     def __init__(
-        self, table: SettingTable, options: Any, *, lookupds: Lookupds, shown_as: Mapping[str, Callable[[Any], Any]]
+        self,
+        table: SettingTable,
+        options: Any,
+        *,
+        lookupds: Lookupds,
+        shown_as: Mapping[str, Callable[[Any], Any]],
+        on_log_level: Callable[[], None] | None = None,
     ) -> None:
-        """`options` are what `table` describes. `shown_as` converts values for display, by key."""
+        """`options` are what `table` describes. `shown_as` converts values for display, by key.
+
+        `on_log_level` is called when the log level was changed.
+        """
         values = {setting.key: getattr(options, setting.attribute) for setting in table.options if setting.key}
         self._values = values | {key: show(values[key]) for key, show in shown_as.items()}
         self._lookupds = lookupds
+        self._on_log_level = on_log_level
 
     def show(self, key: str) -> Response:
         """The answer to a GET; HttpError."""
@@ -65,6 +75,8 @@ class LiveConfig:
         if key == _LOG_LEVEL:
             self._values[key] = level = _parse_log_level(body)
             log.set_level(level)
+            if self._on_log_level is not None:
+                self._on_log_level()
         elif key == self._lookupds.key:
             self._lookupds.change(self._parse_addresses(body))
         else:

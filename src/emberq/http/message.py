@@ -35,27 +35,26 @@ from functools import lru_cache
 from http import HTTPStatus
 from re import compile as _pattern
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from emberq.http.body import StreamBody
+from emberq.http.body import StreamBody, encoded
 
-TEXT = "text/plain; charset=utf-8"
-JSON = "application/json; charset=utf-8"
-
-V1_HEADERS = (("X-NSQ-Content-Type", "nsq; version=1.0"),)
-"""What marks an answer of NSQ's API, version 1."""
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json; charset=utf-8"
 
 Headers = tuple[tuple[str, str], ...]
+V1_HEADERS: Final[Headers] = (("X-NSQ-Content-Type", "nsq; version=1.0"),)
+"""What marks an answer of NSQ's API, version 1."""
 Query = Mapping[str, str]
 """The parameters of a request: the first value of each, `""` when present but empty."""
-NO_PARAMS: Mapping[str, str] = MappingProxyType({})
-_NO_HEADERS: Mapping[bytes, bytes] = MappingProxyType({})
-_CACHED_QUERY_LENGTH = 200
+NO_PARAMS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_HEADERS: Final[dict[bytes, bytes]] = {}
+_CACHED_QUERY_LENGTH: Final = 200
 """Longer queries are parsed each time, so that the cache of parsed ones stays within a few hundred kilobytes."""
-_BAD_ESCAPE = _pattern("%(?![0-9A-Fa-f]{2})")
-_LINE_BREAK = _pattern("[\r\n\0]")
-_WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+_BAD_ESCAPE: Final = _pattern("%(?![0-9A-Fa-f]{2})")
+_LINE_BREAK: Final = _pattern("[\r\n\0]")
+_WITHOUT_BODY: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
 # Requests.
@@ -71,7 +70,7 @@ class Request:
         method: str,
         target: str,
         *,
-        headers: Mapping[bytes, bytes] = _NO_HEADERS,
+        headers: dict[bytes, bytes] = _NO_HEADERS,
         body: bytes = b"",
         remote_address: str = "@",
         is_tls: bool = False,
@@ -151,7 +150,7 @@ def parse_query(query_text: str) -> Query:
     return values
 
 
-_cached_query = lru_cache(maxsize=1024)(parse_query)
+_cached_query: Final = lru_cache(maxsize=1024)(parse_query)
 """A publisher sends the same query again and again."""
 
 
@@ -213,7 +212,12 @@ def text(body: str | bytes, status: int = 200) -> Response:
 
 def json(value: Any, status: int = 200) -> Response:
     """A V1 answer of JSON: compact, and safe to stand inside an HTML page, as NSQ's encoder makes it."""
-    return Response(status, encode_json(value), content_type=JSON, headers=V1_HEADERS)
+    return json_answer(encode_json(value), status)
+
+
+def json_answer(body: bytes, status: int = 200) -> Response:
+    """The same for a body that is JSON already."""
+    return Response(status, body, content_type=JSON, headers=V1_HEADERS)
 
 
 def empty(status: int = 200) -> Response:
@@ -242,17 +246,25 @@ class HttpError(Exception):
 
 
 def encode_json(value: Any) -> bytes:
+    """Compact JSON in UTF-8, as `json_text` makes it."""
+    return encoded(json_text(value))
+
+
+_UNSAFE_IN_HTML: Final = {char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
+_dumps: Final = _json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def json_text(value: Any) -> str:
     """Compact JSON with `<`, `>`, `&`, U+2028 and U+2029 escaped; they can only stand inside strings."""
-    out = _json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for char in "<>&\u2028\u2029":
+    out = _dumps(value)
+    for char, escape in _UNSAFE_IN_HTML.items():
         if char in out:
-            out = out.replace(char, f"\\u{ord(char):04x}")
-    return _encoded(out)
+            out = out.replace(char, escape)
+    return out
 
 
 def _encoded(body: str | bytes) -> bytes:
-    # Half a surrogate pair, which a client may send as a JSON escape, has no UTF-8. It must not break the answer.
-    return body if isinstance(body, bytes) else body.encode("utf-8", "replace")
+    return body if isinstance(body, bytes) else encoded(body)
 
 
 def _fixed_head(status: int, content_type: str | None, headers: Headers) -> bytes:
@@ -266,7 +278,7 @@ def _fixed_head(status: int, content_type: str | None, headers: Headers) -> byte
     return "".join(lines).encode("latin-1")
 
 
-_cached_fixed_head = lru_cache(maxsize=256)(_fixed_head)
+_cached_fixed_head: Final = lru_cache(maxsize=256)(_fixed_head)
 """For answers without further headers: there are as many as pairs of status and content type in use."""
 
 
@@ -279,13 +291,13 @@ def _reason(status: int) -> str:
 
 # Compression.
 
-COMPRESS_BYTES = 1400
+COMPRESS_BYTES: Final = 1400
 """Shorter answers fit a packet anyway."""
-_THREAD_BYTES = 64 * 1024
+_THREAD_BYTES: Final = 64 * 1024
 """Longer bodies take more than about a millisecond, much more than handing them to a thread."""
-_LEVEL = 1
-_GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS  # 16 asks zlib for gzip's header and checksum
-_COMPRESSED_HEADERS = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
+_LEVEL: Final = 1
+_GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS  # 16 asks zlib for gzip's header and checksum
+_COMPRESSED_HEADERS: Final[Headers] = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
 
 
 def is_worth_compressing(response: Response, request: Request) -> bool:

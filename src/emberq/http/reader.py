@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Mapping
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import Final, NoReturn
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
@@ -43,12 +43,13 @@ from emberq.http.router import (
     KnownHead,
 )
 
-UNKNOWN_NS = -1
+UNKNOWN_NS: Final = -1
 """The value of `RequestReader.since_ns` until the connection sets it."""
-_NO_PARSER = HttpRequestParser(None)
+_BLANK_LINE: Final = b"\r\n\r\n"
+_NO_PARSER: Final = HttpRequestParser(None)
 """Takes the place of the parser in readers that are closed."""
 
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
 
 class Phase(enum.Enum):
@@ -61,7 +62,9 @@ class Phase(enum.Enum):
 
 
 # Looking up a member of an enum takes as long as a call, and these are needed for every request.
-BETWEEN, HEAD, BODY = Phase.BETWEEN, Phase.HEAD, Phase.BODY
+BETWEEN: Final = Phase.BETWEEN
+HEAD: Final = Phase.HEAD
+BODY: Final = Phase.BODY
 
 
 class RequestReader:
@@ -73,7 +76,6 @@ class RequestReader:
         "_body_bytes",
         "_body_room_bytes",
         "_declines_upgrade",
-        "_deliver",
         "_exchange",
         "_header_bytes",
         "_header_count",
@@ -88,15 +90,14 @@ class RequestReader:
         "is_finished",
         "owes_continue",
         "phase",
+        "ready",
         "since_ns",
     )
 
-    def __init__(
-        self, admission: Admission, deliver: Callable[[Exchange], None], *, remote_address: str, is_tls: bool
-    ) -> None:
+    def __init__(self, admission: Admission, *, remote_address: str, is_tls: bool) -> None:
         self._admission = admission
-        self._deliver = deliver
-        """Takes the exchanges that are ready, in the order of the requests."""
+        self.ready: list[Exchange] = []
+        """Requests that have been read, in their order. The connection takes them out."""
         self._remote_address = remote_address
         self._is_tls = is_tls
         self._parser = HttpRequestParser(self)
@@ -105,12 +106,12 @@ class RequestReader:
         self.since_ns = UNKNOWN_NS
         """When the connection first saw the current phase; the connection sets it, each new phase resets it."""
         self.is_finished = False
-        """Whether the last request of the connection has been delivered."""
+        """Whether the last request of the connection is ready."""
         self.owes_continue = False
         """Whether the client waits for `100 Continue` before it sends the body."""
 
         self._new_head: bytes | None = None
-        """The head being parsed, if it may be remembered."""
+        """The head being parsed, without the blank line behind it, if it may be remembered."""
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
@@ -133,7 +134,7 @@ class RequestReader:
     # The connection's side.
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Read a slice of the stream; the requests that it completes are delivered."""
+        """Read a slice of the stream; the requests that it completes are ready."""
         if self.phase is BETWEEN and isinstance(data, bytes):
             data = self._take_known(data)
         if data:
@@ -155,8 +156,9 @@ class RequestReader:
             self._deliver_refusal(408, "REQUEST_TIMEOUT")
 
     def close(self) -> None:
-        """Drop the parser, which refers back to this object."""
+        """Drop what is ready, and the parser, which refers back to this object."""
         self.is_finished = True
+        self.ready.clear()
         self._parser = _NO_PARSER
 
     # Heads seen before.
@@ -164,17 +166,20 @@ class RequestReader:
     def _take_known(self, data: bytes) -> bytes:
         """Deliver the requests at the start of `data` whose heads are known; returns what is left for the parser."""
         while data and not self.is_finished:
-            head_end = data.find(b"\r\n\r\n", 0, MAX_HEAD_BYTES) + 4
-            if head_end < 4:
+            head, blank_line, rest = data.partition(_BLANK_LINE)
+            if not blank_line or len(head) > MAX_HEAD_BYTES:
                 break
-            known = self._admission.known_heads.get(data[:head_end])
+            known = self._admission.known_heads.get(head)
             if known is None:
-                return self._parse_new_head(data, head_end)
-            end = head_end + known.body_bytes
-            if end > len(data):
+                return self._parse_new_head(data, head, rest)
+            body_bytes = known.body_bytes
+            if body_bytes == len(rest):
+                self._deliver_known(known, rest)
+                return b""
+            if body_bytes > len(rest):
                 break
-            self._deliver_known(known, data[head_end:end])
-            data = data[end:]
+            self._deliver_known(known, rest[:body_bytes])
+            data = rest[body_bytes:]
         return data
 
     def _deliver_known(self, known: KnownHead, body: bytes) -> None:
@@ -183,16 +188,16 @@ class RequestReader:
             body if route.max_body_bytes else b"", remote_address=self._remote_address, is_tls=self._is_tls
         )
         refusal = self._admission.guarded(request)
-        self._deliver(Exchange(request, ending=KEEP, route=route, refusal=refusal))
+        self.ready.append(Exchange(request, ending=KEEP, route=route, refusal=refusal))
 
-    def _parse_new_head(self, data: bytes, head_end: int) -> bytes:
+    def _parse_new_head(self, data: bytes, head: bytes, rest: bytes) -> bytes:
         """Let the parser read the head alone, so that the result belongs to exactly these bytes; returns the rest."""
         if not data[:1].isalpha():
             return data  # line breaks may precede a request; then it is unclear where the head begins
-        self._new_head = data[:head_end]
-        self._parse(self._new_head)
+        self._new_head = head
+        self._parse(head + _BLANK_LINE)
         self._new_head = None
-        return data[head_end:]
+        return rest
 
     # The parser and its callbacks.
 
@@ -274,7 +279,7 @@ class RequestReader:
             exchange.request.body = bytes(self._body)
             self._body = b""
         self.is_finished = exchange.ending is CLOSE
-        self._deliver(exchange)
+        self.ready.append(exchange)
 
     # Heads.
 
@@ -386,7 +391,7 @@ class RequestReader:
         self.owes_continue = False
         self._body = b""
         self._exchange.ending = CLOSE
-        self._deliver(self._exchange)
+        self.ready.append(self._exchange)
 
     def _on_parser_error(self, error: HttpParserError) -> None:
         if self.is_finished:

@@ -26,12 +26,12 @@ import enum
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from emberq.http.message import JSON, NO_PARAMS, V1_HEADERS, HttpError, Request, Response, encode_json
 
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Response | Awaitable[Response]]
 
@@ -41,14 +41,14 @@ Guard = Callable[[Request], Response | None]
 
 # Bounds.
 
-SLICE_BYTES = 16 * 1024
+SLICE_BYTES: Final = 16 * 1024
 """Bytes handed to the parser at a time. Between two slices a connection can be held back, so this also bounds the
 requests that may wait, already parsed, behind one whose answer is not ready: the shortest request has 18 bytes."""
-TURN_BYTES = 128 * 1024
+TURN_BYTES: Final = 128 * 1024
 """Answers to one connection in one turn of the event loop; the other connections wait meanwhile."""
-ANSWER_COST_BYTES = 1024
+ANSWER_COST_BYTES: Final = 1024
 """Counted for each answer besides its body, so that a turn also ends after many small ones."""
-DISCARD_BYTES = 256 * 1024
+DISCARD_BYTES: Final = 256 * 1024
 """An unwanted body is thrown away up to this size, and the connection kept; a longer one closes it."""
 
 
@@ -71,12 +71,12 @@ class HttpLimits:
     """After a refusal, what the client still sends is read for so long, so that it sees the refusal."""
 
 
-DEFAULT_LIMITS = HttpLimits()
+DEFAULT_LIMITS: Final = HttpLimits()
 
 
 # Admission.
 
-INTERNAL_ERROR = HttpError(500, "INTERNAL_ERROR").response()
+INTERNAL_ERROR: Final = HttpError(500, "INTERNAL_ERROR").response()
 """The answer when a handler crashed; the log says what happened."""
 
 
@@ -127,7 +127,8 @@ class Ending(enum.IntEnum):
 
 
 # Looking up a member of an enum takes as long as a call, and these are needed for every request.
-KEEP, CLOSE = Ending.KEEP, Ending.CLOSE
+KEEP: Final = Ending.KEEP
+CLOSE: Final = Ending.CLOSE
 
 
 class Exchange:
@@ -309,21 +310,24 @@ def _redirect(method: str, path: str, query_text: str) -> Response:
 
 # Heads seen before.
 
-MAX_HEAD_BYTES = 1024
+MAX_HEAD_BYTES: Final = 1024
 """Longer heads are parsed each time."""
-_MAX_HEADS = 1024
+_MAX_HEADS: Final = 1024
 """About 3 MB. A full cache is emptied; heads in use are back at once."""
-_NOT_LEARNED = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"authorization", b"cookie"})
+_NOT_LEARNED: Final = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"authorization", b"cookie"})
 """With one of these headers, the head alone does not decide what follows, or it may hold a secret."""
 
 
-class KnownHead(NamedTuple):
+class KnownHead:
     """What a remembered head means."""
 
-    request: Request
-    """The request without its client and body."""
-    route: Route
-    body_bytes: int
+    __slots__ = ("body_bytes", "request", "route")
+
+    def __init__(self, request: Request, route: Route, *, body_bytes: int) -> None:
+        self.request = request
+        """The request without its client and body."""
+        self.route = route
+        self.body_bytes = body_bytes
 
 
 class HeadCache:
@@ -331,8 +335,10 @@ class HeadCache:
 
     def __init__(self) -> None:
         self._known: dict[bytes, KnownHead] = {}
-        self.get = self._known.get
-        """The known head of exactly these bytes, or None."""
+
+    def get(self, head: bytes) -> KnownHead | None:
+        """The known head of exactly these bytes."""
+        return self._known.get(head)
 
     def learn(self, head: bytes, exchange: Exchange, headers: Mapping[bytes, bytes]) -> None:
         """Remember what the parser made of a head, if it is a plain one. Names of headers are in lower case."""
@@ -344,4 +350,4 @@ class HeadCache:
         if len(self._known) >= _MAX_HEADS:
             self._known.clear()
         request = exchange.request.repeated(b"", remote_address="", is_tls=False)
-        self._known[head] = KnownHead(request, route, int(headers.get(b"content-length", 0)))
+        self._known[head] = KnownHead(request, route, body_bytes=int(headers.get(b"content-length", 0)))

@@ -120,7 +120,7 @@ class LookupApi:
     def delete_topic(self, request: Request) -> Response:
         """The name is not checked, and `*` means every topic. The topic need not exist."""
         topic = required(request.query(), "topic")
-        _log.info("DB: removing topic(%s) and its channels", topic)
+        _log.info("DB: removing topic(%s)", topic)
         self._registry.delete_topic(topic)
         return empty()
 
@@ -128,7 +128,7 @@ class LookupApi:
         """Hide one node from look-ups of a topic for a while. Neither has to be known."""
         query = request.query()
         topic, node = required(query, "topic"), required(query, "node")
-        _log.info("DB: setting tombstone for %s of topic(%s)", node, topic)
+        _log.info("DB: setting tombstone for producer@%s of topic(%s)", node, topic)
         self._registry.tombstone(topic=topic, node=node)
         return empty()
 
@@ -142,7 +142,7 @@ class LookupApi:
         topic, channel = _valid_names(request.query())
         if not self._registry.delete_channel(topic=topic, channel=channel):
             raise HttpError(404, "CHANNEL_NOT_FOUND")
-        _log.info("DB: removed channel(%s) from topic(%s)", channel, topic)
+        _log.info("DB: removing channel(%s) from topic(%s)", channel, topic)
         return empty()
 
 

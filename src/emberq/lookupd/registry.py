@@ -27,6 +27,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict
 from itertools import chain
+from typing import NamedTuple
 
 from emberq.base.clock import Clock
 from emberq.http.message import encode_json
@@ -72,6 +73,13 @@ class TopicProducer:
         return f"<Producer {self.peer.remote_address} ({self.peer.node}), {len(self.topics)} topics>"
 
 
+class NewKeys(NamedTuple):
+    """Which keys a registration made the producer a holder of."""
+
+    topic: bool
+    channel: bool
+
+
 Producers = dict[str, TopicProducer]
 """By their ids."""
 
@@ -103,21 +111,29 @@ class Registry:
         """The producer has sent something."""
         producer.heard_ns = self._clock.monotonic_ns()
 
-    def register(self, producer: TopicProducer, *, topic: str, channel: str | None = None) -> None:
-        """The producer has this topic and, if named, this channel of it."""
+    def register(self, producer: TopicProducer, *, topic: str, channel: str | None = None) -> NewKeys:
+        """The producer has this topic and, if named, this channel of it; returns what it did not have before."""
         producer_id = producer.peer.remote_address
+        is_new_channel = False
         if channel is not None:
-            self._channel_key(topic, channel)[producer_id] = producer
-        self._topic_key(topic)[producer_id] = producer
+            holders = self._channel_key(topic, channel)
+            is_new_channel = producer_id not in holders
+            holders[producer_id] = producer
+        holders = self._topic_key(topic)
+        is_new_topic = producer_id not in holders
+        holders[producer_id] = producer
         producer.topics[sys.intern(topic)] = None
+        return NewKeys(topic=is_new_topic, channel=is_new_channel)
 
-    def unregister_channel(self, producer: TopicProducer, *, topic: str, channel: str) -> None:
-        """The producer no longer has this channel."""
+    def unregister_channel(self, producer: TopicProducer, *, topic: str, channel: str) -> bool:
+        """The producer no longer has this channel; False if it did not have it."""
         holders = self._channels.get(topic, {}).get(channel)
-        if holders is not None:
-            holders.pop(producer.peer.remote_address, None)
-            if not holders and is_ephemeral(channel):
-                self.delete_channel(topic=topic, channel=channel)
+        if holders is None:
+            return False
+        had_it = holders.pop(producer.peer.remote_address, None) is not None
+        if not holders and is_ephemeral(channel):
+            self.delete_channel(topic=topic, channel=channel)
+        return had_it
 
     def unregister_topic(self, producer: TopicProducer, topic: str) -> list[str]:
         """The producer no longer has this topic; returns the channels of it that it still had."""

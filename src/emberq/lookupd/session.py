@@ -3,6 +3,9 @@
 Everything that arrives in one packet is executed and answered before `data_received` returns, with one write. There is
 no deadline for a client: look-ups judge whether it is alive, by when it was last heard of. A client that does not read
 its answers is not read from either.
+
+The log has a line for each key that comes or goes. When a client is gone there is one for the client and none for its
+keys, which may be a hundred thousand.
 """
 
 from __future__ import annotations
@@ -11,13 +14,16 @@ import asyncio
 import logging
 from typing import cast
 
-from emberq.base.address import TcpAddress
+from emberq.base.address import TcpAddress, network_text
 from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.base.text import format_duration
 from emberq.base.timers import Alarm, Timers
 from emberq.lookupd.registry import RegisteredNsqd, Registry, TopicProducer
-from emberq.wire.error import FatalError
-from emberq.wire.lookup import OK, Command, LookupDecoder, LookupIdentify, Ping, Register, Unregister, response
+from emberq.wire.error import BadMagic, FatalError
+from emberq.wire.lookup import MAGIC, OK, Command, LookupDecoder, LookupIdentify, Ping, Register, Unregister, response
 
+MAX_SHOWN = 256
+"""Characters of what an nsqd tells of itself that the log shows; a host name has no more."""
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last answer may take to leave before the connection is cut off."""
 
@@ -27,7 +33,17 @@ _log = logging.getLogger(__name__)
 class LookupSession(asyncio.Protocol):
     """One connection. Owned by the event loop; registered with the context while it is open."""
 
-    __slots__ = ("_closing", "_context", "_cut_off", "_decoder", "_producer", "_remote_address", "_transport")
+    __slots__ = (
+        "_closing",
+        "_context",
+        "_cut_off",
+        "_decoder",
+        "_ended_by",
+        "_is_greeted",
+        "_producer",
+        "_remote_address",
+        "_transport",
+    )
 
     def __init__(self, context: LookupContext) -> None:
         self._context = context
@@ -38,6 +54,10 @@ class LookupSession(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._closing = False
         self._cut_off: Alarm | None = None
+        self._is_greeted = False
+        """Whether the log has the client's magic."""
+        self._ended_by = ""
+        """Why the connection ends, if not by us."""
 
     def __repr__(self) -> str:
         return f"<Session {self._remote_address}>"
@@ -60,30 +80,45 @@ class LookupSession(asyncio.Protocol):
         answers: list[bytes] = []
         try:
             for command in self._decoder.receive(data):
-                answers.append(self._execute(command))  # noqa: PERF401 - answers before an error are sent too
+                self._log_magic()
+                answers.append(self._execute(command))  # answers before an error are sent too
         except FatalError as wrong:
             self._fail(wrong, answers)
         else:
+            self._log_magic()
             self._transport.write(b"".join(answers))
+
+    def _log_magic(self) -> None:
+        if not self._is_greeted and self._decoder.greeted:
+            self._is_greeted = True
+            _log.info("CLIENT(%s): desired protocol magic '%s'", self._remote_address, MAGIC.decode())
 
     def eof_received(self) -> bool:
         if not self._closing:
+            self._ended_by = "EOF"
             try:
                 self._decoder.eof()
             except FatalError as wrong:
                 self._fail(wrong, [])
         return False  # the loop closes the connection, after what was written has left
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
+    def connection_lost(self, exc: Exception | None) -> None:
         if self not in self._context.sessions:
             return
         self._context.sessions.discard(self)
         self._closing = True
         if self._cut_off is not None:
             self._cut_off.discard()
+        if self._is_greeted:
+            _log.info("PROTOCOL(V1): [%s] exiting ioloop", self._remote_address)
         if self._producer is not None:
             self._context.registry.disconnect(self._producer)
-        _log.info("PROTOCOL(V1): [%s] exiting", self._remote_address)
+            self._log_key("UNREGISTER", "client")
+        why = self._ended_by or (network_text(exc) if exc is not None else "")
+        if why and self._is_greeted:
+            _log.error("client(%s) - %s", self._remote_address, why)
+        elif why:
+            _log.error("failed to read protocol version - %s", why)
 
     def pause_writing(self) -> None:
         if not self._closing:
@@ -102,7 +137,14 @@ class LookupSession(asyncio.Protocol):
 
     def _fail(self, wrong: FatalError, answers: list[bytes]) -> None:
         """Send the answers so far and the error, and close."""
-        _log.error("[%s] - %s", self._remote_address, wrong)
+        self._log_magic()
+        if isinstance(wrong, BadMagic):
+            magic = wrong.magic.decode("utf-8", "backslashreplace")
+            _log.info("CLIENT(%s): desired protocol magic '%s'", self._remote_address, magic)
+            _log.error("client(%s) bad protocol magic '%s'", self._remote_address, magic)
+        else:
+            _log.error("[%s] - %s", self._remote_address, wrong)
+            self._ended_by = str(wrong)
         self._closing = True
         self._transport.write(b"".join((*answers, response(wrong.data))))
         self._cut_off = self._context.timers.alarm(self._transport.abort)
@@ -115,12 +157,15 @@ class LookupSession(asyncio.Protocol):
         match command:
             case Ping():
                 if self._producer is not None:
-                    self._context.registry.hear(self._producer)
+                    self._ping(self._producer)
             case LookupIdentify():
                 return self._identify(command)
             case Register(topic, channel):
-                self._context.registry.register(self._identified(), topic=topic, channel=channel)
-                _log.debug("DB: client(%s) REGISTER %s %s", self._remote_address, topic, channel or "")
+                new = self._context.registry.register(self._identified(), topic=topic, channel=channel)
+                if new.channel:
+                    self._log_key("REGISTER", "channel", topic, channel or "")
+                if new.topic:
+                    self._log_key("REGISTER", "topic", topic)
             case Unregister():
                 self._unregister(command)
         return OK
@@ -128,22 +173,42 @@ class LookupSession(asyncio.Protocol):
     def _identify(self, command: LookupIdentify) -> bytes:
         peer = RegisteredNsqd(self._remote_address, command.identity)
         self._producer = self._context.registry.connect(peer)
-        _log.info("CLIENT(%s): IDENTIFY %s", self._remote_address, peer.encoded)
+        identity = command.identity
+        _log.info(
+            "CLIENT(%s): IDENTIFY Address:%s TCP:%d HTTP:%d Version:%s",
+            self._remote_address,
+            identity.broadcast_address[:MAX_SHOWN],
+            identity.tcp_port,
+            identity.http_port,
+            identity.version[:MAX_SHOWN],
+        )
+        self._log_key("REGISTER", "client")
         return response(self._context.introduction)
 
     def _unregister(self, command: Unregister) -> None:
         registry, producer = self._context.registry, self._identified()
         if command.channel is not None:
-            registry.unregister_channel(producer, topic=command.topic, channel=command.channel)
-        else:
-            for channel in registry.unregister_topic(producer, command.topic):
-                _log.warning(
-                    "client(%s) unexpected UNREGISTER of topic %s, which still has channel %s",
-                    self._remote_address,
-                    command.topic,
-                    channel,
-                )
-        _log.debug("DB: client(%s) UNREGISTER %s %s", self._remote_address, command.topic, command.channel or "")
+            if registry.unregister_channel(producer, topic=command.topic, channel=command.channel):
+                self._log_key("UNREGISTER", "channel", command.topic, command.channel)
+            return
+        had_it = command.topic in producer.topics
+        for channel in registry.unregister_topic(producer, command.topic):
+            _log.warning(
+                "client(%s) unexpected UNREGISTER category:channel key:%s subkey:%s",
+                self._remote_address,
+                command.topic,
+                channel,
+            )
+        if had_it:
+            self._log_key("UNREGISTER", "topic", command.topic)
+
+    def _ping(self, producer: TopicProducer) -> None:
+        silent_ns = self._context.clock.monotonic_ns() - producer.heard_ns
+        _log.info("CLIENT(%s): pinged (last ping %s)", self._remote_address, format_duration(silent_ns))
+        self._context.registry.hear(producer)
+
+    def _log_key(self, verb: str, category: str, key: str = "", subkey: str = "") -> None:
+        _log.info("DB: client(%s) %s category:%s key:%s subkey:%s", self._remote_address, verb, category, key, subkey)
 
     def _identified(self) -> TopicProducer:
         """The producer. The decoder refuses commands that need it before IDENTIFY."""

@@ -8,10 +8,12 @@ to neither.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
 import emberq
+from emberq.base.address import format_peer
 from emberq.base.clock import NS_PER_MS, Clock
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
@@ -21,6 +23,7 @@ from emberq.nsqd.connection import ClientConnection, Output
 from emberq.nsqd.options import NsqdOptions, TlsRequired
 from emberq.nsqd.publishing import PublishBatcher
 from emberq.nsqd.tls import ServerTls, TlsConnection
+from emberq.nsqd.trace import Trace
 from emberq.wire import frame
 from emberq.wire.compression import DeflateCodec, SnappyCodec
 from emberq.wire.decoder import CommandDecoder
@@ -30,6 +33,8 @@ from emberq.wire.negotiation import Agreement, ConnectionSettings, ServerLimits
 TLS_HANDSHAKE_SECONDS = 5.0
 TLS_SHUTDOWN_SECONDS = 5.0
 TOPOLOGY_EXPERIMENT = "topology-aware-consumption"
+
+_log = logging.getLogger(__name__)
 
 
 class SessionContext:
@@ -55,6 +60,7 @@ class SessionContext:
         self.clock = clock
         self.timers = timers
         self.sessions: set[ClientConnection] = set()
+        self.trace = Trace()
         self.tls_required = options.tls_required is not TlsRequired.NO
         self.command_limits = CommandLimits(
             max_msg_size=options.max_msg_size,
@@ -137,6 +143,7 @@ class StreamUpgrade:
 
     async def encrypt(self, protocol: asyncio.Protocol) -> None:
         """Shake hands on this connection; OSError (ssl.SSLError is one) or TimeoutError if that fails."""
+        self._log_upgrade("TLS")
         self.is_shaking_hands = True
         transport = await self._context.start_tls(self._output.transport, protocol)
         self.is_shaking_hands = False
@@ -149,10 +156,16 @@ class StreamUpgrade:
     def compress(self, outcome: Agreement) -> None:
         """Switch both directions to what was agreed, if anything was."""
         if outcome.snappy:
+            self._log_upgrade("snappy")
             self._output.use_codec(SnappyCodec())
         elif outcome.deflate_level:
+            self._log_upgrade(f"deflate (level {outcome.deflate_level})")
             self._output.use_codec(DeflateCodec(outcome.deflate_level))
         else:
             return
         self._decoder.discard()
         self._output.reply(frame.OK)
+
+    def _log_upgrade(self, what: str) -> None:
+        peer = format_peer(self._output.transport.get_extra_info("peername"))
+        _log.info("PROTOCOL(V2): [%s] upgrading connection to %s", peer, what)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar, cast
@@ -30,7 +30,7 @@ from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
 from emberq.nsqd.context import SessionContext
 from emberq.nsqd.health import Health
 from emberq.nsqd.lookup import LookupService
-from emberq.nsqd.metrics import Memory, Scrape
+from emberq.nsqd.metrics import Memory, Scrape, read_topics
 from emberq.nsqd.options import NsqdOptions, OptionsError, journal_settings
 from emberq.nsqd.publishing import PublishBatcher
 from emberq.nsqd.session import ClientSession
@@ -165,7 +165,6 @@ class Nsqd:
 
     def _load(self) -> None:
         self.broker.load(self._metadata_file.load())
-        _log.info("NSQ: persisting topic/channel metadata to %s", self._metadata_file.path)
         self.persist_metadata()
         self.broker.add_listener(self._on_change)
 
@@ -245,6 +244,7 @@ class Nsqd:
 
     def persist_metadata(self) -> None:
         """Write nsqd.dat now, while the loop waits: for starting and stopping."""
+        self._log_persisting()
         self._metadata_file.save()
 
     async def metadata_saved(self) -> None:
@@ -264,7 +264,11 @@ class Nsqd:
     def _on_change(self, change: TopologyChange) -> None:
         """A topic or channel was created or deleted."""
         if not is_ephemeral(change.topic) and (change.channel is None or not is_ephemeral(change.channel)):
+            self._log_persisting()
             self._metadata_file.save_soon()
+
+    def _log_persisting(self) -> None:
+        _log.info("NSQ: persisting topic/channel metadata to %s", self._metadata_file.path)
 
     # What the API, metrics and statsd show.
 
@@ -303,32 +307,27 @@ class Nsqd:
         if self._discovery is not None:
             self._discovery.set_addresses(addresses)
 
+    def log_level_changed(self) -> None:
+        """The log shows more from here on, or less: connections write debug lines from here on, or stop that."""
+        self._context.trace.refresh()
+
     def health(self) -> str:
         """`OK`, or what is wrong, in the words of /ping."""
         problem = self._health.problem
         return "OK" if problem is None else f"NOK - {problem}"
 
-    def producers(self) -> tuple[ClientStats, ...]:
-        """The connections that have published."""
-        return tuple(session.stats() for session in self._context.sessions if session.has_published)
+    def producers(self) -> Iterator[ClientStats]:
+        """The connections that have published, one by one. Those that close meanwhile are left out."""
+        sessions = self._context.sessions
+        return (session.stats() for session in tuple(sessions) if session in sessions and session.has_published)
 
-    async def snapshot(self) -> tuple[TopicStats, ...]:
-        """The state of all topics, sorted by name. Other clients are served while it is taken, a portion at a time."""
-        topics: list[TopicStats] = []
-        for portion in self.broker.snapshot_portions():
-            if topics:
-                await asyncio.sleep(0)
-            topics += portion
-        return tuple(topics)
-
-    async def _scrape(self) -> Scrape:
-        topics = await self.snapshot()
+    def _scrape(self, topics: tuple[TopicStats, ...], producers: tuple[ClientStats, ...]) -> Scrape:
         return Scrape(
             start_time_s=self.start_time_s,
             is_healthy=self._health.problem is None,
             refuses_publishing=self._health.refuses_publishing,
             topics=topics,
-            producers=self.producers(),
+            producers=producers,
             tcp_connection_count=len(self._context.sessions),
             http_connection_count=self._web.connection_count,
             memory=self.memory.stats(),
@@ -363,7 +362,7 @@ class Nsqd:
             config,
             clock=self.clock,
             timers=self._timers,
-            snapshot=self.broker.snapshot,
+            read_topics=lambda: read_topics(self.broker),
             memory=self.memory.stats,
         )
 

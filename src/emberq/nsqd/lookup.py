@@ -87,6 +87,7 @@ class LookupService:
 
     async def stop(self) -> None:
         """Close the connections and release the topics that are held."""
+        _log.info("LOOKUP: closing")
         await self._link.stop()
 
     def changed(self, change: TopologyChange) -> None:
@@ -176,9 +177,11 @@ class LookupLink:
         self._peers = {address: before.get(address) or LookupPeer(address, self._context) for address in addresses}
         for address, peer in before.items():
             if address not in self._peers:
+                _log.info("LOOKUP(%s): removing peer", address)
                 peer.close()
         for address, peer in self._peers.items():
             if address not in before:
+                _log.info("LOOKUP(%s): adding peer", address)
                 peer.start()
 
     def changed(self, change: TopologyChange) -> None:
@@ -214,13 +217,18 @@ class LookupLink:
         http_address = peer.info.http_address
         if http_address is None:
             return
+        url = f"http://{http_address}/channels?{urlencode({'topic': topic})}"
         async with peer.query_slots:
+            _log.info("CI: querying nsqlookupd %s", url)
             try:
-                document = await self._http.get_json(f"http://{http_address}/channels?{urlencode({'topic': topic})}")
+                document = await self._http.get_json(url)
                 channels = parse_channels(document)
             except (HttpQueryError, AnswerError) as failure:
                 _log.warning(
-                    "failed to query nsqlookupd %s for channels of topic %s - %s", http_address, topic, failure
+                    "failed to query nsqlookupd for channels to pre-create for topic %s - %s: %s",
+                    topic,
+                    http_address,
+                    failure,
                 )
                 return
         found(channels)

@@ -11,7 +11,7 @@
 - Retries come at growing, partly random intervals, so that a thousand nsqds that lost the same nsqlookupd do not come
   back in one moment. The intervals grow until a connection has lasted: an nsqlookupd that accepts every connection and
   then fails is not asked more often than one that is not there.
-- The log has one line for up and one for down, however many retries lie between.
+- The log has one line for up and one for down, however many retries lie between; at level debug, one for each retry.
 
 `Conversation` is what is said on one connection, from the first byte to the last, without I/O:
 
@@ -58,6 +58,8 @@ PING_INTERVAL_NS = 15 * NS_PER_SECOND
 FIRST_RETRY_NS = 250 * NS_PER_MS
 MAX_RETRY_NS = 5 * NS_PER_SECOND
 """So long after nsqlookupd came back, consumers may not find this nsqd there."""
+MAX_SHOWN = 256
+"""Characters of what it tells of itself that the log shows; a host name has no more."""
 MAX_QUERY_COUNT = 16
 """HTTP queries to one nsqlookupd at a time: a burst of new topics must not take all our file descriptors."""
 
@@ -103,6 +105,8 @@ class LookupPeer:
         """Failures since a connection last lasted until its first PING."""
         self._is_loss_told = False
         """Whether the log says already that it is down."""
+        self._is_attempt_told = False
+        """Whether the log says already that we try to connect."""
         self._retry_alarm = context.timers.alarm(self.start)
         self._deadline = context.timers.alarm(self._on_deadline)
         self._ping_alarm = context.timers.alarm(self._ping)
@@ -114,8 +118,13 @@ class LookupPeer:
     def start(self) -> None:
         """Connect, now and whenever the connection is lost."""
         context = self._context
+        _log.log(logging.DEBUG if self._is_attempt_told else logging.INFO, "LOOKUP connecting to %s", self.address)
+        self._is_attempt_told = True
         conversation = Conversation(
-            context.identity, snapshot=context.snapshot, max_answer_bytes=context.max_answer_bytes
+            context.identity,
+            address=self.address,
+            snapshot=context.snapshot,
+            max_answer_bytes=context.max_answer_bytes,
         )
         self._connection = _Connection(self, conversation)
         self._set_deadline(CONNECT_TIMEOUT_NS)
@@ -201,6 +210,7 @@ class LookupPeer:
         if self.is_up:
             self._failure_count = 0
         self._ping_alarm.set(self._context.clock.monotonic_ns() + PING_INTERVAL_NS)
+        _log.debug("LOOKUPD(%s): sending heartbeat", self.address)
         self.tell(PING)
 
     def _set_deadline(self, timeout_ns: int) -> None:
@@ -215,11 +225,19 @@ class LookupPeer:
     def _identified(self, info: LookupdInfo) -> None:
         self.info = info
         self.tried.set()
+        _log.info(
+            "LOOKUPD(%s): peer info {TCPPort:%d HTTPPort:%d Version:%s BroadcastAddress:%s}",
+            self.address,
+            info.tcp_port,
+            info.http_port,
+            info.version[:MAX_SHOWN],
+            info.broadcast_address[:MAX_SHOWN],
+        )
         self._ping_alarm.set(self._context.clock.monotonic_ns() + PING_INTERVAL_NS)
 
     def _come_up(self) -> None:
         self.is_up = True
-        self._is_loss_told = False
+        self._is_loss_told = self._is_attempt_told = False
         _log.info("LOOKUPD(%s): registered with nsqlookupd v%s", self.address, self.info.version)
         if self.info.http_address is None:
             _log.error("LOOKUPD(%s): it announces no address, so it cannot be asked for channels", self.address)
@@ -229,7 +247,7 @@ class LookupPeer:
         self._failure_count += 1
         if not self._is_loss_told:
             self._is_loss_told = True
-            _log.warning("LOOKUPD(%s): not registered, will keep trying - %s", self.address, reason)
+            _log.error("LOOKUPD(%s): not registered, will keep trying - %s", self.address, reason)
         self.is_up = False
         self.tried.set()
         delay_ns = retry_delay_ns(self._failure_count, chance=self._context.chance())
@@ -299,12 +317,14 @@ class FallenBehindError(Exception):
 class Conversation:
     """What is said on one connection. Owned by its peer, and dropped with the connection."""
 
-    def __init__(self, identity: NsqdIdentity, *, snapshot: Snapshot, max_answer_bytes: int) -> None:
+    def __init__(self, identity: NsqdIdentity, *, address: str, snapshot: Snapshot, max_answer_bytes: int) -> None:
         self.info: LookupdInfo | None = None
         """What nsqlookupd told of itself; None until it answered IDENTIFY."""
         self.awaited_count = 0
         """Commands whose answers have not come."""
         self._identity = identity
+        self._address = address
+        """For the log."""
         self._snapshot = snapshot
         self._reader = LookupAnswerReader(max_bytes=max_answer_bytes)
         self._registrations: Iterator[bytes] = iter(())
@@ -330,10 +350,20 @@ class Conversation:
             return b""
         room = WINDOW - self.awaited_count
         commands = list(islice(self._registrations, room))
+        if _log.isEnabledFor(logging.INFO):
+            for command in commands:
+                _log.info("LOOKUPD(%s): %s", self._address, command.decode().rstrip())
         while self._changes and len(commands) < room:
             commands.append(self._changes.popleft())
+            self._log_change(commands[-1])
         self.awaited_count += len(commands)
         return b"".join(commands)
+
+    def _log_change(self, command: bytes) -> None:
+        line = command.decode().split()
+        if command != PING:
+            what = "topic" if len(line) == 2 else "channel"  # behind the verb: a topic, or a topic and a channel
+            _log.info("LOOKUPD(%s): %s %s", self._address, what, " ".join(line))
 
     def receive(self, data: bytes) -> int:
         """Take in what came; how many commands it answered. AnswerError if it is not a valid answer."""

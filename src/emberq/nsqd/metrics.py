@@ -10,8 +10,9 @@ Figures of single connections are summed up per channel, because a series for ev
 drown the rest. Such sums shrink when a client leaves, so they are gauges. Percentiles are gauges too: they cover a
 window, and cannot be added up.
 
-A `Scrape` is taken in the loop's thread. Turning it into text takes a while with thousands of channels, and reading the
-data folder may take long on a slow disk. `expose` does both and belongs in another thread.
+A `Scrape` is taken in the loop's thread. Thousands of channels are read in steps (`read_topics`), so that others have
+their turn, and turned into text in `pieces` for the same reason. Reading the data folder may take long on a slow disk:
+`read_system` does it and belongs in another thread.
 
 Memory. /stats and statsd have names for it that speak of Go's heap. Each shows the nearest thing that Python knows:
 
@@ -30,8 +31,8 @@ import gc
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from emberq.base import metrics
@@ -55,6 +56,7 @@ from emberq.base.metrics import (
     start_time_family,
     with_labels,
 )
+from emberq.broker.broker import Broker
 from emberq.broker.stats import ChannelStats, ClientStats, JournalStats, LatencySummary, TopicStats
 from emberq.nsqd.health import DiskUsage, measure
 
@@ -74,18 +76,81 @@ class Scrape(DaemonScrape):
     min_free_bytes: int
 
 
-def expose(scrape: Scrape, *, data_path: Path) -> bytes:
-    """The answer to GET /metrics. Reads the data folder, so it may take long."""
+def read_topics(broker: Broker) -> Generator[None, None, tuple[TopicStats, ...]]:
+    """The state of all topics, as `Broker.snapshot` gives it, in steps of a channel or a client."""
+    read: list[TopicStats] = []
+    for topic in broker.topics():
+        channels: list[ChannelStats] = []
+        for name in sorted(topic.channels):
+            yield
+            channel = topic.find_channel(name)
+            if channel is not None:
+                clients = yield from read_clients(channel.clients())
+                channels.append(replace(channel.stats(with_clients=False), clients=clients))
+        yield
+        if broker.find_topic(topic.name) is topic:
+            read.append(replace(topic.stats(with_channels=False), channels=tuple(channels)))
+    return tuple(read)
+
+
+def read_clients(clients: Iterator[ClientStats]) -> Generator[None, None, tuple[ClientStats, ...]]:
+    """All of them, in steps of one."""
+    read: list[ClientStats] = []
+    for client in clients:
+        read.append(client)
+        yield
+    return tuple(read)
+
+
+def read_system(data_path: Path) -> tuple[DiskUsage | None, ProcessStats]:
+    """What the system knows. Reads the data folder, so it may take long."""
     try:
         disk = measure(data_path)
     except OSError:
         disk = None  # when the disk is sick, the other metrics matter all the more
-    return render(scrape, disk=disk, process=read_process())
+    return disk, read_process()
 
 
-def render(scrape: Scrape, *, disk: DiskUsage | None, process: ProcessStats) -> bytes:
-    """All families in the text format of Prometheus."""
-    return metrics.render(FAMILIES, _NsqdSource(scrape, disk, process))
+def pieces(scrape: Scrape, *, disk: DiskUsage | None, process: ProcessStats) -> Iterator[str]:
+    """The answer to GET /metrics: all families in the text format of Prometheus."""
+    source = _NsqdSource(scrape, disk, process)
+    for topic in scrape.topics:
+        source.topics.append((labels(topic=topic.name), topic))
+        for channel in topic.channels:
+            sums = ClientSums()
+            for client in channel.clients:
+                sums.add(client)
+                yield ""
+            source.channels.append((labels(topic=topic.name, channel=channel.name), channel, sums))
+            yield ""
+        yield ""
+    yield from metrics.pieces(FAMILIES, source)
+
+
+@dataclass(slots=True)
+class ClientSums:
+    """The clients connected to a channel, summed up."""
+
+    ready_count: int = 0
+    in_flight_count: int = 0
+    message_count: int = 0
+    finish_count: int = 0
+    requeue_count: int = 0
+    tls: int = 0
+    snappy: int = 0
+    deflate: int = 0
+    sampling: int = 0
+
+    def add(self, client: ClientStats) -> None:
+        self.ready_count += client.ready_count
+        self.in_flight_count += client.in_flight_count
+        self.message_count += client.message_count
+        self.finish_count += client.finish_count
+        self.requeue_count += client.requeue_count
+        self.tls += client.tls
+        self.snappy += client.snappy
+        self.deflate += client.deflate
+        self.sampling += client.sample_rate > 0
 
 
 # Where values come from.
@@ -98,12 +163,8 @@ class _NsqdSource:
         self.scrape = scrape
         self.disk = disk
         self.process = process
-        self.topics = [(labels(topic=topic.name), topic) for topic in scrape.topics]
-        self.channels = [
-            (labels(topic=topic.name, channel=channel.name), channel)
-            for topic in scrape.topics
-            for channel in topic.channels
-        ]
+        self.topics: list[tuple[str, TopicStats]] = []
+        self.channels: list[tuple[str, ChannelStats, ClientSums]] = []
 
 
 # Where values come from.
@@ -114,23 +175,23 @@ def _node(value: Callable[[Scrape], int | float]) -> Sampler[_NsqdSource]:
 
 
 def _topic(value: Callable[[TopicStats], int]) -> Sampler[_NsqdSource]:
-    return lambda source: [(written, value(topic)) for written, topic in source.topics]
+    return lambda source: ((written, value(topic)) for written, topic in source.topics)
 
 
 def _journal(value: Callable[[JournalStats], int]) -> Sampler[_NsqdSource]:
     """One sample for each topic that has a journal."""
-    return lambda source: [
+    return lambda source: (
         (written, value(topic.journal)) for written, topic in source.topics if topic.journal is not None
-    ]
+    )
 
 
 def _channel(value: Callable[[ChannelStats], int]) -> Sampler[_NsqdSource]:
-    return lambda source: [(written, value(channel)) for written, channel in source.channels]
+    return lambda source: ((written, value(channel)) for written, channel, _ in source.channels)
 
 
-def _clients(value: Callable[[ClientStats], int]) -> Sampler[_NsqdSource]:
-    """The sum over the clients of each channel."""
-    return _channel(lambda channel: sum(map(value, channel.clients)))
+def _clients(value: Callable[[ClientSums], int]) -> Sampler[_NsqdSource]:
+    """A sum over the clients of each channel."""
+    return lambda source: ((written, value(sums)) for written, _, sums in source.channels)
 
 
 def _memory(value: Callable[[MemoryStats], int]) -> Sampler[_NsqdSource]:
@@ -151,19 +212,18 @@ def _producer_messages(source: _NsqdSource) -> Iterator[Sample]:
 
 
 def _delivered(source: _NsqdSource) -> Iterator[Sample]:
-    for written, channel in source.channels:
+    for written, channel, _ in source.channels:
         yield with_labels(written, locality="zone"), channel.zone_local_msg_count
         yield with_labels(written, locality="region"), channel.region_local_msg_count
         yield with_labels(written, locality="global"), channel.global_msg_count
 
 
 def _client_features(source: _NsqdSource) -> Iterator[Sample]:
-    for written, channel in source.channels:
-        clients = channel.clients
-        yield with_labels(written, feature="tls"), sum(client.tls for client in clients)
-        yield with_labels(written, feature="snappy"), sum(client.snappy for client in clients)
-        yield with_labels(written, feature="deflate"), sum(client.deflate for client in clients)
-        yield with_labels(written, feature="sampling"), sum(client.sample_rate > 0 for client in clients)
+    for written, _, sums in source.channels:
+        yield with_labels(written, feature="tls"), sums.tls
+        yield with_labels(written, feature="snappy"), sums.snappy
+        yield with_labels(written, feature="deflate"), sums.deflate
+        yield with_labels(written, feature="sampling"), sums.sampling
 
 
 def _topic_latency(source: _NsqdSource) -> Iterator[Sample]:
@@ -172,7 +232,7 @@ def _topic_latency(source: _NsqdSource) -> Iterator[Sample]:
 
 
 def _channel_latency(source: _NsqdSource) -> Iterator[Sample]:
-    for written, channel in source.channels:
+    for written, channel, _ in source.channels:
         yield from _percentiles(written, channel.e2e)
 
 

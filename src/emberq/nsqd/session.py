@@ -20,7 +20,6 @@ reads slowly is not.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -37,9 +36,11 @@ from emberq.nsqd.context import StreamUpgrade
 from emberq.nsqd.publishing import MAX_SMALL_BYTES, Publishing
 from emberq.nsqd.subscription import ClientSubscription
 from emberq.nsqd.tls import TlsConnection
+from emberq.nsqd.trace import ConnectionLog
 from emberq.storage.error import StorageError
 from emberq.wire import error, frame
 from emberq.wire.command import (
+    MAGIC_V2,
     Auth,
     Cls,
     Command,
@@ -72,8 +73,6 @@ MAX_WAITING_REPLIES = 1024
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last frame may take to leave before the connection is cut off."""
 
-_log = logging.getLogger(__name__)
-
 
 class ClientSession:
     """One connection. Owned by the event loop; registered with the context while it is open.
@@ -85,6 +84,7 @@ class ClientSession:
         "_auth",
         "_batcher",
         "_connected_ns",
+        "_connection_log",
         "_context",
         "_deadlines",
         "_decoder",
@@ -97,11 +97,14 @@ class ClientSession:
         "_remote_host",
         "_settings",
         "_subscription",
+        "_trace",
         "_upgrade",
     )
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
+        self._trace = context.trace
+        self._connection_log = ConnectionLog(context.trace)
         self._now_ns = context.clock.monotonic_ns
         self._batcher = context.batcher
         self._decoder = CommandDecoder(context.command_limits)
@@ -144,7 +147,7 @@ class ClientSession:
         self._settings = replace(self._settings, client_id=self._remote_host, hostname=self._remote_host)
         self._connected_ns = self._context.clock.wall_ns()
         self._context.sessions.add(self)
-        _log.info("TCP: new client(%s)", self._remote_address)
+        self._connection_log.connected(self._remote_address)
 
     def data_received(self, data: bytes) -> None:
         output = self._output
@@ -155,7 +158,7 @@ class ClientSession:
             return
         try:
             if output.codec is None:
-                if self._auth is None and len(data) <= MAX_SMALL_BYTES:
+                if self._auth is None and len(data) <= MAX_SMALL_BYTES and not self._trace.is_on:
                     message = self._decoder.repeated_pub(data)
                     if message is not None:
                         self._deadlines.last_heard_ns = self._now_ns()
@@ -163,7 +166,10 @@ class ClientSession:
                         publishing.is_unanswered = True
                         self._batcher.add_single(publishing, self._decoder.pub_topic, message)
                         return
-                self._execute(self._decoder.receive(data))
+                command = self._decoder.receive(data)
+                if not self._connection_log.is_greeted and self._decoder.greeted:
+                    self._connection_log.greeted(MAGIC_V2)
+                self._execute(command)
                 if len(data) >= LARGE_PACKET_BYTES and self._now_ns() - self._deadlines.last_heard_ns > MAX_TURN_NS:
                     self._pause.give_way()
             else:
@@ -203,6 +209,8 @@ class ClientSession:
         output, pause, publishing, subscription = self._output, self._pause, self._publishing, self._subscription
         turns_left = MAX_TURN_COMMANDS
         while command is not None:
+            if self._trace.is_on:
+                self._trace.received(self._remote_address, command)
             kind = type(command)
             if subscription.is_unsettled and kind not in _CONSUMING:
                 subscription.settle()  # messages leave before the answers to what came later
@@ -252,17 +260,17 @@ class ClientSession:
         await self._publishing.replies.drained()
         self.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost makes no difference
+    def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything. The parts let go of this session too, so that all are freed without the collector."""
         if self not in self._context.sessions:
             return
         self._context.sessions.discard(self)
+        self._connection_log.closed(exc, by_client=not self._output.is_closing)
         self._output.is_closing = True
         self._deadlines.stop()
         self._pause.end()
         self._publishing.end()
         self._subscription.end()
-        _log.info("PROTOCOL(V2): [%s] exiting", self._remote_address)
 
     def pause_writing(self) -> None:
         self._output.has_no_room()
@@ -281,9 +289,11 @@ class ClientSession:
             if not self._output.is_closing and self._output.has_progressed():
                 self._deadlines.socket_is_full()
             else:
+                if not self._output.is_closing:
+                    self._connection_log.did_not_read()
                 self.abort()
         elif Due.GIVE_UP in due:
-            _log.info("[%s] - no command within two heartbeat intervals, closing", self._remote_address)
+            self._connection_log.was_silent()
             self.close()
         else:
             if Due.FLUSH in due:
@@ -318,7 +328,9 @@ class ClientSession:
         if wrong.topic is not None:
             with suppress(BrokerError, StorageError):  # as in the reference, a bad MPUB creates its topic
                 self._context.broker.topic(wrong.topic)
-        _log.error("[%s] - %s", self._remote_address, wrong)
+        if self._decoder.greeted:
+            self._connection_log.greeted(MAGIC_V2)
+        self._connection_log.failed(wrong)
         if not isinstance(wrong, SilentClose) and not self._output.is_closing:
             self._output.reply(frame.error(wrong.data))
         self.close()
@@ -331,7 +343,9 @@ class ClientSession:
 
     def identify(self, command: Identify) -> None:
         """IDENTIFY: agree on settings, then on a stream of another kind if the client wants one."""
-        outcome = negotiate(parse_request(command.body), self._settings, self._context.server_limits)
+        request = parse_request(command.body)
+        self._connection_log.identified(request)
+        outcome = negotiate(request, self._settings, self._context.server_limits)
         settings = self._settings = self._subscription.settings = outcome.settings
         self._decoder.heartbeats_enabled = settings.heartbeat_interval_ms > 0
         self._decoder.take_sequences(bool(settings.producer_id))
@@ -355,7 +369,8 @@ class ClientSession:
         try:
             await self._upgrade.encrypt(cast(asyncio.Protocol, self))
         except (OSError, TimeoutError) as failure:
-            _log.error("[%s] - TLS handshake failed - %s", self._remote_address, failure)
+            reason = f"IDENTIFY failed TLS handshake failed - {failure}"
+            self._connection_log.failed(FatalError(error.IDENTIFY_FAILED, reason.encode()))
             self.connection_lost(failure)  # the loop does not always call this after a failed handshake
             return
         self._upgrade.compress(outcome)
@@ -374,7 +389,12 @@ class ClientSession:
             is_tls=tls is not None,
             common_name=tls.peer_common_name if tls is not None else "",
         )
-        await auth.authorize(command.secret, peer)
+        try:
+            await auth.authorize(command.secret, peer)
+        except FatalError as wrong:
+            if wrong.__cause__ is not None:
+                self._connection_log.auth_failed(wrong.__cause__)
+            raise
         self._output.reply(frame.response(auth.answer()))
 
     def _may(self, command: Command, verb: bytes, topic: str, channel: str = "") -> bool:

@@ -19,13 +19,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 
 from emberq.base.address import AddressError, TcpAddress, parse_tcp_address
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import Timers
 from emberq.broker.stats import ChannelStats, LatencySummary, TopicStats
+from emberq.http.body import Assembly
 from emberq.nsqd.metrics import MemoryStats
 from emberq.wire.parameter import is_ephemeral
 
@@ -57,14 +58,15 @@ class Report:
         self._counting: dict[str, int] = {}
         """The same, of the push being written."""
 
-    def lines(self, topics: Iterable[TopicStats], memory: MemoryStats | None) -> list[bytes]:
+    def lines(self, topics: Iterable[TopicStats], memory: MemoryStats | None) -> Iterator[bytes]:
         """All lines of a push; none about memory if `memory` is None."""
         self._counting = {}
-        lines = [line for topic in topics if self._includes(topic.name) for line in self._topic(topic)]
+        for topic in topics:
+            if self._includes(topic.name):
+                yield from self._topic(topic)
         if memory is not None:
-            lines += self._memory(memory)
+            yield from self._memory(memory)
         self._counted = self._counting
-        return lines
 
     def _includes(self, name: str) -> bool:
         return self._with_ephemeral or not is_ephemeral(name)
@@ -121,20 +123,18 @@ class Report:
 # Packing and pacing.
 
 
-def pack(lines: Iterable[bytes], *, max_bytes: int) -> list[bytes]:
+def pack(lines: Iterable[bytes], *, max_bytes: int) -> Iterator[bytes]:
     """Whole lines in datagrams of at most `max_bytes`; a longer line has a datagram to itself."""
-    datagrams: list[bytes] = []
     pending: list[bytes] = []
     pending_bytes = 0
     for line in lines:
         if pending and pending_bytes + len(line) > max_bytes:
-            datagrams.append(b"".join(pending))
+            yield b"".join(pending)
             pending, pending_bytes = [], 0
         pending.append(line)
         pending_bytes += len(line)
     if pending:
-        datagrams.append(b"".join(pending))
-    return datagrams
+        yield b"".join(pending)
 
 
 def gap_ns(*, interval_ns: int, datagram_count: int) -> int:
@@ -189,19 +189,21 @@ class StatsdPusher:
         *,
         clock: Clock,
         timers: Timers,
-        snapshot: Callable[[], tuple[TopicStats, ...]],
+        read_topics: Callable[[], Generator[None, None, tuple[TopicStats, ...]]],
         memory: Callable[[], MemoryStats],
         connect: Connect = connect_udp,
     ) -> None:
         self._config = config
         self._connect = connect
         self._clock = clock
-        self._snapshot = snapshot
+        self._read_topics = read_topics
         self._memory = memory
         self._report = Report(prefix=config.prefix, with_ephemeral=config.with_ephemeral)
         self._push_alarm = timers.alarm(self._push)
         self._send_alarm = timers.alarm(self._send)
-        self._connecting: asyncio.Task[None] | None = None
+        self._beginning: asyncio.Task[None] | None = None
+        """Looks up the address and writes the datagrams. With thousands of topics that takes many turns of the loop."""
+        self._assembly = Assembly()
         self._transport: asyncio.DatagramTransport | None = None
         self._datagrams: deque[bytes] = deque()
         """What is left of the push under way."""
@@ -214,37 +216,44 @@ class StatsdPusher:
 
     async def stop(self) -> None:
         """Stop; the rest of a push under way is dropped."""
+        _log.info("STATSD: closing")
         self._push_alarm.cancel()
-        if self._connecting is not None:
-            connecting = self._connecting
-            connecting.cancel()
-            await asyncio.wait([connecting])
+        if self._beginning is not None:
+            beginning = self._beginning
+            beginning.cancel()
+            await asyncio.wait([beginning])
         self._end_push()
 
     def _push(self) -> None:
         self._push_alarm.set(self._clock.monotonic_ns() + self._config.interval_ns)
-        if self._connecting is not None:
+        if self._beginning is not None:
             return  # the interval is shorter than the look-up of the address takes
         self._end_push()
-        self._connecting = asyncio.get_running_loop().create_task(self._connect_and_push())
+        self._beginning = asyncio.get_running_loop().create_task(self._connect_and_push())
 
     async def _connect_and_push(self) -> None:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                transport = await self._connect(self._config.address)
+                self._transport = await self._connect(self._config.address)
+            topics = await self._assembly.run(self._read_topics())
+            self._begin_push(await self._assembly.run(self._write(topics)))
         except (AddressError, OSError) as failure:
             reason = "timed out" if isinstance(failure, TimeoutError) else failure
             _log.error("failed to create UDP socket to statsd(%s) - %s", self._config.address, reason)
-            return
         finally:
-            self._connecting = None
-        self._transport = transport
-        self._begin_push()
+            self._beginning = None
 
-    def _begin_push(self) -> None:
+    def _write(self, topics: tuple[TopicStats, ...]) -> Generator[None, None, list[bytes]]:
+        """The datagrams, in steps of one."""
         memory = self._memory() if self._config.with_memory else None
-        lines = self._report.lines(self._snapshot(), memory)
-        self._datagrams.extend(pack(lines, max_bytes=self._config.max_datagram_bytes))
+        datagrams: list[bytes] = []
+        for datagram in pack(self._report.lines(topics, memory), max_bytes=self._config.max_datagram_bytes):
+            datagrams.append(datagram)
+            yield
+        return datagrams
+
+    def _begin_push(self, datagrams: list[bytes]) -> None:
+        self._datagrams.extend(datagrams)
         self._gap_ns = gap_ns(interval_ns=self._config.interval_ns, datagram_count=len(self._datagrams))
         self._next_due_ns = self._clock.monotonic_ns()
         _log.info("STATSD: pushing stats to %s", self._config.address)

@@ -47,6 +47,7 @@ class ClientSubscription:
         "_deadlines",
         "_give_way",
         "_output",
+        "_trace",
         "is_unsettled",
         "remote_address",
         "settings",
@@ -65,6 +66,7 @@ class ClientSubscription:
         self._connection: SubscribedConnection | None = connection
         """None once the connection is gone."""
         self._context = context
+        self._trace = context.trace
         self._output = output
         self._deadlines = deadlines
         self._give_way = give_way
@@ -82,6 +84,9 @@ class ClientSubscription:
 
     def deliver(self, frames: bytes) -> None:
         """Send message frames, or hold them if the client asked for that."""
+        if self._trace.is_on:
+            self._trace.delivered(self.remote_address, frames)
+            self._trace_state()
         output = self._output
         if not output.holds:
             output.write(frames)
@@ -108,6 +113,10 @@ class ClientSubscription:
     def _is_ready(self) -> bool:
         subscriber = self.subscriber
         return subscriber is not None and subscriber.ready_count > subscriber.in_flight_count
+
+    def _trace_state(self) -> None:
+        if self.subscriber is not None:
+            self._trace.state(self.remote_address, self.subscriber.ready_count, self.subscriber.in_flight_count)
 
     def _flush(self) -> None:
         self._output.flush()
@@ -168,6 +177,8 @@ class ClientSubscription:
         channel, subscriber = self._subscribed()
         channel.set_ready(subscriber, command.count)
         self.is_unsettled = True
+        if self._trace.is_on:
+            self._trace_state()
 
     def finish(self, command: Fin) -> None:
         """FIN."""
@@ -185,7 +196,13 @@ class ClientSubscription:
         limit_ms = self._context.command_limits.max_req_timeout_ms
         timeout_ms = max(0, min(command.timeout_ms, limit_ms))
         if timeout_ms != command.timeout_ms:
-            _log.info("[%s] REQ timeout %d out of range 0-%d", self.remote_address, command.timeout_ms, limit_ms)
+            _log.info(
+                "PROTOCOL(V2): [%s] REQ timeout %d out of range 0-%d. Setting to %d",
+                self.remote_address,
+                command.timeout_ms,
+                limit_ms,
+                timeout_ms,
+            )
         try:
             channel.requeue(subscriber, command.id, delay_ns=timeout_ms * NS_PER_MS)
             self.is_unsettled = True

@@ -202,7 +202,10 @@ class DiskQueue:
             if self._write_pos == 0:
                 clear_the_way(self._files, first=self._write_file + 1, log=self._log)
                 self._next_job.folder_changed = True
-            self._write_fd = open_for_writing(self._files.data(self._write_file), position=self._write_pos)
+            path = self._files.data(self._write_file)
+            self._write_fd = open_for_writing(path, position=self._write_pos)
+            if self._write_pos == 0:  # after each sync it is opened again, which is not worth a line
+                self._log.tell(f"writeOne() opened {path}")
         return self._write_fd
 
     def _wrote(self, size_bytes: int, *, count: int) -> None:
@@ -291,7 +294,10 @@ class DiskQueue:
 
     def _opened_reader(self) -> SegmentReader:
         if self._reader is None:
-            self._reader = SegmentReader(self._files.data(self._read_file), limits=self._limits)
+            path = self._files.data(self._read_file)
+            self._reader = SegmentReader(path, limits=self._limits)
+            if self._read_pos == 0:
+                self._log.tell(f"readOne() opened {path}")
         return self._reader
 
     def _drop_reader(self) -> None:
@@ -411,6 +417,7 @@ class DiskQueue:
     def empty(self) -> None:
         """Drop all records: no data file and no meta file is left, soon. The next put starts a new file."""
         if not self._closed and self._has_files():
+            self._log.tell("emptying")
             self._drop_records()
             self._has_meta = False
             self._slot.submit(self._taken_job(), urgent=True)
@@ -445,6 +452,7 @@ class DiskQueue:
         """
         if self._closed:
             return
+        self._log.tell("closing")
         self._stop()
         self._retire_write_file()
         if self._needs_sync() or self._slot.error is not None:
@@ -457,6 +465,7 @@ class DiskQueue:
         """Drop all records and let go of the queue; its files go soon. The ones set aside as `.bad` stay."""
         if self._closed:
             return
+        self._log.tell("deleting")
         self._stop()
         if self._has_files():
             self._drop_records()

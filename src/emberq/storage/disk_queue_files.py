@@ -111,9 +111,14 @@ class QueueLog(logging.LoggerAdapter[logging.Logger]):
     def __init__(self, logger: logging.Logger, *, name: str) -> None:
         super().__init__(logger)
         self._prefix = f"DISKQUEUE({name}) ".replace("%", "%%")
+        self._name = name
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         return self._prefix + msg, kwargs
+
+    def tell(self, event: str) -> None:
+        """What happens to the queue in the ordinary course of things."""
+        self.logger.info("DISKQUEUE(%s): %s", self._name, event)
 
 
 # Records.
@@ -396,7 +401,7 @@ def count_waiting(files: QueueFiles, position: QueuePosition, *, limits: DiskLim
 
 def _from_data_files(files: QueueFiles, *, reason: str, limits: DiskLimits, log: QueueLog) -> QueuePosition:
     """The position at which all records in all data files wait."""
-    log.error("%s, reading all data files again", reason)
+    log.error("failed to retrieveMetaData - %s, reading all data files again", reason)
     numbers = files.all_existing()
     if not numbers:
         return QueuePosition()

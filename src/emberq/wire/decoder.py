@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from emberq.wire import error
 from emberq.wire.body import ArrivingBody, SizedBody, check_size, cut_off, read_size
 from emberq.wire.command import (
     FIN_LINE_BYTES,
@@ -35,7 +34,7 @@ from emberq.wire.command import (
     Publish,
     Rdy,
 )
-from emberq.wire.error import FatalError, SilentClose
+from emberq.wire.error import BadMagic, FatalError, SilentClose
 from emberq.wire.line import MAX_KNOWN_LINE_BYTES, CommandLimits, LineParser
 from emberq.wire.mpub import HEAD_BYTES, MpubBody, check_head, head_cut_off
 from emberq.wire.run import is_fin, message_end, take_fins, take_pubs, take_rdy, take_req
@@ -169,7 +168,7 @@ class CommandDecoder(LineParser):
         if len(buffer) < len(MAGIC_V2):
             return False
         if not buffer.startswith(MAGIC_V2):
-            raise FatalError(error.BAD_PROTOCOL)
+            raise BadMagic(buffer[: len(MAGIC_V2)])
         self._position = len(MAGIC_V2)
         self.greeted = True
         return len(buffer) > len(MAGIC_V2)

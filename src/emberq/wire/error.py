@@ -3,7 +3,8 @@
     ProtocolError
     ├── ClientError      answered with an error frame; the connection goes on
     └── FatalError       answered with an error frame, then the connection is closed
-        └── SilentClose  closed without an answer
+        ├── SilentClose  closed without an answer
+        └── BadMagic     it does not begin as the protocol does
 
 The frame's data is the error code, a space and a text: bytes, not str, because errors echo what the client sent.
 """
@@ -52,6 +53,15 @@ class FatalError(ProtocolError):
     def __init__(self, code: bytes, text: bytes = b"", *, topic: str | None = None) -> None:
         super().__init__(code, text)
         self.topic = topic
+
+
+class BadMagic(FatalError):
+    """The connection begins by something else than the protocol's magic."""
+
+    def __init__(self, magic: bytes) -> None:
+        super().__init__(BAD_PROTOCOL)
+        self.magic = magic
+        """What it begins by."""
 
 
 class SilentClose(FatalError):

@@ -31,7 +31,7 @@ from typing import Any
 from emberq.base.address import MAX_PORT, TcpAddress
 from emberq.base.text import quoted
 from emberq.wire import error
-from emberq.wire.error import FatalError
+from emberq.wire.error import BadMagic, FatalError
 from emberq.wire.parameter import UndecodableError, is_ephemeral, is_valid_name, parse_name, parse_object
 
 MAGIC = b"  V1"
@@ -98,6 +98,7 @@ class LookupdInfo:
     broadcast_address: str = ""
     http_port: int = 0
     version: str = ""
+    tcp_port: int = 0
 
     @property
     def http_address(self) -> str | None:
@@ -154,13 +155,14 @@ OK = response(_OK)
 class LookupDecoder:
     """Cuts what one client sends into commands, and lets none through out of turn. Owned by its session."""
 
-    __slots__ = ("_buffer", "_greeted", "_identified", "_in_body", "_position")
+    __slots__ = ("_buffer", "_identified", "_in_body", "_position", "greeted")
 
     def __init__(self) -> None:
         self._buffer = b""
         """What has arrived; everything before `_position` has been read."""
         self._position = 0
-        self._greeted = False
+        self.greeted = False
+        """Whether the client has sent the magic."""
         self._identified = False
         self._in_body = False
         """The line of an IDENTIFY was read, and its body not yet."""
@@ -183,7 +185,7 @@ class LookupDecoder:
             raise FatalError(error.BAD_BODY, b"IDENTIFY failed to read " + missing)
 
     def _next_command(self) -> Command | None:
-        if not self._greeted and not self._read_magic():
+        if not self.greeted and not self._read_magic():
             return None
         if not self._in_body:
             line = self._read_line()
@@ -202,9 +204,9 @@ class LookupDecoder:
         if len(magic) < len(MAGIC):
             return False
         if magic != MAGIC:
-            raise FatalError(error.BAD_PROTOCOL)
+            raise BadMagic(magic)
         self._position = len(MAGIC)
-        self._greeted = True
+        self.greeted = True
         return True
 
     def _read_line(self) -> bytes | None:
@@ -355,6 +357,7 @@ def parse_info(answer: bytes) -> LookupdInfo:
         broadcast_address=_member(document, "broadcast_address", ""),
         http_port=_member(document, "http_port", 0),
         version=_member(document, "version", ""),
+        tcp_port=_member(document, "tcp_port", 0),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -36,9 +36,13 @@ class RigNode:
         self.persisted_count = 0
         self.removed_count = 0
         self.metadata_failure: MetadataError | None = None
+        self.log_level_changes = 0
 
     def set_lookupd_tcp_addresses(self, addresses: tuple[str, ...]) -> None:
         self.lookupd_tcp_addresses = addresses
+
+    def log_level_changed(self) -> None:
+        self.log_level_changes += 1
 
     async def metadata_saved(self) -> None:
         if self.metadata_failure is not None:
@@ -48,16 +52,14 @@ class RigNode:
     async def files_removed(self) -> None:
         self.removed_count += 1
 
-    def producers(self) -> tuple[ClientStats, ...]:
-        return tuple(self.connected_producers)
+    def producers(self) -> Iterator[ClientStats]:
+        return iter(self.connected_producers)
 
     def health(self) -> str:
         return "OK"
 
 
-def request(
-    query: str = "", body: bytes = b"", *, headers: Mapping[bytes, bytes] | None = None, **params: str
-) -> Request:
+def request(query: str = "", body: bytes = b"", *, headers: dict[bytes, bytes] | None = None, **params: str) -> Request:
     """A request whose method and path are somebody else's concern; `headers` have names in lower case."""
     return Request("POST", f"/?{query}", body=body, headers=headers or {}, params=params)
 

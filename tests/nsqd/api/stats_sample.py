@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emberq.broker.stats import ChannelStats, ClientStats, LatencySummary, Percentile, TopicStats
-from emberq.nsqd.api.stats import StatsReport
+from emberq.nsqd.api.stats import ShownChannel, ShownTopic, StatsReport
 from emberq.nsqd.metrics import MemoryStats
 
 CONSUMER = ClientStats(
@@ -66,11 +66,18 @@ TOPIC = TopicStats(
     paused=False,
 )
 
+
+def as_shown(topic: TopicStats) -> ShownTopic:
+    """A topic as a report has it."""
+    channels = [ShownChannel(channel, channel.client_count, channel.clients) for channel in topic.channels]
+    return ShownTopic(topic, channels)
+
+
 REPORT = StatsReport(
     health="OK",
     start_time_s=1_700_000_000,
     now_s=1_700_000_078,
-    topics=(TOPIC,),
+    topics=(as_shown(TOPIC),),
     memory=MemoryStats(heap_objects=3134, gc_total_runs=2),
     producers=(PRODUCER,),
     shows_clients=True,

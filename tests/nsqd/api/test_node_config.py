@@ -80,9 +80,11 @@ def test_what_is_no_config_key_is_no_option(rig: Rig, key: str) -> None:
 
 @pytest.mark.usefixtures("level")
 def test_the_log_level_can_be_changed(rig: Rig) -> None:
-    api = ConfigApi(RigNode(rig))
+    node = RigNode(rig)
+    api = ConfigApi(node)
     assert put(api, "log_level", b"DeBuG") == shown(api, "log_level") == "1"
     assert logging.getLogger(ROOT).level == logging.DEBUG
+    assert node.log_level_changes == 1
 
 
 def test_nsqlookupds_can_be_changed(rig: Rig) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import emberq
-from emberq.broker.stats import ClientStats, LatencySummary, Percentile
+from emberq.broker.stats import ClientStats, LatencySummary, Percentile, TopicStats
 from emberq.nsqd.api import stats
 from emberq.nsqd.metrics import MemoryStats
-from tests.nsqd.api.stats_sample import CHANNEL, CONSUMER, PRODUCER, REPORT, TOPIC
+from tests.nsqd.api.stats_sample import CHANNEL, CONSUMER, PRODUCER, REPORT, TOPIC, as_shown
 
 WHOLE = """\
 nsqd v{version} (built w/python{python})
@@ -55,8 +55,9 @@ def zone(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Ite
     time.tzset()
 
 
-def rendered(**changes: Any) -> list[str]:
-    return stats.render_text(replace(REPORT, **changes)).splitlines()
+def rendered(*, topics: Iterable[TopicStats] | None = (TOPIC,), **changes: Any) -> list[str]:
+    shown = None if topics is None else [as_shown(topic) for topic in topics]
+    return "".join(stats.text_pieces(replace(REPORT, topics=shown, **changes))).splitlines()
 
 
 def client_line(**changes: Any) -> str:
@@ -67,7 +68,7 @@ def client_line(**changes: Any) -> str:
 @pytest.mark.usefixtures("zone")
 def test_everything_has_its_place() -> None:
     expected = WHOLE.format(version=emberq.NSQ_VERSION, python=platform.python_version())
-    assert stats.render_text(REPORT) == expected
+    assert "".join(stats.text_pieces(REPORT)) == expected
 
 
 @pytest.mark.usefixtures("zone")
@@ -77,7 +78,7 @@ def test_the_start_is_told_in_the_zone_of_the_machine() -> None:
 
 
 def test_an_idle_node_has_little_to_say() -> None:
-    shown = rendered(topics=(), memory=None, producers=None)
+    shown = rendered(topics=(), memory=None, producers=())
     assert shown[3:] == ["", "Health: OK", "", "Topics: None", "", "Producers: None"]
 
 
@@ -97,7 +98,7 @@ def test_paused_topics_and_channels_are_marked() -> None:
 
 def test_topics_are_set_apart_by_blank_lines() -> None:
     bare = replace(TOPIC, channels=())
-    shown = rendered(topics=(bare, replace(bare, name="visits")), producers=None)
+    shown = rendered(topics=(bare, replace(bare, name="visits")), producers=())
     start = shown.index("Topics:")
     assert [line[:9] for line in shown[start:]] == ["Topics:", "", "   [order", "", "   [visit", "", "Producers"]
 
@@ -116,7 +117,7 @@ def test_what_a_client_says_of_itself_stays_on_its_line() -> None:
 
 
 def test_clients_that_were_not_asked_for_are_not_shown() -> None:
-    assert not any("[V2" in line for line in rendered(shows_clients=False, producers=None))
+    assert not any("[V2" in line for line in rendered(shows_clients=False, producers=()))
 
 
 def test_a_producer_that_published_nothing_here_is_shown_like_a_consumer() -> None:
@@ -146,7 +147,7 @@ def test_a_clock_that_went_back_makes_no_negative_times() -> None:
 )
 def test_latencies_have_one_decimal_and_a_unit(value_ns: int, shown: str) -> None:
     topic = replace(TOPIC, channels=(), e2e=LatencySummary(1, (Percentile(0.5, value_ns),)))
-    assert rendered(topics=(topic,), producers=None)[-3].endswith(f"e2e%: {shown}")
+    assert rendered(topics=(topic,), producers=())[-3].endswith(f"e2e%: {shown}")
 
 
 def test_every_fact_about_memory_is_shown() -> None:

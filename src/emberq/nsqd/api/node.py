@@ -17,6 +17,7 @@ import ctypes
 import gc
 import socket
 import sys
+from collections.abc import Iterator
 from typing import Protocol
 from urllib.parse import parse_qs
 
@@ -71,6 +72,10 @@ class Node(Protocol):
         """From here on, register with these."""
         ...
 
+    def log_level_changed(self) -> None:
+        """The log shows more from here on, or less."""
+        ...
+
     async def metadata_saved(self) -> None:
         """Return when nsqd.dat is on disk with all that has happened so far; StorageError if it cannot be."""
         ...
@@ -79,8 +84,8 @@ class Node(Protocol):
         """Return when the files of everything that was deleted or emptied so far are gone."""
         ...
 
-    def producers(self) -> tuple[ClientStats, ...]:
-        """The connections that have published."""
+    def producers(self) -> Iterator[ClientStats]:
+        """The connections that have published, one by one."""
         ...
 
     def health(self) -> str:
@@ -89,6 +94,9 @@ class Node(Protocol):
 
 
 # /ping and /info.
+
+
+_WELL = plain("OK")
 
 
 class InfoApi:
@@ -100,7 +108,7 @@ class InfoApi:
     def ping(self, _request: Request) -> Response:
         """For load balancers: 200 while messages can be stored."""
         health = self._node.health()
-        return plain(health, status=200 if health == "OK" else 500)
+        return _WELL if health == "OK" else plain(health, status=500)
 
     def info(self, _request: Request) -> Response:
         """For nsqadmin and clients: versions, ports and what may be negotiated."""
@@ -148,6 +156,7 @@ class ConfigApi:
                 "auth_http_addresses": _masked_all,
                 "e2e_processing_latency_percentiles": _shortest_all,
             },
+            on_log_level=node.log_level_changed,
         )
 
     def get(self, request: Request) -> Response:

@@ -30,6 +30,7 @@ import struct
 from array import array
 from collections.abc import Awaitable, Sequence
 from itertools import accumulate
+from typing import Final
 
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.broker import Broker
@@ -43,15 +44,15 @@ from emberq.wire.error import FatalError
 from emberq.wire.mpub import messages_of
 from emberq.wire.parameter import ProducerSequence, parse_producer_id, parse_sequence
 
-MAX_PLAIN_TARGETS = 1024
-MAX_PLAIN_TARGET_CHARS = 256
+MAX_PLAIN_TARGETS: Final = 1024
+MAX_PLAIN_TARGET_CHARS: Final = 256
 """How many request targets are remembered, and up to which length."""
 
-_INT32 = struct.Struct(">i")
-_OK = text("OK")
-_REFUSALS = (BrokerError, StorageError)
+_INT32: Final = struct.Struct(">i")
+_OK: Final = text("OK")
+_REFUSALS: Final = (BrokerError, StorageError)
 
-_log = logging.getLogger(__name__)
+_log: Final = logging.getLogger(__name__)
 
 
 class PublishApi:
@@ -71,7 +72,7 @@ class PublishApi:
         if not body:
             raise HttpError(400, "MSG_EMPTY")
         producer = producer_of(request)
-        blob = _INT32.pack(len(body)) + body
+        blob = len(body).to_bytes(_INT32.size, "big") + body
         try:
             topic = self._broker.find_topic(self._plain_targets.get(request.target, ""))
             if topic is None:
@@ -148,7 +149,7 @@ def _is_binary(query: Query) -> bool:
     if word is None or word in FALSE_WORDS:
         return False
     if word not in TRUE_WORDS:
-        _log.warning('deprecated value "%s" used for /mpub binary param', word)
+        _log.warning("deprecated value '%s' used for /mpub binary param", word)
     return True
 
 
@@ -203,8 +204,8 @@ def _refusal(wrong: FatalError) -> HttpError:
 
 # Numbered requests.
 
-_PRODUCER = b"x-emberq-producer"
-_SEQUENCE = b"x-emberq-sequence"
+_PRODUCER: Final = b"x-emberq-producer"
+_SEQUENCE: Final = b"x-emberq-sequence"
 
 
 def producer_of(request: Request) -> ProducerSequence | None:

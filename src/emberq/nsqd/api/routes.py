@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 from emberq.base.address import Listener
 from emberq.base.clock import NS_PER_MS, Clock
 from emberq.base.metrics import CONTENT_TYPE
 from emberq.base.timers import Timers
+from emberq.broker.stats import ClientStats, TopicStats
+from emberq.http.body import Assembly
 from emberq.http.debug import profiler_routes
 from emberq.http.message import JSON, V1_HEADERS, Request, Response, plain
 from emberq.http.router import Route, Router
@@ -85,14 +87,16 @@ class Web:
         node: Node,
         options: NsqdOptions,
         *,
-        scrape: Callable[[], Awaitable[Scrape]],
+        scrape: Callable[[tuple[TopicStats, ...], tuple[ClientStats, ...]], Scrape],
         clock: Clock,
         timers: Timers,
         tls: ServerTls | None,
         authorizer: Authorizer | None,
     ) -> None:
         self._options = options
+        self._node = node
         self._scrape = scrape
+        self._assembly = Assembly()
         self._data_path = Path(options.data_path)
         self._guard = ApiGuard(authorizer, clock=clock) if options.auth_http_api and authorizer else None
         table = [*routes(node), Route("GET", "/metrics", self._metrics, quiet=True)]
@@ -155,6 +159,14 @@ class Web:
         return Response(403, body, content_type=JSON, headers=V1_HEADERS)
 
     async def _metrics(self, _request: Request) -> Response:
-        scrape = await self._scrape()
-        exposed = await asyncio.to_thread(metrics.expose, scrape, data_path=self._data_path)
-        return plain(exposed, content_type=CONTENT_TYPE)
+        node = self._node
+        topics = await self._assembly.run(metrics.read_topics(node.broker))
+        producers = await self._assembly.run(metrics.read_clients(node.producers()))
+        disk, process = await asyncio.to_thread(metrics.read_system, self._data_path)
+        scrape = self._scrape(topics, producers)
+        answer = self._assembly.make(metrics.pieces(scrape, disk=disk, process=process), _as_metrics)
+        return answer if isinstance(answer, Response) else await answer
+
+
+def _as_metrics(body: bytes) -> Response:
+    return plain(body, content_type=CONTENT_TYPE)

@@ -1,6 +1,8 @@
 """GET /stats: JSON for programs with `format=json`, text for people otherwise.
 
-Both are made from one `StatsReport`, so that they cannot differ in what they show. Parameters choose what is in it:
+Both are made from one `StatsReport`, so that they cannot differ in what they show. They are made in pieces: the answer
+of a large node is assembled while other connections are served. (So there are generator functions here, and no
+generator expressions: a compiled module makes lists of those.) Parameters choose what is in it:
 
     topic, channel    only those of this name; an empty name is no filter
     include_clients   false or 0 leaves out who is connected
@@ -39,17 +41,21 @@ Text is what `curl localhost:4151/stats` shows. Paused topics and channels are m
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import emberq
-from emberq.base.clock import NS_PER_SECOND
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.base.text import format_duration, one_line
 from emberq.broker.broker import Broker
+from emberq.broker.channel import Channel
 from emberq.broker.stats import ChannelStats, ClientStats, JournalStats, LatencySummary, TopicStats
-from emberq.http.message import Query, Request, Response, json, text
+from emberq.broker.topic import Topic
+from emberq.http.body import Assembly
+from emberq.http.message import Query, Request, Response, json_answer, json_text, text
 from emberq.nsqd.api.argument import is_wanted
 from emberq.nsqd.api.node import Node, shortest
 from emberq.nsqd.metrics import MemoryStats
@@ -60,123 +66,191 @@ class StatsApi:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._assembly = Assembly()
+        self._memory = RecentMemory(node)
 
-    def stats(self, request: Request) -> Response:
+    def stats(self, request: Request) -> Response | Awaitable[Response]:
         query = request.query()
-        report = take_report(self._node, query)
+        report = take_report(self._node, query, self._memory)
         if query.get("format") == "json":
-            return json(render_json(report))
-        return text(render_text(report))
+            return self._assembly.make(json_pieces(report), json_answer)
+        return self._assembly.make(text_pieces(report), text)
+
+
+MEMORY_AGE_NS = 100 * NS_PER_MS
+"""How old the figures of memory may be. To read them takes longer than to make the rest of a short answer."""
+
+
+class RecentMemory:
+    """The memory of the process, as it was at most MEMORY_AGE_NS ago."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._stats = MemoryStats()
+        self._read_at_ns = -MEMORY_AGE_NS
+
+    def stats(self) -> MemoryStats:
+        now_ns = self._node.clock.monotonic_ns()
+        if now_ns - self._read_at_ns >= MEMORY_AGE_NS:
+            self._stats = self._node.memory.stats()
+            self._read_at_ns = now_ns
+        return self._stats
 
 
 # What is shown.
 
 
+class ShownChannel(NamedTuple):
+    """A channel, and its clients one by one."""
+
+    stats: ChannelStats
+    """Without clients."""
+    client_count: int
+    clients: Iterable[ClientStats]
+
+
+class ShownTopic(NamedTuple):
+    """A topic, and its channels one by one."""
+
+    stats: TopicStats
+    """Without channels."""
+    channels: Iterable[ShownChannel]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsReport:
-    """The state of a node at one moment. None: not asked for, or not found."""
+    """The state of a node, to be read once. None: not asked for, or not found.
+
+    What there may be thousands of is read while it is iterated over. So a long report is of several moments, and a
+    short one is of one.
+    """
 
     health: str
     start_time_s: int
     now_s: int
-    topics: tuple[TopicStats, ...] | None
+    topics: Iterable[ShownTopic] | None
     memory: MemoryStats | None
-    producers: tuple[ClientStats, ...] | None
+    producers: Iterable[ClientStats]
     shows_clients: bool
 
 
-def take_report(node: Node, query: Query) -> StatsReport:
-    """What the parameters ask for, as it is now."""
+def take_report(node: Node, query: Query, memory: RecentMemory) -> StatsReport:
+    """What the parameters ask for."""
     topic_name = query.get("topic") or None
     shows_clients = is_wanted(query, "include_clients")
-    topics = _select(node.broker, topic_name=topic_name, channel_name=query.get("channel") or None)
+    topics = _selected(node.broker, topic_name=topic_name)
+    shown = None if topics is None else _shown_topics(node.broker, topics, query.get("channel") or None, topic_name)
     producers = node.producers() if shows_clients and topics is not None else ()
-    if topic_name is not None:
-        topics = None if topics is None else tuple(_published_to(topic, topic_name) for topic in topics)
-        producers = _narrowed(producers, topic_name)
     return StatsReport(
         health=node.health(),
         start_time_s=node.start_time_s,
         now_s=node.clock.wall_ns() // NS_PER_SECOND,
-        topics=topics,
-        memory=node.memory.stats() if is_wanted(query, "include_mem") else None,
-        producers=producers or None,
+        topics=shown,
+        memory=memory.stats() if is_wanted(query, "include_mem") else None,
+        producers=_narrowed(producers, topic_name),
         shows_clients=shows_clients,
     )
 
 
-def _select(broker: Broker, *, topic_name: str | None, channel_name: str | None) -> tuple[TopicStats, ...] | None:
+def _selected(broker: Broker, *, topic_name: str | None) -> list[Topic] | None:
     if topic_name is None:
-        topics = broker.snapshot()
-    else:
-        topic = broker.find_topic(topic_name)
-        if topic is None:
-            return None
-        topics = (topic.stats(),)
-    if channel_name is None:
-        return topics
-    with_channel = (_only_channel(topic, channel_name) for topic in topics)
-    return tuple(topic for topic in with_channel if topic.channels)
+        return broker.topics()
+    topic = broker.find_topic(topic_name)
+    return None if topic is None else [topic]
 
 
-def _only_channel(topic: TopicStats, name: str) -> TopicStats:
-    return replace(topic, channels=tuple(channel for channel in topic.channels if channel.name == name))
+def _shown_topics(
+    broker: Broker, topics: list[Topic], channel_name: str | None, published_to: str | None
+) -> Iterator[ShownTopic]:
+    for topic in topics:
+        if broker.find_topic(topic.name) is not topic:
+            continue  # deleted meanwhile
+        if channel_name is None:
+            channels = [topic.channels[name] for name in sorted(topic.channels)]
+        elif (channel := topic.find_channel(channel_name)) is not None:
+            channels = [channel]
+        else:
+            continue
+        yield ShownTopic(topic.stats(with_channels=False), _shown_channels(topic, channels, published_to))
 
 
-def _published_to(topic: TopicStats, topic_name: str) -> TopicStats:
-    return replace(topic, channels=tuple(_with_clients_of(channel, topic_name) for channel in topic.channels))
+def _shown_channels(topic: Topic, channels: list[Channel], published_to: str | None) -> Iterator[ShownChannel]:
+    for channel in channels:
+        if topic.find_channel(channel.name) is channel:
+            clients = _narrowed(channel.clients(), published_to)
+            yield ShownChannel(channel.stats(with_clients=False), channel.subscriber_count, clients)
 
 
-def _with_clients_of(channel: ChannelStats, topic_name: str) -> ChannelStats:
-    return replace(channel, clients=_narrowed(channel.clients, topic_name))
-
-
-def _narrowed(clients: Iterable[ClientStats], topic_name: str) -> tuple[ClientStats, ...]:
-    """The clients, with only what they published to this topic."""
-    return tuple(
-        replace(client, pub_counts=tuple(entry for entry in client.pub_counts if entry[0] == topic_name))
-        for client in clients
-    )
+def _narrowed(clients: Iterable[ClientStats], topic_name: str | None) -> Iterator[ClientStats]:
+    """The clients, with only what they published to this topic if one is named."""
+    for client in clients:
+        if topic_name is None:
+            yield client
+        else:
+            counts = tuple([entry for entry in client.pub_counts if entry[0] == topic_name])
+            yield replace(client, pub_counts=counts)
 
 
 # As JSON.
+#
+# Topics and channels are written as text, because there may be many and their fields are numbers. A name needs no
+# escapes: the broker admits letters, digits, `.`, `_`, `-` and `#`.
 
 
 JsonObject = dict[str, Any]
 
 
-def render_json(report: StatsReport) -> JsonObject:
-    """The whole answer."""
-    shown: JsonObject = {
-        "version": emberq.NSQ_VERSION,
-        "health": report.health,
-        "start_time": report.start_time_s,
-        "topics": _json_topics(report),
-    }
-    if report.memory is not None:
-        shown["memory"] = asdict(report.memory)
-    shown["producers"] = None if report.producers is None else _clients(report.producers)
-    return shown
-
-
-def _json_topics(report: StatsReport) -> list[JsonObject] | None:
+def json_pieces(report: StatsReport) -> Iterator[str]:
+    """The whole answer, in pieces of at most one topic, channel or client."""
+    yield f'{{"version":"{emberq.NSQ_VERSION}","health":{json_text(report.health)},"start_time":{report.start_time_s}'
     if report.topics is None:
-        return None
-    return [_json_topic(topic, shows_clients=report.shows_clients) for topic in report.topics]
+        yield ',"topics":null'
+    else:
+        yield ',"topics":['
+        comma = ""
+        for topic in report.topics:
+            yield comma
+            yield from _json_topic(topic, shows_clients=report.shows_clients)
+            comma = ","
+        yield "]"
+    if report.memory is not None:
+        yield _json_memory(report.memory)
+    yield from _json_producers(report.producers)
+    yield "}"
 
 
-def _json_topic(topic: TopicStats, *, shows_clients: bool) -> JsonObject:
-    return {
-        "topic_name": topic.name,
-        "channels": [_json_channel(channel, shows_clients=shows_clients) for channel in topic.channels],
-        "depth": topic.depth,
-        "backend_depth": topic.backend_depth,
-        "message_count": topic.message_count,
-        "message_bytes": topic.message_bytes,
-        "paused": topic.paused,
-        "e2e_processing_latency": _json_latency(topic.e2e),
-        **({} if topic.journal is None else {"is_journaled": True, "journal": _journal(topic.journal)}),
-    }
+@lru_cache(maxsize=1)
+def _json_memory(memory: MemoryStats) -> str:
+    """Kept, because the same figures are shown until they are read again."""
+    return f',"memory":{json_text(asdict(memory))}'
+
+
+def _json_producers(producers: Iterable[ClientStats]) -> Iterator[str]:
+    begin = ',"producers":['
+    for client in producers:
+        yield begin + json_text(_client(client))
+        begin = ","
+    yield "]" if begin == "," else ',"producers":null'
+
+
+def _json_topic(topic: ShownTopic, *, shows_clients: bool) -> Iterator[str]:
+    stats = topic.stats
+    yield f'{{"topic_name":"{stats.name}","channels":['
+    comma = ""
+    for channel in topic.channels:
+        yield comma + _channel_start(channel.stats, channel.client_count)
+        if shows_clients:
+            yield from _json_clients(channel.clients)
+        else:
+            yield '"clients":null'
+        yield _channel_end(channel.stats)
+        comma = ","
+    journal = "" if stats.journal is None else f',"is_journaled":true,"journal":{json_text(_journal(stats.journal))}'
+    yield (
+        f'],"depth":{stats.depth},"backend_depth":{stats.backend_depth},"message_count":{stats.message_count},'
+        f'"message_bytes":{stats.message_bytes},"paused":{_BOOL[stats.paused]},'
+        f'"e2e_processing_latency":{_json_latency(stats.e2e)}{journal}}}'
+    )
 
 
 def _journal(journal: JournalStats) -> JsonObject:
@@ -189,32 +263,47 @@ def _journal(journal: JournalStats) -> JsonObject:
     }
 
 
-def _json_channel(channel: ChannelStats, *, shows_clients: bool) -> JsonObject:
-    return {
-        "channel_name": channel.name,
-        "depth": channel.depth,
-        "backend_depth": channel.backend_depth,
-        "in_flight_count": channel.in_flight_count,
-        "deferred_count": channel.deferred_count,
-        "message_count": channel.message_count,
-        **_unless_void(
-            zone_local_msg_count=channel.zone_local_msg_count,
-            region_local_msg_count=channel.region_local_msg_count,
-            global_msg_count=channel.global_msg_count,
-        ),
-        "requeue_count": channel.requeue_count,
-        "timeout_count": channel.timeout_count,
-        **_unless_void(dead_letter_count=channel.dead_letter_count, redriven_count=channel.redriven_count),
-        "client_count": channel.client_count,
-        "clients": _clients(channel.clients) if shows_clients else None,
-        "paused": channel.paused,
-        "e2e_processing_latency": _json_latency(channel.e2e),
-        **({} if channel.policy is None else {"policy": asdict(channel.policy)}),
-    }
+def _channel_start(channel: ChannelStats, client_count: int) -> str:
+    """The members before `clients`."""
+    return (
+        f'{{"channel_name":"{channel.name}","depth":{channel.depth},"backend_depth":{channel.backend_depth},'
+        f'"in_flight_count":{channel.in_flight_count},"deferred_count":{channel.deferred_count},'
+        f'"message_count":{channel.message_count},{_unless_0("zone_local_msg_count", channel.zone_local_msg_count)}'
+        f"{_unless_0('region_local_msg_count', channel.region_local_msg_count)}"
+        f"{_unless_0('global_msg_count', channel.global_msg_count)}"
+        f'"requeue_count":{channel.requeue_count},"timeout_count":{channel.timeout_count},'
+        f"{_unless_0('dead_letter_count', channel.dead_letter_count)}"
+        f"{_unless_0('redriven_count', channel.redriven_count)}"
+        f'"client_count":{client_count},'
+    )
 
 
-def _clients(clients: Iterable[ClientStats]) -> list[JsonObject]:
-    return [_client(client) for client in clients]
+def _channel_end(channel: ChannelStats) -> str:
+    """The members behind `clients`."""
+    policy = "" if channel.policy is None else f',"policy":{json_text(asdict(channel.policy))}'
+    return f',"paused":{_BOOL[channel.paused]},"e2e_processing_latency":{_json_latency(channel.e2e)}{policy}}}'
+
+
+_BOOL = ("false", "true")
+
+
+def _unless_0(name: str, count: int) -> str:
+    return f'"{name}":{count},' if count else ""
+
+
+def _json_latency(summary: LatencySummary) -> str:
+    if summary.percentiles is None:
+        return f'{{"count":{summary.count},"percentiles":null}}'
+    percentiles = [{"quantile": shortest(each.quantile), "value": each.value_ns} for each in summary.percentiles]
+    return json_text({"count": summary.count, "percentiles": percentiles})
+
+
+def _json_clients(clients: Iterable[ClientStats]) -> Iterator[str]:
+    begin = '"clients":['
+    for client in clients:
+        yield begin + json_text(_client(client))
+        begin = ","
+    yield "]" if begin == "," else '"clients":[]'
 
 
 def _client(client: ClientStats) -> JsonObject:
@@ -249,23 +338,17 @@ def _client(client: ClientStats) -> JsonObject:
 
 
 def _unless_void(**fields: Any) -> JsonObject:
-    """The fields that are neither 0 nor false nor empty."""
+    """The fields that are neither false nor empty."""
     return {name: value for name, value in fields.items() if value}
-
-
-def _json_latency(summary: LatencySummary) -> JsonObject:
-    if summary.percentiles is None:
-        return {"count": summary.count, "percentiles": None}
-    percentiles = [{"quantile": shortest(each.quantile), "value": each.value_ns} for each in summary.percentiles]
-    return {"count": summary.count, "percentiles": percentiles}
 
 
 # As text.
 
 
-def render_text(report: StatsReport) -> str:
-    """The whole answer."""
-    return "".join(line + "\n" for line in _lines(report))
+def text_pieces(report: StatsReport) -> Iterator[str]:
+    """The whole answer, a line at a time."""
+    for line in _lines(report):
+        yield line + "\n"
 
 
 def _lines(report: StatsReport) -> Iterator[str]:
@@ -280,7 +363,7 @@ def _lines(report: StatsReport) -> Iterator[str]:
     yield ""
     yield from _text_topics(report)
     yield ""
-    yield from _producers(report)
+    yield from _text_producers(report)
 
 
 def _memory(memory: MemoryStats) -> Iterator[str]:
@@ -291,17 +374,19 @@ def _memory(memory: MemoryStats) -> Iterator[str]:
 
 
 def _text_topics(report: StatsReport) -> Iterator[str]:
-    if not report.topics:
-        yield "Topics: None"
-        return
-    yield "Topics:"
-    for topic in report.topics:
+    title = "Topics:"
+    for topic in report.topics or ():
+        if title:
+            yield title
+            title = ""
         yield ""
-        yield _text_topic(topic)
+        yield _text_topic(topic.stats)
         for channel in topic.channels:
-            yield _text_channel(channel)
+            yield _text_channel(channel.stats)
             for client in channel.clients if report.shows_clients else ():
                 yield "        " + _consumer(client, report.now_s)
+    if title:
+        yield f"{title} None"
 
 
 def _text_topic(topic: TopicStats) -> str:
@@ -331,13 +416,15 @@ def _consumer(client: ClientStats, now_s: int) -> str:
     )
 
 
-def _producers(report: StatsReport) -> Iterator[str]:
-    if not report.producers:
-        yield "Producers: None"
-        return
-    yield "Producers:"
+def _text_producers(report: StatsReport) -> Iterator[str]:
+    title = "Producers:"
     for client in report.producers:
+        if title:
+            yield title
+            title = ""
         yield "   " + (_producer if client.pub_counts else _consumer)(client, report.now_s)
+    if title:
+        yield f"{title} None"
 
 
 def _producer(client: ClientStats, now_s: int) -> str:

@@ -111,6 +111,7 @@ class Authorizer:
 
     async def authorize(self, secret: bytes, peer: AuthPeer) -> Authorization:
         """What the holder of the secret may do, which may be nothing. AuthFailedError if no server answers validly."""
+        reason = ""
         first = self._choose_index(len(self._servers))
         for server in self._servers[first:] + self._servers[:first]:
             try:
@@ -120,7 +121,7 @@ class Authorizer:
             except (HttpQueryError, InvalidAnswerError) as failure:
                 reason = str(failure)
             _log.error("AUTH: failed to query %s - %s", server.public_url, reason)
-        raise AuthFailedError("no authorization server gave a valid answer")
+        raise AuthFailedError(f"failed to auth against {server.public_url} - {reason}")
 
     async def _ask(self, server: _Server, secret: bytes, peer: AuthPeer) -> bytes:
         tls = "true" if peer.is_tls else "false"
