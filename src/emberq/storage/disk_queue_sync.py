@@ -61,9 +61,8 @@ class QueueSyncJob:
     """Numbers of the data files that have been read to their end, or dropped unread."""
     folder_changed: bool = False
     """Whether a data file was created, whose directory entry must become durable too."""
-    is_unused: bool = False
-    """Whether the queue never held a record. Its meta file says nothing that a power failure could take away, so
-    thousands of such queues are closed without an fsync."""
+    is_durable: bool = False
+    """Whether all of it must outlive a power failure. Else a process that dies is thought of alone."""
 
     def add_file(self, *, number: int, fd: int) -> None:
         """Take over a descriptor. One per file is enough: fsync concerns the file, not the descriptor."""
@@ -80,7 +79,7 @@ class QueueSyncJob:
         newer.open_files.clear()
         self.finished |= newer.finished
         self.folder_changed |= newer.folder_changed
-        self.is_unused = newer.is_unused
+        self.is_durable |= newer.is_durable
 
     def close_files(self) -> None:
         """Let go of the descriptors."""
@@ -312,7 +311,7 @@ class SyncSlot:
             self._files.meta.unlink(missing_ok=True)
         else:
             assert all(number < job.position.read_file for number in job.finished)  # they are deleted below
-            meta_file.save_position(self._files.meta, job.position, durable=not job.is_unused)
+            meta_file.save_position(self._files.meta, job.position, durable=job.is_durable)
             if job.folder_changed or job.finished:
                 sync_folder(self._files.folder)
         for number in job.finished:
