@@ -11,6 +11,10 @@ DEV_READY := $(VENV)/.dev
 # The package as users get it, its hot modules compiled (see hatch_build.py); .venv has the source itself.
 COMPILED := $(CURDIR)/build/compiled
 COMPILED_READY := $(COMPILED)/.ready
+# The benchmark's load generator, with TLS and deflate where OpenSSL's and zlib's headers are.
+LOAD := build/bench/load
+LOAD_SOURCES := $(wildcard bench/load/*.c)
+COMPILE_LOAD = $(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o $@.$$$$ $(LOAD_SOURCES)
 COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py
 # Those that take long have targets of their own.
 OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/browser/test_screenshot.py
@@ -126,7 +130,7 @@ check: $(DEV_READY) ## lint, types, import directions and the order of the house
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_import_directions.py tests/test_house.py
 
-bench: $(DEV_READY) $(COMPILED_READY) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
+bench: $(DEV_READY) $(COMPILED_READY) $(LOAD) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
 bench-spark: $(DEV_READY) $(COMPILED_READY) ## measure NSQ with Spark, beside Spark with Parquet files
@@ -192,6 +196,12 @@ $(COMPILED_READY): $(BASE_READY) hatch_build.py $(shell find src -type f ! -name
 	@find $(COMPILED) -name '*.so' | grep -q . || \
 	    echo "No C compiler, or no Python.h: emberq runs uncompiled, which is slower. On Debian: sudo apt-get install gcc python3-dev"
 	@touch $@
+
+$(LOAD): $(LOAD_SOURCES) bench/load/load.h
+	@mkdir -p $(@D)
+	@{ $(COMPILE_LOAD) -DWITH_LIBRARIES -lssl -lcrypto -lz 2>/dev/null || { \
+	    echo "The load generator has no TLS and no deflate. On Debian: sudo apt-get install libssl-dev zlib1g-dev" >&2; \
+	    $(COMPILE_LOAD); }; } && mv $@.$$$$ $@
 
 # The browser tests drive the system's Chromium; where there is none they are skipped, and say so.
 chromium:

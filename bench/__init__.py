@@ -1,7 +1,7 @@
 """A load generator for nsqd, and side-by-side measurements with it: `python -m bench`.
 
-It speaks the wire protocol by itself and imports nothing of emberq, so that it can judge any nsqd. Only when client
-libraries are measured does it use one, ours among them:
+It speaks the wire protocol by itself, in C, and imports nothing of emberq, so that it can judge any nsqd. Only when
+client libraries are measured does it use one, ours among them:
 
     python -m bench                                  measure the nsqd beside this interpreter
     python -m bench --peer /path/to/another/nsqd     run both by turns and compare
@@ -11,20 +11,22 @@ libraries are measured does it use one, ours among them:
 The parts, from the bytes upwards:
 
     failure      why a run does not count
-    frame        the bytes of commands and frames, in whole runs
-    http         the bytes of requests and answers
-    connection   one blocking socket, for HTTP or with its handshake done
-    publisher    load that publishes         }  both run in
-    consumer     load that receives and FINs }  worker processes
+    load/        the load generator, in C: it publishes, consumes, requests, comes and goes
+    generator    its processes: built, connected, started together, asked for their results
+    frame        the bytes of a handshake
+    connection   one blocking socket with its handshake done
     idle         many connections that only wait
-    crew         the worker processes: assemble, start together, collect
     process      CPU and memory of nsqd, from /proc
     server       an nsqd to load: started for one run, or found running
+    certificate  what nsqd needs to offer TLS
     metric       values, medians, percentiles
     machine      what it was measured on
-    scenario     the table of works
     stage        what a work has at hand: the server, its sizes, the means to measure
+    traffic      works of steady traffic
+    event        works of single events, with a bystander
+    scenario     the table of works
     comparison   rounds by turns
+    crew         worker processes in Python, for client libraries
     clients      client libraries side by side, on one nsqd
     report       progress, tables, Markdown, JSON
 

@@ -11,8 +11,11 @@ from typing import NoReturn
 from bench import report
 from bench.clients.contest import Contest, hold
 from bench.comparison import Outcome, compare
+from bench.idle import allow_open_files
 from bench.options import Options, parse
 
+_MOST_CONNECTIONS = 12_000
+"""Of a work: nsqd inherits the limit of open files."""
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -20,6 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     for number in _STOP_SIGNALS:
         signal.signal(number, _leave)
+    allow_open_files(_MOST_CONNECTIONS)
     progress = report.Progress(sys.stderr, rounds=options.rounds)
     try:
         outcome = compare(options, progress)

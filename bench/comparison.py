@@ -52,7 +52,7 @@ class Outcome:
 
 
 class Observer(Protocol):
-    """Whoever shows how far it is."""
+    """Shows how far it is."""
 
     def began(self, *, work: str, side: str, round_number: int) -> None: ...
 
@@ -109,5 +109,6 @@ def _run(scenario: Scenario, side: str, source: Source, options: Options, round_
             topic=f"bench_{scenario.name}_{os.getpid()}_{round_index}",
             consumers=options.consumers,
             shuffled=options.shuffled,
+            bodies=scenario.bodies,
         )
         return scenario.run(stage)

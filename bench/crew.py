@@ -1,8 +1,7 @@
-"""The worker processes of a run: assembled, started together, collected.
+"""Worker processes that drive client libraries: assembled, started together, collected.
 
-Load comes from processes of its own, so that the generator has every core the server leaves free. A plan
-(a small picklable value) is sent to each; the worker opens its connections and says so, and begins when all
-are ready:
+A plan (a small picklable value) is sent to each; the worker opens its connections and says so, and begins when all are
+ready:
 
     parent   assemble() .......... work() ............................ results
     worker   open() -> "ready"  |  "go" -> run() -> Tally with its times
@@ -15,7 +14,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -30,7 +29,7 @@ _EXIT_LIMIT_S = 5.0  # a worker that has answered has nothing left to do but exi
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """What one worker did. The crew fills in the times.
+    """What one worker or generator did.
 
     `timed` messages were done by `timed_until_s`, which a load may set itself where its last messages tell
     nothing about the rate; else all of them were, at the end.
@@ -38,7 +37,9 @@ class Tally:
 
     published: int = 0
     delivered: int = 0
-    latencies_ns: Sequence[int] = field(default_factory=tuple)
+    refused: int = 0  # commands that nsqd answered with an error, as they were meant to be
+    body_bytes: int = 0  # of what was published, or finished
+    latency_ms: Mapping[str, float] = field(default_factory=dict)  # p50, p90, p99, p999, max
     timed: int
     timed_until_s: float | None = None
     started_s: float = 0.0

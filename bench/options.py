@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import os
 import shlex
 import sys
@@ -17,9 +18,12 @@ from bench.stage import Size
 
 _NSQD_BESIDE_PYTHON = Path(sys.executable).parent / "nsqd"
 
+_ALL: tuple[Scenario | Work, ...] = (*SCENARIOS, *WORKS)
+
 _QUICK_DIVISOR = 50
 _QUICK_SECONDS = 1.0
 _QUICK_CONNECTIONS = 200
+_QUICK_MANY = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,7 @@ class Options:
     messages: int | None
     seconds: float | None
     connections: int | None
+    many: int | None
     is_quick: bool
 
     def size(self, work: Scenario | Work) -> Size:
@@ -49,11 +54,13 @@ class Options:
                 messages=usual.messages // _QUICK_DIVISOR,
                 seconds=min(usual.seconds, _QUICK_SECONDS),
                 connections=min(usual.connections, _QUICK_CONNECTIONS),
+                many=min(usual.many, _QUICK_MANY),
             )
         return Size(
             messages=self.messages or usual.messages,
             seconds=self.seconds or usual.seconds,
             connections=self.connections or usual.connections,
+            many=self.many or usual.many,
         )
 
 
@@ -64,7 +71,7 @@ def parse(arguments: Sequence[str]) -> Options:
         given.binary = _NSQD_BESIDE_PYTHON
         if not given.binary.is_file():
             parser.error(f"there is no {given.binary}: name an nsqd with --binary or --nsqd")
-    chosen = given.only or [work.name for work in (WORKS if given.clients else SCENARIOS)]
+    chosen = [name for names in given.only for name in names] if given.only else _names(clients=given.clients)
     return Options(
         ours=_ours(given),
         peer=_peer(given),
@@ -79,6 +86,7 @@ def parse(arguments: Sequence[str]) -> Options:
         messages=given.messages,
         seconds=given.seconds,
         connections=given.connections,
+        many=given.many,
         is_quick=given.quick,
     )
 
@@ -102,11 +110,11 @@ def _peer(given: argparse.Namespace) -> Source | None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    works = "\n".join(f"  {work.name:<24}{work.summary}" for work in (*SCENARIOS, *WORKS))
+    works = "\n".join(f"  {work.name:<28}{work.summary}" for work in _ALL)
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measure an nsqd, two of them side by side, or client libraries side by side.",
-        epilog=f"works:\n{works}",
+        epilog=f"works, with bodies of 20 to 2000 B unless they say otherwise:\n{works}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     _add_servers(parser)
@@ -129,19 +137,31 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_amounts(parser: argparse.ArgumentParser) -> None:
-    names = [work.name for work in (*SCENARIOS, *WORKS)]
     group = parser.add_argument_group("works")
-    group.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="these works only")
+    group.add_argument("--only", nargs="+", type=_works, metavar="NAME", help="these works only; 'stall-*' for several")
     group.add_argument("--clients", action="store_true", help="the works for clients, in place of those for servers")
     group.add_argument("--quick", action="store_true", help="a short run that proves that all works")
     group.add_argument("--rounds", type=_count, help="runs of each work (default: 3 with a peer, else 1)")
     group.add_argument("--messages", type=_count, help="messages to publish, where a work counts messages")
     group.add_argument("--seconds", type=float, help="duration, where a work goes by time")
-    group.add_argument("--connections", type=_count, help="connections of the work idle")
+    group.add_argument("--connections", type=_count, help="connections of the works idle and churn")
+    group.add_argument("--many", type=_count, help="topics, channels or consumers, where a work has many of them")
     group.add_argument("--consumers", type=_count, default=2, help="connections to one channel (default: 2)")
     group.add_argument("--shuffle-fin", action="store_true", help="FIN messages out of order")
     group.add_argument("--json", type=Path, metavar="FILE", help="write all numbers there")
     group.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there, with its circumstances")
+
+
+def _names(*, clients: bool) -> list[str]:
+    return [work.name for work in (WORKS if clients else SCENARIOS)]
+
+
+def _works(pattern: str) -> list[str]:
+    """The names that a shell pattern matches: a name matches itself."""
+    found = fnmatch.filter([work.name for work in _ALL], pattern)
+    if not found:
+        raise argparse.ArgumentTypeError(f"there is no work {pattern!r}; --help lists them all")
+    return found
 
 
 def _program(text: str) -> Path:

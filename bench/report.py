@@ -21,6 +21,7 @@ from bench.options import Options
 
 _CLEAR_LINE = "\r\x1b[K"
 _QUIET_LOAD_AVERAGE = 0.5
+_BUSY = 0.85
 _NEAR_SHARE = 0.7  # a generator that spends this share of nsqd's CPU is part of what is measured
 
 
@@ -121,15 +122,23 @@ def cautions(outcome: Outcome) -> list[str]:
     if outcome.load_average > _QUIET_LOAD_AVERAGE:
         found.append(f"the machine was busy before we began: load average {outcome.load_average:.2f}")
     for (work, measure), generator in rows.items():
-        nsqd = rows.get((work, "nsqd CPU"))
-        if measure != "generator CPU" or nsqd is None or (work, "rate") not in rows:
+        part = measure.removesuffix("generator CPU")  # "", or "in: " and "out: " where a work has both
+        nsqd, rate = rows.get((work, f"{part}nsqd CPU")), rows.get((work, f"{part}rate"))
+        if part == measure or nsqd is None or rate is None:
             continue
         for side in generator.values:
-            # No CPU at all means a run shorter than a clock tick, which cannot tell.
-            share = (generator.median(side) or 0.0) / (nsqd.median(side) or math.inf)
-            if share > _NEAR_SHARE:
-                found.append(f"{work}, {side}: the generator spent {share:.1f} times the CPU of nsqd")
+            found += _cautions_about_load(f"{work}, {part}{side}", generator, nsqd, rate, side)
     return found
+
+
+def _cautions_about_load(run: str, generator: Row, nsqd: Row, rate: Row, side: str) -> list[str]:
+    spent_us = generator.median(side) or 0.0
+    busy = spent_us * (rate.median(side) or 0.0) / 1e6  # of the one core that it can use
+    if busy > _BUSY:
+        return [f"{run}: the generator was busy {busy:.0%} of the time, and may be what limits the rate"]
+    # No CPU at all means a run shorter than a clock tick, which cannot tell.
+    share = spent_us / (nsqd.median(side) or math.inf)
+    return [f"{run}: the generator spent {share:.1f} times the CPU of nsqd"] if share > _NEAR_SHARE else []
 
 
 def section(outcome: Outcome, contest: Contest, options: Options) -> str:

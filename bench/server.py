@@ -60,7 +60,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class Running:
-    """A server that somebody else started: it keeps its own flags, and the topics we leave in it."""
+    """A server that was running before: it keeps its own flags, and the topics we leave in it."""
 
     server: Server
 

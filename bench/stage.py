@@ -1,25 +1,26 @@
 """What a work has at hand: a server, its sizes, and the means to load and to measure.
 
-A measured stretch runs from the first command of the first worker to the end of the last one. The CPU of nsqd
+A measured stretch runs from the first command of the first generator to the end of the last one. The CPU of nsqd
 is taken until it is quiet again, because some of its work may come after its last answer.
 """
 
 from __future__ import annotations
 
+import http.client
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from bench import frame, process
 from bench.connection import Address, create_channel
-from bench.consumer import Consume
 from bench.crew import Crew, Plan, Tally
-from bench.failure import LoadFailure
+from bench.failure import LoadFailure, Miscounted
+from bench.generator import Generators, Order
 from bench.metric import Metric
-from bench.publisher import PipelinedPublish
 from bench.server import Server
 
-PUBLISHERS = 2  # processes; each is idle most of the time
+_CALL_LIMIT_S = 120.0  # an HTTP call that takes longer fails its work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,32 @@ class Size:
     messages: int = 0
     seconds: float = 0.0
     connections: int = 0
+    many: int = 0  # topics, channels or consumers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bodies:
+    """The bytes of a message: at least, at most; text compresses, random bytes do not."""
+
+    least: int = 20
+    most: int = 2000
+    is_text: bool = False
+
+    @property
+    def settings(self) -> dict[str, int | str]:
+        return {"min": self.least, "max": self.most, "content": "text" if self.is_text else "random"}
+
+
+MIXED = Bodies()
+UNIFORM = Bodies(least=frame.BODY_BYTES, most=frame.BODY_BYTES)
+
+
+class Team(Protocol):
+    """Processes that make load."""
+
+    def assemble(self) -> None: ...
+
+    def work(self) -> list[Tally]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,25 +73,34 @@ class Effort:
     def delivered(self) -> int:
         return sum(t.delivered for t in self.tallies)
 
+    @property
+    def body_bytes(self) -> int:
+        return sum(t.body_bytes for t in self.tallies)
+
     def publishing(self) -> list[Metric]:
         """Rate and CPU of what was published."""
         return [self._rate([t for t in self.tallies if t.published]), *self.cpu(self.published)]
 
     def delivering(self) -> list[Metric]:
-        """Rate and CPU of what was delivered, whoever published meanwhile."""
+        """Rate and CPU of what was delivered, whatever was published meanwhile."""
         return [self._rate([t for t in self.tallies if t.delivered]), *self.cpu(self.delivered)]
 
-    def _rate(self, tallies: Sequence[Tally]) -> Metric:
-        started_s = min(t.started_s for t in self.tallies)
-        ended_s = max(t.timed_until_s or started_s for t in tallies)
-        return Metric("rate", sum(t.timed for t in tallies) / (ended_s - started_s), "msg/s", "higher")
+    def answering(self) -> list[Metric]:
+        """Rate and CPU of requests."""
+        requests = sum(t.timed for t in self.tallies)
+        return [self._rate(self.tallies, unit="req/s"), *self.cpu(requests, unit="µs/req")]
 
-    def cpu(self, messages: int) -> list[Metric]:
+    def _rate(self, tallies: Sequence[Tally], unit: str = "msg/s") -> Metric:
+        started_s = min(t.started_s for t in tallies)
+        ended_s = max(t.timed_until_s or started_s for t in tallies)
+        return Metric("rate", sum(t.timed for t in tallies) / (ended_s - started_s), unit, "higher")
+
+    def cpu(self, messages: int, unit: str = "µs/msg") -> list[Metric]:
         """CPU per message: of nsqd, and of the generator to compare with."""
         load_cpu_s = sum(t.cpu_s for t in self.tallies)
-        metrics = [Metric("generator CPU", load_cpu_s / messages * 1e6, "µs/msg", "neither")]
+        metrics = [Metric("generator CPU", load_cpu_s / messages * 1e6, unit, "neither")]
         if self.nsqd_cpu_s is not None:
-            metrics.insert(0, Metric("nsqd CPU", self.nsqd_cpu_s / messages * 1e6, "µs/msg", "lower"))
+            metrics.insert(0, Metric("nsqd CPU", self.nsqd_cpu_s / messages * 1e6, unit, "lower"))
         return metrics
 
 
@@ -77,6 +113,7 @@ class Stage:
     topic: str
     consumers: int
     shuffled: bool
+    bodies: Bodies = MIXED
 
     @property
     def pid(self) -> int:
@@ -91,23 +128,86 @@ class Stage:
         return self.server.http_address
 
     @property
-    def batches(self) -> int:
-        """MPUBs for at least the wanted number of messages."""
-        return -(-self.size.messages // frame.MESSAGES_PER_MPUB)
-
-    @property
     def messages(self) -> int:
-        """What those MPUBs hold."""
-        return self.batches * frame.MESSAGES_PER_MPUB
+        """What whole MPUBs hold: at least the wanted number."""
+        return whole(self.size.messages, frame.MESSAGES_PER_MPUB)
 
-    def create(self, channel: str) -> None:
-        create_channel(self.server.address, topic=self.topic, channel=channel)
+    def create(self, channel: str, *, topic: str | None = None) -> None:
+        create_channel(self.server.address, topic=topic or self.topic, channel=channel)
 
-    def measure(self, plans: Sequence[Plan]) -> Effort:
+    def call(self, method: str, target: str) -> bytes:
+        """One HTTP call, as an operator would make it."""
+        connection = http.client.HTTPConnection(*self.http_address, timeout=_CALL_LIMIT_S)
+        try:
+            connection.request(method, target)
+            response = connection.getresponse()
+            answer = response.read()
+        finally:
+            connection.close()
+        if response.status != http.client.OK:
+            raise LoadFailure(f"nsqd answered {method} {target} with {response.status} {answer[:200]!r}")
+        return answer
+
+    # What the generator is to do.
+
+    def publish(self, **settings: int | str) -> Order:
+        """MPUBs from 2 connections, a bounded number of them unanswered, unless the settings say otherwise."""
+        usual: dict[str, int | str] = {
+            "topic": self.topic,
+            "messages": self.messages,
+            "batch": frame.MESSAGES_PER_MPUB,
+            "connections": 2,
+            "window": 8,  # enough that the server never waits for us, few enough to be real
+        }
+        return self._order("publish", {**usual, **self.bodies.settings, **settings})
+
+    def consume(self, *channels: str, **settings: int | str) -> Order:
+        usual: dict[str, int | str] = {
+            "topic": self.topic,
+            "channels": ",".join(channels),
+            "messages": self.messages,
+            "connections": self.consumers,
+            "fin": "shuffled" if self.shuffled else "packet",
+        }
+        return self._order("consume", {**usual, **settings})
+
+    def request(self, target: str, **settings: int | str) -> Order:
+        """Requests, each waiting for its answer; bodies where the settings have a batch."""
+        address = {"address": "{}:{}".format(*self.http_address), "target": target}
+        return Order("request", {**address, **(self.bodies.settings if "batch" in settings else {}), **settings})
+
+    def late(self, channel: str, **settings: int | str) -> Order:
+        return self._order("late", {"topic": self.topic, "channels": channel, **settings})
+
+    def churn(self, **settings: int | str) -> Order:
+        return self._order("churn", {"topic": self.topic, **settings})
+
+    def bystander(self) -> Order:
+        return self._order("bystander", {"topic": f"{self.topic}_bystander"})
+
+    def _order(self, work: str, settings: dict[str, int | str]) -> Order:
+        return Order(work, {"address": "{}:{}".format(*self.server.address), **settings})
+
+    # What is measured.
+
+    def measure(self, *orders: Order) -> Effort:
+        with Generators(orders) as generators:
+            return self._measure(generators)
+
+    def load(self, *orders: Order) -> list[Tally]:
+        """The same for its effect: not measured, and not waited for longer than the generators do."""
+        with Generators(orders) as generators:
+            generators.assemble()
+            return generators.work()
+
+    def measure_clients(self, plans: Sequence[Plan]) -> Effort:
         with Crew(plans) as crew:
-            crew.assemble()
-            before_s = self._cpu_s()
-            tallies = crew.work()
+            return self._measure(crew)
+
+    def _measure(self, team: Team) -> Effort:
+        team.assemble()
+        before_s = self._cpu_s()
+        tallies = team.work()
         self.settle()
         spent_s = self._cpu_s() - before_s
         return Effort(tallies=tallies, nsqd_cpu_s=None if self.server.pid is None else spent_s)
@@ -122,6 +222,12 @@ class Stage:
                 with path.open("rb") as file:
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
+    def stop(self) -> float:
+        """Stop nsqd as an operator would, and return how long that took."""
+        if self.server.data_path is None:
+            raise LoadFailure("this work stops the server: let it be started here, with --binary")
+        return process.stop_s(self.pid)
+
     def settle(self) -> None:
         """Wait until nsqd is quiet, as far as that can be seen."""
         if self.server.pid is not None:
@@ -130,31 +236,13 @@ class Stage:
     def _cpu_s(self) -> float:
         return 0.0 if self.server.pid is None else process.cpu_s(self.server.pid)
 
-    def mpub_plans(self) -> list[Plan]:
-        payload = frame.mpub(self.topic, frame.bodies(frame.MESSAGES_PER_MPUB))
-        return [
-            PipelinedPublish(
-                address=self.server.address,
-                payload=payload,
-                oks=1,
-                messages=frame.MESSAGES_PER_MPUB,
-                repeats=repeats,
-            )
-            for repeats in shares(self.batches, PUBLISHERS)
-        ]
 
-    def consume_plan(self, *channels: str) -> Consume:
-        return Consume(
-            address=self.server.address,
-            topic=self.topic,
-            channels=channels,
-            messages=self.messages,
-            connections=self.consumers,
-            shuffled=self.shuffled,
-        )
+def whole(messages: int, batch: int) -> int:
+    """The messages in as many batches as are needed."""
+    return -(-messages // batch) * batch
 
 
-def shares(total: int, parts: int) -> list[int]:
-    """`total` in at most `parts` parts that differ by one at most, none of them empty."""
-    sizes = [total // parts + (index < total % parts) for index in range(parts)]
-    return [size for size in sizes if size]
+def check_bytes(published: Effort, consumed: Effort, *, channels: int = 1) -> None:
+    """What was finished must have as many bytes as what was published."""
+    if consumed.body_bytes != published.body_bytes * channels:
+        raise Miscounted(f"{consumed.body_bytes} bytes of bodies came of {published.body_bytes * channels}")

@@ -15,7 +15,7 @@ from bench.connection import reason
 from bench.failure import LoadFailure
 from bench.metric import Metric, advantage
 from bench.options import Options
-from bench.stage import Stage
+from bench.stage import UNIFORM, Stage
 
 
 @dataclass(kw_only=True)
@@ -62,7 +62,8 @@ def _run(work: Work, library: str, options: Options, round_index: int) -> list[M
     size = options.size(work)
     with options.ours.serve(work.flags(size.messages)) as server:
         topic = f"bench_{work.name}_{library}_{os.getpid()}_{round_index}"
-        return work.run(Stage(server=server, size=size, topic=topic, consumers=1, shuffled=False), library)
+        stage = Stage(server=server, size=size, topic=topic, consumers=1, shuffled=False, bodies=UNIFORM)
+        return work.run(stage, library)
 
 
 def _enter(rows: dict[str, Row], work: Work, library: str, metrics: list[Metric]) -> None:

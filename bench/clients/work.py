@@ -35,8 +35,8 @@ class Work:
         """Fill a channel if it is to be consumed, then let the library do its work."""
         stage.create(_CHANNEL)
         if self.way.is_consuming:
-            stage.measure(stage.mpub_plans())
-        effort = stage.measure([ClientPlan(library=library, job=self._job(stage))])
+            stage.measure(stage.publish())
+        effort = stage.measure_clients([ClientPlan(library=library, job=self._job(stage))])
         return _metrics(effort, effort.delivering() if self.way.is_consuming else effort.publishing())
 
     def _job(self, stage: Stage) -> Job:

@@ -7,12 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.bench.support import needs_compiler
+
+pytestmark = needs_compiler
+
 ROOT = Path(__file__).parents[2]
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bench", "--quick", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_a_quick_run_measures_our_nsqd_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -34,6 +38,26 @@ def test_a_run_over_http_can_be_kept_as_a_section_of_a_document(tmp_path: Path) 
     heading, *content = section.read_text().splitlines()
     assert heading.startswith("## `python -m bench --quick --only http-pub")
     assert {line.split()[1] for line in content if "| rate" in line} == set(works)
+
+
+def works_in(document: Path) -> set[str]:
+    return {result["work"] for result in json.loads(document.read_text())["results"]}
+
+
+def test_works_of_traffic_are_done_whatever_their_size(tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    works = ("requeue", "rdy-one", "topics-10", "large", "handler", "unanswered", "timeouts", "http-ping", "snappy")
+    done = bench("--only", *works, "--messages", "100", "--many", "10", "--json", str(results))
+    assert done.returncode == 0, done.stderr
+    assert works_in(results) == set(works)
+
+
+def test_works_of_single_events_are_done_whatever_their_size(tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    works = ("stall-empty", "stall-delete", "stall-late-fins", "stall-deferred", "many-topics")
+    done = bench("--only", *works, "--messages", "100", "--many", "10", "--json", str(results))
+    assert done.returncode == 0, done.stderr
+    assert works_in(results) == set(works)
 
 
 def test_a_server_that_refuses_what_is_published_fails_the_work() -> None:

@@ -41,6 +41,17 @@ def test_works_are_chosen_by_name() -> None:
     assert [scenario.name for scenario in parsed("--only", "drain", "mpub").scenarios] == ["mpub", "drain"]
 
 
+def test_several_works_are_chosen_by_a_pattern() -> None:
+    names = [scenario.name for scenario in parsed("--only", "churn-*", "mpub").scenarios]
+    assert names == ["mpub", "churn-plain", "churn-cut", "churn-tls", "churn-snappy", "churn-deflate"]
+
+
+def test_the_names_of_works_differ_and_each_uniform_work_has_a_mixed_one() -> None:
+    names = [*(scenario.name for scenario in SCENARIOS), *(work.name for work in WORKS)]
+    assert len(names) == len(set(names))
+    assert {name.removesuffix("-uniform") for name in names if name.endswith("-uniform")} <= set(names)
+
+
 def test_works_for_clients_are_done_when_they_are_asked_for() -> None:
     assert parsed().client_works == ()
     clients = parsed("--clients")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 
 from bench import process
@@ -23,3 +25,18 @@ def test_the_memory_of_a_process_grows_by_what_it_touches() -> None:
     grown_bytes = process.rss_bytes(os.getpid()) - before_bytes
     assert len(block) == size_bytes
     assert 0.9 * size_bytes < grown_bytes < 1.5 * size_bytes
+
+
+def test_a_child_is_stopped_and_the_time_until_its_end_is_told() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+        before_s = time.monotonic()
+        took_s = process.stop_s(child.pid)
+        assert 0 < took_s <= time.monotonic() - before_s
+    assert child.returncode != 0
+
+
+def test_a_process_that_does_nothing_is_calm() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as child:
+        process.calm_down(child.pid)
+        process.settle(child.pid)
+        child.kill()

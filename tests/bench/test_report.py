@@ -61,12 +61,30 @@ def test_the_table_of_one_server_has_no_ratio() -> None:
 def test_a_busy_generator_is_pointed_out() -> None:
     nsqd = row("nsqd CPU", "µs/msg", "lower", ours=[1.0], peer=[10.0])
     generator = row("generator CPU", "µs/msg", "neither", ours=[0.9], peer=[0.9])
-    assert cautions(outcome(RATE, nsqd, generator)) == ["mpub, ours: the generator spent 0.9 times the CPU of nsqd"]
+    rate = row("rate", "msg/s", "higher", ours=[1e5], peer=[1e5])
+    assert cautions(outcome(rate, nsqd, generator)) == ["mpub, ours: the generator spent 0.9 times the CPU of nsqd"]
+
+
+def test_a_generator_that_is_always_busy_is_pointed_out() -> None:
+    nsqd = row("nsqd CPU", "µs/msg", "lower", ours=[1.0], peer=[1.0])
+    generator = row("generator CPU", "µs/msg", "neither", ours=[0.45], peer=[0.1])
+    assert cautions(outcome(RATE, nsqd, generator)) == [
+        "mpub, ours: the generator was busy 90% of the time, and may be what limits the rate"
+    ]
+
+
+def test_the_way_in_and_the_way_out_are_judged_apart() -> None:
+    rate = row("out: rate", "msg/s", "higher", ours=[1e5], peer=[1e5])
+    nsqd = row("out: nsqd CPU", "µs/msg", "lower", ours=[1.0], peer=[10.0])
+    generator = row("out: generator CPU", "µs/msg", "neither", ours=[0.9], peer=[0.9])
+    assert cautions(outcome(RATE, rate, nsqd, generator)) == [
+        "mpub, out: ours: the generator spent 0.9 times the CPU of nsqd"
+    ]
 
 
 def test_a_run_too_short_for_the_clock_is_not_judged() -> None:
     nsqd = row("nsqd CPU", "µs/msg", "lower", ours=[0.0], peer=[0.0])
-    generator = row("generator CPU", "µs/msg", "neither", ours=[0.9], peer=[0.9])
+    generator = row("generator CPU", "µs/msg", "neither", ours=[0.3], peer=[0.3])
     assert cautions(outcome(RATE, nsqd, generator)) == []
 
 

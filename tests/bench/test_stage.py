@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from bench.crew import Tally
-from bench.failure import LoadFailure
+from bench.failure import LoadFailure, Miscounted
 from bench.server import Server
-from bench.stage import Effort, Size, Stage, shares
+from bench.stage import Effort, Size, Stage, check_bytes, whole
 
 
-@pytest.mark.parametrize(("total", "parts", "sizes"), [(10, 2, [5, 5]), (7, 3, [3, 2, 2]), (1, 2, [1]), (0, 2, [])])
-def test_shares_are_even_and_never_empty(total: int, parts: int, sizes: list[int]) -> None:
-    assert shares(total, parts) == sizes
+@pytest.mark.parametrize(("messages", "batch", "expected"), [(401, 200, 600), (400, 200, 400), (1, 10, 10), (0, 10, 0)])
+def test_batches_are_whole(messages: int, batch: int, expected: int) -> None:
+    assert whole(messages, batch) == expected
 
 
 def test_messages_are_rounded_up_to_whole_batches() -> None:
     stage = Stage(
         server=Server(("127.0.0.1", 1), None), size=Size(messages=401), topic="t", consumers=1, shuffled=False
     )
-    assert (stage.batches, stage.messages) == (3, 600)
+    assert stage.messages == 600
 
 
 def test_a_work_over_http_says_what_it_lacks_where_no_address_is_known() -> None:
@@ -47,3 +47,11 @@ def test_without_a_process_to_look_at_there_is_no_cpu_of_nsqd() -> None:
     tally = Tally(published=1, timed=1, started_s=0.0, timed_until_s=1.0)
     measures = [metric.measure for metric in Effort(tallies=[tally], nsqd_cpu_s=None).publishing()]
     assert measures == ["rate", "generator CPU"]
+
+
+def test_bytes_that_got_lost_on_the_way_are_a_failure() -> None:
+    published = Effort(tallies=[Tally(published=2, timed=2, body_bytes=100)], nsqd_cpu_s=None)
+    consumed = Effort(tallies=[Tally(delivered=2, timed=2, body_bytes=99)], nsqd_cpu_s=None)
+    check_bytes(published, published)
+    with pytest.raises(Miscounted, match="99 bytes of bodies came of 100"):
+        check_bytes(published, consumed)

@@ -58,7 +58,7 @@ MAX_OVERDUE_COUNT: Final = 2500
 """How many messages of a lane time out in one turn of the event loop."""
 
 
-class _Lane:
+class _TimeoutLane:
     """The runs that share a timeout. They come in the order of their deadlines."""
 
     __slots__ = ("_swept_beyond", "alarm", "runs")
@@ -108,7 +108,7 @@ class InFlight:
         """The run of each message that is not in a whole one, by id."""
         self._whole: dict[int, dict[Run, None]] = {}
         """The whole runs, by the leading digits that the ids of a batch share; those of other batches under NO_ID."""
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[int, _TimeoutLane] = {}
         """By timeout; a message whose deadline is nearer than that has a lane of its own, under minus its deadline."""
 
     # Out.
@@ -142,8 +142,8 @@ class InFlight:
                 alike = self._whole[key] = {}
             alike[run] = None
 
-    def _open_lane(self, key: int) -> _Lane:
-        lane = self._lanes[key] = _Lane(self._timers, lambda: self._on_time(key))
+    def _open_lane(self, key: int) -> _TimeoutLane:
+        lane = self._lanes[key] = _TimeoutLane(self._timers, lambda: self._on_time(key))
         return lane
 
     def _add_single(self, message_id: bytes, run: Run) -> None:

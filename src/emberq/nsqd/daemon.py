@@ -249,6 +249,7 @@ class Nsqd:
 
     async def metadata_saved(self) -> None:
         """Return when nsqd.dat is on disk with all that has happened so far; StorageError if it cannot be."""
+        self._log_persisting()
         saved: asyncio.Future[StorageError | None] = asyncio.get_running_loop().create_future()
         self._metadata_file.save_soon(lambda failure: _resolve(saved, failure))
         failure = await saved

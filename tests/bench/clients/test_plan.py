@@ -14,8 +14,11 @@ from bench.clients.plan import LIBRARIES, ClientPlan
 from bench.connection import create_channel
 from bench.crew import Crew
 from bench.failure import LoadFailure
-from bench.publisher import PipelinedPublish
+from bench.generator import Generators, Order
 from bench.server import Binary, Server
+from tests.bench.support import needs_compiler
+
+pytestmark = needs_compiler
 
 MESSAGES = 400
 CHANNEL = "clients"
@@ -43,8 +46,12 @@ def job(server: Server, way: Way, *, topic: str) -> Job:
 
 def fill(server: Server, topic: str) -> None:
     create_channel(server.address, topic=topic, channel=CHANNEL)
-    batch = frame.mpub(topic, frame.bodies(MESSAGES))
-    PipelinedPublish(address=server.address, payload=batch, oks=1, messages=MESSAGES, repeats=1).open().run()
+    bodies = {"min": frame.BODY_BYTES, "max": frame.BODY_BYTES}
+    address = "{}:{}".format(*server.address)
+    order = Order("publish", {"address": address, "topic": topic, "messages": MESSAGES, "batch": MESSAGES, **bodies})
+    with Generators([order]) as generators:
+        generators.assemble()
+        generators.work()
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
