@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
+from emberq.base.timers import Timers
 from emberq.broker.store import JournalSettings, JournalStore, SyncMode
 from emberq.nsqd.options import NsqdOptions, journal_settings
+from emberq.storage.disk_queue_sync import Syncer
 from emberq.storage.journal.commit import Work
 from emberq.wire.journal_batch import Bodies
 
@@ -85,3 +87,30 @@ def test_the_defaults_are_those_of_nsqd() -> None:
     assert (settings.sync, settings.config) == (of_options.sync, of_options.config)
     assert settings.sync is SyncMode.ALWAYS
     assert settings.sync_interval_ns == of_options.sync_interval_ns == 2 * NS_PER_SECOND
+
+
+def test_a_deleted_journal_is_removed_by_the_sync_thread_behind_everything_urgent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncer = Syncer(clock=ManualClock(), timers=Timers(), inline=True)
+    given: list[tuple[bool, Work]] = []
+    monkeypatch.setattr(syncer, "run", lambda work, *, urgent=False: given.append((urgent, work)))
+    journals = JournalStore(tmp_path, JournalSettings(), clock=ManualClock(), syncer=syncer)
+    removed = journals.open("t").journal.delete()
+    journals.remove(removed)
+    assert not journals.has("t")
+    assert journals.topic_names() == []
+    assert removed.is_dir()
+    assert [urgent for urgent, _ in given] == [True, False]
+    for _, work in given:
+        work()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_deleted_journal_that_was_not_removed_before_a_crash_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    journals = JournalStore(tmp_path, JournalSettings(), clock=ManualClock())
+    kept = journals.open("kept").journal
+    kept.close()
+    assert journals.open("t").journal.delete().is_dir()
+    journals.remove_leftovers()
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.journal"]

@@ -207,19 +207,28 @@ def test_the_sync_timeout_brings_the_meta_file_up_to_date(rig: Rig) -> None:
     assert rig.meta.read_bytes() == b"1\n0,1004\n0,2008\n"
 
 
-def test_the_first_record_makes_a_meta_file_at_once(rig: Rig) -> None:
-    rig.queue().put(batch(b"abc"))
-    assert rig.meta.read_bytes() == b"1\n0,0\n0,7\n"
+def test_the_first_record_makes_a_meta_file_at_once_without_an_fsync(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsyncs: list[int] = []
+    queue = rig.queue()
+    with monkeypatch.context() as counted:
+        counted.setattr(os, "fsync", fsyncs.append)
+        queue.put(batch(b"abc"))
+        queue.put(batch(b"def"))
+    assert fsyncs == []
+    assert rig.meta.read_bytes() == b"0\n0,0\n0,0\n"
+    rig.advance(ms=2000)
+    assert rig.meta.read_bytes() == b"2\n0,0\n0,14\n"
 
 
 def test_reads_and_writes_count_towards_the_next_sync(rig: Rig) -> None:
     queue = rig.queue(sync_every=4)
     queue.put(batch(b"abc"))
     queue.put(batch(b"abc", b"abc"))
+    assert rig.meta.read_bytes() == b"0\n0,0\n0,0\n"
     take(queue)
-    assert rig.meta.read_bytes() == b"1\n0,0\n0,7\n"
+    assert rig.meta.read_bytes() == b"2\n0,7\n0,21\n"
     take(queue)
-    assert rig.meta.read_bytes() == b"1\n0,14\n0,21\n"
+    assert rig.meta.read_bytes() == b"2\n0,7\n0,21\n"
 
 
 def test_sync_every_zero_syncs_every_operation(rig: Rig) -> None:
@@ -235,7 +244,7 @@ def test_a_negative_sync_every_leaves_it_to_the_timeout(rig: Rig) -> None:
     queue = rig.queue(sync_every=-1)
     queue.put(batch(b"abc"))
     queue.put(batch(*numbered(10_000)))
-    assert rig.meta.read_bytes() == b"1\n0,0\n0,7\n"
+    assert rig.meta.read_bytes() == b"0\n0,0\n0,0\n"
     rig.advance(ms=2000)
     assert rig.meta.read_bytes() == b"10001\n0,0\n0,140007\n"
 

@@ -82,12 +82,23 @@ def test_data_files_without_a_meta_file_are_ignored_but_kept(rig: Rig) -> None:
 # -- crashes ---------------------------------------------------------------------------------------------------
 
 
+def test_what_was_written_before_the_first_sync_is_still_delivered(
+    rig: Rig, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    queue = rig.queue(max_bytes_per_file=140, sync_every=-1)
+    queue.put(batch(*numbered(7)))
+    queue = crash(rig, tmp_path_factory.mktemp("crash") / "data").queue()
+    assert queue.depth == 7
+    assert drain(queue) == numbered(7)
+
+
 @pytest.mark.conformance(140)
 def test_what_was_written_after_the_last_sync_is_still_delivered(
     rig: Rig, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = rig.queue(sync_every=-1)
     queue.put(batch(*numbered(2)))
+    queue.sync()
     queue.put(batch(*numbered(3, first=2)))
     after = crash(rig, tmp_path_factory.mktemp("crash") / "data")
     queue = after.queue()

@@ -88,7 +88,7 @@ def test_data_is_synced_before_the_meta_file_and_deleted_after_it(rig: Rig, monk
 
 
 class Gate:
-    """Stops the sync thread at its first fsync until it is opened."""
+    """Stops the sync thread at its first step until it is opened."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached = threading.Event()
@@ -102,6 +102,8 @@ class Gate:
             real_fsync(fd)
 
         def save(path: Path, position: meta_file.QueuePosition, *, durable: bool = True) -> None:
+            self.reached.set()
+            assert self.opened.wait(10)
             self.metas.append(meta_file.encode(position))
             real_save(path, position, durable=durable)
 
@@ -379,6 +381,7 @@ def test_a_sync_that_failed_in_the_last_tick_is_tried_again_in_the_next(
 ) -> None:
     queue = rig.queue()
     queue.put(batch(*numbered(2)))
+    queue.sync()
     queue.put(batch(*numbered(1)))
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", full_disk)
@@ -411,7 +414,7 @@ def test_one_alarm_serves_all_queues_with_activity(rig: Rig) -> None:
         queue.put(batch(b"abc"))
         queue.put(batch(b"abc"))
     rig.advance(ms=1999)
-    assert {path.read_bytes() for path in rig.folder.glob("*.meta.dat")} == {b"1\n0,0\n0,7\n"}
+    assert {path.read_bytes() for path in rig.folder.glob("*.meta.dat")} == {b"0\n0,0\n0,0\n"}
     rig.advance(ms=1)
     metas = {path.name: path.read_bytes() for path in rig.folder.glob("*.meta.dat")}
     assert metas == {"a.diskqueue.meta.dat": b"2\n0,0\n0,14\n", "b.diskqueue.meta.dat": b"2\n0,0\n0,14\n"}
@@ -429,7 +432,7 @@ def test_closing_the_syncer_waits_for_the_job_that_runs(tmp_path: Path, monkeypa
     assert closing.is_alive()
     gate.opened.set()
     closing.join(10)
-    assert gate.metas == [b"1\n0,0\n0,7\n"]
+    assert gate.metas == [b"0\n0,0\n0,0\n"]
     queue.close()
 
 

@@ -237,6 +237,8 @@ class Broker:
         self._loading = True
         try:
             self._policies.load()
+            if self._journals is not None:
+                self._journals.remove_leftovers()
             for topic_meta in metadata.topics:
                 if is_valid_name(topic_meta.name):
                     self._load_topic(topic_meta)

@@ -66,6 +66,7 @@ class JournaledTopic(Topic):
     def __init__(self, name: str, context: TopicContext, journals: JournalStore) -> None:
         super().__init__(name, context)
         self._settings = journals.settings
+        self._journals = journals
         self._folder = journals.open(name)
         self._journal = self._folder.journal
         self._source = JournalSource(self._journal)
@@ -368,7 +369,7 @@ class JournaledTopic(Topic):
     def _remove_files(self) -> None:
         self._end_watches()
         try:
-            self._journal.delete()
+            self._journals.remove(self._journal.delete())
         except OSError as failure:
             _log.error("TOPIC(%s): failed to remove its journal - %s", self.name, failure)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.base.file import sync_folder
 from emberq.storage import data_folder, disk_queue_files
 from emberq.storage.backend import Backend, DiskLimits, NullQueue
 from emberq.storage.data_folder import PolicyEntry
@@ -24,6 +26,7 @@ from emberq.storage.disk_queue_sync import Syncer
 from emberq.storage.error import StorageError
 from emberq.storage.journal.commit import Work
 from emberq.storage.journal.folder import FOLDER_SUFFIX, JournalFolder
+from emberq.storage.journal.journal import REMOVED_SUFFIX
 from emberq.storage.journal.segment import JournalConfig
 from emberq.wire.parameter import is_ephemeral, is_valid_name
 
@@ -168,7 +171,10 @@ def run_here(work: Work) -> None:
 
 
 class JournalStore:
-    """The journals in a data folder. `start` runs work in another thread, `hand_back` in the broker's thread."""
+    """The journals in a data folder. `start` runs work in another thread, `hand_back` in the broker's thread.
+
+    Deleted journals are removed by the syncer's thread, if there is one.
+    """
 
     def __init__(
         self,
@@ -178,8 +184,10 @@ class JournalStore:
         clock: Clock,
         start: Callable[[Work], object] = run_here,
         hand_back: Callable[[Work], object] = run_here,
+        syncer: Syncer | None = None,
     ) -> None:
         self.settings = settings
+        self._syncer = syncer
         self._data_path = data_path
         self._clock = clock
         self._start = start
@@ -204,5 +212,32 @@ class JournalStore:
             hand_back=self._hand_back,
         )
 
+    def remove(self, folder: Path) -> None:
+        """Remove the folder of a deleted journal, soon; that it has no topic any more is known to the disk before."""
+        if self._syncer is None:
+            _remove_folder(folder)
+        else:
+            self._syncer.run(lambda: _sync_names(folder.parent), urgent=True)
+            self._syncer.run(lambda: _remove_folder(folder))
+
+    def remove_leftovers(self) -> None:
+        """Remove the deleted journals that an earlier run did not come to remove."""
+        for folder in self._data_path.glob(f"*{FOLDER_SUFFIX}.*{REMOVED_SUFFIX}"):
+            self.remove(folder)
+
     def _folder(self, topic: str) -> Path:
         return self._data_path / f"{topic}{FOLDER_SUFFIX}"
+
+
+def _sync_names(folder: Path) -> None:
+    try:
+        sync_folder(folder)
+    except OSError as failure:
+        _log.error("failed to sync %s - %s", folder, failure)
+
+
+def _remove_folder(folder: Path) -> None:
+    try:
+        shutil.rmtree(folder)
+    except OSError as failure:
+        _log.error("failed to remove a deleted journal - %s", failure)

@@ -125,7 +125,12 @@ class Nsqd:
             raise StartError(str(wrong)) from wrong
         threads = self._journal_threads
         return JournalStore(
-            self._data_path, settings, clock=self.clock, start=threads.start, hand_back=threads.hand_back
+            self._data_path,
+            settings,
+            clock=self.clock,
+            start=threads.start,
+            hand_back=threads.hand_back,
+            syncer=self._syncer,
         )
 
     def _new_session(self) -> asyncio.Protocol:

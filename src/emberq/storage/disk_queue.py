@@ -17,7 +17,8 @@ next.
 Syncing. Data and meta file reach the disk together (see `disk_queue_sync`): after `sync_every` records written and
 read, after the sync timeout, when writing rolls, and when a file was read to its end or set aside. After the timeout a
 queue also closes its files, so thousands of quiet channels need no descriptors. A queue that was not used since its
-last sync has nothing to write when it is closed.
+last sync has nothing to write when it is closed. The meta file of a new queue is there at once, and says that it is
+empty: what is written before the first sync is found like all that is newer than the meta file.
 
 Dropping. The records of a queue that is emptied or deleted are gone at once; its files are removed by the sync thread,
 soon. Until then a crash brings them back. `sync` returns when they are gone.
@@ -209,12 +210,14 @@ class DiskQueue:
         return self._write_fd
 
     def _wrote(self, size_bytes: int, *, count: int) -> None:
+        if not self._has_meta:
+            # Without a meta file a crash would lose even what the kernel has. So there is one at once, of a queue whose
+            # records are all unrecorded. It costs no fsync: thousands of channels may spill at the same time.
+            self._has_meta = True
+            self._slot.submit(QueueSyncJob(position=self._position()))
         self._write_pos += size_bytes
         self.depth += count
         self._operations += count
-        if not self._has_meta:
-            # Without a meta file a crash would lose even what the kernel has. So the first one is made at once.
-            self._sync_is_due = True
 
     def _cut_torn_record(self, fd: int) -> None:
         """After a failed write: end the file where the position says, and have the next put open it afresh."""
@@ -404,6 +407,7 @@ class DiskQueue:
         self._retire_write_file()
         job = self._taken_job()
         job.position = self._position()
+        job.is_durable = True
         self._operations = 0
         self._sync_is_due = False
         self._has_meta = True
@@ -458,8 +462,8 @@ class DiskQueue:
         if self._needs_sync() or self._slot.error is not None:
             self._submit_sync()
         elif not self._has_meta:
-            self._next_job.is_unused = True
-            self._submit_sync()
+            # It says nothing that a power failure could take away, so thousands of such queues cost no fsync.
+            self._slot.submit(QueueSyncJob(position=self._position()))
 
     def delete(self) -> None:
         """Drop all records and let go of the queue; its files go soon. The ones set aside as `.bad` stay."""

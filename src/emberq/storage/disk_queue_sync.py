@@ -61,9 +61,8 @@ class QueueSyncJob:
     """Numbers of the data files that have been read to their end, or dropped unread."""
     folder_changed: bool = False
     """Whether a data file was created, whose directory entry must become durable too."""
-    is_unused: bool = False
-    """Whether the queue never held a record. Its meta file says nothing that a power failure could take away, so
-    thousands of such queues are closed without an fsync."""
+    is_durable: bool = False
+    """Whether all of it must outlive a power failure. Else a process that dies is thought of alone."""
 
     def add_file(self, *, number: int, fd: int) -> None:
         """Take over a descriptor. One per file is enough: fsync concerns the file, not the descriptor."""
@@ -80,7 +79,7 @@ class QueueSyncJob:
         newer.open_files.clear()
         self.finished |= newer.finished
         self.folder_changed |= newer.folder_changed
-        self.is_unused = newer.is_unused
+        self.is_durable |= newer.is_durable
 
     def close_files(self) -> None:
         """Let go of the descriptors."""
@@ -187,8 +186,8 @@ class Syncer:
             self._alarm.set_earlier(now_ns + min(self._watched.values()))
 
 
-class _Lane(IntEnum):
-    """Where a run of a slot waits for the worker thread."""
+class _Urgency(IntEnum):
+    """How urgent the run is that a slot has queued for the worker thread."""
 
     NONE = 0
     ORDINARY = 1
@@ -208,7 +207,7 @@ class SyncSlot:
         self._log = log
         self._changed = threading.Condition()  # guards the four below
         self._waiting: QueueSyncJob | None = None
-        self._lane = _Lane.NONE  # where a run for the waiting job has been queued
+        self._queued = _Urgency.NONE  # the run for the waiting job that has been queued
         self._is_running = False
         self._unfinished = QueueSyncJob()  # what a failed job leaves to the next one; never holds descriptors
 
@@ -217,7 +216,7 @@ class SyncSlot:
         with self._changed:
             self._add(job)
             urgent = urgent or not self._has_room()
-            is_new = self._enter(_Lane.URGENT if urgent else _Lane.ORDINARY)
+            is_new = self._needs_run(_Urgency.URGENT if urgent else _Urgency.ORDINARY)
         if is_new:
             self._syncer.run(self._run, urgent=urgent)
         with self._changed:
@@ -238,7 +237,7 @@ class SyncSlot:
     def wait(self) -> None:
         """Return when all submitted jobs have run."""
         with self._changed:
-            is_new = self._waiting is not None and self._enter(_Lane.URGENT)
+            is_new = self._waiting is not None and self._needs_run(_Urgency.URGENT)
         if is_new:
             self._syncer.run(self._run, urgent=True)
         with self._changed:
@@ -251,10 +250,10 @@ class SyncSlot:
             self._waiting.absorb(job)
         self._syncer.unsettled[self._files.meta] = self
 
-    def _enter(self, lane: _Lane) -> bool:
-        """Whether a run must be queued there; if not, one is."""
-        is_new = lane > self._lane
-        self._lane = max(lane, self._lane)
+    def _needs_run(self, urgency: _Urgency) -> bool:
+        """Whether a run must be queued; if not, one that is as urgent has been."""
+        is_new = urgency > self._queued
+        self._queued = max(urgency, self._queued)
         return is_new
 
     def _has_room(self) -> bool:
@@ -269,7 +268,7 @@ class SyncSlot:
             job, self._waiting = self._waiting, None
             if job is None:
                 return
-            self._lane = _Lane.NONE
+            self._queued = _Urgency.NONE
             self._is_running = True
             self._changed.notify_all()
         try:
@@ -312,7 +311,7 @@ class SyncSlot:
             self._files.meta.unlink(missing_ok=True)
         else:
             assert all(number < job.position.read_file for number in job.finished)  # they are deleted below
-            meta_file.save_position(self._files.meta, job.position, durable=not job.is_unused)
+            meta_file.save_position(self._files.meta, job.position, durable=job.is_durable)
             if job.folder_changed or job.finished:
                 sync_folder(self._files.folder)
         for number in job.finished:

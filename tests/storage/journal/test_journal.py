@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emberq.storage.error import JournalOpenError, JournalSyncError, JournalWriteError
-from emberq.storage.journal.journal import Stored
+from emberq.storage.journal.journal import REMOVED_SUFFIX, Stored
 from emberq.wire.journal_batch import Bodies
 from tests.storage.journal.rig import START_NS, JournalRig, open_files, producer, read_all
 
@@ -134,10 +134,12 @@ def test_a_closed_journal_takes_nothing(journals: JournalRig) -> None:
         journals.append(journal, b"late")
 
 
-def test_a_deleted_journal_leaves_nothing(journals: JournalRig) -> None:
+def test_a_deleted_journal_gives_its_name_free_and_leaves_a_folder_to_remove(journals: JournalRig) -> None:
     journal = journals.open()
     journals.append(journal, b"a")
-    journal.delete()
+    removed = journal.delete()
+    assert removed.is_dir()
+    assert (removed.parent, removed.suffix) == (journals.folder.parent, REMOVED_SUFFIX)
     with pytest.raises(JournalWriteError, match="closed"):
         journals.append(journal, b"late")
     assert not journals.folder.exists()

@@ -50,7 +50,7 @@ class Disk(Protocol):
 
 
 class TopicApi:
-    """Changes topics. A pause is on disk when it is answered, so that it outlives a crash; so is a deletion."""
+    """Changes topics. A pause is on disk when it is answered, and the files of what was deleted or emptied are gone."""
 
     def __init__(self, node: Disk) -> None:
         self._broker = node.broker
@@ -107,7 +107,8 @@ MAX_PEEK_BYTES = 4 * 1024 * 1024
 
 
 class ChannelApi:
-    """Changes channels of topics that exist. A pause, seek or deletion is on disk when it is answered."""
+    """Changes channels of topics that exist. A pause or seek is on disk when it is answered, and the files of what was
+    deleted or emptied are gone."""
 
     def __init__(self, node: Disk) -> None:
         self._broker = node.broker

@@ -21,7 +21,7 @@ read. The active segment never goes; one in which everything is too old is seale
 from __future__ import annotations
 
 import logging
-import shutil
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,6 +40,9 @@ from emberq.wire.journal_batch import Bodies, encode
 from emberq.wire.parameter import ProducerSequence
 
 log = logging.getLogger("emberq.storage")
+
+REMOVED_SUFFIX = ".removed"
+"""Behind the name of the folder of a deleted journal, until it is gone."""
 
 
 class Stored(NamedTuple):
@@ -331,13 +334,17 @@ class Journal:
         finally:
             self._let_go()
 
-    def delete(self) -> None:
-        """Let go of the files and remove the folder with everything in it. OSError if that fails."""
+    def delete(self) -> Path:
+        """Let go of the files and give the folder another name, under which it is no journal. OSError if that fails.
+
+        Its old name is free at once, for a new journal. The caller removes what is returned, with everything in it:
+        that takes long if it is large.
+        """
         self._closed = True
         self._durability.end_running_job()
         self._let_go()
-        shutil.rmtree(self._directory)
-        sync_folder(self._directory.parent)
+        removed = self._directory.with_name(f"{self._directory.name}.{secrets.token_hex(8)}{REMOVED_SUFFIX}")
+        return self._directory.rename(removed)
 
     def _let_go(self) -> None:
         self._segments.close_sealed()
