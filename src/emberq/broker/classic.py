@@ -204,7 +204,7 @@ class ClassicTopic(Topic):
                     refused = failure
             waits = waits or channel.waits
             done += 1
-            if done & 7 == 0 and end_ns != NEVER and self._clock.monotonic_ns() > end_ns:
+            if end_ns != NEVER and self._clock.monotonic_ns() > end_ns:
                 break
         del channels[:done]
         span.batch.forget_records()
