@@ -37,6 +37,8 @@ USED_BY_EVERY_STEP = {
     "base/text",
     "base/timers",
     "nsqd/metrics",  # counts the runs of the garbage collector, which may come at any time
+    "storage/data_folder",  # nsqd.dat is written in portions, beside everything else
+    "storage/disk_queue_sync",
     "wire/parameter",
 }
 """Time, log, names: no walk lists them."""

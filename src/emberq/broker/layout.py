@@ -63,6 +63,26 @@ _ATTEMPTS = struct.Struct(">H")
 _MESSAGE_HEAD = struct.Struct(">iqH")
 _RECORD_HEAD = struct.Struct(">qH")
 
+
+class _IdText:
+    """Ids as text. Those of one moment share all digits but the last three, so the others are not made again."""
+
+    __slots__ = ("_leading", "_leading_text")
+
+    def __init__(self) -> None:
+        self._leading = -1
+        self._leading_text = b""
+
+    def of(self, number: int) -> bytes:
+        leading = number >> 12
+        if leading != self._leading:
+            self._leading = leading
+            self._leading_text = b"%013x" % leading
+        return self._leading_text + _SEQUENCES[number & 0xFFF]
+
+
+_ids: Final = _IdText()
+
 NO_ID: Final = -1
 """Instead of the first id: the ids are not consecutive."""
 
@@ -264,7 +284,7 @@ class Published(Shape):
 def lone_frame(data: bytes, first_id: int, timestamp_ns: int, cut: int = PUBLISHED_HEADER_BYTES) -> bytes:
     """The frame of one published message, shown as tried once."""
     size = len(data) - cut + FRAMED_HEADER_BYTES - 4
-    return FRAMED_HEADER.pack(size, MESSAGE, timestamp_ns, 1, b"%016x" % first_id) + data[cut:]
+    return FRAMED_HEADER.pack(size, MESSAGE, timestamp_ns, 1, _ids.of(first_id)) + data[cut:]
 
 
 class Recorded(Shape):

@@ -17,7 +17,8 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -232,6 +233,10 @@ class Stack:
 
     async def stop(self) -> None:
         """Stop nsqadmin, the nsqds, then nsqlookupd."""
+        with _unheard("emberq.lookupd.session"):  # for nsqlookupd an nsqd that goes is an error
+            await self._stop_all()
+
+    async def _stop_all(self) -> None:
         self._stopping = True
         if self._admin is not None:
             await self._admin.stop()
@@ -358,6 +363,18 @@ class Stack:
         folder = Path(self._options.data_path) / f"nsqd-{number}"
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+
+@contextmanager
+def _unheard(logger_name: str) -> Iterator[None]:
+    """Show nothing of what this logger has to tell."""
+    logger = logging.getLogger(logger_name)
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _is_grave_enough(line: bytes, level: LogLevel) -> bool:

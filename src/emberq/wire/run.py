@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from mypy_extensions import i64
 
 _FEW_FINS: Final = 8  # from here on a check of many lines at once is cheaper
-_WINDOW_GROWTH: Final = (
-    4  # such a check is of four times as many lines as the last, so what is behind a run costs little
-)
+_WINDOW_GROWTH: Final = 4  # each check is of so many times the lines of the last: what follows a run costs little
 _MANY_FINS: Final = 512  # and of so many at most, because one odd id sends all of them line by line
 _FIN_COLUMNS: Final = ((20, b"\n"), (0, b"F"), (1, b"I"), (2, b"N"), (3, b" "))
 _ID_END: Final = 20  # in the lines of FIN and REQ, whose names have one length
