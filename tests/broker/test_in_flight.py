@@ -309,6 +309,14 @@ def test_a_touch_does_not_reach_beyond_the_longest_time_a_message_may_be_held(
     assert flight.advance(1) == [message_id]
 
 
+def test_a_touched_message_does_not_hold_the_rest_of_its_batch(flight: Flight, holder: Subscriber) -> None:
+    ids = flight.give(holder, 100)
+    assert flight.touch(holder, ids[30], 500)
+    flight.finish(holder, ids[:30] + ids[31:])
+    (span,) = flight.registry.take_all()
+    assert (span.ids(), span.batch.count) == ([ids[30]], 1)
+
+
 def test_a_touch_may_shorten_the_time(flight: Flight, holder: Subscriber) -> None:
     ids = flight.give(holder, 5)
     assert flight.touch(holder, ids[0], 60)

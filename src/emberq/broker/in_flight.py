@@ -223,11 +223,13 @@ class InFlight:
         last_ns = run.delivered_ns + max_held_ns
         key = timeout_ns if deadline_ns <= last_ns else -last_ns
         index = run.batch.index_of(message_id, run.start, run.stop)
-        touched = Run(holder, run.batch, index, index + 1, run.attempts, run.delivered_ns, min(deadline_ns, last_ns))
+        span = Span(run.batch, index, index + 1).compact()  # it may stay long after the others
+        until_ns = min(deadline_ns, last_ns)
+        touched = Run(holder, span.batch, span.start, span.stop, run.attempts, run.delivered_ns, until_ns)
+        self._singles[message_id] = touched
         self._left_one(run)
         self.count += 1
         holder.in_flight_count += 1
-        self._singles[message_id] = touched
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._open_lane(key)
