@@ -50,9 +50,9 @@ def _source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.mark.usefixtures("_source")
 def test_children_of_children_are_found_and_ended() -> None:
     with family() as parent:
-        below = descendants()
-        assert parent.pid in {process.pid for process in below}
-        assert len(descendants(parent.pid)) == 1
+        children = descendants(parent.pid)
+        below = children | {process for process in descendants() if process.pid == parent.pid}
+        assert (len(children), len(below)) == (1, 2)
         assert not processes_gone(below)
         end_processes(below, patience_s=TIMEOUT_S)
         assert processes_gone(below)

@@ -410,6 +410,7 @@ def test_stopping_is_logged_step_by_step(nsqd: NsqdHarness, log: Log) -> None:
     nsqd.create_channel("t", "c")
     nsqd.create_topic("u")
     nsqd.connect().mpub("u", [b"one", b"two"])
+    wait_until(lambda: b'"u"' in (nsqd.data_path / "nsqd.dat").read_bytes())  # no write is under way
     log.clear()
     nsqd.stop()
     order = [
@@ -444,13 +445,19 @@ def test_what_nsqlookupd_is_told_is_logged(start_nsqd: StartNsqd, lookupd: Looku
     http.request("POST", "/topic/create?topic=t")
     log.expect(f"INFO LOOKUPD({peer}): topic REGISTER t", f"INFO LOOKUPD({peer}): channel REGISTER t known")
     assert any(line.startswith("INFO CI: querying nsqlookupd http://") for line in log.lines)
-    nsqd.advance(ms=15_000)
-    log.expect(f"DEBUG LOOKUPD({peer}): sending heartbeat")
+    wait_until(lambda: has_sent_heartbeat(nsqd, peer, log))
     http.request("POST", "/channel/delete?topic=t&channel=known")
     http.request("POST", "/topic/delete?topic=t")
     log.expect(f"INFO LOOKUPD({peer}): channel UNREGISTER t known", f"INFO LOOKUPD({peer}): topic UNREGISTER t")
     http.request("PUT", "/config/nsqlookupd_tcp_addresses", b"[]")
     log.expect(f"INFO LOOKUP({peer}): removing peer")
+
+
+def has_sent_heartbeat(nsqd: NsqdHarness, peer: str, log: Log) -> bool:
+    """Let time pass until one is due; while the answer to a REGISTER is on its way none is sent."""
+    nsqd.advance(ms=15_000)
+    nsqd.settle()
+    return f"DEBUG LOOKUPD({peer}): sending heartbeat" in log.lines
 
 
 def test_all_that_exists_is_logged_as_it_is_registered(start_nsqd: StartNsqd, peer: str, log: Log) -> None:

@@ -28,6 +28,10 @@ def server_context(pair: KeyPair) -> ssl.SSLContext:
     return context
 
 
+END_PATIENCE_S = 1.0
+"""How long a server that ends waits for its client to hang up."""
+
+
 class ScriptedServer:
     """Serves one connection after another: reads a request, sends the next of `answers` piece by piece, closes.
 
@@ -44,6 +48,7 @@ class ScriptedServer:
         self.port: int = self._listening.getsockname()[1]
         self._stopping = threading.Event()
         self._silent: list[socket.socket] = []
+        self._served: socket.socket | None = None
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     @property
@@ -56,6 +61,11 @@ class ScriptedServer:
 
     def __exit__(self, *_raised: object) -> None:
         self._stopping.set()
+        self._thread.join(END_PATIENCE_S)
+        if self._thread.is_alive() and self._served is not None:
+            # Its client may be in this thread, and cannot hang up as long as we wait here.
+            with contextlib.suppress(OSError):
+                self._served.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         for connection in [*self._silent, self._listening]:
             connection.close()
@@ -71,8 +81,11 @@ class ScriptedServer:
 
     def _serve_one(self, connection: socket.socket) -> None:
         connection.settimeout(PATIENCE_S)
+        self._served = connection
         if self._tls is not None:
-            connection = self._tls.wrap_socket(connection, server_side=True)
+            connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+            self._served = connection
+            connection.do_handshake()
         self.requests.append(_read_request(connection))
         if not self._answers:
             self._silent.append(connection)
