@@ -98,7 +98,7 @@ def test_a_client_of_another_protocol_is_logged(lookupd: LookupdHarness, log: Lo
 
 def test_a_client_that_leaves_before_its_magic_is_logged(lookupd: LookupdHarness, log: Log) -> None:
     lookupd.connect(magic=b" ").close()
-    wait_until(lambda: "ERROR failed to read protocol version - EOF" in log.lines())
+    wait_until(lambda: "INFO failed to read protocol version - EOF" in log.lines())
 
 
 def test_a_connection_that_is_reset_is_logged(lookupd: LookupdHarness, log: Log) -> None:

@@ -131,7 +131,7 @@ def test_a_client_of_another_protocol_is_logged(nsqd: NsqdHarness, log: Log, mag
 
 def test_a_client_that_leaves_before_its_magic_is_logged(nsqd: NsqdHarness, log: Log) -> None:
     nsqd.connect(magic=b" ").close()
-    log.expect("ERROR failed to read protocol version - EOF")
+    log.expect("INFO failed to read protocol version - EOF")
 
 
 def test_what_a_client_tells_of_itself_is_logged_up_to_a_bound(nsqd: NsqdHarness, log: Log) -> None:

@@ -118,7 +118,8 @@ class LookupSession(asyncio.Protocol):
         if why and self._is_greeted:
             _log.error("client(%s) - %s", self._remote_address, why)
         elif why:
-            _log.error("failed to read protocol version - %s", why)
+            is_port_check = self._ended_by == "EOF"
+            _log.log(logging.INFO if is_port_check else logging.ERROR, "failed to read protocol version - %s", why)
 
     def pause_writing(self) -> None:
         if not self._closing:

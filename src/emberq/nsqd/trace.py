@@ -111,8 +111,10 @@ class ConnectionLog:
             _log.info("PROTOCOL(V2): [%s] exiting ioloop", self._remote_address)
             if why:
                 _log.error("client(%s) - %s", self._remote_address, why)
-        elif by_client:
-            _log.error("failed to read protocol version - %s", "EOF" if cause is None else network_text(cause))
+        elif by_client and cause is None:
+            _log.info("failed to read protocol version - EOF")  # checks of the port do this all the time
+        elif by_client and cause is not None:
+            _log.error("failed to read protocol version - %s", network_text(cause))
 
 
 def identity_text(request: IdentifyRequest) -> str:
