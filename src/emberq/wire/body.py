@@ -6,6 +6,7 @@ client that stalls in the middle of a body makes the server hold what has arrive
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from emberq.wire import error
@@ -22,7 +23,7 @@ GATHERED_BYTES = 64 * 1024
 """Such a buffer grows to this size, then the next begins: one that grew on would be copied each time it moves."""
 
 
-class ArrivingBody:
+class ArrivingBody(ABC):
     """A command whose body has not arrived in whole. Owned by the decoder, which gives it packet after packet:
 
     end = body.end_in(packet, start)    where the body ends in this packet, or -1 if it goes on behind it
@@ -34,16 +35,17 @@ class ArrivingBody:
         self.arrived_bytes = 0
         self._pieces: list[bytes | bytearray | memoryview] = []
 
+    @abstractmethod
     def end_in(self, packet: bytes, start: int) -> int:
         """FatalError if the bytes show that something is wrong with it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def command(self, body: bytes) -> Command:
-        raise NotImplementedError
+        """The command, with this body."""
 
+    @abstractmethod
     def eof_error(self) -> FatalError:
         """What it means that the stream ends here."""
-        raise NotImplementedError
 
     def keep(self, packet: bytes, start: int, end: int) -> None:
         size = end - start

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -44,11 +45,12 @@ class Value:
         return f"{type(self).__name__}({', '.join(map(repr, self._fields()))})"
 
 
-class BodyValue(Value):
+class BodyValue(Value, ABC):
     """A command with a body behind its line. It is made of the line, and filled when the body is there."""
 
+    @abstractmethod
     def fill(self, body: bytes) -> None:
-        raise NotImplementedError
+        """The body is there."""
 
 
 class Identify(BodyValue):
