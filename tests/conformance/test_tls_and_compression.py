@@ -347,13 +347,13 @@ def test_garbage_ends_only_its_own_connection_and_without_a_word(
 
 
 def nop_bomb(compression: str) -> bytes:
-    """A few kilobytes that stand for 2 MiB of NOPs, and a PUB behind them."""
+    """A few kilobytes that stand for 1 MiB of NOPs, and a PUB behind them."""
     pub = b"PUB t\n\x00\x00\x00\x04boom"
     if compression == "deflate":
         deflater = zlib.compressobj(9, zlib.DEFLATED, -15)
-        return deflater.compress(b"NOP\n" * (512 << 10) + pub) + deflater.flush(zlib.Z_SYNC_FLUSH)
+        return deflater.compress(b"NOP\n" * (256 << 10) + pub) + deflater.flush(zlib.Z_SYNC_FLUSH)
     nops: list[snappy.Element] = [snappy.Literal(b"NOP\n"), *[snappy.Copy(4, 64, 2)] * 1023]
-    return snappy.compressed_chunk(nops) * 32 + snappy.uncompressed_chunk(pub)
+    return snappy.compressed_chunk(nops) * 16 + snappy.uncompressed_chunk(pub)
 
 
 @each_compression

@@ -31,7 +31,7 @@ from datetime import UTC, datetime, timedelta
 
 from emberq.base.clock import Clock, SystemClock
 from emberq.base.task import RateLimiter
-from emberq.client import NsqError, Producer
+from emberq.client import NsqError, Producer, RetryPolicy
 
 PAGES = ("/", "/search", "/shoes", "/hats", "/cart", "/checkout")
 WEIGHTS = (30, 25, 18, 12, 10, 5)
@@ -43,6 +43,8 @@ TOPIC = "clicks"
 STDIN = 0
 BROKEN_EVERY = 100
 TELL_INTERVAL_S = 0.25
+GIVE_UP_AFTER_S = 10.0
+"""How long an nsqd on the same machine may take to confirm a publish, while Spark has all cores busy."""
 STOP_TIMEOUT_S = 1.0
 """How long the last publish may take. A process that takes longer is killed."""
 
@@ -186,7 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _publish(generator: ClickGenerator, nsqd: str, *, count: int | None, rate: int) -> bool:
     """Whether all events were published before standard input ended."""
-    async with Producer(nsqd) as producer:
+    async with Producer(nsqd, retry=RetryPolicy(timeout_s=GIVE_UP_AFTER_S)) as producer:
         publishing = asyncio.create_task(
             publish_events(generator, producer, TOPIC, count=count, rate=rate, clock=SystemClock())
         )
