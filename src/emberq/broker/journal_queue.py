@@ -25,6 +25,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from emberq.base.compiled import mypyc_attr
 from emberq.broker.batch import Batch, Span, cut, published_shape
 from emberq.broker.layout import Lone, Published, Shape
 from emberq.broker.queue import Queue
@@ -44,6 +45,7 @@ _log = logging.getLogger(__name__)
 # Batches.
 
 
+@mypyc_attr(acyclic=True)
 class JournaledBatch(Batch):
     """Messages with consecutive offsets. They are in the journal, so memory may drop them."""
 
@@ -70,6 +72,7 @@ class JournaledBatch(Batch):
         return UnloadedMessage(Published(b"", (0,), offset, self.timestamp_ns, 0), 1, offset, self.timestamp_ns)
 
 
+@mypyc_attr(acyclic=True)
 class UnloadedMessage(JournaledBatch):
     """One message, of which only the offset is kept."""
 

@@ -11,6 +11,7 @@ from collections import deque
 from enum import IntEnum
 from typing import Protocol
 
+from emberq.base.compiled import mypyc_attr
 from emberq.broker.batch import Batch
 from emberq.broker.stats import ClientStats
 
@@ -91,6 +92,7 @@ class Subscriber:
         return 0 if self.blocked else self.ready_count - self.in_flight_count
 
 
+@mypyc_attr(free_list_len=1)
 class Run:
     """Messages of one batch that were sent together to one consumer, and share a deadline."""
 

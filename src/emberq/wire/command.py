@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from emberq.base.compiled import mypyc_attr
 from emberq.wire.frame import ID_BYTES
 
 MAGIC_V2: Final = b"  V2"
@@ -27,6 +28,7 @@ _SIZE = struct.Struct(">i")
 # Values: the server's end.
 
 
+@mypyc_attr(acyclic=True)
 class Value:
     """A command as it was read. Equal to one of the same kind with equal fields; `__match_args__` names the fields.
 
@@ -80,6 +82,7 @@ class Auth(BodyValue):
         return "Auth(secret=...)"
 
 
+@mypyc_attr(acyclic=True)
 class Sub(Value):
     """SUB."""
 
@@ -90,6 +93,7 @@ class Sub(Value):
         self.channel = channel
 
 
+@mypyc_attr(free_list_len=1)
 class Publish(BodyValue):
     """One MPUB (`verb` b"MPUB", one reply) or consecutive PUBs to one topic (`verb` b"PUB", a reply for each).
 
@@ -132,6 +136,7 @@ class NumberedPublish(BodyValue):
         self.ends = (len(body),)
 
 
+@mypyc_attr(free_list_len=1)
 class DeferredPublish(BodyValue):
     """DPUB: `blob` is the int32 size and the body."""
 
@@ -146,6 +151,7 @@ class DeferredPublish(BodyValue):
         self.blob = body
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Rdy(Value):
     """RDY."""
 
@@ -155,6 +161,7 @@ class Rdy(Value):
         self.count = count
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Fin(Value):
     """Consecutive FINs: `lines` holds them as they arrived, 21 bytes each (`FIN <id>\\n`)."""
 
@@ -169,6 +176,7 @@ class Fin(Value):
         return [lines[start : start + ID_BYTES] for start in range(len(FIN_PREFIX), len(lines), FIN_LINE_BYTES)]
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Req(Value):
     """REQ; `timeout_ms` is as the client asked, which may be out of range."""
 
@@ -179,6 +187,7 @@ class Req(Value):
         self.timeout_ms = timeout_ms
 
 
+@mypyc_attr(acyclic=True)
 class Touch(Value):
     """TOUCH."""
 
@@ -188,12 +197,14 @@ class Touch(Value):
         self.id = id
 
 
+@mypyc_attr(acyclic=True)
 class Nop(Value):
     """NOP."""
 
     __match_args__: ClassVar = ()
 
 
+@mypyc_attr(acyclic=True)
 class Cls(Value):
     """CLS."""
 
