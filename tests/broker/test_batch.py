@@ -64,6 +64,13 @@ def stored_batch(messages: list[Message]) -> Batch:
     return Batch(Recorded(records.blob, records.ends), len(messages))
 
 
+def pieces_of(batch: Batch, start: int, stop: int, attempts: int) -> list[bytes | memoryview]:
+    pieces: list[bytes | memoryview] = []
+    size = batch.add_frames(pieces, start, stop, attempts)
+    assert size == sum(map(len, pieces))
+    return pieces
+
+
 def bodies_in(blob: bytes, ends: Sequence[int]) -> list[bytes]:
     """The bodies of published messages."""
     return [record[4:] for record in taken_apart(Records(blob, ends))]
@@ -100,7 +107,7 @@ def test_any_part_of_a_batch_keeps_its_messages_in_every_shape(
     assert batch.ids(start, stop) == [message.id for message in expected]
     assert messages_in(batch.frames(start, stop, attempts)) == expected
     assert taken_apart(batch.records(start, stop, attempts)) == [stored(message) for message in expected]
-    assert b"".join(batch.pieces(start, stop, attempts)) == batch.frames(start, stop, attempts)
+    assert b"".join(pieces_of(batch, start, stop, attempts)) == batch.frames(start, stop, attempts)
     ids = [b"%016x" % (FIRST_ID + index) for index in range(len(bodies))]
     assert batch.fin_lines(start, stop) == fin_lines(ids[start:stop])
     assert [batch.index_of(message_id, start, stop) for message_id in ids[start:stop]] == list(range(start, stop))
@@ -175,13 +182,19 @@ def test_a_large_body_is_sent_from_where_it_arrived() -> None:
     bodies = [b"x" * LARGE_BYTES]
     blob, ends = published(bodies)
     batch = published_batch(blob, ends, FIRST_ID, TIMESTAMP_NS)
-    assert batch.is_large
-    header, body = batch.pieces(0, 1, 2)
+    header, body = pieces_of(batch, 0, 1, 2)
     assert isinstance(body, memoryview)
     assert body.obj is blob
     assert messages_in(bytes(header) + body) == expected_messages(bodies, attempts=2)
     assert batch.ids(0, 1) == [b"%016x" % FIRST_ID]
     assert taken_apart(batch.records(0, 1, 2)) == [stored(expected_messages(bodies, attempts=2)[0])]
+
+
+def test_a_large_part_of_a_batch_is_sent_without_being_copied() -> None:
+    batch = batch_of([b"x" * 1000] * 100)
+    (frames,) = pieces_of(batch, 10, 90, 1)
+    assert isinstance(frames, memoryview)
+    assert frames == batch.frames(10, 90, 1)
 
 
 def test_gathered_messages_begin_another_batch_when_one_is_full() -> None:

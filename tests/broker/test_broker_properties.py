@@ -279,11 +279,11 @@ class BrokerMachine(RuleBasedStateMachine):
     def advance(self, ms: int) -> None:
         self.rig.advance(ms=ms)
 
-    @rule(early_ns=st.sampled_from([0, 1]))
-    def advance_to_the_next_moment(self, early_ns: int) -> None:
-        """To the moment when something is due, or to just before it."""
+    @rule(early_ms=st.sampled_from([0, 1]))
+    def advance_to_the_next_moment(self, early_ms: int) -> None:
+        """To the moment when something is due, or to just before it; both are full milliseconds."""
         next_ns = min(self.model.moments_ns(), default=self.now_ns)
-        self.rig.advance(ms=max(0, next_ns - early_ns - self.now_ns) / NS_PER_MS)
+        self.rig.advance(ms=max(0, (next_ns - self.now_ns) // NS_PER_MS - early_ms))
 
     @precondition(lambda self: not self.model.has_restored)
     @rule(seconds=st.sampled_from([-86_400, -1, 1, 86_400]))

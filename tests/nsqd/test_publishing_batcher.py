@@ -82,7 +82,7 @@ def bodies_in(broker: Broker, topic: str) -> list[bytes]:
 
 def test_nobody_is_answered_before_the_turn_ends(broker: Broker, turns: Turns, intake: PublishBatcher) -> None:
     client = Client()
-    intake.add_single(client, "t", message(b"x"))
+    intake.add_single(client, b"PUB", "t", message(b"x"))
     assert (client.heard, broker.find_topic("t")) == ([], None)
     turns.end()
     assert client.heard == [("t", 1, 1)]
@@ -96,7 +96,7 @@ def test_all_of_a_turn_arrives_in_its_order(
     clients = [Client() for _ in sizes]
     bodies = [bytes([65 + index]) * size for index, size in enumerate(sizes)]
     for client, body in zip(clients, bodies, strict=True):
-        intake.add_single(client, "t", message(body))
+        intake.add_single(client, b"PUB", "t", message(body))
     turns.end()
     assert bodies_in(broker, "t") == bodies
     assert [client.heard for client in clients] == [[("t", 1, 1)]] * len(sizes)
@@ -104,9 +104,9 @@ def test_all_of_a_turn_arrives_in_its_order(
 
 def test_single_messages_and_batches_go_together(broker: Broker, turns: Turns, intake: PublishBatcher) -> None:
     first, second, third = Client(), Client(), Client()
-    intake.add_single(first, "t", message(b"one"))
+    intake.add_single(first, b"PUB", "t", message(b"one"))
     intake.add(second, mpub("t", b"two", b"three"))
-    intake.add_single(third, "t", message(b"four"))
+    intake.add_single(third, b"PUB", "t", message(b"four"))
     turns.end()
     assert bodies_in(broker, "t") == [b"one", b"two", b"three", b"four"]
     assert (first.heard, second.heard, third.heard) == ([("t", 1, 1)], [("t", 2, 1)], [("t", 1, 1)])
@@ -114,8 +114,8 @@ def test_single_messages_and_batches_go_together(broker: Broker, turns: Turns, i
 
 def test_each_topic_gets_its_own(broker: Broker, turns: Turns, intake: PublishBatcher) -> None:
     client = Client()
-    intake.add_single(client, "a", message(b"x"))
-    intake.add_single(client, "b", message(b"y"))
+    intake.add_single(client, b"PUB", "a", message(b"x"))
+    intake.add_single(client, b"PUB", "b", message(b"y"))
     assert len(turns.callbacks) == 1
     turns.end()
     assert (bodies_in(broker, "a"), bodies_in(broker, "b")) == ([b"x"], [b"y"])
@@ -124,7 +124,7 @@ def test_each_topic_gets_its_own(broker: Broker, turns: Turns, intake: PublishBa
 def test_a_refusal_reaches_everyone_in_the_batch(broker: Broker, turns: Turns, intake: PublishBatcher) -> None:
     broker.gate.reason = "no room"
     single, batch = Client(), Client()
-    intake.add_single(single, "t", message(b"x"))
+    intake.add_single(single, b"PUB", "t", message(b"x"))
     intake.add(batch, mpub("t", b"y"))
     turns.end()
     assert (single.heard, batch.heard) == ([(b"PUB", "no room")], [(b"MPUB", "no room")])
@@ -134,7 +134,7 @@ def test_a_large_turn_is_published_in_between(broker: Broker, intake: PublishBat
     client = Client()
     large = message(b"x" * (MAX_GATHERED_BYTES // 2))
     for _ in range(3):
-        intake.add_single(client, "t", large)
+        intake.add_single(client, b"PUB", "t", large)
     assert client.heard.count(("t", 1, 1)) >= 2
 
 
@@ -149,9 +149,9 @@ def test_a_client_that_publishes_alone_is_answered_without_waiting_for_the_turn_
     broker: Broker, turns: Turns, intake: PublishBatcher
 ) -> None:
     client = Client()
-    intake.add_single(client, "t", message(b"first"))
+    intake.add_single(client, b"PUB", "t", message(b"first"))
     turns.end()
-    intake.add_single(client, "t", message(b"second"))
+    intake.add_single(client, b"PUB", "t", message(b"second"))
     intake.add(client, mpub("t", b"third", b"fourth"))
     assert client.heard == [("t", 1, 1), ("t", 1, 1), ("t", 2, 1)]
     assert bodies_in(broker, "t") == [b"first", b"second", b"third", b"fourth"]
@@ -159,23 +159,71 @@ def test_a_client_that_publishes_alone_is_answered_without_waiting_for_the_turn_
 
 def test_once_in_a_while_it_is_tried_whether_there_is_something_to_gather(turns: Turns, intake: PublishBatcher) -> None:
     client, other = Client(), Client()
-    intake.add_single(client, "t", message(b"x"))
+    intake.add_single(client, b"PUB", "t", message(b"x"))
     turns.end()
     for _ in range(ALONE_COUNT):
-        intake.add_single(client, "t", message(b"x"))
-    intake.add_single(client, "t", message(b"x"))
-    intake.add_single(other, "t", message(b"y"))
+        intake.add_single(client, b"PUB", "t", message(b"x"))
+    intake.add_single(client, b"PUB", "t", message(b"x"))
+    intake.add_single(other, b"PUB", "t", message(b"y"))
     assert other.heard == []
     turns.end()
     assert other.heard == [("t", 1, 1)]
-    intake.add_single(client, "t", message(b"x"))
+    intake.add_single(client, b"PUB", "t", message(b"x"))
     assert len(turns.callbacks) == 1, "a turn brought two, so the next are gathered again"
 
 
 def test_a_client_alone_hears_of_a_refusal(broker: Broker, turns: Turns, intake: PublishBatcher) -> None:
     client = Client()
-    intake.add_single(client, "t", message(b"x"))
+    intake.add_single(client, b"PUB", "t", message(b"x"))
     turns.end()
     broker.close()
-    intake.add_single(client, "t", message(b"x"))
+    intake.add_single(client, b"PUB", "t", message(b"x"))
     assert client.heard == [("t", 1, 1), (b"PUB", "exiting")]
+
+
+# Deferred messages.
+
+
+def test_deferred_messages_of_a_turn_are_published_at_its_end(
+    broker: Broker, turns: Turns, intake: PublishBatcher
+) -> None:
+    channel = broker.topic("t").channel("c")
+    first, second = Client(), Client()
+    intake.add_deferred(first, "t", message(b"x"), 1000)
+    intake.add_deferred(second, "t", message(b"y"), 0)
+    assert (first.heard, channel.stats().message_count, len(turns.callbacks)) == ([], 0, 1)
+    turns.end()
+    assert (first.heard, second.heard) == ([("t", 1, 1)], [("t", 1, 1)])
+    assert (channel.stats().deferred_count, bodies_in(broker, "t")) == (1, [b"y"])
+
+
+def test_a_publish_behind_a_deferred_one_is_answered_behind_it(
+    broker: Broker, turns: Turns, intake: PublishBatcher
+) -> None:
+    client = Client()
+    intake.add_deferred(client, "later", message(b"x"), 1000)
+    intake.add_single(client, b"PUB", "now", message(b"y"))
+    turns.end()
+    intake.add_deferred(client, "later", message(b"x"), 1000)
+    intake.add(client, mpub("now", b"y", b"z"))
+    turns.end()
+    assert client.heard == [("later", 1, 1), ("now", 1, 1), ("later", 1, 1), ("now", 2, 1)]
+
+
+def test_a_deferred_message_that_is_refused(broker: Broker, turns: Turns, intake: PublishBatcher) -> None:
+    broker.gate.reason = "no room"
+    client = Client()
+    intake.add_deferred(client, "t", message(b"x"), 1000)
+    turns.end()
+    assert client.heard == [(b"DPUB", "no room")]
+
+
+def test_a_client_that_defers_alone_does_not_wait_for_the_turn(
+    broker: Broker, turns: Turns, intake: PublishBatcher
+) -> None:
+    client = Client()
+    intake.add_deferred(client, "t", message(b"x"), 1000)
+    turns.end()
+    intake.add_deferred(client, "t", message(b"x"), 1000)
+    assert client.heard == [("t", 1, 1)] * 2
+    assert turns.callbacks == []

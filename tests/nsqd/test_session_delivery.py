@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from tests.support.harness import NsqdHarness
-from tests.support.raw_client import MESSAGE, Client, Message, parse_message
+from tests.support.raw_client import MESSAGE, RESPONSE, Client, Message, parse_message
 from tests.support.stream_upgrade import TranslatedSocket, start_deflate
 
 END_OF_WRITE = b"\x00\x00\xff\xff"
@@ -93,9 +93,19 @@ def test_windows_that_open_step_by_step_make_one_delivery(nsqd: NsqdHarness, con
     assert consumer.count_writes() == 1
 
 
-def test_messages_leave_before_the_answer_to_a_later_command(nsqd: NsqdHarness) -> None:
+@pytest.mark.parametrize("answered", [b"PUB other\n\x00\x00\x00\x01x", b"CLS\n"])
+def test_messages_leave_before_the_answer_to_a_later_command(nsqd: NsqdHarness, answered: bytes) -> None:
     nsqd.connect().mpub("t", [b"first", b"second"])
     client = nsqd.consumer("t", "c")
-    client.send(b"RDY 2\nPUB other\n\x00\x00\x00\x01x")
-    assert [client.read_frame().type for _ in range(2)] == [MESSAGE, MESSAGE]
-    client.expect_ok()
+    client.send(b"RDY 2\n" + answered)
+    assert [client.read_frame().type for _ in range(3)] == [MESSAGE, MESSAGE, RESPONSE]
+
+
+def test_what_a_client_gives_back_as_it_leaves_goes_to_the_others_at_once(nsqd: NsqdHarness) -> None:
+    nsqd.connect().mpub("t", [b"first"])
+    leaving = nsqd.consumer("t", "c", rdy=1)
+    message = leaving.read_message()
+    waiting = nsqd.consumer("t", "c", rdy=1)
+    leaving.send(b"REQ %b 0\n" % message.id)
+    leaving.close()
+    assert waiting.read_message().body == b"first"

@@ -165,3 +165,63 @@ def test_a_body_in_tiny_packets_takes_little_more_memory_than_its_bytes() -> Non
         body.keep(packet, 0, len(packet))
     assert memory_bytes(body) - empty_bytes < 1.2 * len(NOISE)
     assert body.joined() == NOISE
+
+
+# Messages that are received directly.
+
+
+def begun(body: bytes, first_bytes: int) -> tuple[CommandDecoder, bytes]:
+    """A decoder that has been fed so much of a PUB, and the rest of it."""
+    decoder = CommandDecoder(CommandLimits(max_msg_size=BODY_BYTES, max_body_size=2 * BODY_BYTES))
+    stream = b"  V2" + pub("t", body)
+    decoder.feed(stream[:first_bytes])
+    assert decoder.next_command() is None
+    return decoder, stream[first_bytes:]
+
+
+@pytest.mark.parametrize("step", [1_000, 100_000, BODY_BYTES])
+def test_the_rest_of_a_large_message_is_received_where_it_stays(step: int) -> None:
+    body = NOISE * 5
+    decoder, rest = begun(body, 300_000)
+    while rest:
+        room = decoder.room()
+        assert room is not None
+        assert len(room) == len(rest)
+        taken = min(step, len(rest))
+        room[:taken] = rest[:taken]
+        room.release()
+        assert decoder.next_command() is None
+        decoder.received(taken)
+        rest = rest[taken:]
+    command = decoder.next_command()
+    assert isinstance(command, Publish)
+    assert command.blob == int32(len(body)) + body
+    assert (decoder.room(), decoder.next_command()) == (None, None)
+
+
+def test_what_comes_as_packets_meanwhile_belongs_to_it_too() -> None:
+    body = NOISE * 5
+    decoder, rest = begun(body, 300_000)
+    assert decoder.room() is not None
+    decoder.feed(rest)
+    command = decoder.next_command()
+    assert isinstance(command, Publish)
+    assert command.blob == int32(len(body)) + body
+
+
+@pytest.mark.parametrize("first_bytes", [100, 100_000, 240_000])
+def test_a_promise_of_many_bytes_is_not_given_memory_for_all_of_them(first_bytes: int) -> None:
+    decoder, _ = begun(NOISE * 5, first_bytes)
+    assert decoder.room() is None
+
+
+def test_the_little_that_is_missing_is_not_received_directly() -> None:
+    decoder, _ = begun(NOISE * 5, 960_000)
+    assert decoder.room() is None
+
+
+def test_an_mpub_is_not_received_directly() -> None:
+    decoder = CommandDecoder(CommandLimits())
+    decoder.feed(b"  V2" + BIG_COMMANDS["MPUB of one size"][:500_000])
+    assert decoder.next_command() is None
+    assert decoder.room() is None

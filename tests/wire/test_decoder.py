@@ -339,3 +339,45 @@ def test_tls_may_be_required_until_it_is_there() -> None:
     decoder.tls_required = False
     decoder.feed(b"SUB t c\nFIN %b\n" % ID)
     assert list(commands_in(decoder)) == [Sub("t", "c"), Fin(b"FIN %b\n" % ID)]
+
+
+# A packet like the last.
+
+MPUB_OF_ONE = b"MPUB t\n" + int32(10) + int32(1) + sized(b"hi")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (b"PUB t\n" + sized(b"first"), b"PUB t\n" + sized(b"hi")),
+        (b"MPUB t\n" + int32(13) + int32(1) + sized(b"first"), MPUB_OF_ONE),
+        (b"DPUB t 1500\n" + sized(b"first"), b"DPUB t 1500\n" + sized(b"hi")),
+    ],
+)
+def test_a_packet_that_publishes_by_the_same_line_is_taken_at_once(first: bytes, second: bytes) -> None:
+    decoder = decoder_after(b"  V2" + first)
+    assert decoder.repeated(second) == sized(b"hi")
+    assert decode(second, after=b"  V2" + first)[0].__class__ is decoder.last.__class__
+    assert decoder.last.topic == "t"
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        MPUB_OF_ONE[:-1],
+        MPUB_OF_ONE[:12],
+        MPUB_OF_ONE + b"NOP\n",
+        MPUB_OF_ONE.replace(b"MPUB t", b"MPUB u"),
+        b"MPUB t\n" + int32(11) + int32(1) + sized(b"hi"),
+        b"MPUB t\n" + int32(10) + int32(2) + sized(b"hi"),
+        b"MPUB t\n" + int32(8) + int32(1) + sized(b""),
+        b"MPUB t\n" + int32(17) + int32(2) + sized(b"hi") + sized(b"you"),
+    ],
+)
+def test_any_other_packet_goes_the_long_way(packet: bytes) -> None:
+    assert decoder_after(b"  V2" + MPUB_OF_ONE).repeated(packet) is None
+
+
+def test_an_mpub_of_several_is_not_the_last_that_published_one() -> None:
+    several = b"MPUB t\n" + int32(17) + int32(2) + sized(b"hi") + sized(b"you")
+    assert decoder_after(b"  V2" + several).repeated(MPUB_OF_ONE) is None

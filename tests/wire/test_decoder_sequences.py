@@ -52,7 +52,7 @@ def test_a_number_is_ignored_where_it_was_not(decoder: CommandDecoder) -> None:
 
 def test_publishes_without_a_number_are_as_ever(decoder: CommandDecoder) -> None:
     assert decode(decoder, command.pub("t", b"hi")) == [PLAIN_PUB]
-    assert decoder.repeated_pub(command.pub("t", b"hi")) == sized(b"hi")
+    assert decoder.repeated(command.pub("t", b"hi")) == sized(b"hi")
 
 
 def test_numbered_publishes_are_not_joined(decoder: CommandDecoder) -> None:
@@ -83,7 +83,7 @@ def test_a_line_is_read_anew_once_numbers_are_agreed_on(decoder: CommandDecoder)
     decode(decoder, b"PUB t 7\n" + sized(b"hi"))
     decode(decoder, MPUB_OF_TWO)
     decoder.take_sequences(True)
-    assert decoder.repeated_pub(b"PUB t 7\n" + sized(b"hi")) is None
+    assert decoder.repeated(b"PUB t 7\n" + sized(b"hi")) is None
     assert decode(decoder, b"PUB t 7\n" + sized(b"hi")) == [NUMBERED_PUB]
     assert isinstance(decode(decoder, MPUB_OF_TWO)[0], NumberedPublish)
 

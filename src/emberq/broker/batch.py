@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
+from emberq.base.compiled import mypyc_attr
 from emberq.broker.layout import (
     MAX_BATCH_COUNT,
     NO_ID,
@@ -48,6 +49,7 @@ _KEPT_SHARE: Final = 8
 """When fewer than one in so many messages of a batch are left, they are copied out of it."""
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Batch:
     """Messages in one buffer. To its users it never changes; inside, the shape in which it arrived gives way to frames.
 
@@ -70,18 +72,16 @@ class Batch:
         self.shape = framed
         return framed
 
-    @property
-    def is_large(self) -> bool:
-        """Whether it is better sent in pieces."""
-        return isinstance(self.shape, Large)
-
     def frames(self, start: int, stop: int, attempts: int) -> bytes:
         """The message frames of messages `start` to `stop`, each showing `attempts`."""
         return self._frames.frames(start, stop, attempts)
 
-    def pieces(self, start: int, stop: int, attempts: int) -> list[bytes | memoryview]:
-        """As `frames`, in pieces that need not be copied."""
-        return self._frames.pieces(start, stop, attempts)
+    def add_frames(self, pieces: list[bytes | memoryview], start: int, stop: int, attempts: int) -> int:
+        """Append what `frames` gives to `pieces`, without copying what is large; returns how many bytes that is.
+
+        The first piece is `bytes` and holds the first message's id, if there is only one message.
+        """
+        return self._frames.add_frames(pieces, start, stop, attempts)
 
     def records(self, start: int, stop: int, attempts: int) -> Records:
         """Messages `start` to `stop` as a disk queue stores them."""
@@ -190,6 +190,7 @@ def lone_message(blob: bytes, first_id: int, timestamp_ns: int) -> Batch:
 # Spans.
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Span:
     """Some consecutive messages of a batch, all tried `attempts` times so far. Queues hold spans."""
 
@@ -213,6 +214,13 @@ class Span:
         head = Span(self.batch, self.start, self.start + count, self.attempts)
         self.start += count
         return head
+
+    def extend(self, span: Span) -> bool:
+        """Take in the messages of another span, if they go on where this one ends; whether they do."""
+        if self.batch is not span.batch or self.stop != span.start or self.attempts != span.attempts:
+            return False
+        self.stop = span.stop
+        return True
 
     def records(self) -> Records:
         return self.batch.records(self.start, self.stop, self.attempts)

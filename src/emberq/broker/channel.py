@@ -34,6 +34,8 @@ from emberq.wire.parameter import is_ephemeral
 MAX_HAND_OVER_BYTES: Final = 256 * 1024
 """The most that one subscriber is given at a time, so that a full socket is noticed before memory fills behind it."""
 
+WORTH_A_PIECE_BYTES: Final = 4096
+"""Pieces that are larger than this, on average, are sent one by one. To join smaller ones is cheaper."""
 MAX_HAND_OVERS: Final = 128
 """How many deliveries a channel makes in one turn of the event loop; each ends in a write to a socket."""
 MATURING_COUNT: Final = 1000
@@ -200,39 +202,30 @@ class Channel(ABC):
         """Give a subscriber up to `count` messages; whether the queue gave any."""
         now_ns = self._clock.monotonic_ns()
         queue, in_flight = self._queue, self._in_flight
-        frames: list[bytes | memoryview] = []
-        frames_bytes = taken = delivered = 0
-        has_large = False
-        while taken < count and frames_bytes < MAX_HAND_OVER_BYTES:
-            span = queue.take(max_count=count - taken, max_bytes=MAX_HAND_OVER_BYTES - frames_bytes)
+        pieces: list[bytes | memoryview] = []
+        size = taken = delivered = 0
+        while taken < count and size < MAX_HAND_OVER_BYTES:
+            span = queue.take(max_count=count - taken, max_bytes=MAX_HAND_OVER_BYTES - size)
             if span is None:
                 break
             taken += span.stop - span.start
             for part in self._deliverable(span, subscriber):
-                batch = part.batch
-                if batch.is_large:
-                    has_large = True
-                    pieces = batch.pieces(part.start, part.stop, part.attempts + 1)
-                    head = pieces[0]
-                    frames += pieces
-                    frames_bytes += batch.body_bytes(part.start, part.stop)
-                else:
-                    head = batch.frames(part.start, part.stop, part.attempts + 1)
-                    frames.append(head)
-                    frames_bytes += len(head)
+                first = len(pieces)
+                size += part.batch.add_frames(pieces, part.start, part.stop, part.attempts + 1)
                 delivered += part.stop - part.start
                 if queue.was_in_memory:
                     self._local_counts[subscriber.locality] += part.stop - part.start
-                assert isinstance(head, bytes)  # noqa: S101 - for the type checker
-                in_flight.add(subscriber, part, head, now_ns)
+                in_flight.add(subscriber, part, pieces[first], now_ns)
         sink = subscriber.sink
-        if frames and sink is not None:
+        if pieces and sink is not None:
             subscriber.message_count += delivered
-            if has_large:
-                sink.deliver_pieces(frames)
+            first_piece = pieces[0]
+            if len(pieces) == 1 and isinstance(first_piece, bytes):
+                sink.deliver(first_piece)
+            elif size >= len(pieces) * WORTH_A_PIECE_BYTES:
+                sink.deliver_pieces(pieces)
             else:
-                first = frames[0]
-                sink.deliver(first if len(frames) == 1 and isinstance(first, bytes) else b"".join(frames))
+                sink.deliver(b"".join(pieces))
         return taken > 0
 
     def _deliverable(self, span: Span, subscriber: Subscriber) -> list[Span]:

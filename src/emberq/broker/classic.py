@@ -26,6 +26,7 @@ from emberq.base.clock import NS_PER_MS, Clock
 from emberq.base.timers import NEVER, Timers
 from emberq.broker.batch import MAX_BATCH_BYTES, Gathering, Span, cut, lone_message, published_batch
 from emberq.broker.channel import Channel, ChannelLimits
+from emberq.broker.deferred import grain_of
 from emberq.broker.error import StoreError
 from emberq.broker.layout import MAX_BATCH_COUNT, PUBLISHED_HEADER_BYTES
 from emberq.broker.queue import UNREADABLE_RETRY_NS, HealthReport, MessageQueue
@@ -82,6 +83,9 @@ class ClassicTopic(Topic):
         self._waits = False
         """Whether the messages last published were not delivered at once."""
         self._gathering = Gathering()
+        self._due_together = Gathering()
+        self._moment = NEVER
+        """When the message that was last published with a delay is due."""
 
     @property
     def depth(self) -> int:
@@ -144,8 +148,7 @@ class ClassicTopic(Topic):
     ) -> Pending | None:
         if self._exiting or self._gate.reason is not None:
             self._refuse_unless_open()
-        wall_ns = self._clock.wall_ns()
-        span = Span(lone_message(blob, self._ids.reserve(1, wall_ns), wall_ns), 0, 1)
+        span = self._deferred_span(blob, delay_ns)
         if self._flows:
             self._copy_deferred(span, delay_ns)
         else:
@@ -157,6 +160,17 @@ class ClassicTopic(Topic):
         self.message_count += 1
         self.message_bytes += len(blob) - PUBLISHED_HEADER_BYTES
         return None
+
+    def _deferred_span(self, blob: bytes, delay_ns: int) -> Span:
+        """One message that is to wait. Those that are due together share a batch."""
+        wall_ns = self._clock.wall_ns()
+        message_id = self._ids.reserve(1, wall_ns)
+        moment = grain_of(self._clock.monotonic_ns() + delay_ns)
+        if moment == self._moment and len(blob) <= FEW_BYTES:
+            return self._due_together.add(blob, (len(blob),), message_id, wall_ns)
+        self._moment = moment
+        self._due_together.end()
+        return Span(lone_message(blob, message_id, wall_ns), 0, 1)
 
     def _update_flow(self) -> None:
         """Called whenever a channel, the pause, the hold or the backlog came or went."""
@@ -369,7 +383,8 @@ class ClassicChannel(Channel):
         self._messages.delete()
 
     def _save(self, in_flight: list[Span], deferred: list[tuple[int, Span]]) -> None:
-        counts = (self._messages.memory_count, sum(span.count for span in in_flight), len(deferred))
+        deferred_count = sum(span.count for _, span in deferred)
+        counts = (self._messages.memory_count, sum(span.count for span in in_flight), deferred_count)
         if any(counts):
             _log.info(
                 "CHANNEL(%s): flushing %d memory %d in-flight %d deferred messages to backend", self.name, *counts
@@ -377,7 +392,8 @@ class ClassicChannel(Channel):
         wall_ns = self._clock.wall_ns()
         offset_ns = wall_ns - self._clock.monotonic_ns()
         due_times = {message_id: due_ns for message_id, due_ns in self._restored_due_ns.items() if due_ns > wall_ns}
-        due_times.update((span.ids()[0], due_ns + offset_ns) for due_ns, span in deferred)
+        for due_ns, span in deferred:
+            due_times.update(dict.fromkeys(span.ids(), due_ns + offset_ns))
         try:
             self._messages.close([*in_flight, *(span for _, span in deferred)])
         except StorageError as failure:

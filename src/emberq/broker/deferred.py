@@ -1,6 +1,7 @@
 """Messages of a channel that are neither queued nor in flight: they wait for their time, or leave for another topic.
 
-`Deferred` holds the messages whose time has not come, as a heap.
+`Deferred` holds the messages whose time has not come. Those that are due in the same millisecond are kept together:
+many messages are deferred by the same delay, and are queued again in batches like those in which they came.
 
 `InTransit` holds the messages that leave the channel for another topic. They are taken from the channel's queue,
 published elsewhere, and dropped here once they are stored there. Until then they belong to the channel: a crash in
@@ -11,43 +12,75 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from emberq.base.timers import NEVER
 from emberq.broker.batch import Span
 
+GRAIN_NS: Final = 1_000_000
+"""Due times are rounded up to multiples of this: a millisecond."""
+
+
+def grain_of(due_ns: int) -> int:
+    """The moment, at `due_ns` or soon after, at which a message that is due then leaves."""
+    return -(-due_ns // GRAIN_NS) * GRAIN_NS
+
 
 class Deferred:
-    """The deferred messages of a channel, which owns it. Each span holds one message."""
+    """The deferred messages of a channel, which owns it."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Span]] = []
-        self._sequence = 0
-        """Keeps spans that are due together in the order they came."""
+        self._moments: list[int] = []
+        """When something is due, as a heap."""
+        self._spans: dict[int, list[Span]] = {}
+        """What is due at each of these moments, in the order it came."""
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return self._count
 
     @property
     def next_due_ns(self) -> int:
-        return self._heap[0][0] if self._heap else NEVER
+        return self._moments[0] if self._moments else NEVER
 
     def add(self, span: Span, *, due_ns: int) -> None:
-        """Hold the message until `due_ns`."""
-        self._sequence += 1
-        heapq.heappush(self._heap, (due_ns, self._sequence, span))
+        """Hold the messages until `due_ns`."""
+        self._count += span.stop - span.start
+        moment = grain_of(due_ns)
+        spans = self._spans.get(moment)
+        if spans is None:
+            self._spans[moment] = [span]
+            heapq.heappush(self._moments, moment)
+        elif not spans[-1].extend(span):
+            spans.append(span)
 
     def take_due(self, now_ns: int, *, max_count: int = NEVER) -> list[Span]:
         """Remove the messages whose time has come, at most `max_count` of them."""
-        heap = self._heap
         due: list[Span] = []
-        while heap and heap[0][0] <= now_ns and len(due) < max_count:
-            due.append(heapq.heappop(heap)[2])
+        left = max_count
+        while left and self._moments and self._moments[0] <= now_ns:
+            spans = self._spans[self._moments[0]]
+            taken = 0
+            while left and taken < len(spans):
+                span = spans[taken]
+                if span.stop - span.start > left:
+                    span = span.split(left)
+                else:
+                    taken += 1
+                left -= span.stop - span.start
+                due.append(span)
+            del spans[:taken]
+            if not spans:
+                del self._spans[heapq.heappop(self._moments)]
+        self._count -= max_count - left
         return due
 
     def take_all(self) -> list[tuple[int, Span]]:
         """Remove everything, with the due times, earliest first."""
-        everything = [(due_ns, span) for due_ns, _, span in sorted(self._heap)]
-        self._heap.clear()
+        everything = [(moment, span) for moment, spans in sorted(self._spans.items()) for span in spans]
+        self._moments.clear()
+        self._spans.clear()
+        self._count = 0
         return everything
 
 

@@ -113,10 +113,11 @@ class InFlight:
 
     # Out.
 
-    def add(self, holder: Subscriber, span: Span, frames: bytes, now_ns: int) -> None:
-        """These messages were sent in these frames."""
+    def add(self, holder: Subscriber, span: Span, frames: bytes | memoryview, now_ns: int) -> None:
+        """These messages were sent, in `frames` or, if it is one message, in a frame that begins with these bytes."""
         batch, start, stop = span.batch, span.start, span.stop
         if stop - start == 1 < batch.count and not span.attempts:
+            assert isinstance(frames, bytes)  # noqa: S101 - for the type checker
             batch = batch.alone(start, frames)  # it may be answered long after the others
             start, stop = 0, 1
         timeout_ns = holder.msg_timeout_ns
@@ -129,6 +130,7 @@ class InFlight:
             lane = self._open_lane(timeout_ns)
         lane.add(run)
         if count == 1:
+            assert isinstance(frames, bytes)  # noqa: S101 - as above
             self._add_single(frames[FRAME_ID_START:FRAME_ID_STOP], run)
         elif count < _MIN_WHOLE:
             for message_id in batch.ids(start, stop):

@@ -26,6 +26,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
+from emberq.base.compiled import mypyc_attr
 from emberq.storage.backend import Records
 from emberq.wire.command import FIN_LINE_BYTES, FIN_PREFIX
 from emberq.wire.frame import (
@@ -59,6 +60,8 @@ _SEQUENCES = tuple(b"%03x" % n for n in range(MAX_BATCH_COUNT))
 """The same, number by number."""
 _SIZES = tuple(n.to_bytes(4) for n in range(4096))
 """The size fields of small messages."""
+_VIEWED_BYTES: Final = 8 * 1024
+"""A part of a batch from this size on is sent without being copied."""
 _ATTEMPTS = struct.Struct(">H")
 _MESSAGE_HEAD = struct.Struct(">iqH")
 _RECORD_HEAD = struct.Struct(">qH")
@@ -200,6 +203,7 @@ class Shape(ABC):
         """The size of the bodies of messages `start` to `stop`."""
 
 
+@mypyc_attr(free_list_len=1)
 class Published(Shape):
     """Messages as they came from a publisher, or from a journal. Their ids are consecutive, their time is one."""
 
@@ -365,9 +369,11 @@ class Frames(Shape):
     def first_id(self) -> int:
         """The first id, if the ids are consecutive and end in a sequence number; else NO_ID."""
 
-    def pieces(self, start: int, stop: int, attempts: int) -> list[bytes | memoryview]:
-        """As `frames`, in pieces that need not be copied."""
-        return [self.frames(start, stop, attempts)]
+    def add_frames(self, pieces: list[bytes | memoryview], start: int, stop: int, attempts: int) -> int:
+        """Append what `frames` gives to `pieces`, without copying what is large; returns how many bytes that is."""
+        frames = self.frames(start, stop, attempts)
+        pieces.append(frames)
+        return len(frames)
 
     def fin_lines(self, start: int, stop: int) -> bytes:
         """`FIN <id>` of messages `start` to `stop`, one line after the other."""
@@ -388,6 +394,7 @@ class Frames(Shape):
         return Records(b"".join(parts), moved_ends(ends, 0, len(ends), -4))
 
 
+@mypyc_attr(free_list_len=1)
 class Framed(Frames):
     """Messages that were published, or came from the disk, together."""
 
@@ -427,6 +434,15 @@ class Framed(Frames):
         patched = bytearray(frames)
         _write_attempts(patched, self.frame_ends(start, stop), offset=_FRAME_ATTEMPTS, attempts=attempts)
         return bytes(patched)
+
+    def add_frames(self, pieces: list[bytes | memoryview], start: int, stop: int, attempts: int) -> int:
+        count = stop - start
+        if attempts == 1 and 1 < count < len(self._ends):
+            begin, end = self._start(start), self._start(stop)
+            if end - begin >= _VIEWED_BYTES:
+                pieces.append(memoryview(self._data)[begin:end])
+                return end - begin
+        return super().add_frames(pieces, start, stop, attempts)
 
     def body_bytes(self, start: int, stop: int) -> int:
         return self._start(stop) - self._start(start) - FRAMED_HEADER_BYTES * (stop - start)
@@ -511,6 +527,7 @@ class Gathered(Frames):
         return start_of(self._ends, stop) - start_of(self._ends, start) - FRAMED_HEADER_BYTES * (stop - start)
 
 
+@mypyc_attr(free_list_len=1)
 class Lone(Frames):
     """One message on its own: it was published alone, or has left the others because of its own fate."""
 
@@ -582,11 +599,14 @@ class Large(Frames):
         attempts &= MAX_ATTEMPTS
         return FRAMED_HEADER.pack(size, MESSAGE, self._timestamp_ns, attempts, b"%016x" % self._first_id)
 
-    def frames(self, start: int, stop: int, attempts: int) -> bytes:
-        return b"".join(self.pieces(start, stop, attempts))
+    def frames(self, start: int, stop: int, attempts: int) -> bytes:  # noqa: ARG002 - as above
+        return b"".join((self._header(attempts), memoryview(self._blob)[self._cut :]))
 
-    def pieces(self, start: int, stop: int, attempts: int) -> list[bytes | memoryview]:  # noqa: ARG002 - only one
-        return [self._header(attempts), memoryview(self._blob)[self._cut :]]
+    def add_frames(self, pieces: list[bytes | memoryview], start: int, stop: int, attempts: int) -> int:  # noqa: ARG002
+        header = self._header(attempts)
+        pieces.append(header)
+        pieces.append(memoryview(self._blob)[self._cut :])
+        return len(header) + len(self._blob) - self._cut
 
     def records(self, start: int, stop: int, attempts: int) -> Records:  # noqa: ARG002 - as above
         header = self._header(attempts)

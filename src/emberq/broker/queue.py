@@ -115,12 +115,8 @@ class MessageQueue(Queue):
     def _remember(self, span: Span) -> None:
         """Append to memory. Messages that go on where the last span ends become part of it."""
         self._memory_count += span.stop - span.start
-        if self._memory:
-            last = self._memory[-1]
-            if last.batch is span.batch and last.stop == span.start and last.attempts == span.attempts:
-                last.stop = span.stop
-                return
-        self._memory.append(span)
+        if not self._memory or not self._memory[-1].extend(span):
+            self._memory.append(span)
 
     def put_again(self, spans: list[Span]) -> None:
         """As in `Queue`: what memory has no room for is written together; memory keeps what the disk refuses."""

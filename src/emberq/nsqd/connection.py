@@ -23,6 +23,10 @@ Pause. A session stops for two reasons. A client that sends a lot gives way to t
 the loop's next one. A command that takes time (TLS, AUTH, a reply that must wait for those before it) holds up all
 commands behind it. Meanwhile reading is paused and what the client sends stays in its socket. One packet may still
 come, because the loop had read it already; it is kept.
+
+Deliveries. Commands of consumers only change what a channel knows. What they made room for is delivered at the end of
+the loop's turn, when all sockets that were readable have been read. So the consumers of a channel share what is there,
+each gets one write, and clients are not woken for every message.
 """
 
 from __future__ import annotations
@@ -452,3 +456,40 @@ def _do_not_resume(_waiting: Command | None, _kept: bytes) -> None:
 
 def ignore_failure(_wrong: FatalError) -> None:
     """What a session that has ended does with a failure."""
+
+
+# Deliveries.
+
+
+class Settling(Protocol):
+    """A consumer's side of a connection: `ClientSubscription`."""
+
+    def settle(self) -> None:
+        """Deliver what there is room for."""
+        ...
+
+
+class Deliveries:
+    """Lets subscriptions settle at the end of the loop's turn. Owned by the daemon; `call_soon` ends a turn."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self._call_soon = call_soon
+        self._unsettled: list[Settling] = []
+
+    def add(self, subscription: Settling) -> None:
+        """Something was heard from this consumer."""
+        if not self._unsettled:
+            self._call_soon(self._end_turn)
+        self._unsettled.append(subscription)
+
+    def _end_turn(self) -> None:
+        """What one raises is raised when all have settled."""
+        unsettled, self._unsettled = self._unsettled, []
+        failures: list[Exception] = []
+        for subscription in unsettled:
+            try:
+                subscription.settle()
+            except Exception as failure:  # noqa: BLE001 - raised below
+                failures.append(failure)
+        if failures:
+            raise ExceptionGroup("deliveries failed", failures)

@@ -19,7 +19,7 @@ from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
 from emberq.broker.subscriber import Locality
 from emberq.nsqd.auth.authorizer import Authorizer
-from emberq.nsqd.connection import ClientConnection, Output
+from emberq.nsqd.connection import ClientConnection, Deliveries, Output
 from emberq.nsqd.options import NsqdOptions, TlsRequired
 from emberq.nsqd.publishing import PublishBatcher
 from emberq.nsqd.tls import ServerTls, TlsConnection
@@ -46,6 +46,7 @@ class SessionContext:
         *,
         broker: Broker,
         batcher: PublishBatcher,
+        deliveries: Deliveries,
         clock: Clock,
         timers: Timers,
         authorizer: Authorizer | None,
@@ -53,6 +54,7 @@ class SessionContext:
     ) -> None:
         self.broker = broker
         self.batcher = batcher
+        self.deliveries = deliveries
         self.authorizer = authorizer
         self._tls = tls
         self._tasks: set[asyncio.Task[None]] = set()

@@ -27,6 +27,7 @@ from emberq.broker.store import DiskStore, JournalStore
 from emberq.broker.topic import TopicConfig
 from emberq.nsqd.api.routes import Web
 from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
+from emberq.nsqd.connection import Deliveries
 from emberq.nsqd.context import SessionContext
 from emberq.nsqd.health import Health
 from emberq.nsqd.lookup import LookupService
@@ -98,6 +99,7 @@ class Nsqd:
             self.options,
             broker=self.broker,
             batcher=self._batcher,
+            deliveries=Deliveries(self._call_soon),
             clock=self.clock,
             timers=self._timers,
             authorizer=authorizer,

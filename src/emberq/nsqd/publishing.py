@@ -10,7 +10,8 @@ Gathering costs a turn of the loop. While turns bring one publish each, as with 
 there is nothing to gather. Then publishes are passed on at once, and every ALONE_COUNT publishes gathering is tried
 again.
 
-A single message is gathered as its bytes alone (int32 size and body), anything else as the command it came in.
+A single message is gathered as its bytes alone (int32 size and body) and the verb it came by, anything else as its
+command.
 
 Replies leave in the order of the commands. A reply that has to wait for the disk keeps its place in the queue, and
 those behind it wait too.
@@ -103,6 +104,22 @@ class Publishing:
 
     # Commands.
 
+    @property
+    def is_unhindered(self) -> bool:
+        """Whether it may publish without being asked who it is, and no reply waits for the disk."""
+        return self._may is None and not len(self.replies)
+
+    def publish_again(self, last: Publish | DeferredPublish, message: bytes) -> None:
+        """A command like this one, with another message (int32 size and body). Only while `is_unhindered`."""
+        if isinstance(last, DeferredPublish):
+            if self.is_unanswered:
+                self._batcher.flush()
+            self.is_unanswered = True
+            self._batcher.add_deferred(self, last.topic, message, last.defer_ms)
+        else:
+            self.is_unanswered = True
+            self._batcher.add_single(self, last.verb, last.topic, message)
+
     def publish(self, command: Publish) -> None:
         """PUB and MPUB."""
         if self._may is not None and not self._may(command, command.verb, command.topic):
@@ -128,17 +145,8 @@ class Publishing:
 
     def publish_deferred(self, command: DeferredPublish) -> None:
         """DPUB."""
-        if self._may is not None and not self._may(command, b"DPUB", command.topic):
-            return
-        try:
-            topic = self._broker.topic(command.topic)
-            if command.defer_ms:
-                pending = topic.publish_deferred(command.blob, delay_ns=command.defer_ms * NS_PER_MS)
-            else:
-                pending = topic.publish(command.blob, [len(command.blob)])
-        except (BrokerError, StorageError) as refusal:
-            raise publish_failed(b"DPUB", refusal) from refusal
-        self._answer(b"DPUB", command.topic, 1, pending)
+        if self._may is None or self._may(command, b"DPUB", command.topic):
+            self._batcher.publish_deferred(self, command.topic, command.blob, command.defer_ms)
 
     # Replies.
 
@@ -229,57 +237,73 @@ class BatchedPublisher(Protocol):
         ...
 
 
+Waiting = tuple[BatchedPublisher, bytes, "bytes | Publish"]
+"""What was published: by whom, by which verb, and a single message or a command."""
+
+
 class PublishBatcher:
     """Gathers the small publishes of all clients. Owned by the daemon; `call_soon` ends a turn."""
 
     def __init__(self, broker: Broker, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._broker = broker
         self._call_soon = call_soon
-        self._gathered: dict[str, list[tuple[BatchedPublisher, bytes | Publish]]] = {}
+        self._gathered: dict[str, list[Waiting]] = {}
+        self._deferred: list[tuple[BatchedPublisher, str, bytes, int]] = []
+        """Messages to be deferred: each with its publisher, its topic and the delay in milliseconds."""
         self._gathered_bytes = 0
         self._alone_left = 0
         """How many more publishes are passed on at once."""
 
-    def add_single(self, publisher: BatchedPublisher, topic: str, message: bytes) -> None:
-        """Publish one message, which came by PUB, with the others of this turn."""
+    def add_single(self, publisher: BatchedPublisher, verb: bytes, topic: str, message: bytes) -> None:
+        """Publish one message, which came by PUB or MPUB, with the others of this turn."""
+        if self._deferred:
+            self.flush()  # it may have been the same publisher, and answers have an order
         if self._alone_left and not self._gathered:
             self._alone_left -= 1
-            self._publish_one(publisher, topic, message)
+            self._publish_one(publisher, verb, topic, message)
             return
-        waiting = self._gathered.get(topic)
-        if waiting is None:
-            waiting = self._begin(topic)
-        waiting.append((publisher, message))
-        self._gathered_bytes += len(message)
-        if self._gathered_bytes > MAX_GATHERED_BYTES:
-            self.flush()
+        self._waiting_for(topic).append((publisher, verb, message))
+        self._count_gathered(message)
 
     def add(self, publisher: BatchedPublisher, command: Publish) -> None:
         """Publish with the others of this turn."""
+        if self._deferred:
+            self.flush()  # as above
         if self._alone_left and not self._gathered:
             self._alone_left -= 1
             self.publish(publisher, command)
             return
-        waiting = self._gathered.get(command.topic)
+        self._waiting_for(command.topic).append((publisher, command.verb, command))
+        self._count_gathered(command.blob)
+
+    def add_deferred(self, publisher: BatchedPublisher, topic: str, message: bytes, defer_ms: int) -> None:
+        """Publish a message that is to be deferred with the others of this turn."""
+        if self._alone_left and not self._gathered and not self._deferred:
+            self._alone_left -= 1
+            self.publish_deferred(publisher, topic, message, defer_ms)
+            return
+        if not self._gathered and not self._deferred:
+            self._call_soon(self._end_turn)
+        self._deferred.append((publisher, topic, message, defer_ms))
+        self._count_gathered(message)
+
+    def _waiting_for(self, topic: str) -> list[Waiting]:
+        waiting = self._gathered.get(topic)
         if waiting is None:
-            waiting = self._begin(command.topic)
-        waiting.append((publisher, command))
-        self._gathered_bytes += len(command.blob)
+            if not self._gathered:
+                self._call_soon(self._end_turn)
+            waiting = self._gathered[topic] = []
+        return waiting
+
+    def _count_gathered(self, blob: bytes) -> None:
+        self._gathered_bytes += len(blob)
         if self._gathered_bytes > MAX_GATHERED_BYTES:
             self.flush()
 
-    def _begin(self, topic: str) -> list[tuple[BatchedPublisher, bytes | Publish]]:
-        if not self._gathered:
-            self._call_soon(self._end_turn)
-        waiting = self._gathered[topic] = []
-        return waiting
-
     def _end_turn(self) -> None:
         """All sockets that were readable in this turn have been read."""
-        if len(self._gathered) == 1:
-            (waiting,) = self._gathered.values()
-            if len(waiting) == 1:
-                self._alone_left = ALONE_COUNT
+        if len(self._deferred) + sum(map(len, self._gathered.values())) == 1:
+            self._alone_left = ALONE_COUNT
         self.flush()
 
     def flush(self) -> None:
@@ -287,52 +311,67 @@ class PublishBatcher:
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
         for topic, waiting in gathered.items():
             self._publish(topic, waiting)
+        if self._deferred:
+            deferred, self._deferred = self._deferred, []
+            for publisher, topic, message, defer_ms in deferred:
+                self.publish_deferred(publisher, topic, message, defer_ms)
 
     def publish(self, publisher: BatchedPublisher, command: Publish) -> None:
         """Publish at once, alone: for what is a batch already."""
-        self._publish(command.topic, [(publisher, command)])
+        self._publish(command.topic, [(publisher, command.verb, command)])
 
-    def _publish_one(self, publisher: BatchedPublisher, topic: str, message: bytes) -> None:
+    def publish_deferred(self, publisher: BatchedPublisher, topic: str, message: bytes, defer_ms: int) -> None:
+        """Publish at once a message that is to be deferred by `defer_ms`, which may be 0."""
+        if not defer_ms:
+            self._publish_one(publisher, b"DPUB", topic, message)
+            return
         try:
-            pending = self._broker.topic(topic).publish(message, (len(message),))
+            pending = self._broker.topic(topic).publish_deferred(message, delay_ns=defer_ms * NS_PER_MS)
         except (BrokerError, StorageError) as refusal:
-            publisher.refused(b"PUB", refusal)
+            publisher.refused(b"DPUB", refusal)
         else:
             if pending is None:
                 publisher.accepted(topic, 1, 1)
             else:
-                _tell_later(pending, topic, [(publisher, message)])
+                _tell_later(pending, topic, [(publisher, b"DPUB", message)])
 
-    def _publish(self, topic: str, waiting: Sequence[tuple[BatchedPublisher, bytes | Publish]]) -> None:
+    def _publish_one(self, publisher: BatchedPublisher, verb: bytes, topic: str, message: bytes) -> None:
         try:
-            blob, ends = _join([item for _, item in waiting])
+            pending = self._broker.topic(topic).publish(message, (len(message),))
+        except (BrokerError, StorageError) as refusal:
+            publisher.refused(verb, refusal)
+        else:
+            if pending is None:
+                publisher.accepted(topic, 1, 1)
+            else:
+                _tell_later(pending, topic, [(publisher, verb, message)])
+
+    def _publish(self, topic: str, waiting: Sequence[Waiting]) -> None:
+        try:
+            blob, ends = _join([item for _, _, item in waiting])
             pending = self._broker.topic(topic).publish(blob, ends)
         except (BrokerError, StorageError) as refusal:
-            for publisher, item in waiting:
-                publisher.refused(_verb(item), refusal)
+            for publisher, verb, _ in waiting:
+                publisher.refused(verb, refusal)
         else:
             if pending is not None:
                 _tell_later(pending, topic, waiting)
                 return
-            for publisher, item in waiting:
+            for publisher, _, item in waiting:
                 if isinstance(item, bytes):
                     publisher.accepted(topic, 1, 1)
                 else:
                     publisher.accepted(topic, len(item.ends), item.reply_count)
 
 
-def _verb(item: bytes | Publish) -> bytes:
-    return b"PUB" if isinstance(item, bytes) else item.verb
-
-
-def _tell_later(pending: Pending, topic: str, waiting: Sequence[tuple[BatchedPublisher, bytes | Publish]]) -> None:
+def _tell_later(pending: Pending, topic: str, waiting: Sequence[Waiting]) -> None:
     """Tell every publisher once the batch is on the disk, or has failed."""
-    promises = [(publisher.promised(), item) for publisher, item in waiting]
+    promises = [(publisher.promised(), verb, item) for publisher, verb, item in waiting]
 
     def settled(failure: Exception | None) -> None:
-        for promise, item in promises:
+        for promise, verb, item in promises:
             if failure is not None:
-                promise.refused(_verb(item), failure)
+                promise.refused(verb, failure)
             elif isinstance(item, bytes):
                 promise.accepted(topic, 1, 1)
             else:

@@ -1,8 +1,8 @@
 """A client's connection: bytes to commands, commands to the broker, frames back.
 
-Everything that arrives in one packet is decoded, executed and answered before `data_received` returns, except for
-small publishes, which are gathered over one turn of the loop (see `publishing`). The event loop sends what was written
-for a connection in one go at the end of its turn.
+Everything that arrives in one packet is decoded and executed before `data_received` returns. Small publishes are
+gathered, and messages delivered, at the end of the loop's turn, when all sockets that were readable have been read (see
+`publishing`, `subscription`): so much is done once for many clients, and nothing is sent while others wait to be read.
 
 The session decides what is executed, whose turn it is and when to close. The rest is done by its parts:
 
@@ -158,26 +158,38 @@ class ClientSession:
             return
         try:
             if output.codec is None:
-                if self._auth is None and len(data) <= MAX_SMALL_BYTES and not self._trace.is_on:
-                    message = self._decoder.repeated_pub(data)
+                publishing = self._publishing
+                if len(data) <= MAX_SMALL_BYTES and publishing.is_unhindered and not self._trace.is_on:
+                    message = self._decoder.repeated(data)
                     if message is not None:
+                        if self._subscription.is_unsettled:
+                            self._subscription.settle()
                         self._deadlines.last_heard_ns = self._now_ns()
-                        publishing = self._publishing
-                        publishing.is_unanswered = True
-                        self._batcher.add_single(publishing, self._decoder.pub_topic, message)
+                        publishing.publish_again(self._decoder.last, message)
                         return
                 command = self._decoder.receive(data)
                 if not self._connection_log.is_greeted and self._decoder.greeted:
                     self._connection_log.greeted(MAGIC_V2)
                 self._execute(command)
-                if len(data) >= LARGE_PACKET_BYTES and self._now_ns() - self._deadlines.last_heard_ns > MAX_TURN_NS:
-                    self._pause.give_way()
+                if len(data) >= LARGE_PACKET_BYTES:
+                    self._after_large_packet()
             else:
                 self._decompress(output.codec, data)
         except FatalError as wrong:
             self._fail(wrong)
         if not self._deadlines.has_started and self._decoder.greeted:
             self._deadlines.start(self._settings.heartbeat_interval_ms)
+
+    def _after_large_packet(self) -> None:
+        if self._now_ns() - self._deadlines.last_heard_ns > MAX_TURN_NS:
+            self._pause.give_way()
+        if self._upgrade.tls is None and not self._output.is_closing and self._decoder.room() is not None:
+            self._output.transport.set_protocol(cast(asyncio.BaseProtocol, BodyReceiver(self, self._decoder)))
+
+    def body_received(self) -> None:
+        """The rest of a large message was received. It becomes a command when the loop has let go of its buffer."""
+        self._pause.give_way()
+        self._output.transport.set_protocol(cast(asyncio.BaseProtocol, self))
 
     def _decompress(self, codec: Codec, data: bytes) -> None:
         """Execute what arrived compressed. A few bytes may hold many commands, so others get turns in between."""
@@ -194,18 +206,10 @@ class ClientSession:
             raise SilentClose(str(wrong)) from wrong
 
     def _execute(self, command: Command | None) -> None:
-        """Execute this command, and all that have arrived behind it, and then deliver what they made room for."""
+        """Execute this command, and all that have arrived behind it."""
         if command is None:
             return
         self._deadlines.last_heard_ns = self._now_ns()
-        try:
-            self._execute_all(command)
-        finally:
-            if self._subscription.is_unsettled:
-                self._subscription.settle()
-
-    def _execute_all(self, first: Command) -> None:
-        command: Command | None = first
         output, pause, publishing, subscription = self._output, self._pause, self._publishing, self._subscription
         turns_left = MAX_TURN_COMMANDS
         while command is not None:
@@ -430,10 +434,48 @@ class ClientSession:
         )
 
 
+class BodyReceiver:
+    """Takes the place of a session, as the transport's protocol, while the rest of a large message is received.
+
+    An `asyncio.BufferedProtocol` in all but name: bytes go from the socket to where they will stay.
+    """
+
+    __slots__ = ("_decoder", "_session")
+
+    def __init__(self, session: ClientSession, decoder: CommandDecoder) -> None:
+        self._session = session
+        self._decoder = decoder
+
+    def get_buffer(self, sizehint: int) -> memoryview | bytearray:  # noqa: ARG002 - the size is known better
+        room = self._decoder.room()
+        return bytearray(1) if room is None else room  # the session is closing, and does not look at what comes
+
+    def buffer_updated(self, count: int) -> None:
+        self._decoder.received(count)
+        if self._decoder.has_received_body:
+            self._session.body_received()
+
+    def data_received(self, data: bytes) -> None:
+        """For an event loop that does not know buffers."""
+        self._session.data_received(data)
+
+    def eof_received(self) -> bool:
+        return self._session.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._session.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._session.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._session.resume_writing()
+
+
 _ANSWERED: frozenset[type[Command]] = frozenset({Sub, Cls, Identify, Auth})
 """Commands that are answered at once. They wait until the replies before theirs have left."""
 _CONSUMING: frozenset[type[Command]] = frozenset({Fin, Rdy, Req, Touch})
-"""Commands that change what a consumer can be given, which is then given once for all of them."""
+"""Commands that change what a consumer can be given, which is given once for all of them."""
 _HANDLERS: dict[type[Command], Callable[[ClientSession, Any], None]] = {
     Fin: lambda session, command: session._subscription.finish(command),
     Rdy: lambda session, command: session._subscription.ready(command),

@@ -3,8 +3,8 @@
 Messages leave as the channel hands them over, or are held back if the client asked for that (see `connection`). FIN,
 REQ and TOUCH of a message that this client does not hold are refused; the connection stays open.
 
-The commands of one packet only change what the channel knows. `settle`, at the end of the packet, lets it hand over
-what they made room for.
+Commands only change what the channel knows; `settle`, at the end of the loop's turn, lets it hand over what they made
+room for (see `Deliveries` in `connection`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ClientSubscription:
         self._is_closing = False
         """CLS has come."""
         self.is_unsettled = False
-        """Whether the channel may have something to hand over."""
+        """Whether the channel may have something to hand over, and `Deliveries` knows of it."""
         self.remote_address = ""
         """For the log."""
         self.settings = context.default_settings
@@ -144,12 +144,22 @@ class ClientSubscription:
         self._connection = self._channel = self.subscriber = None
         if subscriber is not None and channel is not None:
             channel.unsubscribe(subscriber)
+            if self.is_unsettled:
+                self.is_unsettled = False
+                channel.pump()  # what it gave back is for the others
             self._context.broker.leave(channel)
 
     # Commands.
 
+    def _settle_later(self) -> None:
+        if not self.is_unsettled:
+            self.is_unsettled = True
+            self._context.deliveries.add(self)
+
     def settle(self) -> None:
-        """All commands that arrived together are executed: let the channel hand over what it can now."""
+        """Let the channel hand over what it can now, if this client has changed anything."""
+        if not self.is_unsettled:
+            return
         self.is_unsettled = False
         if self._channel is not None:
             self._channel.pump()
@@ -182,7 +192,7 @@ class ClientSubscription:
             return
         channel, subscriber = self._subscribed()
         channel.set_ready(subscriber, command.count)
-        self.is_unsettled = True
+        self._settle_later()
         if self._trace.is_on:
             self._trace_state()
 
@@ -190,7 +200,7 @@ class ClientSubscription:
         """FIN."""
         channel, subscriber = self._subscribed()
         unknown = channel.finish(subscriber, command.lines)
-        self.is_unsettled = True
+        self._settle_later()
         for message_id in unknown:
             self._refuse(error.FIN_FAILED, b"FIN", message_id, channel.why_not(message_id))
         if unknown:
@@ -211,7 +221,7 @@ class ClientSubscription:
             )
         try:
             channel.requeue(subscriber, command.id, delay_ns=timeout_ms * NS_PER_MS)
-            self.is_unsettled = True
+            self._settle_later()
         except BrokerError as refusal:
             self._refuse(error.REQ_FAILED, b"REQ", command.id, refusal)
 

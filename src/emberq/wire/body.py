@@ -1,12 +1,15 @@
 """A body that comes in several packets: what has arrived of it is kept as it came, and joined once.
 
-So a byte of a large body is copied once on its way to the broker, by the join that makes the command's own bytes; and a
-client that stalls in the middle of a body makes the server hold what has arrived, not more.
+A client that stalls in the middle of a body makes the server hold what has arrived, or a small multiple of that.
+
+A large message is not joined. Once a good part of it has arrived, the rest is received where it will stay: in the
+buffer of a BytesIO, which gives it away as `bytes` without a copy.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from emberq.wire import error
@@ -21,6 +24,10 @@ SMALL_PIECE_BYTES = 4096
 gathered in a buffer."""
 GATHERED_BYTES = 64 * 1024
 """Such a buffer grows to this size, then the next begins: one that grew on would be copied each time it moves."""
+DIRECT_BYTES = 64 * 1024
+"""If so much of a message is missing, it is worth being received directly."""
+MAX_AHEAD = 4
+"""Then at least one in so many bytes of it must be there: memory is not given away for a promise."""
 
 
 class ArrivingBody(ABC):
@@ -33,6 +40,8 @@ class ArrivingBody(ABC):
 
     def __init__(self) -> None:
         self.arrived_bytes = 0
+        self.has_arrived = False
+        """Whether all of it was received directly."""
         self._pieces: list[bytes | bytearray | memoryview] = []
 
     @abstractmethod
@@ -67,6 +76,14 @@ class ArrivingBody(ABC):
     def joined(self) -> bytes:
         return b"".join(self._pieces)
 
+    def room(self) -> memoryview | None:
+        """Where the rest may be received directly; None if it is to be given to `keep`, packet by packet."""
+        return None
+
+    def received(self, count: int) -> None:
+        """So many bytes were received into `room`."""
+        raise NotImplementedError
+
 
 class SizedBody(ArrivingBody):
     """The body of a PUB or DPUB (`is_message`; its size belongs to the bytes), of an IDENTIFY or AUTH (it does not)."""
@@ -77,6 +94,39 @@ class SizedBody(ArrivingBody):
         self._verb = verb
         self._is_message = is_message
         self._size = 4 + size if is_message else size
+        self._place: BytesIO | None = None
+        """Where it is received directly."""
+
+    def room(self) -> memoryview | None:
+        place = self._place
+        if place is None:
+            missing = self._size - self.arrived_bytes
+            if missing < DIRECT_BYTES or self.arrived_bytes * MAX_AHEAD < self._size:
+                return None
+            place = self._place = BytesIO()
+            place.seek(self._size - 1)
+            place.write(b"\0")  # so it has its full size
+            place.seek(0)
+            place.writelines(self._pieces)
+            self._pieces.clear()
+        return place.getbuffer()[self.arrived_bytes :]
+
+    def received(self, count: int) -> None:
+        self.arrived_bytes += count
+        self.has_arrived = self.arrived_bytes == self._size
+
+    def keep(self, packet: bytes, start: int, end: int) -> None:
+        place = self._place
+        if place is None:
+            super().keep(packet, start, end)
+        else:
+            place.seek(self.arrived_bytes)
+            place.write(packet[start:end])
+            self.arrived_bytes += end - start
+
+    def joined(self) -> bytes:
+        place = self._place
+        return super().joined() if place is None else place.getvalue()
 
     def end_in(self, packet: bytes, start: int) -> int:
         end = start + self._size - self.arrived_bytes

@@ -3,7 +3,8 @@
     feed(data)          give it what arrived
     next_command()      take commands, one at a time, until it returns None
     receive(data)       both at once
-    repeated_pub(data)  a short way for a packet that is one PUB like the last
+    room(), received()  a way for large messages: what is received where `room` says is not fed
+    repeated(data)      a short way for a packet that publishes one message, by the same line as the last
     eof()               tell it that the stream has ended
 
 Each of these raises the `FatalError` that the bytes deserve, and as early as the bytes show it: a wrong line is refused
@@ -36,7 +37,7 @@ from emberq.wire.command import (
 )
 from emberq.wire.error import BadMagic, FatalError, SilentClose
 from emberq.wire.line import MAX_KNOWN_LINE_BYTES, CommandLimits, LineParser
-from emberq.wire.mpub import HEAD_BYTES, MpubBody, check_head, head_cut_off
+from emberq.wire.mpub import HEAD_BYTES, MpubBody, check_head, head_cut_off, is_head_of_one
 from emberq.wire.run import is_fin, message_end, take_fins, take_pubs, take_rdy, take_req
 
 MAX_LINE_BYTES: Final = 16384  # the reference's read buffer; a longer line can only be garbage
@@ -58,27 +59,39 @@ class CommandDecoder(LineParser):
         self._position = 0
         self._body: ArrivingBody | None = None
         """A body that has not arrived in whole; everything before it is decoded."""
-        self._pub_line = b""
-        self.pub_topic = ""
-        """The line of the last PUB and its topic: the next line is likely the same and need not be parsed again."""
+        self._last_line = b""
+        """The line by which one message was last published: the next is likely the same, and is not parsed again."""
+        self._last_head_bytes = 0
+        """What stands between that line and the message."""
+        self.last: Publish | DeferredPublish = Publish(b"PUB", "", b"", (), 1)
+        """The command of that line."""
         self._eof_error: FatalError | None = None
         """What `eof` raises here; None where the stream may end."""
 
     def take_sequences(self, wanted: bool) -> None:
         """From here on PUB and MPUB may carry the number of the batch, or may not."""
         self._takes_sequences = wanted
-        self._pub_line = b""  # the same line may mean something else now
+        self._last_line = b""  # the same line may mean something else now
 
-    def repeated_pub(self, data: bytes) -> bytes | None:
-        """The message (int32 size and body), if this packet is just one PUB to `pub_topic`; then it is decoded.
+    def repeated(self, data: bytes) -> bytes | None:
+        """The message (int32 size and body), if this packet is a command like `last`; then it is decoded.
 
-        A short way for the commonest packet. None: it is to go the long way, by `feed` and `next_command`.
+        A short way for the commonest packets. None: it is to go the long way, by `feed` and `next_command`.
         """
-        line = self._pub_line
+        line = self._last_line
         if not line or not data.startswith(line) or self._buffer or self._body is not None:
             return None
         start = len(line)
+        if self._last_head_bytes:
+            if not is_head_of_one(data, start, max_body_size=self._limits.max_body_size):
+                return None
+            start += HEAD_BYTES
         return data[start:] if message_end(data, start, self._max_msg_size) == len(data) else None
+
+    def _remember(self, line: bytes, command: Publish | DeferredPublish, head_bytes: int) -> None:
+        self._last_line = line if len(line) <= MAX_KNOWN_LINE_BYTES else b""
+        self._last_head_bytes = head_bytes
+        self.last = command
 
     def receive(self, data: bytes) -> Command | None:
         """`feed` and `next_command` in one."""
@@ -99,7 +112,7 @@ class CommandDecoder(LineParser):
         """The next command, or None when more bytes are needed for one."""
         buffer = self._buffer
         if not buffer:
-            return None
+            return self._received_body() if self.has_received_body else None
         command = self._take_command(buffer)
         if self._position == len(buffer):
             self._buffer = b""
@@ -134,6 +147,27 @@ class CommandDecoder(LineParser):
         self._position = line_end + 1
         return command
 
+    def room(self) -> memoryview | None:
+        """Where the next bytes, the rest of a large message, may be received instead of being fed; None if nowhere.
+
+        `received` is to be told how many these were. They become a command when the memoryview is released.
+        """
+        return self._body.room() if self._body is not None and not self._buffer else None
+
+    def received(self, count: int) -> None:
+        """So many bytes were received into `room`."""
+        if self._body is not None:
+            self._body.received(count)
+
+    @property
+    def has_received_body(self) -> bool:
+        """Whether `next_command` has a command whose body was received into `room`."""
+        return self._body is not None and self._body.has_arrived
+
+    def _received_body(self) -> Command | None:
+        body, self._body = self._body, None
+        return None if body is None else body.command(body.joined())
+
     def eof(self) -> None:
         """The stream has ended. Raises if that cut a body off."""
         if self._body is not None:
@@ -165,10 +199,10 @@ class CommandDecoder(LineParser):
             if end >= 0 and count <= self._limits.max_rdy_count:
                 self._position = end
                 return Rdy(count)
-        elif letter == _P and self._pub_line:
-            line = self._pub_line
+        elif letter == _P and self._last_line:
+            line = self._last_line
             if buffer[start : start + len(line)] == line:
-                return self._take_pubs(buffer, line, self.pub_topic)
+                return self._take_pubs(buffer, line, self.last.topic)
         return None
 
     def _take_magic(self, buffer: bytes) -> bool:
@@ -186,10 +220,13 @@ class CommandDecoder(LineParser):
     def _take_body(self, command: CommandWithBody, buffer: bytes, start: int) -> Command | None:
         """The command whose line ended at `start`, if its body is there too."""
         if isinstance(command, Publish):
-            if command.verb == b"MPUB":
-                return self._take_mpub(command.topic, None, buffer, start)
             line = buffer[self._position : start]
-            self.pub_topic, self._pub_line = command.topic, line if len(line) <= MAX_KNOWN_LINE_BYTES else b""
+            if command.verb == b"MPUB":
+                mpub = self._take_mpub(command.topic, None, buffer, start)
+                if isinstance(mpub, Publish) and len(mpub.ends) == 1:
+                    self._remember(line, command, HEAD_BYTES)
+                return mpub
+            self._remember(line, Publish(b"PUB", command.topic, b"", (), 1), 0)
             publish = self._take_pubs(buffer, line, command.topic)
             return self._take_sized(command, b"PUB", buffer, start) if publish is None else publish
         if isinstance(command, NumberedPublish):
@@ -197,6 +234,7 @@ class CommandDecoder(LineParser):
                 return self._take_mpub(command.topic, command.sequence, buffer, start)
             return self._take_sized(command, b"PUB", buffer, start)
         if isinstance(command, DeferredPublish):
+            self._remember(buffer[self._position : start], DeferredPublish(command.topic, command.defer_ms), 0)
             return self._take_sized(command, b"DPUB", buffer, start)
         return self._take_sized(command, b"IDENTIFY" if isinstance(command, Identify) else b"AUTH", buffer, start)
 

@@ -41,6 +41,14 @@ def check_head(buffer: bytes, start: int, *, topic: str, max_body_size: int) -> 
     return _checked_count(signed(read_size(buffer, start + 4)), topic=topic, max_body_size=max_body_size)
 
 
+def is_head_of_one(buffer: bytes, start: int, *, max_body_size: int) -> bool:
+    """Whether the head at `start` is of one message that goes to the end of `buffer`."""
+    if start + HEAD_BYTES + _MIN_MESSAGE_BYTES > len(buffer):
+        return False
+    size = read_size(buffer, start)
+    return size == len(buffer) - start - 4 and size <= max_body_size and read_size(buffer, start + 4) == 1
+
+
 def head_cut_off(arrived_bytes: int, *, topic: str) -> FatalError:
     """What it means that the stream ends after so many bytes of the head."""
     what = b"body size" if arrived_bytes < 4 else b"message count"
