@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,12 @@ BUFFER_BYTES = 128 * 1024
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "content"
-    path.write_bytes(CONTENT)
-    return path
+def path() -> Iterator[Path]:
+    """On a disk: a file system in memory cannot say what is read without waiting."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        path = Path(folder, "content")
+        path.write_bytes(CONTENT)
+        yield path
 
 
 def offer(server: HttpHarness, path: Path, *, length: int = LENGTH) -> None:

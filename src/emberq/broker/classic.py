@@ -47,7 +47,7 @@ PORTION_BYTES = 4 * 1024 * 1024
 
 MAX_COPYING_NS = 3 * NS_PER_MS
 """How long messages are copied to channels in one turn of the event loop."""
-FEW_COUNT = 16
+FEW_COUNT = 4
 FEW_BYTES = 8 * 1024
 """So few messages share a batch with those that were published before and after them, if they have to wait."""
 
