@@ -108,7 +108,7 @@ test-browser: $(DEV_READY) chromium ## run all browser tests, the large cluster 
 	$(BIN)/pytest tests/browser $(ARGS)
 
 test-spark: $(DEV_READY) ## run the tests that need a real Spark
-	$(BIN)/pytest tests/spark $(ARGS)
+	$(PYTEST) tests/spark $(ARGS)
 
 test-cluster: $(DEV_READY) ## run pipelines on a standalone Spark cluster, through spark-pipelines, and without Java
 	$(BIN)/pytest tests/spark_cluster $(ARGS)

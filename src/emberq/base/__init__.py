@@ -1,6 +1,7 @@
 """What every program needs, and knows nothing of NSQ's protocol.
 
 clock          time as a parameter
+compiled       what tells mypyc more about a class than Python can say
 timers         one heap of alarms for everything that waits
 text           durations, moments, quoting, masked secrets
 address        TCP, Unix and CIDR addresses, and listening on one
