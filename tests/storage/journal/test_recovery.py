@@ -12,6 +12,7 @@ from zlib import crc32
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
+from emberq.base.file import OsFiles
 from emberq.storage.error import JournalOpenError
 from tests.storage.journal.rig import START_NS, JournalRig, flip, open_files, producer, read_all
 
@@ -130,8 +131,8 @@ def test_after_a_clean_stop_nothing_is_read_again(journals: JournalRig, monkeypa
         def must_not(*arguments: object) -> bytes:
             raise AssertionError("the index file says everything")
 
-        watched.setattr("emberq.storage.journal.scan.os.pread", must_not)
-        watched.setattr("emberq.storage.journal.recovery.os.fdatasync", must_not)
+        watched.setattr("emberq.storage.journal.scan.read_fully", must_not)
+        watched.setattr(OsFiles, "sync_data", must_not)
         again = journals.open(segment_bytes=1000)
     assert again.next_offset == again.synced_offset == 60
     assert read_all(again) == (published, [])
@@ -210,7 +211,7 @@ def test_a_missing_segment_is_a_gap(journals: JournalRig) -> None:
 def test_the_folder_is_synced_after_a_crash(journals: JournalRig, monkeypatch: pytest.MonkeyPatch) -> None:
     journals.fill(journals.open(segment_bytes=500), batches=8)
     synced: list[Path] = []
-    monkeypatch.setattr("emberq.storage.journal.recovery.sync_folder", synced.append)
+    monkeypatch.setattr(OsFiles, "sync_folder", lambda _, path: synced.append(path))
     journals.open(segment_bytes=500)
     assert synced == [journals.folder]
 

@@ -38,7 +38,7 @@ from pathlib import Path
 from uuid import UUID
 from zlib import crc32
 
-from emberq.base.file import replace_file, sync_folder
+from emberq.base.file import OS_FILES, Files, replace_file
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
 from emberq.wire.journal_batch import padded
 
@@ -311,21 +311,21 @@ def from_bytes(content: bytes, *, journal: UUID, max_notes: int = MAX_NOTES) -> 
     return cursor
 
 
-def save_cursor(path: Path, content: bytes) -> None:
+def save_cursor(path: Path, content: bytes, *, fs: Files = OS_FILES) -> None:
     """Replace the file by what `to_bytes` gave, fsynced; may be called in any thread. StorageError if that fails."""
     try:
-        is_new = not path.exists()
-        replace_file(path, content)
+        is_new = not fs.exists(path)
+        replace_file(path, content, fs=fs)
         if is_new:
-            sync_folder(path.parent)
+            fs.sync_folder(path.parent)
     except OSError as error:
         raise StorageError(os_error_text("write", path, error)) from error
 
 
-def load_cursor(path: Path, *, journal: UUID) -> Cursor | None:
+def load_cursor(path: Path, *, journal: UUID, fs: Files = OS_FILES) -> Cursor | None:
     """The cursor in a file; None if there is no file. DamagedCursorError if it is not one of this journal."""
     try:
-        content = path.read_bytes()
+        content = fs.read_file(path)
     except FileNotFoundError:
         return None
     except OSError as error:

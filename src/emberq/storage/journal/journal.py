@@ -29,7 +29,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from emberq.base.clock import Clock
-from emberq.base.file import sync_file, sync_folder
+from emberq.base.file import OS_FILES, Files, sync_file
 from emberq.storage.error import JournalError, JournalSyncError, JournalWriteError, os_error_text
 from emberq.storage.journal.commit import CommitJob, Durability
 from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, Segments
@@ -72,12 +72,21 @@ class Journal:
     Invariants between calls: first_offset <= synced_offset <= next_offset; the active segment ends with a whole batch.
     """
 
-    def __init__(self, directory: Path, config: JournalConfig, recovered: Recovered, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: JournalConfig,
+        recovered: Recovered,
+        *,
+        clock: Clock,
+        fs: Files = OS_FILES,
+    ) -> None:
         self.report: RecoveryReport = recovered.report
         """What opening it found and did."""
         self._directory = directory
         self._config = config
         self._clock = clock
+        self._fs = fs
         self._identity = recovered.identity
         self._segments = Segments(
             recovered.segments,
@@ -87,15 +96,15 @@ class Journal:
         )
         self._reader = JournalReader(self._segments)
         self._producers = recovered.producers
-        self._durability = Durability(directory, synced_offset=recovered.next_offset)
+        self._durability = Durability(directory, synced_offset=recovered.next_offset, fs=fs)
         self._closed = False
 
     @classmethod
-    def open(cls, directory: Path, config: JournalConfig, *, clock: Clock) -> Journal:
+    def open(cls, directory: Path, config: JournalConfig, *, clock: Clock, fs: Files = OS_FILES) -> Journal:
         """Open the journal in `directory`, or make one there. JournalOpenError if that cannot be done."""
-        recovered = recover(directory, config, clock=clock)
+        recovered = recover(directory, config, clock=clock, fs=fs)
         _log_report(directory, recovered.report)
-        return cls(directory, config, recovered, clock=clock)
+        return cls(directory, config, recovered, clock=clock, fs=fs)
 
     def __repr__(self) -> str:
         return f"<Journal {self._directory.name!r} {self.first_offset}..{self.next_offset} synced={self.synced_offset}>"
@@ -225,12 +234,12 @@ class Journal:
             self._durability.make_room()
             self._refuse_unless_writable()
         header = SegmentHeader(self.uuid, base_offset, self._clock.wall_ns())
-        created = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes)
+        created = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes, fs=self._fs)
         if self._config.fsync:
             try:
                 self._durability.sealed(sealed)
             except OSError as error:
-                created.path.unlink(missing_ok=True)
+                self._fs.unlink(created.path, missing_ok=True)
                 raise JournalWriteError(os_error_text("open", sealed.path, error)) from error
         self._save_summary()
         self._segments.add(created)
@@ -313,7 +322,7 @@ class Journal:
             self._roll(self.next_offset)
         with _as_journal_error("read", self._directory):
             oldest = removable(segments, config=config, before_offset=before_offset, now_ns=now_ns)
-        return remove(oldest, segments, directory=self._directory)
+        return remove(oldest, segments, directory=self._directory, fs=self._fs)
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -344,7 +353,8 @@ class Journal:
         self._durability.end_running_job()
         self._let_go()
         removed = self._directory.with_name(f"{self._directory.name}.{secrets.token_hex(8)}{REMOVED_SUFFIX}")
-        return self._directory.rename(removed)
+        self._fs.rename(self._directory, removed)
+        return removed
 
     def _let_go(self) -> None:
         self._segments.close_sealed()
@@ -394,7 +404,7 @@ def removable(segments: Segments, *, config: JournalConfig, before_offset: int, 
     return found
 
 
-def remove(oldest: list[Segment], segments: Segments, *, directory: Path) -> int:
+def remove(oldest: list[Segment], segments: Segments, *, directory: Path, fs: Files = OS_FILES) -> int:
     """Remove these segments, which are the oldest ones; return how many bytes that freed. A failure is only logged."""
     if not oldest:
         return 0
@@ -403,11 +413,11 @@ def remove(oldest: list[Segment], segments: Segments, *, directory: Path) -> int
         # The next segment's .idx file must be on the disk: without it and these segments, nothing would tell which
         # offsets have been given, and which producers there are.
         with suppress(FileNotFoundError):
-            sync_file(list(segments)[len(oldest)].summary_path)
-        sync_folder(directory)
+            sync_file(list(segments)[len(oldest)].summary_path, fs=fs)
+        fs.sync_folder(directory)
         for segment in oldest:
-            segment.summary_path.unlink(missing_ok=True)
-            segment.path.unlink(missing_ok=True)
+            fs.unlink(segment.summary_path, missing_ok=True)
+            fs.unlink(segment.path, missing_ok=True)
             removed = segments.remove_first()
             assert removed is segment
             freed_bytes += segment.size_bytes

@@ -273,6 +273,7 @@ class JournalReader:
             end_position=segment.size_bytes,
             end_offset=segments.end_offset(segment),
             block_bytes=block_bytes,
+            fs=segment.fs,
         )
 
     def _first_good(self, scan: Scan, *, offset: int) -> JournalBatch | None:

@@ -19,7 +19,6 @@ replaced are removed.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,7 +27,7 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from emberq.base.clock import NS_PER_SECOND, Clock
-from emberq.base.file import replace_file, sync_folder
+from emberq.base.file import OS_FILES, Files, replace_file, write_fully
 from emberq.storage.error import JournalError, JournalOpenError, os_error_text
 from emberq.storage.journal.scan import Damage, Scan
 from emberq.storage.journal.segment import (
@@ -66,16 +65,17 @@ def identity_now(uuid: UUID, *, now_ns: int) -> JournalIdentity:
     return JournalIdentity(uuid, moment.strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
-def save(directory: Path, identity: JournalIdentity) -> None:
+def save(directory: Path, identity: JournalIdentity, *, fs: Files = OS_FILES) -> None:
     """Replace the file, fsynced; the caller syncs the folder. OSError if that fails."""
     document = {"format": FORMAT, "uuid": str(identity.uuid), "created": identity.created}
-    replace_file(directory / FILE_NAME, json.dumps(document, separators=(",", ":")).encode() + b"\n")
+    content = json.dumps(document, separators=(",", ":")).encode() + b"\n"
+    replace_file(directory / FILE_NAME, content, fs=fs)
 
 
-def load(directory: Path) -> JournalIdentity | None:
+def load(directory: Path, *, fs: Files = OS_FILES) -> JournalIdentity | None:
     """The identity; None if the file is missing or damaged. JournalOpenError for a format of the future."""
     try:
-        document = json.loads((directory / FILE_NAME).read_bytes())
+        document = json.loads(fs.read_file(directory / FILE_NAME))
     except (FileNotFoundError, ValueError, RecursionError):
         return None
     match document:
@@ -115,12 +115,12 @@ class Recovered:
     report: RecoveryReport
 
 
-def recover(directory: Path, config: JournalConfig, *, clock: Clock) -> Recovered:
+def recover(directory: Path, config: JournalConfig, *, clock: Clock, fs: Files = OS_FILES) -> Recovered:
     """Open or make the journal in `directory`. JournalOpenError if that cannot be done."""
     if sys.byteorder != "little":
         raise JournalOpenError("journals are little-endian and used in place; this machine is not")
     try:
-        return _Recovery(directory, config, clock=clock).run()
+        return _Recovery(directory, config, clock=clock, fs=fs).run()
     except OSError as error:
         raise JournalOpenError(os_error_text("open", directory, error)) from error
     except JournalOpenError:
@@ -132,15 +132,16 @@ def recover(directory: Path, config: JournalConfig, *, clock: Clock) -> Recovere
 class _Recovery:
     """The steps of opening one journal."""
 
-    def __init__(self, directory: Path, config: JournalConfig, *, clock: Clock) -> None:
+    def __init__(self, directory: Path, config: JournalConfig, *, clock: Clock, fs: Files) -> None:
         self._directory = directory
         self._config = config
         self._clock = clock
+        self._fs = fs
         self._report = RecoveryReport()
 
     def run(self) -> Recovered:
         self._make_directory()
-        bases = base_offsets(self._directory)
+        bases = base_offsets(self._directory, fs=self._fs)
         identity = self._identity(bases)
         segments = [self._segment(base) for base in bases]
         if not segments:
@@ -154,37 +155,39 @@ class _Recovery:
     # -- the folder --------------------------------------------------------------------------------------------
 
     def _make_directory(self) -> None:
-        if not self._directory.is_dir():
-            self._directory.mkdir()  # not those above it: the data folder must exist
-            sync_folder(self._directory.parent)
-        for leftover in self._directory.glob("*.tmp"):
-            leftover.unlink()
+        fs = self._fs
+        if not fs.is_folder(self._directory):
+            fs.create_folder(self._directory)  # not those above it: the data folder must exist
+            fs.sync_folder(self._directory.parent)
+        for name in fs.names(self._directory):
+            if name.endswith(".tmp"):
+                fs.unlink(self._directory / name)
 
     def _identity(self, bases: list[int]) -> JournalIdentity:
         """The identity in journal.json; if there is none, a new one, with the uuid of the segments if there are any."""
-        found = load(self._directory)
+        found = load(self._directory, fs=self._fs)
         if found is not None:
             return found
-        headers = (read_header(log_path(self._directory, base)) for base in bases)
+        headers = (read_header(log_path(self._directory, base), fs=self._fs) for base in bases)
         known = next((header for header in headers if header is not None), None)
         if bases and known is None:
             raise JournalOpenError(f"{self._directory} holds segments, but nothing in it tells of which journal")
         if known is not None:
             self._report.repairs.append(f"{FILE_NAME} was missing or damaged and is made anew")
         made = identity_now(known.journal if known else uuid4(), now_ns=self._clock.wall_ns())
-        save(self._directory, made)
-        sync_folder(self._directory)
+        save(self._directory, made, fs=self._fs)
+        self._fs.sync_folder(self._directory)
         return made
 
     def _segment(self, base_offset: int) -> Segment:
         path = log_path(self._directory, base_offset)
-        return Segment(path, base_offset=base_offset, size_bytes=path.stat().st_size)
+        return Segment(path, base_offset=base_offset, size_bytes=self._fs.file_size(path), fs=self._fs)
 
     def _new_segment(self, journal: UUID, *, base_offset: int) -> Segment:
         header = SegmentHeader(journal, base_offset, self._clock.wall_ns())
-        segment = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes)
-        os.fsync(segment.descriptor())
-        sync_folder(self._directory)
+        segment = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes, fs=self._fs)
+        self._fs.sync(segment.descriptor())
+        self._fs.sync_folder(self._directory)
         return segment
 
     # -- the last segment --------------------------------------------------------------------------------------
@@ -193,14 +196,16 @@ class _Recovery:
         self, sealed: list[Segment], last: Segment, producers: ProducerTable, *, journal: UUID
     ) -> tuple[Segment, int]:
         """The active segment, cut to whole batches, and the offset behind it."""
-        header = read_header(last.path)
+        header = read_header(last.path, fs=self._fs)
         known = load_summary(last, journal=journal, interval_bytes=self._config.index_interval_bytes)
         if known is not None and known.producers is not None:
             start = BatchPlace(known.next_offset, known.covered_bytes)
             last.index = known.sparse_index
             _load(producers, known)
         else:
-            last.summary_path.unlink(missing_ok=True)  # or it might seem right again when the segment has grown
+            self._fs.unlink(
+                last.summary_path, missing_ok=True
+            )  # or it might seem right again when the segment has grown
             start = last.start
             last.index = SparseIndex(interval_bytes=self._config.index_interval_bytes)
             self._producers_behind(sealed, producers, journal=journal)
@@ -218,15 +223,15 @@ class _Recovery:
     def _sync(self, segments: list[Segment]) -> None:
         """Bring to the disk what the operating system may still hold after a crash of the process alone."""
         for segment in segments:
-            os.fdatasync(segment.descriptor())
+            self._fs.sync_data(segment.descriptor())
             segment.close()
-        sync_folder(self._directory)
+        self._fs.sync_folder(self._directory)
 
     def _walk(
         self, last: Segment, index: SparseIndex, producers: ProducerTable, *, start: BatchPlace, seed: int
     ) -> int:
         """Take note of all batches; end the segment behind the last one and return the offset behind it."""
-        scan = Scan(last.descriptor(), seed=seed, start=start, end_position=last.size_bytes)
+        scan = Scan(last.descriptor(), seed=seed, start=start, end_position=last.size_bytes, fs=self._fs)
         damage: list[Damage] = []
         last.size_bytes = start.position
         next_offset = start.offset
@@ -243,25 +248,27 @@ class _Recovery:
         if last.size_bytes == found_bytes:
             return
         self._report.cut_bytes = found_bytes - last.size_bytes
-        os.ftruncate(last.descriptor(), last.size_bytes)
+        self._fs.truncate(last.descriptor(), last.size_bytes)
 
     def _rewrite_header(self, last: Segment, *, journal: UUID) -> None:
         """Mend the header of a segment that belongs to this journal by its name and its batches."""
         content = SegmentHeader(journal, last.base_offset, self._clock.wall_ns()).to_bytes()
-        os.pwrite(last.descriptor(), content, 0)
-        os.fdatasync(last.descriptor())
+        _, error = write_fully(last.descriptor(), content, position=0, fs=self._fs)
+        if error is not None:
+            raise error
+        self._fs.sync_data(last.descriptor())
         self._report.repairs.append(f"the header of {last.path.name} was damaged and is written anew")
 
     def _replace(self, last: Segment, *, journal: UUID, found_bytes: int) -> Segment:
         """A file in the last segment's place that holds nothing of this journal makes way for a new one."""
         last.close()
         if found_bytes <= SEGMENT_HEADER_BYTES:
-            last.path.unlink()
+            self._fs.unlink(last.path)
             self._report.repairs.append(f"{last.path.name} had just been begun and is made anew")
         else:
-            last.path.rename(_free_name(last.path.with_suffix(".bad")))
+            self._fs.rename(last.path, _free_name(last.path.with_suffix(".bad"), fs=self._fs))
             self._report.repairs.append(f"{last.path.name} is no segment of this journal and is set aside")
-        last.summary_path.unlink(missing_ok=True)
+        self._fs.unlink(last.summary_path, missing_ok=True)
         return self._new_segment(journal, base_offset=last.base_offset)
 
     # -- producers ---------------------------------------------------------------------------------------------
@@ -289,11 +296,11 @@ def _load(producers: ProducerTable, summary: Summary) -> None:
         producers.record(producer_id, last)
 
 
-def _free_name(path: Path) -> Path:
+def _free_name(path: Path, *, fs: Files) -> Path:
     """The path, or if a file has that name already, one with a number behind it."""
     number = 0
     free = path
-    while free.exists():
+    while fs.exists(free):
         number += 1
         free = path.with_name(f"{path.name}.{number}")
     return free

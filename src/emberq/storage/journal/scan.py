@@ -10,10 +10,10 @@ A scan can also pass over batches by their headers alone: so a reader gets from 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from emberq.base.file import OS_FILES, Files, read_fully
 from emberq.storage.journal.segment import BatchPlace
 from emberq.wire.journal_batch import (
     ALIGNMENT,
@@ -60,12 +60,14 @@ class Scan:
         end_position: int,
         end_offset: int = END_OF_OFFSETS,
         block_bytes: int = BLOCK_BYTES,
+        fs: Files = OS_FILES,
     ) -> None:
         self.position = start.position
         """Where the next batch should begin."""
         self.offset = start.offset
         """The offset it should begin with."""
         self._fd = fd
+        self._fs = fs
         self._seed = seed
         self._end_position = end_position
         self._end_offset = end_offset
@@ -149,12 +151,7 @@ class Scan:
 
     def _load(self, position: int, size_bytes: int) -> None:
         wanted = min(max(size_bytes, self._block_bytes), self._end_position - position)
-        block = os.pread(self._fd, wanted, position)
-        while len(block) < wanted:
-            more = os.pread(self._fd, wanted - len(block), position + len(block))
-            if not more:
-                break
-            block += more
+        block = read_fully(self._fd, wanted, position=position, fs=self._fs)
         self._block_data = block
         self._block = memoryview(block)
         self._block_start = position

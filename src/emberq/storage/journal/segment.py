@@ -38,7 +38,7 @@ from uuid import UUID
 from zlib import crc32
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.file import FILE_MODE, write_fully
+from emberq.base.file import OS_FILES, Files, write_fully
 from emberq.storage.error import JournalOpenError, JournalWriteError, os_error_text
 from emberq.wire.journal_batch import ALIGNMENT, EncodedBatch
 
@@ -139,20 +139,22 @@ def log_path(directory: Path, base_offset: int) -> Path:
     return directory / f"{base_offset:020d}.log"
 
 
-def base_offsets(directory: Path) -> list[int]:
+def base_offsets(directory: Path, *, fs: Files = OS_FILES) -> list[int]:
     """The base offsets of all segments in a folder, in order."""
-    with os.scandir(directory) as entries:
-        matches = [_NAME.fullmatch(entry.name) for entry in entries]
+    matches = [_NAME.fullmatch(name) for name in fs.names(directory)]
     return sorted(int(match[1]) for match in matches if match is not None)
 
 
-def read_header(path: Path) -> SegmentHeader | None:
+def read_header(path: Path, *, fs: Files = OS_FILES) -> SegmentHeader | None:
     """The header of the file at `path`; None if it is damaged or missing."""
     try:
-        with path.open("rb") as file:
-            return SegmentHeader.from_bytes(file.read(SEGMENT_HEADER_BYTES))
+        fd = fs.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
+    try:
+        return SegmentHeader.from_bytes(fs.read(fd, SEGMENT_HEADER_BYTES, 0))
+    finally:
+        fs.close(fd)
 
 
 class Segment:
@@ -163,6 +165,7 @@ class Segment:
         "_needs_cut",
         "_open_flags",
         "base_offset",
+        "fs",
         "index",
         "latest_ns",
         "path",
@@ -170,8 +173,18 @@ class Segment:
         "summary_path",
     )
 
-    def __init__(self, path: Path, *, base_offset: int, size_bytes: int, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        base_offset: int,
+        size_bytes: int,
+        read_only: bool = False,
+        fs: Files = OS_FILES,
+    ) -> None:
         self.path = path
+        self.fs = fs
+        """The file system that the file is on."""
         self.summary_path = path.with_suffix(".idx")
         self.base_offset = base_offset
         self.size_bytes = size_bytes
@@ -200,13 +213,13 @@ class Segment:
     def descriptor(self) -> int:
         """The file, opened when needed. Others may read from it; only `append` writes."""
         if self._fd is None:
-            self._fd = os.open(self.path, self._open_flags)
+            self._fd = self.fs.open(self.path, self._open_flags)
         return self._fd
 
     def close(self) -> None:
         """Let go of the file."""
         if self._fd is not None:
-            os.close(self._fd)
+            self.fs.close(self._fd)
             self._fd = None
 
     def append(self, batch: EncodedBatch) -> int:
@@ -218,9 +231,9 @@ class Segment:
         try:
             fd = self.descriptor()
             if self._needs_cut:
-                os.ftruncate(fd, position)
+                self.fs.truncate(fd, position)
                 self._needs_cut = False
-            written = os.pwritev(fd, batch.parts, position)
+            written = self.fs.write_parts(fd, batch.parts, position)
             if written != batch.length:
                 self._write_rest(fd, batch, written=written)
         except OSError as error:
@@ -233,7 +246,7 @@ class Segment:
         """Remove what a failed write left; if that fails too, the next append tries it again first."""
         self._needs_cut = True
         try:
-            os.ftruncate(self.descriptor(), self.size_bytes)
+            self.fs.truncate(self.descriptor(), self.size_bytes)
         except OSError:
             return
         self._needs_cut = False
@@ -241,27 +254,27 @@ class Segment:
     def _write_rest(self, fd: int, batch: EncodedBatch, *, written: int) -> None:
         """Write what the system did not take; usually the disk is full, and this attempt raises the error."""
         rest = memoryview(b"".join(batch.parts))[written:]
-        _, error = write_fully(fd, rest, position=self.size_bytes + written)
+        _, error = write_fully(fd, rest, position=self.size_bytes + written, fs=self.fs)
         if error is not None:
             raise error
 
 
-def create_segment(directory: Path, header: SegmentHeader, *, interval_bytes: int) -> Segment:
+def create_segment(directory: Path, header: SegmentHeader, *, interval_bytes: int, fs: Files = OS_FILES) -> Segment:
     """A new, empty segment; the caller syncs the folder. JournalWriteError: there is no such file."""
     path = log_path(directory, header.base_offset)
-    segment = Segment(path, base_offset=header.base_offset, size_bytes=SEGMENT_HEADER_BYTES)
+    segment = Segment(path, base_offset=header.base_offset, size_bytes=SEGMENT_HEADER_BYTES, fs=fs)
     segment.index = SparseIndex(interval_bytes=interval_bytes)
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        fd = fs.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            _, error = write_fully(fd, header.to_bytes(), position=0)
+            _, error = write_fully(fd, header.to_bytes(), position=0, fs=fs)
             if error is not None:
                 raise error
         except OSError:
-            path.unlink(missing_ok=True)
+            fs.unlink(path, missing_ok=True)
             raise
         finally:
-            os.close(fd)
+            fs.close(fd)
     except OSError as error:
         raise JournalWriteError(os_error_text("create", path, error)) from error
     return segment

@@ -180,7 +180,12 @@ def summarize(
     """Read a whole segment for its summary; `producers` as they were before it are brought up to its end."""
     index = SparseIndex(interval_bytes=interval_bytes)
     scan = Scan(
-        segment.descriptor(), seed=seed, start=segment.start, end_position=segment.size_bytes, end_offset=end_offset
+        segment.descriptor(),
+        seed=seed,
+        start=segment.start,
+        end_position=segment.size_bytes,
+        end_offset=end_offset,
+        fs=segment.fs,
     )
     for found in scan:
         if not isinstance(found, Damage):
@@ -202,7 +207,7 @@ def note_batch(
 def save_summary(segment: Segment, summary: Summary, *, journal: UUID) -> None:
     """Replace the file; a crash leaves the old one, the new one or a damaged one. A failure is no more than logged."""
     try:
-        replace_file(segment.summary_path, encode(summary, journal=journal), durable=False)
+        replace_file(segment.summary_path, encode(summary, journal=journal), durable=False, fs=segment.fs)
     except OSError as error:
         log.warning("%s was not written - %s", segment.summary_path, error)
 
@@ -210,7 +215,8 @@ def save_summary(segment: Segment, summary: Summary, *, journal: UUID) -> None:
 def load_summary(segment: Segment, *, journal: UUID, interval_bytes: int) -> Summary | None:
     """The summary of a segment; None if there is none to be trusted."""
     try:
-        summary = decode(segment.summary_path.read_bytes(), journal=journal, interval_bytes=interval_bytes)
+        content = segment.fs.read_file(segment.summary_path)
+        summary = decode(content, journal=journal, interval_bytes=interval_bytes)
     except (OSError, DamagedSummaryError):
         return None
     if summary.base_offset != segment.base_offset or summary.covered_bytes > segment.size_bytes:
