@@ -12,7 +12,7 @@ import sys
 import time
 
 from emberq.broker.store import SyncMode
-from tests.crash.exploration import CrashFoundError, Run, explore
+from tests.crash.exploration import CrashFoundError, explore, recorded, try_state
 
 PROGRESS_SECONDS = 5.0
 
@@ -35,10 +35,10 @@ def main() -> int:
 
 def _replay(seed: int, state: int, sync: SyncMode | None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-    run = Run(seed, sync=sync)
+    run = recorded(seed, sync=sync)
     print(run)
     try:
-        run.try_state(state)
+        try_state(run, state)
     except CrashFoundError as found:
         print(found, file=sys.stderr)
         return 1

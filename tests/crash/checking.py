@@ -11,7 +11,7 @@ from emberq.broker.journaled_topic import JournaledTopic
 from emberq.storage.error import StorageError
 from tests.broker.rig import Consumer, published
 from tests.crash.history import DEAD_LETTERS, POLICED
-from tests.crash.model import BrokenPromiseError, Promises, PublishedBatch
+from tests.crash.model import BrokenPromiseError, Model, Promises, PublishedBatch
 from tests.crash.node import Node, batches_of
 
 MAX_ROUNDS = 200
@@ -21,13 +21,21 @@ MAX_ROUNDS = 200
 class Checker:
     """The state of one nsqd that has just recovered. `is_lossless`: no power was cut, or sync is `always`."""
 
-    def __init__(self, node: Node, promises: Promises, *, is_lossless: bool) -> None:
+    def __init__(self, node: Node, model: Model, *, is_lossless: bool) -> None:
         self._node = node
-        self._promises = promises
+        self._model = model
         self._is_lossless = is_lossless
 
+    @property
+    def _promises(self) -> Promises:
+        return self._model.now
+
+    @property
+    def _moment(self) -> int:
+        return self._node.fs.moment
+
     def run(self) -> None:
-        """All checks; BrokenPromiseError tells which promise was broken. The promises are brought up to date."""
+        """All checks; BrokenPromiseError tells which promise was broken. What is found is added to the model."""
         for name in sorted(self._promises.topics()):
             self._check_kept(name)
         for name in sorted(self._promises.topics()):
@@ -44,45 +52,48 @@ class Checker:
         topic = self._node.journaled_topic(name)
         found = set() if topic is None else {body for batch in batches_of(topic) for body in batch.messages()}
         first_offset = 0 if topic is None else topic.journal.first_offset
-        for batch in self._promises.of_topic(name):
+        dead = self._dead_letters()
+        for number, batch in self._promises.of_topic(name):
             if not batch.is_stored or batch.is_lost:
                 continue
             missing = [body for body in batch.bodies if body not in found]
             is_trimmed = batch.base_offset is not None and batch.base_offset < first_offset
             if not missing:
                 continue
-            if is_trimmed and not any(self._promises.is_owed(name, body) for body in missing):
-                batch.is_lost = True
-            elif self._is_lossless:
+            is_owed = any(self._promises.is_owed(name, body) for body in missing if body not in dead)
+            if self._is_lossless and (is_owed or not is_trimmed):
                 raise BrokenPromiseError(f"lost: {_shown(batch)} in {name}, stored at offset {batch.base_offset}")
-            else:
-                batch.is_lost = True
+            self._model.lost(self._moment, number)
 
     # A batch that is sent again is stored once.
 
     def _send_again(self, name: str) -> None:
         """Producers send again what was not answered; also what was, because the answer may have been lost."""
-        numbered = [batch for batch in self._promises.of_topic(name) if batch.producer is not None]
-        last_stored: dict[bytes, PublishedBatch] = {}
-        for batch in numbered:
-            assert batch.producer is not None
-            if batch.is_stored and not batch.is_lost:
-                last_stored[batch.producer.producer_id] = batch
-        for batch in numbered:
-            assert batch.producer is not None
-            if not batch.is_stored or last_stored.get(batch.producer.producer_id) is batch:
-                self._send_one_again(batch)
+        last_stored: dict[bytes, int] = {}
+        for number, batch in self._promises.of_topic(name):
+            if batch.producer is not None and batch.is_stored and not batch.is_lost:
+                last_stored[batch.producer.producer_id] = number
+        for number, batch in self._promises.of_topic(name):
+            if batch.producer is None:
+                continue
+            if not batch.is_stored or last_stored.get(batch.producer.producer_id) == number:
+                self._send_one_again(number, batch)
 
-    def _send_one_again(self, batch: PublishedBatch) -> None:
+    def _send_one_again(self, number: int, batch: PublishedBatch) -> None:
         try:
             topic = self._node.broker.topic(batch.topic)
-            failure = self._node.settled(topic.publish(*published(batch.bodies), producer=batch.producer))
+            assert isinstance(topic, JournaledTopic)
+            before = topic.journal.next_offset
+            pending = topic.publish(*published(batch.bodies), producer=batch.producer)
+            after = topic.journal.next_offset
+            base_offset = after - len(batch.bodies) if after != before else None  # else it is where it was: see below
+            self._model.appended(self._moment, number, journal=topic.journal.uuid, base_offset=base_offset)
+            failure = self._node.settled(pending)
         except (BrokerError, StorageError) as refusal:
             failure = refusal
         if failure is not None:
             raise BrokenPromiseError(f"refused after the crash: {_shown(batch)}: {failure}")
-        batch.is_stored = True
-        batch.is_lost = False
+        self._model.stored(self._moment, number)
 
     # What is there was published, once, and is where it was.
 
@@ -99,18 +110,18 @@ class Checker:
                 self._check_offset(topic.journal.uuid, offset, body)
                 at[body] = offset
                 counts[body] += 1
-        for batch in self._promises.of_topic(name):
-            for index, body in enumerate(batch.bodies):
+        for number, batch in self._promises.of_topic(name):
+            for body in batch.bodies:
                 if counts[body] > 1:
                     raise BrokenPromiseError(f"stored {counts[body]} times: {_shown(batch)} in {name}")
                 is_trimmed = batch.base_offset is not None and batch.base_offset < topic.journal.first_offset
                 is_due = batch.producer is not None and batch.is_stored and not batch.is_lost and not is_trimmed
                 if is_due and not counts[body]:
                     raise BrokenPromiseError(f"false OK: {_shown(batch)} in {name} is stored nowhere")
-                if body in at:
-                    batch.base_offset, batch.journal = at[body] - index, topic.journal.uuid
-                    batch.is_stored, batch.is_lost = True, False
-                    self._promises.seen[topic.journal.uuid, at[body]] = body
+            if batch.bodies[0] in at:
+                base_offset = at[batch.bodies[0]]
+                self._model.appended(self._moment, number, journal=topic.journal.uuid, base_offset=base_offset)
+                self._model.stored(self._moment, number)
 
     def _check_offset(self, journal: UUID, offset: int, body: bytes) -> None:
         before = self._promises.seen.get((journal, offset))
@@ -139,16 +150,16 @@ class Checker:
         if channel is None:
             if promise.is_certain and owed:
                 raise BrokenPromiseError(f"the channel {name} of {topic_name} is gone")
-            del self._promises.channels[topic_name, name]
+            self._model.channel_deleted(self._moment, topic_name, name)
             return
         assert isinstance(channel, JournaledChannel)
+        if not promise.is_certain:
+            self._model.channel_found(self._moment, topic_name, name, floor=channel.low_water)
+            owed = self._promises.owed(topic_name, name)
         delivered = self._delivered(channel, topic_name)
         missing = owed - delivered - self._dead_letters()
         if missing and (self._is_lossless or name != POLICED):
             raise BrokenPromiseError(f"skipped: {name} of {topic_name} owes {sorted(missing)[0][:20]!r}")
-        promise.finished |= delivered
-        promise.is_certain = True
-        promise.floor = min(promise.floor, channel.low_water)
 
     def _delivered(self, channel: JournaledChannel, topic_name: str) -> set[bytes]:
         """Everything that the channel has to give; a consumer finishes all of it."""
@@ -162,6 +173,8 @@ class Checker:
                 delivered.add(message.body)
             if messages:
                 consumer.finish(*messages)
+            for message in messages:
+                self._model.finished(self._moment, topic_name, channel.name, message.body)
             self._node.settle()
             if not messages:
                 if channel.depth == 0 and channel.stats().deferred_count == 0 and channel.stats().in_flight_count == 0:
@@ -177,7 +190,7 @@ class Checker:
             return set()
         assert isinstance(topic, JournaledTopic)
         letters = b"".join(body for batch in batches_of(topic) for body in batch.messages())
-        return {body for body in self._promises.bodies if body.split(b".", 1)[0] and _is_in(body, letters)}
+        return {body for body in self._promises.bodies if _is_in(body, letters)}
 
 
 def _is_in(body: bytes, letters: bytes) -> bool:

@@ -55,6 +55,8 @@ class History:
         self._stopped: set[tuple[str, bytes]] = set()
         """Producers that were refused a batch: they may not go on before they have sent it again."""
         self._consumers: dict[tuple[str, str], Consumer] = {}
+        self._seeks: dict[JournaledChannel, int] = {}
+        """The latest seek of each channel."""
         self._topics = sorted(model.now.topics())
 
     @property
@@ -163,10 +165,12 @@ class History:
         offset = self._dice.randint(topic.journal.first_offset, topic.stored_offset)
         name = channel.name
         self.model.channel(self._moment, topic.name, name, floor=offset, is_certain=False)
+        self._seeks[channel] = seek = self._numbers.next()
         channel.seek(offset)
 
         def saved(failure: StorageError | None) -> None:
-            if failure is None and (topic.name, name) in self.model.now.channels:
+            is_latest = self._seeks[channel] == seek and topic.find_channel(name) is channel
+            if failure is None and is_latest and (topic.name, name) in self.model.now.channels:
                 self.model.channel(self._moment, topic.name, name, floor=offset, is_certain=True)
 
         channel.when_saved(saved)

@@ -45,6 +45,8 @@ class ChannelPromise:
     floor: int
     """The offset it began at, or was moved to."""
     finished: set[bytes] = field(default_factory=set)
+    finished_before: set[bytes] = field(default_factory=set)
+    """What was finished before it was moved, which counts if a crash brings the old place back."""
     is_certain: bool = True
     """Whether it is there for sure; while it is moved, a crash may leave it at either place."""
 
@@ -61,8 +63,11 @@ class Promises:
     bodies: dict[bytes, str] = field(default_factory=dict)
     """Everything that was ever published, and the topic."""
 
-    def of_topic(self, topic: str) -> list[PublishedBatch]:
-        return [batch for batch in self.batches.values() if batch.topic == topic and topic not in self.deleted]
+    def of_topic(self, topic: str) -> list[tuple[int, PublishedBatch]]:
+        """The batches of a topic, each with its number."""
+        if topic in self.deleted:
+            return []
+        return [(number, batch) for number, batch in self.batches.items() if batch.topic == topic]
 
     def topics(self) -> set[str]:
         return {batch.topic for batch in self.batches.values()} - self.deleted
@@ -74,7 +79,7 @@ class Promises:
             return set()
         return {
             body
-            for batch in self.of_topic(topic)
+            for _, batch in self.of_topic(topic)
             if batch.is_stored and not batch.is_lost and batch.base_offset is not None
             for offset, body in enumerate(batch.bodies, batch.base_offset)
             if offset >= promise.floor and body not in promise.finished
@@ -122,8 +127,8 @@ class Model:
 
         self.note(moment, change)
 
-    def appended(self, moment: int, number: int, *, journal: UUID, base_offset: int) -> None:
-        """A batch is in the journal, with these offsets."""
+    def appended(self, moment: int, number: int, *, journal: UUID, base_offset: int | None) -> None:
+        """A batch is in the journal, with these offsets, or with offsets that are not known yet."""
 
         def change(promises: Promises) -> None:
             promises.batches[number].journal = journal
@@ -144,13 +149,37 @@ class Model:
 
         self.note(moment, change)
 
+    def lost(self, moment: int, number: int) -> None:
+        """A batch is gone, and was allowed to: by a power cut, or by retention."""
+
+        def change(promises: Promises) -> None:
+            promises.batches[number].is_lost = True
+
+        self.note(moment, change)
+
+    def channel_found(self, moment: int, topic: str, name: str, *, floor: int) -> None:
+        """A crash came while the channel was moved, and this is where it is."""
+
+        def change(promises: Promises) -> None:
+            known = promises.channels[topic, name]
+            finished = known.finished | known.finished_before
+            promises.channels[topic, name] = ChannelPromise(floor, finished)
+
+        self.note(moment, change)
+
     def channel(self, moment: int, topic: str, name: str, *, floor: int, is_certain: bool) -> None:
         """A channel begins at this offset, or is moved there; certain when that was answered."""
 
         def change(promises: Promises) -> None:
             known = promises.channels.get((topic, name))
-            finished = known.finished if known is not None and known.floor == floor else set()
-            promises.channels[topic, name] = ChannelPromise(floor, finished, is_certain)
+            if known is None:
+                promises.channels[topic, name] = ChannelPromise(floor, is_certain=is_certain)
+            elif is_certain:
+                known.is_certain = True
+                known.finished_before.clear()
+            else:
+                before = known.finished | known.finished_before
+                promises.channels[topic, name] = ChannelPromise(floor, finished_before=before, is_certain=False)
 
         self.note(moment, change)
 

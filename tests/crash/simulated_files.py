@@ -164,7 +164,7 @@ class File:
 
     def write(self, content: bytes, position: int, moment: int) -> None:
         end = position + len(content)
-        if len(self.data) < end:
+        if len(self.data) <= end:  # also for a page that is written again: its arrival brings the size along
             self.data.extend(bytes(end - len(self.data)))
             self.size.change(end, moment)
         self.data[position:end] = content
@@ -255,6 +255,8 @@ class SimulatedFiles:
         self.first_moment = 0
         """The moment at which this began, with what a crash left."""
         self.faults: list[Fault] = []
+        self.failed_syncs = 0
+        """How many syncs of files have failed."""
         self._boot = boot
         self._root = Folder()
         self._open: dict[int, File] = {}
@@ -330,6 +332,7 @@ class SimulatedFiles:
         try:
             self._begin("sync", file.name)
         except OSError:
+            self.failed_syncs += 1
             for cell in file.cells():
                 cell.sync(self.moment, fails=True)
             raise

@@ -181,6 +181,8 @@ class JournaledTopic(Topic):
         self._stored(arrival)
         if self._settings.sync is SyncMode.INTERVAL:
             self._sync_alarm.set_earlier(self._clock.monotonic_ns() + self._settings.sync_interval_ns)
+        elif self._journal.has_unsynced_segments:
+            self._folder.commit.request()
         return None
 
     def _synced(self, arrival: _Arrival, pending: Pending, failure: JournalSyncError | None) -> None:
@@ -252,8 +254,9 @@ class JournaledTopic(Topic):
 
     def _skip_what_was_lost(self) -> tuple[int, int]:
         """Never give the offsets of messages that a power failure took, and channels have seen, to other messages."""
-        lost_from, seen_offset = self._journal.next_offset, self._folder.seen_offset()
-        self._journal.skip_to(seen_offset)
+        moved_on = self._journal.report.moved_on
+        lost_from = self._journal.next_offset if moved_on is None else moved_on[0]
+        self._journal.skip_to(self._folder.seen_offset())
         return lost_from, self._journal.next_offset
 
     def _flow_changed(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 from weakref import WeakValueDictionary
@@ -209,9 +209,10 @@ class JournalStore:
 
     def open(self, topic: str) -> JournalFolder:
         """Open a topic's folder, or make one. StorageError if that cannot be done."""
+        settings = self.settings
         return JournalFolder(
             self._folder(topic),
-            self.settings.config,
+            replace(settings.config, is_seen_unsynced=settings.sync is not SyncMode.ALWAYS),
             clock=self._clock,
             start=self._start,
             hand_back=self._hand_back,

@@ -227,7 +227,8 @@ class Durability:
         if self._job is not None:
             raise RuntimeError("a sync of this journal is running")
         assert self.synced_offset <= next_offset
-        if self.failure is not None or self.synced_offset == next_offset:
+        is_synced = self.synced_offset == next_offset and not self._folder_changed
+        if self.failure is not None or is_synced:
             return None
         try:
             descriptor = self._fs.duplicate(active.descriptor())
@@ -236,6 +237,23 @@ class Durability:
             return None
         self._job = self._take_job([descriptor], next_offset=next_offset)
         return self._job
+
+    def begin_sealed(self, active: Segment) -> CommitJob | None:
+        """A job for the sealed segments alone; None if all of them are on the disk, a sync runs, or one has failed."""
+        if self.failure is not None or self._job is not None or not self._sealed:
+            return None
+        self._job = self._take_job([], next_offset=active.base_offset)
+        return self._job
+
+    @property
+    def are_names_synced(self) -> bool:
+        """Whether all segments will be found after a power failure, unless a sync that runs fails."""
+        return not self._folder_changed
+
+    @property
+    def has_sealed(self) -> bool:
+        """Whether sealed segments wait to be synced."""
+        return bool(self._sealed)
 
     def finish(self, job: CommitJob) -> None:
         """Take note of how a job ended. A second call for the same job changes nothing."""

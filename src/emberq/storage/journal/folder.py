@@ -74,15 +74,18 @@ class CursorFile:
         self._asked += 1
         self._write(to_bytes(cursor), self._asked)
 
-    def save_soon(self, cursor: Cursor, told: Told) -> None:
-        """Write the cursor as it is now, in another thread; `told` is called in this one."""
+    def save_soon(self, cursor: Cursor, told: Told, *, is_awaited: bool = True) -> None:
+        """Write the cursor as it is now, in another thread; `told` is called in this one.
+
+        Unless it `is_awaited`, a power failure may bring an older cursor back.
+        """
         self._asked += 1
         content, number = to_bytes(cursor), self._asked
 
         def work() -> None:
             failure: StorageError | None = None
             try:
-                self._write(content, number)
+                self._write(content, number, is_awaited=is_awaited)
             except StorageError as error:
                 failure = error
             finally:
@@ -96,10 +99,10 @@ class CursorFile:
         with self._lock:
             self._fs.unlink(self._path, missing_ok=True)
 
-    def _write(self, content: bytes, number: int) -> None:
+    def _write(self, content: bytes, number: int, *, is_awaited: bool = True) -> None:
         with self._lock:
             if number == self._asked:
-                save_cursor(self._path, content, fs=self._fs)
+                save_cursor(self._path, content, is_awaited=is_awaited, fs=self._fs)
 
 
 class JournalFolder:

@@ -164,8 +164,17 @@ def _verify_batches(
         segment.close()
     count.done_bytes = done_before + segment.size_bytes
     if not is_last and scan.offset < end_offset:
-        text = f"offsets {scan.offset} to {end_offset - 1} are in no batch"
-        yield Finding(Severity.LOSS, segment.path, segment.size_bytes, text)
+        yield _end_finding(segment, scan.offset, end_offset)
+
+
+def _end_finding(segment: Segment, offset: int, end_offset: int) -> Finding:
+    """A segment ends before the next one begins."""
+    following = read_header(log_path(segment.path.parent, end_offset), fs=segment.fs)
+    offsets = f"offsets {offset} to {end_offset - 1}"
+    if following is not None and following.after_offset == offset:
+        text = f"{offsets} are skipped: the journal moved on after an unclean stop"
+        return Finding(Severity.NOTE, segment.path, segment.size_bytes, text)
+    return Finding(Severity.LOSS, segment.path, segment.size_bytes, f"{offsets} are in no batch")
 
 
 def _index_entries(segment: Segment, *, is_sealed: bool, journal: UUID) -> tuple[dict[int, int], str | None]:
@@ -178,9 +187,12 @@ def _index_entries(segment: Segment, *, is_sealed: bool, journal: UUID) -> tuple
 
 
 def _finding(segment: Segment, damage: Damage, *, is_tail: bool) -> Finding:
-    if is_tail:
+    if is_tail and damage.is_incomplete:
         text = f"a torn tail of {damage.end - damage.position} bytes: {damage.reason}"
         return Finding(Severity.NOTE, segment.path, damage.position, text)
+    if is_tail:
+        text = f"{damage.reason}: the last {damage.end - damage.position} bytes are lost, and cut off at the next start"
+        return Finding(Severity.LOSS, segment.path, damage.position, text)
     lost = f"offsets {damage.first_offset} to {damage.next_offset - 1} are lost"
     return Finding(Severity.LOSS, segment.path, damage.position, f"{damage.reason}: {lost}")
 

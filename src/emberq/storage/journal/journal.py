@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -33,8 +33,10 @@ from emberq.base.file import OS_FILES, Files, sync_file
 from emberq.storage.error import JournalError, JournalSyncError, JournalWriteError, os_error_text
 from emberq.storage.journal.commit import CommitJob, Durability
 from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, Segments
-from emberq.storage.journal.recovery import Recovered, RecoveryReport, recover
-from emberq.storage.journal.segment import JournalConfig, Segment, SegmentHeader, create_segment
+from emberq.storage.journal.recovery import RESERVED_COUNT, JournalIdentity, Recovered, RecoveryReport, recover
+from emberq.storage.journal.recovery import save as save_identity
+from emberq.storage.journal.scan import END_OF_OFFSETS
+from emberq.storage.journal.segment import JournalConfig, Segment, SegmentHeader, SparseIndex, create_segment
 from emberq.storage.journal.summary import LastBatch, Summary, save_summary
 from emberq.wire.journal_batch import Bodies, encode
 from emberq.wire.parameter import ProducerSequence
@@ -97,6 +99,11 @@ class Journal:
         self._reader = JournalReader(self._segments)
         self._producers = recovered.producers
         self._durability = Durability(directory, synced_offset=recovered.next_offset, fs=fs)
+        reserved = recovered.identity.reserved
+        self._reserved_offset = END_OF_OFFSETS if reserved is None else reserved
+        """Offsets before it may be given; as many as there are, if messages are only seen when they are synced."""
+        self._unsaved: list[tuple[int, Segment, Summary]] = []
+        """Contents of .idx files, each to be written when everything before the offset is on the disk."""
         self._closed = False
 
     @classmethod
@@ -182,6 +189,8 @@ class Journal:
                 return Stored(last.base_offset, last.next_offset, is_repeated=True)
         segments = self._segments
         base_offset = segments.next_offset
+        if base_offset + bodies.message_count > self._reserved_offset:
+            self._reserve(base_offset + bodies.message_count)
         batch = encode(
             bodies,
             base_offset=base_offset,
@@ -190,6 +199,7 @@ class Journal:
             times_ns=times_ns,
             due_ns=due_ns,
             producer=producer,
+            synced_offset=self._durability.synced_offset,
         )
         active = segments.active
         if active.size_bytes + batch.length > self._config.segment_bytes and not active.is_empty:
@@ -215,6 +225,8 @@ class Journal:
         if offset <= self.next_offset:
             return
         self._refuse_unless_writable()
+        if offset > self._reserved_offset:
+            self._reserve(offset)
         self._roll(offset)
 
     def producer_state(self, producer_id: bytes) -> LastBatch | None:
@@ -227,36 +239,61 @@ class Journal:
         if self._closed:
             raise JournalWriteError("the journal is closed")
 
+    def _reserve(self, next_offset: int) -> None:
+        """Reserve the offsets before this one, on the disk, before a message gets them. JournalWriteError if not."""
+        reserved_offset = next_offset + RESERVED_COUNT
+        self._save_identity(self._identity._replace(reserved=reserved_offset, boot=self._fs.boot_id()))
+        self._reserved_offset = reserved_offset
+
+    def _save_identity(self, identity: JournalIdentity) -> None:
+        try:
+            save_identity(self._directory, identity, fs=self._fs)
+        except OSError as error:
+            raise JournalWriteError(os_error_text("write", self._directory, error)) from error
+        self._identity = identity
+
     def _roll(self, base_offset: int) -> None:
         """Seal the active segment and go on with a new one, which begins with `base_offset`."""
-        sealed = self._segments.active
-        if self._config.fsync:
-            self._durability.make_room()
-            self._refuse_unless_writable()
-        header = SegmentHeader(self.uuid, base_offset, self._clock.wall_ns())
+        sealed, end_offset = self._segments.active, self._segments.next_offset
+        self._durability.make_room()
+        self._refuse_unless_writable()
+        synced_offset = self._durability.synced_offset
+        header = SegmentHeader(self.uuid, base_offset, self._clock.wall_ns(), synced_offset, end_offset)
         created = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes, fs=self._fs)
-        if self._config.fsync:
-            try:
-                self._durability.sealed(sealed)
-            except OSError as error:
-                self._fs.unlink(created.path, missing_ok=True)
-                raise JournalWriteError(os_error_text("open", sealed.path, error)) from error
-        self._save_summary()
+        try:
+            self._durability.sealed(sealed)
+        except OSError as error:
+            self._fs.unlink(created.path, missing_ok=True)
+            raise JournalWriteError(os_error_text("open", sealed.path, error)) from error
+        self._unsaved.append((end_offset, sealed, self._summary()))
         self._segments.add(created)
         self._segments.next_offset = base_offset
-        self._save_summary()  # the producers must be known without the sealed segments, which may go
+        # The producers must be known without the sealed segments, which may go.
+        begin = self._summary()._replace(
+            sparse_index=SparseIndex(interval_bytes=self._config.index_interval_bytes)  # its own one grows
+        )
+        self._unsaved.append((end_offset, created, begin))
 
-    def _save_summary(self) -> None:
-        """Write the .idx file of the active segment."""
+    def _summary(self) -> Summary:
+        """The content of the active segment's .idx file."""
         active, segments = self._segments.active, self._segments
-        summary = Summary(
+        return Summary(
             active.base_offset,
             segments.next_offset,
             active.size_bytes,
             segments.index(active),
             list(self._producers.items()),
         )
-        save_summary(active, summary, journal=self.uuid)
+
+    def _save_summaries(self) -> None:
+        """Write the .idx files of which everything that they know is on the disk. An earlier one must not be believed:
+        it would vouch for batches that a power failure takes."""
+        if not self._durability.are_names_synced:
+            return
+        while self._unsaved and self._unsaved[0][0] <= self._durability.synced_offset:
+            _, segment, summary = self._unsaved.pop(0)
+            if segment in self._segments:
+                save_summary(segment, summary, journal=self.uuid)
 
     # -- syncing -----------------------------------------------------------------------------------------------
 
@@ -266,17 +303,23 @@ class Journal:
         One job at a time: the next begins after `finish_sync` of this one.
         """
         if not self._config.fsync:
-            return None
+            return self._durability.begin_sealed(self._segments.active)
         return self._durability.begin(self._segments.active, next_offset=self.next_offset)
+
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """Whether sealed segments wait for a sync."""
+        return self._durability.has_sealed
 
     def finish_sync(self, job: CommitJob) -> None:
         """A job has run: its part is on the disk, or `failure` is set for good. A second call changes nothing."""
         self._durability.finish(job)
+        self._save_summaries()
 
     def sync(self) -> None:
         """Return when everything is on the disk. JournalSyncError if it may not be."""
         self._durability.end_running_job()
-        job = self.begin_sync()
+        job = self._durability.begin(self._segments.active, next_offset=self.next_offset)
         if job is not None:
             job.run()
             self.finish_sync(job)
@@ -316,12 +359,14 @@ class Journal:
         An active segment in which everything is too old is sealed first, so that it can go too.
         """
         segments, config = self._segments, self._config
-        before_offset = min(before_offset, self.synced_offset)
+        before_offset = min(before_offset, self._durability.synced_offset)
         is_read = before_offset >= self.next_offset and self.failure is None and not self._closed
         if is_read and is_too_old(segments.active, segments, config=config, now_ns=now_ns):
             self._roll(self.next_offset)
         with _as_journal_error("read", self._directory):
             oldest = removable(segments, config=config, before_offset=before_offset, now_ns=now_ns)
+        if oldest and self._unsaved:
+            self.sync()  # or the producers of what goes would be forgotten
         return remove(oldest, segments, directory=self._directory, fs=self._fs)
 
     # -- the end -----------------------------------------------------------------------------------------------
@@ -339,7 +384,10 @@ class Journal:
         self._closed = True
         try:
             self.sync()
-            self._save_summary()
+            self._save_summaries()
+            save_summary(self._segments.active, self._summary(), journal=self.uuid)
+            if self._identity.reserved is not None:
+                self._save_identity(self._identity._replace(reserved=None, boot=""))
         finally:
             self._let_go()
 
@@ -410,10 +458,8 @@ def remove(oldest: list[Segment], segments: Segments, *, directory: Path, fs: Fi
         return 0
     freed_bytes = 0
     try:
-        # The next segment's .idx file must be on the disk: without it and these segments, nothing would tell which
-        # offsets have been given, and which producers there are.
-        with suppress(FileNotFoundError):
-            sync_file(list(segments)[len(oldest)].summary_path, fs=fs)
+        # An .idx file must be on the disk: without it and these segments, nothing would tell which producers there are.
+        sync_file(segments.active.summary_path, fs=fs)
         fs.sync_folder(directory)
         for segment in oldest:
             fs.unlink(segment.summary_path, missing_ok=True)

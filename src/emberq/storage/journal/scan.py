@@ -19,6 +19,7 @@ from emberq.wire.journal_batch import (
     ALIGNMENT,
     HEADER_BYTES,
     MAGIC,
+    NOT_COMPLETE,
     BatchHeader,
     DamagedBatchError,
     JournalBatch,
@@ -30,6 +31,7 @@ from emberq.wire.journal_batch import (
 BLOCK_BYTES = 1024 * 1024
 """How much is read at a time when a whole segment is walked."""
 END_OF_OFFSETS = (1 << 63) - 1
+_ENDS_WITHIN = "the file ends within the batch"
 
 
 class Damage(NamedTuple):
@@ -42,6 +44,11 @@ class Damage(NamedTuple):
     next_offset: int
     """The offsets from the first up to this one are lost; equal to the first if it is not known how many are."""
     reason: str
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the file ends within a batch: it was being written, and cannot have been synced."""
+        return self.reason in {NOT_COMPLETE, _ENDS_WITHIN}
 
     def __str__(self) -> str:
         lost = f"offsets {self.first_offset} to {self.next_offset - 1} are lost"
@@ -146,7 +153,7 @@ class Scan:
             self._load(position, size_bytes)
             at = 0
         if size_bytes > len(self._block) - at:
-            raise DamagedBatchError("the file ends within the batch")
+            raise DamagedBatchError(_ENDS_WITHIN)
         return self._block[at : at + size_bytes]
 
     def _load(self, position: int, size_bytes: int) -> None:

@@ -6,7 +6,14 @@
 
     0   magic "EMBERQJL"       8   crc32 of all that follows in the header, not seeded      12  version: uint32
     16  uuid of the journal    32  base offset: int64   40  when the file was made: int64, nanoseconds
-    48  zeros, 16 bytes        64  the first batch
+    48  everything before this offset was on the disk when the file was made: int64
+    56  where the offsets before this segment end: int64
+    64  the first batch
+
+Offsets are consecutive, from segment to segment too, unless the journal moved on: after an unclean stop that may have
+cost messages which a reader knows, the next segment begins behind every offset that can have been given. So it begins a
+new epoch: the offsets between where the segment before it ends and its own first one belong to no message. Version 1
+had zeros in the place of the last two numbers.
 
 The last segment of a journal is the active one, to which batches are appended; all others are sealed and never change.
 A batch is written by one system call at a known position. When that fails half-way the file is cut back, and as long as
@@ -96,15 +103,14 @@ class SparseIndex:
 # The file.
 
 MAGIC = b"EMBERQJL"
-VERSION = 1
+VERSION = 2
+"""The version that is written; version 1 is read too."""
 SEGMENT_HEADER_BYTES = 64
 MAX_UNSYNCED_SEGMENTS = 4
 """A writer that seals segments faster than the disk syncs them waits for the disk when this many are not synced yet."""
-MAX_AT_RISK_SEGMENTS = 2 * MAX_UNSYNCED_SEGMENTS + 1
-"""Sealed segments that a crash may leave unsynced: those that wait, and those of the sync that runs."""
 
 _PREFIX = struct.Struct("<8sI")
-_REST = struct.Struct("<I16sqq16x")
+_REST = struct.Struct("<I16sqqqq")
 _NAME = re.compile(r"(\d{20})\.log")
 
 
@@ -114,10 +120,19 @@ class SegmentHeader(NamedTuple):
     journal: UUID
     base_offset: int
     created_ns: int
+    synced_offset: int | None
+    """Everything before it was on the disk when the segment was made; None: not known (version 1)."""
+    after_offset: int | None
+    """Where the offsets before it end; less than the base offset if it begins an epoch. None: not known."""
 
     def to_bytes(self) -> bytes:
         """The first 64 bytes of the file."""
-        rest = _REST.pack(VERSION, self.journal.bytes, self.base_offset, self.created_ns)
+        assert self.synced_offset is not None
+        assert self.after_offset is not None
+        assert self.synced_offset <= self.after_offset <= self.base_offset
+        rest = _REST.pack(
+            VERSION, self.journal.bytes, self.base_offset, self.created_ns, self.synced_offset, self.after_offset
+        )
         return _PREFIX.pack(MAGIC, crc32(rest)) + rest
 
     @classmethod
@@ -128,10 +143,11 @@ class SegmentHeader(NamedTuple):
         magic, crc = _PREFIX.unpack_from(content)
         if magic != MAGIC or crc != crc32(content[_PREFIX.size : SEGMENT_HEADER_BYTES]):
             return None
-        version, journal, base_offset, created_ns = _REST.unpack_from(content, _PREFIX.size)
-        if version != VERSION:
-            raise JournalOpenError(f"a segment of version {version}, this version reads {VERSION}")
-        return cls(UUID(bytes=journal), base_offset, created_ns)
+        version, journal, base_offset, created_ns, synced, after = _REST.unpack_from(content, _PREFIX.size)
+        if not 1 <= version <= VERSION:
+            raise JournalOpenError(f"a segment of version {version}, this version reads up to {VERSION}")
+        is_old = version == 1
+        return cls(UUID(bytes=journal), base_offset, created_ns, None if is_old else synced, None if is_old else after)
 
 
 def log_path(directory: Path, base_offset: int) -> Path:
@@ -294,8 +310,16 @@ class JournalConfig:
     retention_ns: int | None = 24 * 3600 * NS_PER_SECOND
     """A segment goes when its newest message is older than this; None: not for its age."""
     fsync: bool = True
-    """False leaves it to the operating system when data reaches the disk: appended then counts as synced."""
+    """False leaves it to the operating system when data reaches the disk: appended then counts as synced. Only sealed
+    segments are synced, in the background."""
+    is_seen_unsynced: bool = False
+    """Whether messages may be seen before they are synced; without `fsync` they always may."""
     index_interval_bytes: int = 64 * 1024
     """One index entry for so many bytes. What lies between two entries is walked, batch header by batch header."""
     max_producers: int = 10_000
     """How many producers are remembered. Beyond it, those that were silent longest may store a repeated batch twice."""
+
+    @property
+    def shows_unsynced(self) -> bool:
+        """Whether a reader may know messages that a power failure takes."""
+        return self.is_seen_unsynced or not self.fsync

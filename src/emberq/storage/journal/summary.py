@@ -11,10 +11,13 @@ It holds what would otherwise take a reading of the whole segment:
     ..  ids of the producers: 16 bytes each, the one that was silent longest first
     ..  sequences, then base offsets, then counts of their last batches: int64 each
 
-It is written when the segment begins, when it is sealed, and when the journal is closed. A segment only grows, so what
-the file says of its beginning stays true: after a clean stop nothing is left to read. It is not fsynced, because it can
-be made anew: when it is missing, or damaged, or covers more than the segment holds. A file that was made anew just to
-find an offset does not know the producers, because those follow from earlier segments too.
+It is made when the segment begins, when it is sealed, and when the journal is closed. A segment only grows, so what the
+file says of its beginning stays true: after a clean stop nothing is left to read. It is not fsynced, because it can be
+made anew: when it is missing, or damaged, or covers more than the segment holds. A file that was made anew just to find
+an offset does not know the producers, because those follow from earlier segments too.
+
+A file that knows the producers vouches for everything before its end: no batch there is read again when the journal is
+opened. So it is only written when all of that is on the disk.
 
 The last batch of each producer is kept so that a batch sent again is not stored again. A producer that wants this takes
 a random id of 16 bytes and numbers its batches in ascending order; gaps are allowed. It sends them in that order, over
