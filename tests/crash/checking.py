@@ -63,7 +63,7 @@ class Checker:
             is_owed = any(self._promises.is_owed(name, body) for body in missing if body not in dead)
             if self._is_lossless and (is_owed or not is_trimmed):
                 raise BrokenPromiseError(f"lost: {_shown(batch)} in {name}, stored at offset {batch.base_offset}")
-            self._model.lost(self._moment, number)
+            self._model.lost(self._moment, number, is_trimmed=is_trimmed)
 
     # A batch that is sent again is stored once.
 
@@ -71,7 +71,7 @@ class Checker:
         """Producers send again what was not answered; also what was, because the answer may have been lost."""
         last_stored: dict[bytes, int] = {}
         for number, batch in self._promises.of_topic(name):
-            if batch.producer is not None and batch.is_stored and not batch.is_lost:
+            if batch.producer is not None and batch.is_stored and (batch.is_trimmed or not batch.is_lost):
                 last_stored[batch.producer.producer_id] = number
         for number, batch in self._promises.of_topic(name):
             if batch.producer is None:
@@ -86,6 +86,10 @@ class Checker:
             before = topic.journal.next_offset
             pending = topic.publish(*published(batch.bodies), producer=batch.producer)
             after = topic.journal.next_offset
+            if batch.is_trimmed:
+                if after != before:
+                    raise BrokenPromiseError(f"stored again: {_shown(batch)}, which retention had removed")
+                return
             base_offset = after - len(batch.bodies) if after != before else None  # else it is where it was: see below
             self._model.appended(self._moment, number, journal=topic.journal.uuid, base_offset=base_offset)
             failure = self._node.settled(pending)
@@ -156,9 +160,16 @@ class Checker:
         if not promise.is_certain:
             self._model.channel_found(self._moment, topic_name, name, floor=channel.low_water)
             owed = self._promises.owed(topic_name, name)
+        floor = self._promises.channels[topic_name, name].floor
         delivered = self._delivered(channel, topic_name)
+        early = delivered & self._promises.before(topic_name, floor)
+        if early:
+            raise BrokenPromiseError(f"{name} of {topic_name} begins at {floor}, but gave {min(early)[:20]!r}")
         missing = owed - delivered - self._dead_letters()
-        if missing and (self._is_lossless or name != POLICED):
+        if name == POLICED and not self._is_lossless:
+            for body in missing:  # its letter was not on the disk yet
+                self._model.finished(self._moment, topic_name, name, body)
+        elif missing:
             raise BrokenPromiseError(f"skipped: {name} of {topic_name} owes {sorted(missing)[0][:20]!r}")
 
     def _delivered(self, channel: JournaledChannel, topic_name: str) -> set[bytes]:

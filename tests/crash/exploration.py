@@ -55,13 +55,15 @@ def settings_of(seed: int, *, sync: SyncMode | None = None) -> NodeSettings:
 class Run:
     """One recorded run of an nsqd, from its first start on."""
 
-    def __init__(self, seed: int, *, steps: int = 120, sync: SyncMode | None = None) -> None:
+    def __init__(
+        self, seed: int, *, steps: int = 120, sync: SyncMode | None = None, fs: SimulatedFiles | None = None
+    ) -> None:
         self.seed = seed
         self._settings = settings_of(seed, sync=sync)
         self._numbers = Numbers()
         dice = random.Random(f"history {seed}")
         self._trouble = dice.random() < 0.35
-        self._fs = SimulatedFiles()
+        self._fs = fs or SimulatedFiles()
         node = Node(self._fs, self._settings, clock=new_clock())
         node.start()
         history = History(node, Model(), dice=dice, numbers=self._numbers, trouble=self._trouble)
@@ -109,9 +111,9 @@ class Run:
         return Crash(fs.power_cut(moment, choice), promises, is_always)
 
 
-def recorded(seed: int, *, sync: SyncMode | None = None) -> Run | QueueRun:
+def recorded(seed: int, *, sync: SyncMode | None = None, fs: SimulatedFiles | None = None) -> Run | QueueRun:
     """The run with this seed: of journaled topics, or in every fifth case of what classic topics keep."""
-    return QueueRun(seed) if seed % 5 == 0 and sync is None else Run(seed, sync=sync)
+    return QueueRun(seed, fs=fs) if seed % 5 == 0 and sync is None else Run(seed, sync=sync, fs=fs)
 
 
 def try_state(run: Run | QueueRun, number: int) -> None:

@@ -134,8 +134,19 @@ class History:
         names = [name for name in self._topics if self.node.broker.find_topic(name) is not None]
         return self.node.journaled_topic(self._dice.choice(names)) if names else None
 
+    def _created_topic(self) -> JournaledTopic | None:
+        """A topic that a consumer made, before anything was published to it."""
+        name = f"j{self._numbers.next()}"
+        try:
+            topic = self.node.broker.topic(name)
+        except (BrokerError, StorageError):
+            return None
+        self._topics.append(name)
+        assert isinstance(topic, JournaledTopic)
+        return topic
+
     def _create_channel(self) -> None:
-        topic = self._journaled()
+        topic = self._journaled() if self._dice.random() < 0.8 else self._created_topic()
         name = self._dice.choice(("c", "d", POLICED))
         if topic is None or topic.find_channel(name) is not None:
             return

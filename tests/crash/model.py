@@ -35,7 +35,9 @@ class PublishedBatch:
     """None: not appended, or never known."""
     is_stored: bool = False
     is_lost: bool = False
-    """A power cut took it, and was allowed to."""
+    """A power cut or retention took it, and was allowed to."""
+    is_trimmed: bool = False
+    """It was retention. The producer is still known."""
 
 
 @dataclass
@@ -83,6 +85,16 @@ class Promises:
             if batch.is_stored and not batch.is_lost and batch.base_offset is not None
             for offset, body in enumerate(batch.bodies, batch.base_offset)
             if offset >= promise.floor and body not in promise.finished
+        }
+
+    def before(self, topic: str, offset: int) -> set[bytes]:
+        """The messages of a topic whose offsets are known to be before this one."""
+        return {
+            body
+            for _, batch in self.of_topic(topic)
+            if batch.base_offset is not None
+            for at, body in enumerate(batch.bodies, batch.base_offset)
+            if at < offset
         }
 
     def is_owed(self, topic: str, body: bytes) -> bool:
@@ -149,11 +161,12 @@ class Model:
 
         self.note(moment, change)
 
-    def lost(self, moment: int, number: int) -> None:
+    def lost(self, moment: int, number: int, *, is_trimmed: bool) -> None:
         """A batch is gone, and was allowed to: by a power cut, or by retention."""
 
         def change(promises: Promises) -> None:
             promises.batches[number].is_lost = True
+            promises.batches[number].is_trimmed = is_trimmed
 
         self.note(moment, change)
 

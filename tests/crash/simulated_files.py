@@ -28,7 +28,7 @@ import errno
 import os
 import random
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -249,7 +249,7 @@ def _apply(entries: dict[str, File | Folder], names: dict[str, File | Folder | N
 class SimulatedFiles:
     """The file system. `ROOT` is there from the start."""
 
-    def __init__(self, *, boot: int = 1) -> None:
+    def __init__(self, *, boot: int = 1, does_sync: Callable[[], bool] = lambda: True) -> None:
         self.moment = 0
         """How many operations there have been."""
         self.first_moment = 0
@@ -258,6 +258,8 @@ class SimulatedFiles:
         self.failed_syncs = 0
         """How many syncs of files have failed."""
         self._boot = boot
+        self._does_sync = does_sync
+        """Asked at each sync; if not, it does nothing, as if the program had forgotten it."""
         self._root = Folder()
         self._open: dict[int, File] = {}
         self._next_fd = 1000
@@ -266,13 +268,13 @@ class SimulatedFiles:
 
     def power_cut(self, moment: int, choice: Choice) -> SimulatedFiles:
         """What the machine finds when it starts again; all of it is on the disk."""
-        made = SimulatedFiles(boot=self._boot + 1)
+        made = SimulatedFiles(boot=self._boot + 1, does_sync=self._does_sync)
         made._root = _folder_after_power_cut(self._root, moment, choice)
         return made
 
     def killed(self, moment: int, choice: Choice) -> SimulatedFiles:
         """What the next process finds; what was not on the disk is not there either."""
-        made = SimulatedFiles(boot=self._boot)
+        made = SimulatedFiles(boot=self._boot, does_sync=self._does_sync)
         made.moment = made.first_moment = moment
         made._root = _folder_after_kill(self._root, moment, choice, {})
         return made
@@ -288,8 +290,6 @@ class SimulatedFiles:
         self._begin("open", path.name)
         folder = self._folder(path.parent)
         file = folder.entries.get(path.name)
-        if isinstance(file, Folder):
-            raise _error(errno.EISDIR, path)
         if file is None:
             if not flags & os.O_CREAT:
                 raise _error(errno.ENOENT, path)
@@ -297,6 +297,8 @@ class SimulatedFiles:
             folder.change({path.name: file}, self.moment)
         elif flags & os.O_EXCL:
             raise _error(errno.EEXIST, path)
+        elif isinstance(file, Folder):
+            raise _error(errno.EISDIR, path)
         return self._descriptor(file)
 
     def close(self, fd: int) -> None:
@@ -329,6 +331,8 @@ class SimulatedFiles:
 
     def sync(self, fd: int) -> None:
         file = self._open[fd]
+        if not self._does_sync():
+            return
         try:
             self._begin("sync", file.name)
         except OSError:
@@ -366,20 +370,23 @@ class SimulatedFiles:
         entry = folder.entries.get(source.name)
         if entry is None:
             raise _error(errno.ENOENT, source)
+        if isinstance(folder.entries.get(target.name), Folder):
+            raise _error(errno.EISDIR, target)
         if isinstance(entry, File):
             entry.name = target.name
         folder.change({source.name: None, target.name: entry}, self.moment)
 
     def unlink(self, path: Path, *, missing_ok: bool = False) -> None:
         self._begin("unlink", path.name)
+        if missing_ok and not self._is_file_in_the_way(path) and not self.exists(path):
+            return
         folder = self._folder(path.parent)
         entry = folder.entries.get(path.name)
         if isinstance(entry, Folder):
             raise _error(errno.EISDIR, path)
-        if entry is not None:
-            folder.change({path.name: None}, self.moment)
-        elif not missing_ok:
+        if entry is None:
             raise _error(errno.ENOENT, path)
+        folder.change({path.name: None}, self.moment)
 
     def create_folder(self, path: Path) -> None:
         self._begin("create_folder", path.name)
@@ -395,6 +402,8 @@ class SimulatedFiles:
 
     def sync_folder(self, path: Path) -> None:
         folder = self._folder(path)
+        if not self._does_sync():
+            return
         self._begin("sync_folder", path.name)
         folder.count.sync(self.moment)
 
@@ -442,10 +451,17 @@ class SimulatedFiles:
             entry = entry.entries.get(name)
         return entry
 
+    def _is_file_in_the_way(self, path: Path) -> bool:
+        """Whether something above it is no folder."""
+        return path != ROOT and (isinstance(self._find(path.parent), File) or self._is_file_in_the_way(path.parent))
+
+    def _missing(self, path: Path) -> OSError:
+        return _error(errno.ENOTDIR if self._is_file_in_the_way(path) else errno.ENOENT, path)
+
     def _file(self, path: Path) -> File:
         entry = self._find(path)
         if entry is None:
-            raise _error(errno.ENOENT, path)
+            raise self._missing(path)
         if isinstance(entry, Folder):
             raise _error(errno.EISDIR, path)
         return entry
@@ -453,7 +469,7 @@ class SimulatedFiles:
     def _folder(self, path: Path) -> Folder:
         entry = self._find(path)
         if entry is None:
-            raise _error(errno.ENOENT, path)
+            raise self._missing(path)
         if isinstance(entry, File):
             raise _error(errno.ENOTDIR, path)
         return entry

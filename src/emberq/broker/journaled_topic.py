@@ -235,7 +235,7 @@ class JournaledTopic(Topic):
         context = self._context
         cursor = self._folder.cursor(name, start_offset=self._released_offset)
         cursor.acknowledge(*self._lost)
-        return JournaledChannel(
+        channel = JournaledChannel(
             name,
             topic_name=self.name,
             file=self._folder.cursor_file(name),
@@ -247,6 +247,9 @@ class JournaledTopic(Topic):
             timers=context.timers,
             limits=context.config.channel,
         )
+        if self._lost[0] < self._lost[1]:
+            channel.skip(*self._lost)  # has been done; but so the cursor is saved soon
+        return channel
 
     def saved_channel_names(self) -> list[str]:
         """The channels that have a cursor in the folder."""

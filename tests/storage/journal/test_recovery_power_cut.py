@@ -209,9 +209,16 @@ def test_a_crash_at_any_moment_of_a_recovery_leaves_a_journal_that_recovers_to_t
         append(journal, large(str(number)))
     left = fs.power_cut(fs.moment, Choice(seed))
     recovered = opened(left, segment_bytes=6 * PAGE)
-    expected, next_offset = stored(recovered), recovered.next_offset
+    expected = stored(recovered)
+    recovered_at = left.moment
+    append(recovered, b"new")
+    recovered.sync()
+    synced_at = left.moment
+    append(recovered, large("newer"))
+    recovered.close()
     for moment in range(left.moment + 1):
-        again = opened(left.power_cut(moment, Choice(seed + moment)), segment_bytes=6 * PAGE)
-        assert stored(again) == expected
-        assert again.next_offset >= len(expected)
-        assert recovered.report.moved_on is None or moment < left.moment or again.next_offset == next_offset
+        again = stored(opened(left.power_cut(moment, Choice(seed + moment)), segment_bytes=6 * PAGE))
+        assert again[: len(expected)] == expected
+        assert again[len(expected) :] in ([], [b"new"], [b"new", b"newer"])
+        assert moment > recovered_at or again == expected
+        assert moment < synced_at or b"new" in again

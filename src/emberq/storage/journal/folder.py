@@ -128,10 +128,12 @@ class JournalFolder:
         try:
             if not fs.is_folder(self._cursors):
                 fs.create_folder(self._cursors)
-                fs.sync_folder(path)
             for name in fs.names(self._cursors):
                 if name.endswith(".tmp"):  # of a save that a crash has ended
                     fs.unlink(self._cursors / name, missing_ok=True)
+            # A process may have died between making a folder, or a cursor, and its sync: what is there now must stay.
+            fs.sync_folder(self._cursors)
+            fs.sync_folder(path)
         except OSError as error:
             raise StorageError(os_error_text("create", self._cursors, error)) from error
 

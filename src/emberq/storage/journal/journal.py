@@ -398,6 +398,7 @@ class Journal:
         that takes long if it is large.
         """
         self._closed = True
+        self._unsaved.clear()
         self._durability.end_running_job()
         self._let_go()
         removed = self._directory.with_name(f"{self._directory.name}.{secrets.token_hex(8)}{REMOVED_SUFFIX}")

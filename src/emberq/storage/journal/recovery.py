@@ -237,6 +237,7 @@ class _Recovery:
             wanted = identity._replace(reserved=None, boot="")
         elif identity.reserved is not None and identity.reserved > next_offset and identity.boot == boot:
             wanted = identity
+            self._fs.sync_folder(self._directory)  # the process may have died before it did
         else:
             wanted = identity._replace(reserved=next_offset + RESERVED_COUNT, boot=boot)
         if wanted != identity:
@@ -360,7 +361,6 @@ class _Recovery:
             journal, base_offset, self._clock.wall_ns(), min(tail.synced_offset, base_offset), base_offset
         )
         self._write(last, made.to_bytes(), position=0)
-        self._fs.sync_data(last.descriptor())
         self._report.repairs.append(f"the header of {last.path.name} was damaged and is written anew")
 
     def _write_again(self, tail: Tail) -> None:
