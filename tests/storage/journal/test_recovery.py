@@ -334,3 +334,15 @@ def test_segments_that_are_synced_after_a_crash_are_not_kept_open(journals: Jour
     before = open_files(journals.folder)
     journals.open(segment_bytes=400)
     assert open_files(journals.folder) <= before + 1
+
+
+def test_a_damaged_header_of_a_journal_that_was_stopped_is_written_anew(journals: JournalRig) -> None:
+    journal = journals.open()
+    published = journals.fill(journal, batches=2)
+    journal.close()
+    flip(journals.segment(), 20)
+    again = journals.open()
+    assert again.report.repairs == ["the header of 00000000000000000000.log was damaged and is written anew"]
+    assert read_all(again) == (published, [])
+    again.close()
+    assert journals.open().report.repairs == []

@@ -284,17 +284,9 @@ class _Recovery:
             self._report.repairs.append(f"{segment.path.name} is no segment of this journal and is set aside")
         self._fs.unlink(segment.summary_path, missing_ok=True)
 
-    def _new_segment(
-        self, journal: UUID, *, base_offset: int, after_offset: int, synced_offset: int | None = None
-    ) -> Segment:
-        """A segment that is on the disk, with an .idx file."""
-        header = SegmentHeader(
-            journal,
-            base_offset,
-            self._clock.wall_ns(),
-            after_offset if synced_offset is None else synced_offset,
-            after_offset,
-        )
+    def _new_segment(self, journal: UUID, *, base_offset: int, after_offset: int) -> Segment:
+        """A segment that is on the disk, as everything before `after_offset` is already."""
+        header = SegmentHeader(journal, base_offset, self._clock.wall_ns(), after_offset, after_offset)
         segment = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes, fs=self._fs)
         self._fs.sync(segment.descriptor())
         self._fs.sync_folder(self._directory)
@@ -310,9 +302,9 @@ class _Recovery:
         self._report.damage = tail.damage
         next_offset = tail.end_offset
         base_offset = max(next_offset, least_offset, tail.least_offset, self._reserved_before(identity))
+        self._mend_header(tail, journal=journal)
         if tail.is_clean and base_offset == next_offset:
             return next_offset
-        self._mend_header(tail, journal=journal)
         self._write_again(tail)
         new = None
         if base_offset > next_offset:
@@ -351,7 +343,10 @@ class _Recovery:
         return identity.reserved
 
     def _mend_header(self, tail: Tail, *, journal: UUID) -> None:
-        """Write the header of a segment that belongs to this journal by its name and its batches."""
+        """Write the header of a segment that belongs to this journal by its name and its batches.
+
+        It need not be synced: if it is lost again, it is written again.
+        """
         last = tail.kept[-1]
         header = read_header(last.path, fs=self._fs)
         if header is not None and (header.journal, header.base_offset) == (journal, last.base_offset):
