@@ -103,6 +103,21 @@ def test_what_is_confirmed_after_a_failed_sync_and_a_restart_survives_a_power_cu
     assert stored(after_power_cut) == [b"0", b"1"]
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_producer_is_known_though_retention_took_its_batches(seed: int) -> None:
+    fs = SimulatedFiles()
+    config = JournalConfig(segment_bytes=3 * PAGE, retention_bytes=1)
+    journal = Journal.open(FOLDER, config, clock=ManualClock(), fs=fs)
+    append(journal, large("0"), by=producer(b"silent", 0))
+    for number in range(1, 4):
+        append(journal, large(str(number)), by=producer(b"p", number))
+        journal.sync()
+    assert journal.trim(before_offset=3, now_ns=1) > 0
+    left = fs.power_cut(fs.moment, Choice(seed))
+    again = opened(left)
+    assert again.append(Bodies.of([large("0")]), timestamp_ns=1, producer=producer(b"silent", 0)).is_repeated
+
+
 # -- offsets -----------------------------------------------------------------------------------------------------------
 
 
@@ -194,6 +209,44 @@ def test_a_damaged_batch_before_the_synced_point_is_passed_over_though_the_end_i
     assert stored(again) == [b"0", b"2"]
     assert [damage[2:4] for damage in again.report.damage] == [(1, 2)]
     assert append(again, b"new") == 3
+
+
+def test_what_was_cut_off_does_not_come_back() -> None:
+    fs = SimulatedFiles()
+    journal = opened(fs)
+    append(journal, b"0")
+    journal.sync()
+    append(journal, large("torn"))
+    append(journal, large("behind it"))
+    torn_at = 64 + 64 + 8 + 8 + 8 + 500
+    left = next(
+        state
+        for state in (fs.power_cut(fs.moment, Choice(seed)) for seed in range(1000))
+        if b"behind it" in state.read_file(last_segment(state))
+        and b"torn" not in state.read_file(last_segment(state))[:torn_at]
+        and state.file_size(last_segment(state)) == fs.file_size(last_segment(fs))
+    )
+    recovered = opened(left)
+    assert stored(recovered) == [b"0"]
+    append(recovered, b"new")
+    recovered.close()
+    for seed in range(400):
+        assert stored(opened(left.power_cut(left.moment, Choice(seed)))) == [b"0", b"new"]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_segment_that_a_dead_process_had_begun_stays(seed: int) -> None:
+    fs = SimulatedFiles()
+    journal = opened(fs, segment_bytes=3 * PAGE)
+    append(journal, large("0"))
+    journal.sync()
+    append(journal, large("1"))
+    assert len(journal.segments) == 2
+    next_run = fs.killed(fs.moment, Choice(seed))
+    again = opened(next_run, segment_bytes=1 << 20)
+    append(again, b"2")
+    again.sync()
+    assert stored(opened(next_run.power_cut(next_run.moment, Choice(seed)))) == [b"0", b"1", b"2"]
 
 
 # -- crashes while a journal recovers --------------------------------------------------------------------------------
