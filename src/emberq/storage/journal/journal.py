@@ -423,7 +423,12 @@ def _log_report(directory: Path, report: RecoveryReport) -> None:
     for repair in report.repairs:
         log.warning("journal %s: %s", directory, repair)
     if report.cut_bytes:
-        log.warning("journal %s: cut off a torn tail of %d bytes", directory, report.cut_bytes)
+        log.warning("journal %s: cut off %d bytes that had not been synced", directory, report.cut_bytes)
+    if report.moved_on is not None:
+        first, following = report.moved_on
+        log.warning(
+            "journal %s: goes on at offset %d; from %d on they may have been given", directory, following, first
+        )
     for damage in report.damage:
         log.error("journal %s: %s", directory, damage)
 
