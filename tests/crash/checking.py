@@ -10,7 +10,7 @@ from emberq.broker.journaled_channel import JournaledChannel
 from emberq.broker.journaled_topic import JournaledTopic
 from emberq.storage.error import StorageError
 from tests.broker.rig import Consumer, published
-from tests.crash.history import DEAD_LETTERS, POLICED
+from tests.crash.history import CLASSIC, DEAD_LETTERS, POLICED
 from tests.crash.model import BrokenPromiseError, Model, Promises, PublishedBatch
 from tests.crash.node import Node, batches_of
 
@@ -19,9 +19,13 @@ MAX_ROUNDS = 200
 
 
 class Checker:
-    """The state of one nsqd that has just recovered. `is_lossless`: no power was cut, or sync is `always`."""
+    """The state of one nsqd that has just recovered.
 
-    def __init__(self, node: Node, model: Model, *, is_lossless: bool) -> None:
+    `is_lossless`: no power was cut, or sync is `always`. `is_killed`: no power was cut, and the disk is well.
+    """
+
+    def __init__(self, node: Node, model: Model, *, is_lossless: bool, is_killed: bool) -> None:
+        self._is_killed = is_killed
         self._node = node
         self._model = model
         self._is_lossless = is_lossless
@@ -36,15 +40,18 @@ class Checker:
 
     def run(self) -> None:
         """All checks; BrokenPromiseError tells which promise was broken. What is found is added to the model."""
-        for name in sorted(self._promises.topics()):
+        journaled = sorted(self._promises.topics() - {CLASSIC})
+        for name in journaled:
             self._check_kept(name)
-        for name in sorted(self._promises.topics()):
+        for name in journaled:
             self._send_again(name)
-        for name in sorted(self._promises.topics()):
+        for name in journaled:
             self._check_content(name)
             self._check_offsets_move_on(name)
         for key in sorted(self._promises.channels):
             self._drain(*key)
+        if CLASSIC in self._promises.topics():
+            self._check_classic()
 
     # What was stored is there.
 
@@ -63,7 +70,7 @@ class Checker:
             is_owed = any(self._promises.is_owed(name, body) for body in missing if body not in dead)
             if self._is_lossless and (is_owed or not is_trimmed):
                 raise BrokenPromiseError(f"lost: {_shown(batch)} in {name}, stored at offset {batch.base_offset}")
-            self._model.lost(self._moment, number, is_trimmed=is_trimmed)
+            self._model.lost(self._moment, number, is_trimmed=is_trimmed and self._is_lossless)
 
     # A batch that is sent again is stored once.
 
@@ -193,6 +200,31 @@ class Checker:
                     return delivered
                 self._node.advance(ms=120_000)
         raise BrokenPromiseError(f"stuck: {channel!r}")
+
+    # A classic topic.
+
+    def _check_classic(self) -> None:
+        """A process that died has lost nothing. What a power cut leaves is the concern of `queue_run`."""
+        channel = self._node.broker.topic(CLASSIC).channel("drain")
+        self._node.advance(ms=1)  # the topic moves its messages to the channel in a turn of its own
+        consumer = Consumer(channel, rdy=2500)
+        found: set[bytes] = set()
+        for _ in range(MAX_ROUNDS):
+            messages = consumer.take_new()
+            found |= {message.body for message in messages}
+            if not messages:
+                break
+            consumer.finish(*messages)
+            self._node.advance(ms=1)
+        for number, batch in self._promises.of_topic(CLASSIC):
+            missing = [body for body in batch.bodies if body not in found]
+            if batch.is_stored and not batch.is_lost and missing and self._is_killed:
+                raise BrokenPromiseError(f"lost: {_shown(batch)} in a classic topic")
+            self._model.lost(self._moment, number, is_trimmed=False)  # it has been delivered
+        invented = {body for body in found if self._promises.bodies.get(body) != CLASSIC}
+        if invented and self._is_killed:
+            raise BrokenPromiseError(f"invented: {min(invented)[:20]!r} in a classic topic")
+        self._node.broker.topic(CLASSIC).delete_channel("drain")
 
     def _dead_letters(self) -> set[bytes]:
         """The bodies in the dead-letter topic, out of their envelopes."""

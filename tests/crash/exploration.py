@@ -38,6 +38,7 @@ class Crash:
     fs: SimulatedFiles
     promises: Promises
     is_lossless: bool
+    is_killed: bool
 
 
 def settings_of(seed: int, *, sync: SyncMode | None = None) -> NodeSettings:
@@ -84,7 +85,7 @@ class Run:
             fs, model = crash.fs, Model(crash.promises)
             node = Node(fs, self._settings, clock=new_clock(self._clock))
             node.start()
-            Checker(node, model, is_lossless=crash.is_lossless).run()
+            Checker(node, model, is_lossless=crash.is_lossless, is_killed=crash.is_killed).run()
             if life == 2 or dice.random() < 0.4:
                 node.stop()
                 if fs.open_count:
@@ -98,17 +99,34 @@ class Run:
                 node.stop()
             moment = dice.randint(fs.first_moment, fs.moment)
             # While it was checked, it was not known yet what the crash before had taken.
-            was_lossless = crash.is_lossless or moment >= checked_at
-            crash = self._crash(fs, moment, model.at(moment), dice, was_lossless=was_lossless)
+            is_checked = moment >= checked_at
+            crash = self._crash(
+                fs,
+                moment,
+                model.at(moment),
+                dice,
+                was_lossless=crash.is_lossless or is_checked,
+                was_killed=is_checked,  # before, classic messages were on their way from the topic to the channel
+            )
 
     def _crash(
-        self, fs: SimulatedFiles, moment: int, promises: Promises, dice: random.Random, *, was_lossless: bool = True
+        self,
+        fs: SimulatedFiles,
+        moment: int,
+        promises: Promises,
+        dice: random.Random,
+        *,
+        was_lossless: bool = True,
+        was_killed: bool = True,
     ) -> Crash:
         choice = Choice(dice.getrandbits(64))
         is_always = self._settings.sync is SyncMode.ALWAYS
         if dice.random() < 0.25:  # what a failed sync left may be lost even so
-            return Crash(fs.killed(moment, choice), promises, is_always or (was_lossless and not self._trouble))
-        return Crash(fs.power_cut(moment, choice), promises, is_always)
+            is_well = not self._trouble
+            return Crash(
+                fs.killed(moment, choice), promises, is_always or (was_lossless and is_well), was_killed and is_well
+            )
+        return Crash(fs.power_cut(moment, choice), promises, is_always, is_killed=False)
 
 
 def recorded(seed: int, *, sync: SyncMode | None = None, fs: SimulatedFiles | None = None) -> Run | QueueRun:

@@ -23,6 +23,8 @@ from tests.crash.model import Model, PublishedBatch
 from tests.crash.node import Node
 from tests.crash.simulated_files import Fault
 
+CLASSIC = "classic"
+"""A topic that is not journaled. It has no channel while it is published to, so its messages are in its disk queue."""
 DEAD_LETTERS = "jdead"
 POLICED = "policed"
 """The channel that gives messages up, if there is one of this name."""
@@ -57,7 +59,7 @@ class History:
         self._consumers: dict[tuple[str, str], Consumer] = {}
         self._seeks: dict[JournaledChannel, int] = {}
         """The latest seek of each channel."""
-        self._topics = sorted(model.now.topics())
+        self._topics = sorted(model.now.topics() - {CLASSIC})
 
     @property
     def _moment(self) -> int:
@@ -77,6 +79,8 @@ class History:
             (1, self._delete_channel),
             (1, self._delete_topic),
         ]
+        if self.node.settings.mem_queue_size == 0:  # else a process that dies loses what is in memory
+            deeds.append((6, self._publish_classic))
         if self._trouble:
             deeds.append((2, self._make_trouble))
         weights = [weight for weight, _ in deeds]
@@ -110,6 +114,17 @@ class History:
 
     def _publish_deferred(self) -> None:
         self._publish(self._topic(), None, delay_ms=self._dice.choice((10, 5000, 100_000)))
+
+    def _publish_classic(self) -> None:
+        number = self._numbers.next()
+        bodies = self._bodies(number)
+        self.model.published(self._moment, number, PublishedBatch(CLASSIC, bodies, None))
+        try:
+            pending = self.node.broker.topic(CLASSIC).publish(*published(bodies))
+        except (BrokerError, StorageError):
+            return
+        assert pending is None
+        self.model.stored(self._moment, number)
 
     def _publish(self, topic: str, producer: ProducerSequence | None, *, delay_ms: int = 0) -> None:
         number = self._numbers.next()
