@@ -46,7 +46,10 @@ _log = logging.getLogger(__name__)
 
 
 class DataPathLock:
-    """Holds a data folder from `acquire` to `release`. The empty path is the current folder."""
+    """Holds a data folder from `acquire` to `release`. The empty path is the current folder.
+
+    It asks the operating system itself, not a `Files`: a lock is between processes, and no crash leaves one.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
