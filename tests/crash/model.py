@@ -65,6 +65,19 @@ class Promises:
     bodies: dict[bytes, str] = field(default_factory=dict)
     """Everything that was ever published, and the topic."""
 
+    def copy(self) -> Promises:
+        """The same promises, to be changed apart from these."""
+        return Promises(
+            {number: copy.copy(batch) for number, batch in self.batches.items()},
+            {
+                key: ChannelPromise(known.floor, set(known.finished), set(known.finished_before), known.is_certain)
+                for key, known in self.channels.items()
+            },
+            dict(self.seen),
+            set(self.deleted),
+            dict(self.bodies),
+        )
+
     def of_topic(self, topic: str) -> list[tuple[int, PublishedBatch]]:
         """The batches of a topic, each with its number."""
         if topic in self.deleted:
@@ -111,7 +124,7 @@ class Model:
     def __init__(self, base: Promises | None = None) -> None:
         self._base = base or Promises()
         self._events: list[tuple[int, Change]] = []
-        self.now = copy.deepcopy(self._base)
+        self.now = self._base.copy()
         """The promises after the last event."""
 
     def note(self, moment: int, change: Change) -> None:
@@ -121,7 +134,7 @@ class Model:
 
     def at(self, moment: int) -> Promises:
         """The promises at that moment."""
-        promises = copy.deepcopy(self._base)
+        promises = self._base.copy()
         for at, change in self._events:
             if at <= moment:
                 change(promises)

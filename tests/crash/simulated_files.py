@@ -36,6 +36,7 @@ from typing import Any
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
 ROOT = Path("/data")
+_ROOT_DEPTH = len(ROOT.parts)
 
 
 @dataclass
@@ -445,7 +446,8 @@ class SimulatedFiles:
 
     def _find(self, path: Path) -> File | Folder | None:
         entry: File | Folder | None = self._root
-        for name in path.relative_to(ROOT).parts:
+        assert path.parts[:_ROOT_DEPTH] == ROOT.parts
+        for name in path.parts[_ROOT_DEPTH:]:
             if not isinstance(entry, Folder):
                 return None
             entry = entry.entries.get(name)
