@@ -286,9 +286,11 @@ class Journal:
         )
 
     def _save_summaries(self) -> None:
-        """Write the .idx files of which everything that they know is on the disk. An earlier one must not be believed:
-        it would vouch for batches that a power failure takes."""
-        if not self._durability.are_names_synced:
+        """Write the .idx files that speak only of what is on the disk.
+
+        One that is written before would vouch for batches that a power failure may take.
+        """
+        if self.failure is not None or not self._durability.are_names_synced:
             return
         while self._unsaved and self._unsaved[0][0] <= self._durability.synced_offset:
             _, segment, summary = self._unsaved.pop(0)
