@@ -172,7 +172,7 @@ class History:
         except (BrokerError, StorageError):
             return
         assert isinstance(channel, JournaledChannel)
-        self.model.channel(self._moment, topic.name, name, floor=channel.low_water, is_certain=True)
+        self.model.channel_created(self._moment, topic.name, name, floor=channel.low_water)
 
     def _channel(self) -> JournaledChannel | None:
         topic = self._journaled()
@@ -190,14 +190,14 @@ class History:
         assert topic is not None
         offset = self._dice.randint(topic.journal.first_offset, topic.stored_offset)
         name = channel.name
-        self.model.channel(self._moment, topic.name, name, floor=offset, is_certain=False)
+        self.model.channel_moved(self._moment, topic.name, name, floor=offset, is_certain=False)
         self._seeks[channel] = seek = self._numbers.next()
         channel.seek(offset)
 
         def saved(failure: StorageError | None) -> None:
             is_latest = self._seeks[channel] == seek and topic.find_channel(name) is channel
             if failure is None and is_latest and (topic.name, name) in self.model.now.channels:
-                self.model.channel(self._moment, topic.name, name, floor=offset, is_certain=True)
+                self.model.channel_moved(self._moment, topic.name, name, floor=offset, is_certain=True)
 
         channel.when_saved(saved)
 

@@ -193,14 +193,22 @@ class Model:
 
         self.note(moment, change)
 
-    def channel(self, moment: int, topic: str, name: str, *, floor: int, is_certain: bool) -> None:
-        """A channel begins at this offset, or is moved there; certain when that was answered."""
+    def channel_created(self, moment: int, topic: str, name: str, *, floor: int) -> None:
+        """A channel begins at this offset."""
+
+        def change(promises: Promises) -> None:
+            promises.channels[topic, name] = ChannelPromise(floor)
+
+        self.note(moment, change)
+
+    def channel_moved(self, moment: int, topic: str, name: str, *, floor: int, is_certain: bool) -> None:
+        """A channel is moved to this offset; certain when that was answered."""
 
         def change(promises: Promises) -> None:
             known = promises.channels.get((topic, name))
             if known is None:
-                promises.channels[topic, name] = ChannelPromise(floor, is_certain=is_certain)
-            elif is_certain:
+                return  # it was deleted, and a crash has brought it back: nothing is promised of it
+            if is_certain:
                 known.is_certain = True
                 known.finished_before.clear()
             else:
