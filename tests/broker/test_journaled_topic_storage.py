@@ -49,6 +49,30 @@ def test_offsets_that_were_seen_before_a_power_failure_are_not_given_again(tmp_p
     assert drained(rig, "behind") == [*numbered(2, first=1), b"new"], "nothing of it was saved"
 
 
+def damage_the_end(rig: JournalRig) -> None:
+    content = bytearray(rig.last_segment().read_bytes())
+    content[-20] ^= 1
+    rig.last_segment().write_bytes(content)
+
+
+def test_offsets_that_are_skipped_after_damage_are_no_backlog(tmp_path: Path) -> None:
+    rig = JournalRig(tmp_path)
+    rig.channel()
+    rig.publish(b"a")
+    rig.publish(b"lost")
+    rig.crash(before_start=lambda: damage_the_end(rig))
+    assert rig.stats().depth == 1
+    rig.publish(b"new")
+    assert rig.stats().depth == 2
+    rig.advance(ms=1000)
+    rig.crash()
+    assert rig.stats().depth == 2, "the cursor was saved"
+    consumer = Consumer(rig.channel(), rdy=10)
+    first, second = consumer.take_new()
+    assert (first.body, int(first.id, 16), second.body) == (b"a", 0, b"new")
+    assert int(second.id, 16) > 1, "the offset of the lost message is given to no other"
+
+
 def test_a_mark_behind_the_end_that_a_power_failure_left_hides_nothing(tmp_path: Path) -> None:
     rig = JournalRig(tmp_path, sync=SyncMode.INTERVAL)
     rig.channel("e#ephemeral")

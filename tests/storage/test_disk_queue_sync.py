@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from emberq.base.clock import ManualClock
+from emberq.base.file import Files
 from emberq.base.timers import NEVER, Timers
 from emberq.storage import disk_queue_files as meta_file
 from emberq.storage.backend import DiskLimits
@@ -101,11 +102,11 @@ class Gate:
             assert self.opened.wait(10)
             real_fsync(fd)
 
-        def save(path: Path, position: meta_file.QueuePosition, *, durable: bool = True) -> None:
+        def save(path: Path, position: meta_file.QueuePosition, *, durable: bool, fs: Files) -> None:
             self.reached.set()
             assert self.opened.wait(10)
             self.metas.append(meta_file.encode(position))
-            real_save(path, position, durable=durable)
+            real_save(path, position, durable=durable, fs=fs)
 
         monkeypatch.setattr(os, "fsync", fsync)
         monkeypatch.setattr(meta_file, "save_position", save)

@@ -52,8 +52,9 @@ def decoded(content: bytes, *, seed: int = SEED) -> JournalBatch:
 
 
 def test_the_bytes_are_those_of_the_drawing() -> None:
-    checked = struct.pack("<IHHqqII16sq", 64 + 16 + 16 + 16 + 8, 1, 7, 1000, 9, 2, 5, b"p" * 16, 42)
+    checked = struct.pack("<IHHqqII16sq", 64 + 16 + 16 + 16 + 8 + 8, 2, 7, 1000, 9, 2, 5, b"p" * 16, 42)
     checked += struct.pack("<iii4x", 0, 2, 5) + struct.pack("<qq", 8, 9) + struct.pack("<qq", 0, 77) + b"abcde\0\0\0"
+    checked += struct.pack("<q", 990)
     drawn = b"EqB1" + struct.pack("<I", crc32(checked, SEED)) + checked
     batch = encode(
         Bodies.of([b"ab", b"cde"]),
@@ -63,9 +64,20 @@ def test_the_bytes_are_those_of_the_drawing() -> None:
         times_ns=[8, 9],
         due_ns=[0, 77],
         producer=ProducerSequence(b"p" * 16, 42),
+        synced_offset=990,
     )
     assert b"".join(batch.parts) == drawn
     assert batch.length == len(drawn)
+    assert decoded(drawn).synced_offset == 990
+
+
+def test_a_batch_of_version_1_is_read_and_does_not_say_what_was_synced() -> None:
+    checked = struct.pack("<IHHqqII16sq", 64 + 16 + 16 + 8, 1, 1, 1000, 9, 2, 5, bytes(16), 0)
+    checked += struct.pack("<iii4x", 0, 2, 5) + struct.pack("<qq", 8, 9) + b"abcde\0\0\0"
+    batch = decoded(b"EqB1" + struct.pack("<I", crc32(checked, SEED)) + checked)
+    assert batch.messages() == [b"ab", b"cde"]
+    assert batch.header.bodies_at == 64 + 16 + 16
+    assert batch.synced_offset is None
 
 
 @given(messages, st.booleans(), st.booleans(), st.booleans(), st.data())
@@ -187,7 +199,9 @@ def resealed(content: bytearray) -> bytes:
     [
         (8, "<I", 1 << 31, "impossible"),
         (8, "<I", 64, "length"),
-        (12, "<H", 2, "unknown kind"),
+        (12, "<H", 0, "unknown kind"),
+        (12, "<H", 1, "length"),
+        (12, "<H", 3, "unknown kind"),
         (14, "<H", 8, "unknown kind"),
         (16, "<q", -1, "impossible"),
         (32, "<I", 0, "impossible"),

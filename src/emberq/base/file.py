@@ -1,15 +1,26 @@
 """Durable files: what a program has written is whole, and still there after a power failure.
 
+    Files                   all that the storage layer asks of a file system
+    OS_FILES                the one of the operating system
+
     replace_file            a small file gets new content as a whole
     write_fully             all bytes of a buffer, or how far it came
+    read_fully              so many bytes, fewer only at the end of the file
     sync_file               the content of a file is on the disk
     sync_folder             the names of files in a folder are on the disk
     make_folder             a folder that is there after a power failure
+    remove_folder           a folder and everything in it goes
     move_without_replacing  another name for a file, unless it is taken
 
 Content and name of a file become durable separately. A file that is synced can still vanish in a power failure if its
 folder is not; a rename can come undone. So a caller that acts on a new name, or on a name that is gone, syncs the
 folder first.
+
+What a power failure leaves of a file that was not synced is anything: each page of it may be the new one or the old
+one, in any order, and the size may be old although the pages are new. Of what was done to the names of a folder it
+leaves the first so many changes. After a sync that failed the operating system may take pages for written that are not:
+a second sync says that all is well. Code that must survive this is tested on a file system that does it (tests/crash),
+which is why it takes a `Files` instead of calling the operating system.
 """
 
 from __future__ import annotations
@@ -17,14 +28,180 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 FILE_MODE = 0o600
 """Messages may be confidential: only the daemon's user reads them."""
 FOLDER_MODE = 0o770
 
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
+
+class Files(Protocol):
+    """All that the storage layer asks of a file system. What fails raises OSError, as in `os`.
+
+    A file is used by its descriptor, at positions that the caller names: there is no current position. Any thread may
+    call any method.
+    """
+
+    # Files, by descriptor.
+
+    def open(self, path: Path, flags: int) -> int:
+        """A descriptor; `flags` as for `os.open`."""
+        ...
+
+    def close(self, fd: int) -> None: ...
+
+    def duplicate(self, fd: int) -> int:
+        """A second descriptor of the same file, with an owner of its own."""
+        ...
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        """At most `size` bytes; none at the end of the file."""
+        ...
+
+    def write(self, fd: int, content: bytes | memoryview, position: int) -> int:
+        """Write; return how many bytes were taken, perhaps not all."""
+        ...
+
+    def write_parts(self, fd: int, parts: Sequence[bytes | bytearray], position: int) -> int:
+        """Write some buffers one behind the other, in one go; return how many bytes were taken."""
+        ...
+
+    def size(self, fd: int) -> int: ...
+
+    def truncate(self, fd: int, size: int) -> None: ...
+
+    def sync(self, fd: int) -> None:
+        """Return when content and size are on the disk."""
+        ...
+
+    def sync_data(self, fd: int) -> None:
+        """As `sync`, without the times of the file."""
+        ...
+
+    # Files and folders, by name.
+
+    def read_file(self, path: Path) -> bytes:
+        """All of a file."""
+        ...
+
+    def file_size(self, path: Path) -> int: ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def is_folder(self, path: Path) -> bool: ...
+
+    def names(self, folder: Path) -> list[str]:
+        """The names of all files and folders in a folder."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file or folder another name; a file that has that name goes."""
+        ...
+
+    def unlink(self, path: Path, *, missing_ok: bool = False) -> None: ...
+
+    def create_folder(self, path: Path) -> None: ...
+
+    def delete_folder(self, path: Path) -> None:
+        """Delete an empty folder."""
+        ...
+
+    def sync_folder(self, path: Path) -> None:
+        """Return when the names in the folder are on the disk."""
+        ...
+
+    def boot_id(self) -> str:
+        """Names the time since the machine was started: within it no write is lost. Empty: not known."""
+        ...
+
+
+class OsFiles:
+    """The file system of the operating system: one call each."""
+
+    def open(self, path: Path, flags: int) -> int:
+        return os.open(path, flags, FILE_MODE)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def duplicate(self, fd: int) -> int:
+        return os.dup(fd)
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        return os.pread(fd, size, position)
+
+    def write(self, fd: int, content: bytes | memoryview, position: int) -> int:
+        return os.pwrite(fd, content, position)
+
+    def write_parts(self, fd: int, parts: Sequence[bytes | bytearray], position: int) -> int:
+        return os.pwritev(fd, parts, position)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def sync(self, fd: int) -> None:
+        os.fsync(fd)
+
+    def sync_data(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def read_file(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def file_size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def is_folder(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def names(self, folder: Path) -> list[str]:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.rename(target)
+
+    def unlink(self, path: Path, *, missing_ok: bool = False) -> None:
+        path.unlink(missing_ok=missing_ok)
+
+    def create_folder(self, path: Path) -> None:
+        path.mkdir(mode=FOLDER_MODE)
+
+    def delete_folder(self, path: Path) -> None:
+        path.rmdir()
+
+    def sync_folder(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def boot_id(self) -> str:
+        try:
+            return _BOOT_ID.read_text().strip()
+        except OSError:
+            return ""
+
+
+OS_FILES = OsFiles()
+
+
+# What is made of these operations.
+
+
+def replace_file(path: Path, content: bytes, *, durable: bool = True, fs: Files = OS_FILES) -> None:
     """Make `content` the content of `path`, or leave the old file as it was and raise OSError.
 
     The content goes to `<name>.<random number>.tmp` beside it, is fsynced if it is to be durable, and is renamed over
@@ -33,54 +210,64 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
     """
     temporary = path.with_name(f"{path.name}.{secrets.randbits(63)}.tmp")
     try:
-        _write_new(temporary, content, durable=durable)
-        temporary.rename(path)
+        _write_new(temporary, content, durable=durable, fs=fs)
+        fs.rename(temporary, path)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the disk may be gone; what is left is removed when the folder is opened again
+            fs.unlink(temporary, missing_ok=True)
         raise
 
 
-def _write_new(path: Path, content: bytes, *, durable: bool) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+def _write_new(path: Path, content: bytes, *, durable: bool, fs: Files) -> None:
+    fd = fs.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
-        _, error = write_fully(fd, content, position=0)
+        _, error = write_fully(fd, content, position=0, fs=fs)
         if error is not None:
             raise error
         if durable:
-            os.fsync(fd)
+            fs.sync(fd)
     finally:
-        os.close(fd)
+        fs.close(fd)
 
 
-def write_fully(fd: int, content: bytes | memoryview, *, position: int) -> tuple[int, OSError | None]:
+def write_fully(
+    fd: int, content: bytes | memoryview, *, position: int, fs: Files = OS_FILES
+) -> tuple[int, OSError | None]:
     """Write `content` at `position`; return how many bytes arrived, and the error that stopped the rest."""
     written = 0
     try:
         while written < len(content):
             # The first round, nearly always the only one, hands over the whole buffer without slicing it.
             rest = memoryview(content)[written:] if written else content
-            written += os.pwrite(fd, rest, position + written)
+            written += fs.write(fd, rest, position + written)
     except OSError as error:
         return written, error
     return written, None
 
 
-def sync_file(path: Path) -> None:
+def read_fully(fd: int, size: int, *, position: int, fs: Files = OS_FILES) -> bytes:
+    """`size` bytes from `position` on, fewer only at the end of the file."""
+    block = fs.read(fd, size, position)
+    while len(block) < size:
+        more = fs.read(fd, size - len(block), position + len(block))
+        if not more:
+            break
+        block += more
+    return block
+
+
+def sync_file(path: Path, *, fs: Files = OS_FILES) -> None:
     """Make the content of a file durable; OSError if that fails, FileNotFoundError if there is no such file."""
-    _sync(path, os.O_RDONLY)
+    fd = fs.open(path, os.O_RDONLY)
+    try:
+        fs.sync(fd)
+    finally:
+        fs.close(fd)
 
 
 def sync_folder(path: Path) -> None:
     """Make renames, creations and deletions in the folder durable; OSError if that fails."""
-    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    fd = os.open(path, flags)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    OS_FILES.sync_folder(path)
 
 
 def make_folder(path: Path) -> None:
@@ -92,6 +279,16 @@ def make_folder(path: Path) -> None:
     make_folder(path.parent)
     path.mkdir(mode=FOLDER_MODE, exist_ok=True)
     sync_folder(path.parent)
+
+
+def remove_folder(path: Path, *, fs: Files = OS_FILES) -> None:
+    """Remove a folder and everything in it, as far as that goes before an OSError."""
+    for name in fs.names(path):
+        try:
+            fs.unlink(path / name)
+        except IsADirectoryError:
+            remove_folder(path / name, fs=fs)
+    fs.delete_folder(path)
 
 
 def move_without_replacing(source: Path, *, target: Path) -> None:

@@ -180,7 +180,9 @@ class JournaledChannel(Channel):
             self._is_saving = True
             self._acknowledger.is_dirty = False
             awaiting, self._awaiting_save = self._awaiting_save, []
-            self._file.save_soon(self._cursor, lambda failure: self._saved(failure, awaiting))
+            self._file.save_soon(
+                self._cursor, lambda failure: self._saved(failure, awaiting), is_awaited=bool(awaiting)
+            )
 
     def when_saved(self, told: Told) -> None:
         """Call `told` when the cursor, as it is now, has been written to its file, or could not be."""

@@ -181,6 +181,8 @@ class JournaledTopic(Topic):
         self._stored(arrival)
         if self._settings.sync is SyncMode.INTERVAL:
             self._sync_alarm.set_earlier(self._clock.monotonic_ns() + self._settings.sync_interval_ns)
+        elif self._journal.has_unsynced_segments:
+            self._folder.commit.request()
         return None
 
     def _synced(self, arrival: _Arrival, pending: Pending, failure: JournalSyncError | None) -> None:
@@ -233,7 +235,7 @@ class JournaledTopic(Topic):
         context = self._context
         cursor = self._folder.cursor(name, start_offset=self._released_offset)
         cursor.acknowledge(*self._lost)
-        return JournaledChannel(
+        channel = JournaledChannel(
             name,
             topic_name=self.name,
             file=self._folder.cursor_file(name),
@@ -245,6 +247,9 @@ class JournaledTopic(Topic):
             timers=context.timers,
             limits=context.config.channel,
         )
+        if self._lost[0] < self._lost[1]:
+            channel.skip(*self._lost)  # has been done; but so the cursor is saved soon
+        return channel
 
     def saved_channel_names(self) -> list[str]:
         """The channels that have a cursor in the folder."""
@@ -252,8 +257,9 @@ class JournaledTopic(Topic):
 
     def _skip_what_was_lost(self) -> tuple[int, int]:
         """Never give the offsets of messages that a power failure took, and channels have seen, to other messages."""
-        lost_from, seen_offset = self._journal.next_offset, self._folder.seen_offset()
-        self._journal.skip_to(seen_offset)
+        moved_on = self._journal.report.moved_on
+        lost_from = self._journal.next_offset if moved_on is None else moved_on[0]
+        self._journal.skip_to(self._folder.seen_offset())
         return lost_from, self._journal.next_offset
 
     def _flow_changed(self) -> None:

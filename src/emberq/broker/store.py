@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import enum
 import logging
-import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 from weakref import WeakValueDictionary
 
 from emberq.base.clock import NS_PER_SECOND, Clock
-from emberq.base.file import sync_folder
+from emberq.base.file import OS_FILES, Files, remove_folder
 from emberq.storage import data_folder, disk_queue_files
 from emberq.storage.backend import Backend, DiskLimits, NullQueue
 from emberq.storage.data_folder import PolicyEntry
@@ -66,7 +65,8 @@ class Store(Protocol):
 class DiskStore:
     """A store of files in the data folder. They are written and removed by the syncer's thread."""
 
-    def __init__(self, data_path: Path, *, limits: DiskLimits, syncer: Syncer) -> None:
+    def __init__(self, data_path: Path, *, limits: DiskLimits, syncer: Syncer, fs: Files = OS_FILES) -> None:
+        self._fs = fs
         self._data_path = data_path
         self._limits = limits
         self._syncer = syncer
@@ -83,57 +83,57 @@ class DiskStore:
         before = self._queues.get(name)
         if before is not None:
             before.delete()  # a topic is deleted channel by channel: the next owner of this name came before its turn
-        queue = DiskQueue(name, data_path=self._data_path, limits=self._limits, syncer=self._syncer)
+        queue = DiskQueue(name, data_path=self._data_path, limits=self._limits, syncer=self._syncer, fs=self._fs)
         queue.open()
         self._queues[name] = queue
         return queue
 
     def load_times(self, name: str, kind: Kind) -> dict[bytes, int]:
         path = self._times_path(name)
-        if is_ephemeral(name) or not self._has_times.get(name, True) or not path.exists():
+        if is_ephemeral(name) or not self._has_times.get(name, True) or not self._fs.exists(path):
             return {}
         self._has_times[name] = True
-        return disk_queue_files.load_due_times(path, kind=kind)
+        return disk_queue_files.load_due_times(path, kind=kind, fs=self._fs)
 
     def save_times(self, name: str, kind: Kind, times: Mapping[bytes, int]) -> None:
         if is_ephemeral(name) or not (times or self._has_times.get(name, False)):
             return
         self._has_times[name] = bool(times)
-        path, content = self._times_path(name), dict(times)
-        self._syncer.run(lambda: _save_or_log(path, content, kind), urgent=True)
+        path, content, fs = self._times_path(name), dict(times), self._fs
+        self._syncer.run(lambda: _save_or_log(path, content, kind, fs), urgent=True)
 
     def load_policies(self) -> list[PolicyEntry]:
-        return data_folder.load_policies(self._data_path / data_folder.POLICY_FILE)
+        return data_folder.load_policies(self._data_path / data_folder.POLICY_FILE, fs=self._fs)
 
     def save_policies(self, entries: Iterable[PolicyEntry]) -> None:
-        data_folder.save_policies(self._data_path / data_folder.POLICY_FILE, entries)
+        data_folder.save_policies(self._data_path / data_folder.POLICY_FILE, entries, fs=self._fs)
 
     def left_queues(self, topic: str) -> list[str]:
         if self._left is None:
-            self._left = _queues_by_topic(self._data_path)
+            self._left = _queues_by_topic(self._data_path, fs=self._fs)
         return [name for name in self._left.get(topic, ()) if self._is_left(name)]
 
     def _is_left(self, name: str) -> bool:
         """Whether there is still something, unless it is just being removed."""
         meta = QueueFiles(self._data_path, name).meta
         slot = self._syncer.unsettled.get(meta)
-        return meta.exists() and (slot is None or slot.next_number is None)
+        return self._fs.exists(meta) and (slot is None or slot.next_number is None)
 
     def _times_path(self, name: str) -> Path:
         return QueueFiles(self._data_path, name).due
 
 
-def _save_or_log(path: Path, times: Mapping[bytes, int], kind: Kind) -> None:
+def _save_or_log(path: Path, times: Mapping[bytes, int], kind: Kind, fs: Files) -> None:
     try:
-        disk_queue_files.save_due_times(path, times, kind=kind)
+        disk_queue_files.save_due_times(path, times, kind=kind, fs=fs)
     except StorageError as failure:
         _log.error("failed to write due times to disk - %s", failure)
 
 
-def _queues_by_topic(data_path: Path) -> dict[str, list[str]]:
+def _queues_by_topic(data_path: Path, *, fs: Files) -> dict[str, list[str]]:
     """The disk queues in a folder. One that has no meta file is empty."""
     queues: dict[str, list[str]] = {}
-    for name in sorted(QueueFiles.names_in(data_path)):
+    for name in sorted(QueueFiles.names_in(data_path, fs=fs)):
         topic, _, channel = name.partition(":")
         if is_valid_name(topic) and (not channel or is_valid_name(channel)):
             queues.setdefault(topic, []).append(name)
@@ -185,8 +185,10 @@ class JournalStore:
         start: Callable[[Work], object] = run_here,
         hand_back: Callable[[Work], object] = run_here,
         syncer: Syncer | None = None,
+        fs: Files = OS_FILES,
     ) -> None:
         self.settings = settings
+        self._fs = fs
         self._syncer = syncer
         self._data_path = data_path
         self._clock = clock
@@ -195,49 +197,53 @@ class JournalStore:
 
     def has(self, topic: str) -> bool:
         """Whether this topic is journaled, or is to be once it exists."""
-        return not is_ephemeral(topic) and (self._folder(topic).is_dir() or self.settings.is_wanted(topic))
+        return not is_ephemeral(topic) and (self._fs.is_folder(self._folder(topic)) or self.settings.is_wanted(topic))
 
     def topic_names(self) -> list[str]:
         """The topics that have a journal."""
-        names = (path.name.removesuffix(FOLDER_SUFFIX) for path in self._data_path.glob(f"*{FOLDER_SUFFIX}"))
+        names = (name.removesuffix(FOLDER_SUFFIX) for name in self._names() if name.endswith(FOLDER_SUFFIX))
         return sorted(name for name in names if is_valid_name(name))
+
+    def _names(self) -> list[str]:
+        return self._fs.names(self._data_path) if self._fs.is_folder(self._data_path) else []
 
     def open(self, topic: str) -> JournalFolder:
         """Open a topic's folder, or make one. StorageError if that cannot be done."""
+        settings = self.settings
         return JournalFolder(
             self._folder(topic),
-            self.settings.config,
+            replace(settings.config, is_seen_unsynced=settings.sync is not SyncMode.ALWAYS),
             clock=self._clock,
             start=self._start,
             hand_back=self._hand_back,
+            fs=self._fs,
         )
 
     def remove(self, folder: Path) -> None:
         """Remove the folder of a deleted journal, soon; that it has no topic any more is known to the disk before."""
         if self._syncer is None:
-            _remove_folder(folder)
+            self._remove_folder(folder)
         else:
-            self._syncer.run(lambda: _sync_names(folder.parent), urgent=True)
-            self._syncer.run(lambda: _remove_folder(folder))
+            self._syncer.run(self._sync_names, urgent=True)
+            self._syncer.run(lambda: self._remove_folder(folder))
 
     def remove_leftovers(self) -> None:
         """Remove the deleted journals that an earlier run did not come to remove."""
-        for folder in self._data_path.glob(f"*{FOLDER_SUFFIX}.*{REMOVED_SUFFIX}"):
-            self.remove(folder)
+        for name in self._names():
+            if f"{FOLDER_SUFFIX}." in name and name.endswith(REMOVED_SUFFIX):
+                self.remove(self._data_path / name)
 
     def _folder(self, topic: str) -> Path:
         return self._data_path / f"{topic}{FOLDER_SUFFIX}"
 
+    def _sync_names(self) -> None:
+        try:
+            self._fs.sync_folder(self._data_path)
+        except OSError as failure:
+            _log.error("failed to sync %s - %s", self._data_path, failure)
 
-def _sync_names(folder: Path) -> None:
-    try:
-        sync_folder(folder)
-    except OSError as failure:
-        _log.error("failed to sync %s - %s", folder, failure)
-
-
-def _remove_folder(folder: Path) -> None:
-    try:
-        shutil.rmtree(folder)
-    except OSError as failure:
-        _log.error("failed to remove a deleted journal - %s", failure)
+    def _remove_folder(self, folder: Path) -> None:
+        try:
+            remove_folder(folder, fs=self._fs)
+        except OSError as failure:
+            _log.error("failed to remove a deleted journal - %s", failure)

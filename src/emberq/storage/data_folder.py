@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emberq.base.clock import Clock
-from emberq.base.file import replace_file, sync_folder
+from emberq.base.file import OS_FILES, Files, replace_file
 from emberq.base.timers import Timers
 from emberq.storage.error import DataPathError, MetadataError, StorageError, os_error_text
 
@@ -46,7 +46,10 @@ _log = logging.getLogger(__name__)
 
 
 class DataPathLock:
-    """Holds a data folder from `acquire` to `release`. The empty path is the current folder."""
+    """Holds a data folder from `acquire` to `release`. The empty path is the current folder.
+
+    It asks the operating system itself, not a `Files`: a lock is between processes, and no crash leaves one.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -120,8 +123,10 @@ class MetadataFile:
         hand_back: Callable[[Callable[[], None]], None],
         clock: Clock,
         timers: Timers,
+        fs: Files = OS_FILES,
     ) -> None:
         self.path = path
+        self._fs = fs
         self._version = version
         self._entries = entries
         """All topics and channels. It copes with changes while it is half read."""
@@ -153,7 +158,7 @@ class MetadataFile:
 
     def load(self) -> Metadata:
         """The topics and channels of the last run."""
-        return load_metadata(self.path)
+        return load_metadata(self.path, fs=self._fs)
 
     def save(self) -> None:
         """Write the file and return when it is on the disk; StorageError if it cannot be."""
@@ -209,7 +214,7 @@ class MetadataFile:
         with self._lock:
             if number > self._written:  # else one that began later was faster
                 _log.info("NSQ: persisting topic/channel metadata to %s", self.path)
-                _replace_durably(self.path, content)
+                _replace_durably(self.path, content, fs=self._fs)
                 self._written = number
 
     def _end(self, failure: StorageError | None) -> None:
@@ -248,10 +253,10 @@ class Metadata:
     version: str = ""
 
 
-def load_metadata(path: Path) -> Metadata:
+def load_metadata(path: Path, *, fs: Files = OS_FILES) -> Metadata:
     """Read the file at `path`; no file is a fresh start."""
     try:
-        content = path.read_bytes()
+        content = fs.read_file(path)
     except FileNotFoundError:
         return Metadata()
     except OSError as error:
@@ -293,11 +298,11 @@ def metadata_of(entries: Iterable[MetaEntry], version: str) -> Metadata:
     )
 
 
-def _replace_durably(path: Path, content: bytes) -> None:
+def _replace_durably(path: Path, content: bytes, *, fs: Files) -> None:
     """Replace the file at `path`; it is on the disk when this returns."""
     try:
-        replace_file(path, content)
-        sync_folder(path.parent)
+        replace_file(path, content, fs=fs)
+        fs.sync_folder(path.parent)
     except OSError as error:
         raise MetadataError(os_error_text("write", path, error)) from error
 
@@ -361,19 +366,19 @@ class PolicyEntry:
     policy: ChannelPolicy
 
 
-def save_policies(path: Path, entries: Iterable[PolicyEntry]) -> None:
+def save_policies(path: Path, entries: Iterable[PolicyEntry], *, fs: Files = OS_FILES) -> None:
     """Replace the file at `path`; it is on the disk when this returns. MetadataError if that fails."""
     entries = list(entries)
     assert all(entry.policy.max_attempts >= 1 for entry in entries)
     policies = [{"topic": entry.topic, "channel": entry.channel, **asdict(entry.policy)} for entry in entries]
     document = {"version": _VERSION, "policies": policies}
-    _replace_durably(path, json.dumps(document, separators=(",", ":")).encode())
+    _replace_durably(path, json.dumps(document, separators=(",", ":")).encode(), fs=fs)
 
 
-def load_policies(path: Path) -> list[PolicyEntry]:
+def load_policies(path: Path, *, fs: Files = OS_FILES) -> list[PolicyEntry]:
     """The policies in the file; none if there is no file. MetadataError if it cannot be read or makes no sense."""
     try:
-        content = path.read_bytes()
+        content = fs.read_file(path)
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -32,12 +32,11 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from bisect import bisect_right
 from contextlib import suppress
 from pathlib import Path
 
-from emberq.base.file import write_fully
+from emberq.base.file import OS_FILES, Files, write_fully
 from emberq.storage.backend import DiskLimits, Records
 from emberq.storage.disk_queue_files import (
     BLOCK_BYTES,
@@ -71,14 +70,22 @@ class DiskQueue:
     """
 
     def __init__(
-        self, name: str, *, data_path: Path, limits: DiskLimits, syncer: Syncer, log: logging.Logger = LOG
+        self,
+        name: str,
+        *,
+        data_path: Path,
+        limits: DiskLimits,
+        syncer: Syncer,
+        log: logging.Logger = LOG,
+        fs: Files = OS_FILES,
     ) -> None:
         self.depth = 0
         """How many records wait."""
         self._name = name
         self._limits = limits
         self._log = QueueLog(log, name=name)
-        self._files = QueueFiles(data_path, name)
+        self._fs = fs
+        self._files = QueueFiles(data_path, name, fs=fs)
         self._read_file = 0
         self._read_pos = 0
         self._write_file = 0
@@ -87,7 +94,7 @@ class DiskQueue:
         self._write_fd: int | None = None  # of the write file; opened when needed
         self._syncer = syncer
         self._slot = SyncSlot(self._files, syncer=syncer, log=self._log)
-        self._next_job = QueueSyncJob()  # what the next job will have to do
+        self._next_job = QueueSyncJob(fs=fs)  # what the next job will have to do
         self._operations = 0  # records written and read since the last job was submitted
         self._sync_is_due = False  # at the next opportunity, with any number of operations
         self._has_meta = False  # whether a meta file exists or has been submitted
@@ -166,7 +173,7 @@ class DiskQueue:
         stop = max(first + 1, bisect_right(ends, start + room, first))
         chunk = blob if stop - first == len(ends) else memoryview(blob)[start : ends[stop - 1]]
         assert len(chunk) == ends[stop - 1] - start
-        written, failure = write_fully(fd, chunk, position=self._write_pos)
+        written, failure = write_fully(fd, chunk, position=self._write_pos, fs=self._fs)
         if failure is None:
             assert written == len(chunk)
         else:
@@ -187,7 +194,7 @@ class DiskQueue:
         if self._write_pos > 0 and self._write_pos + next_bytes > self._limits.max_bytes_per_file:
             self._roll()
         fd = self._opened_write_file()
-        if os.lseek(fd, 0, os.SEEK_END) < self._write_pos:
+        if self._fs.size(fd) < self._write_pos:
             # Writing here would leave a hole, which reads as damage and would cost the new records too.
             self._log.warning(
                 "%s is shorter than writePos %d, skipping to new file",
@@ -204,7 +211,7 @@ class DiskQueue:
                 clear_the_way(self._files, first=self._write_file + 1, log=self._log)
                 self._next_job.folder_changed = True
             path = self._files.data(self._write_file)
-            self._write_fd = open_for_writing(path, position=self._write_pos)
+            self._write_fd = open_for_writing(path, position=self._write_pos, fs=self._fs)
             if self._write_pos == 0:  # after each sync it is opened again, which is not worth a line
                 self._log.tell(f"writeOne() opened {path}")
         return self._write_fd
@@ -214,7 +221,7 @@ class DiskQueue:
             # Without a meta file a crash would lose even what the kernel has. So there is one at once, of a queue whose
             # records are all unrecorded. It costs no fsync: thousands of channels may spill at the same time.
             self._has_meta = True
-            self._slot.submit(QueueSyncJob(position=self._position()))
+            self._slot.submit(QueueSyncJob(position=self._position(), fs=self._fs))
         self._write_pos += size_bytes
         self.depth += count
         self._operations += count
@@ -222,7 +229,7 @@ class DiskQueue:
     def _cut_torn_record(self, fd: int) -> None:
         """After a failed write: end the file where the position says, and have the next put open it afresh."""
         with suppress(OSError):  # then opening it for the next put cuts it
-            os.ftruncate(fd, self._write_pos)
+            self._fs.truncate(fd, self._write_pos)
         self._retire_write_file()
 
     def _roll(self) -> None:
@@ -298,7 +305,7 @@ class DiskQueue:
     def _opened_reader(self) -> SegmentReader:
         if self._reader is None:
             path = self._files.data(self._read_file)
-            self._reader = SegmentReader(path, limits=self._limits)
+            self._reader = SegmentReader(path, limits=self._limits, fs=self._fs)
             if self._read_pos == 0:
                 self._log.tell(f"readOne() opened {path}")
         return self._reader
@@ -323,7 +330,7 @@ class DiskQueue:
             self._write_pos = 0
         self._log.warning("jump to next file and saving bad file as %s", bad_path)
         try:
-            path.rename(bad_path)
+            self._fs.rename(path, bad_path)
         except OSError as rename_error:
             self._log.error("failed to rename bad file - %s", rename_error)
         self._read_next_file()
@@ -446,7 +453,7 @@ class DiskQueue:
 
     def _taken_job(self) -> QueueSyncJob:
         """The job for what happened since the last one."""
-        job, self._next_job = self._next_job, QueueSyncJob()
+        job, self._next_job = self._next_job, QueueSyncJob(fs=self._fs)
         return job
 
     def close(self) -> None:
@@ -463,7 +470,7 @@ class DiskQueue:
             self._submit_sync()
         elif not self._has_meta:
             # It says nothing that a power failure could take away, so thousands of such queues cost no fsync.
-            self._slot.submit(QueueSyncJob(position=self._position()))
+            self._slot.submit(QueueSyncJob(position=self._position(), fs=self._fs))
 
     def delete(self) -> None:
         """Drop all records and let go of the queue; its files go soon. The ones set aside as `.bad` stay."""

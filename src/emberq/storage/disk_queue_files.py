@@ -55,7 +55,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
-from emberq.base.file import FILE_MODE, replace_file, sync_folder
+from emberq.base.file import OS_FILES, Files, read_fully, replace_file
 from emberq.storage.backend import LENGTH_BYTES, DiskLimits, Records
 from emberq.storage.error import DamagedPositionError, DamagedSegmentError, StorageError, os_error_text
 
@@ -69,19 +69,21 @@ _PROBE_SPAN = 64
 
 
 class QueueFiles:
-    """The names of one queue's files."""
+    """The names of one queue's files, and the file system they are on."""
 
-    def __init__(self, data_path: Path, name: str) -> None:
+    def __init__(self, data_path: Path, name: str, *, fs: Files = OS_FILES) -> None:
+        self.fs = fs
         self.folder = data_path
         self.meta = data_path / f"{name}.diskqueue.meta.dat"
         self.due = data_path / f"{name}.diskqueue.due.dat"
         self._name = name
 
     @staticmethod
-    def names_in(data_path: Path) -> list[str]:
+    def names_in(data_path: Path, *, fs: Files = OS_FILES) -> list[str]:
         """The names of all queues in a folder that have a meta file; none if there is no folder."""
         suffix = ".diskqueue.meta.dat"
-        return [path.name.removesuffix(suffix) for path in data_path.glob(f"*{suffix}")]
+        names = fs.names(data_path) if fs.is_folder(data_path) else []
+        return [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
 
     def data(self, number: int) -> Path:
         """The data file with this number."""
@@ -94,14 +96,13 @@ class QueueFiles:
     def existing(self, *, first: int, last: int) -> list[int]:
         """The numbers from `first` to `last`, both included, whose data files exist; in order."""
         if last - first < _PROBE_SPAN:
-            return [number for number in range(first, last + 1) if self.data(number).exists()]
+            return [number for number in range(first, last + 1) if self.fs.exists(self.data(number))]
         return [number for number in self.all_existing() if first <= number <= last]
 
     def all_existing(self) -> list[int]:
         """The numbers of all data files that exist, in order."""
         layout = re.compile(re.escape(self._name) + r"\.diskqueue\.(\d{6,18})\.dat")
-        with os.scandir(self.folder) as entries:
-            matches = [layout.fullmatch(entry.name) for entry in entries]
+        matches = [layout.fullmatch(name) for name in self.fs.names(self.folder)]
         return sorted(int(match[1]) for match in matches if match is not None)
 
 
@@ -129,14 +130,14 @@ BLOCK_BYTES = 256 * 1024
 _unpack_length = struct.Struct(">i").unpack_from
 
 
-def open_for_writing(path: Path, *, position: int) -> int:
+def open_for_writing(path: Path, *, position: int, fs: Files = OS_FILES) -> int:
     """A descriptor of the data file at `path`, created if missing, with nothing beyond `position` in it."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, FILE_MODE)
+    fd = fs.open(path, os.O_WRONLY | os.O_CREAT)
     try:
-        if os.lseek(fd, 0, os.SEEK_END) > position:
-            os.ftruncate(fd, position)
+        if fs.size(fd) > position:
+            fs.truncate(fd, position)
     except OSError:
-        os.close(fd)
+        fs.close(fd)
         raise
     return fd
 
@@ -144,19 +145,20 @@ def open_for_writing(path: Path, *, position: int) -> int:
 class SegmentReader:
     """Reads whole records from one data file. Owned by the queue that opened it; close it."""
 
-    def __init__(self, path: Path, *, limits: DiskLimits) -> None:
-        self._fd = os.open(path, os.O_RDONLY)
+    def __init__(self, path: Path, *, limits: DiskLimits, fs: Files = OS_FILES) -> None:
+        self._fs = fs
+        self._fd = fs.open(path, os.O_RDONLY)
         self._limits = limits
         self._block = b""  # a part of the file
         self._block_start = 0  # where in the file it begins
 
     def close(self) -> None:
         """Let go of the file."""
-        os.close(self._fd)
+        self._fs.close(self._fd)
 
     def size(self) -> int:
         """How long the file is now."""
-        return os.fstat(self._fd).st_size
+        return self._fs.size(self._fd)
 
     def records_at(self, position: int, *, end: int, max_count: int, max_bytes: int) -> Records:
         """The records from `position` on, all of them ending at or before `end`.
@@ -184,14 +186,7 @@ class SegmentReader:
                 self._block = self._pread(record_bytes, position)
 
     def _pread(self, size: int, position: int) -> bytes:
-        """`size` bytes from `position` on, fewer only at the end of the file."""
-        block = os.pread(self._fd, size, position)
-        while len(block) < size:
-            more = os.pread(self._fd, size - len(block), position + len(block))
-            if not more:
-                break
-            block += more
-        return block
+        return read_fully(self._fd, size, position=position, fs=self._fs)
 
     def _length_at(self, offset: int) -> int:
         length: int = _unpack_length(self._block, offset)[0]
@@ -244,10 +239,10 @@ class SegmentReader:
         return ends
 
 
-def count_records(path: Path, *, start: int, end: int | None, limits: DiskLimits) -> int:
+def count_records(path: Path, *, start: int, end: int | None, limits: DiskLimits, fs: Files = OS_FILES) -> int:
     """How many whole records a reader would find from `start` to `end` (None: the end of the file)."""
     try:
-        reader = SegmentReader(path, limits=limits)
+        reader = SegmentReader(path, limits=limits, fs=fs)
     except OSError:
         return 0
     count = 0
@@ -282,10 +277,10 @@ class QueuePosition(NamedTuple):
     write_pos: int = 0
 
 
-def load_position(path: Path) -> QueuePosition | None:
+def load_position(path: Path, *, fs: Files = OS_FILES) -> QueuePosition | None:
     """Read the meta file at `path`; None if there is none, DamagedPositionError if it makes no sense."""
     try:
-        content = path.read_bytes()
+        content = fs.read_file(path)
     except FileNotFoundError:
         return None
     match = _LAYOUT.fullmatch(content)
@@ -297,9 +292,9 @@ def load_position(path: Path) -> QueuePosition | None:
     return position
 
 
-def save_position(path: Path, position: QueuePosition, *, durable: bool = True) -> None:
+def save_position(path: Path, position: QueuePosition, *, durable: bool = True, fs: Files = OS_FILES) -> None:
     """Replace the meta file at `path`, fsynced if it is to be durable; OSError if that fails."""
-    replace_file(path, encode(position), durable=durable)
+    replace_file(path, encode(position), durable=durable, fs=fs)
 
 
 def encode(position: QueuePosition) -> bytes:
@@ -315,23 +310,23 @@ Kind = Literal["due", "delay"]
 _LINE = re.compile(rb"(([0-9a-f]{32}) (\d{1,19})) ([0-9a-f]{8})")
 
 
-def save_due_times(path: Path, due_ns_by_id: Mapping[bytes, int], *, kind: Kind = "due") -> None:
+def save_due_times(path: Path, due_ns_by_id: Mapping[bytes, int], *, kind: Kind = "due", fs: Files = OS_FILES) -> None:
     """Replace the file, fsynced; an empty mapping removes it. StorageError if that fails."""
     try:
         if due_ns_by_id:
             lines = [_header(kind), *(_line(message_id, ns) for message_id, ns in due_ns_by_id.items())]
-            replace_file(path, b"".join(lines))
+            replace_file(path, b"".join(lines), fs=fs)
         else:
-            path.unlink(missing_ok=True)
-        sync_folder(path.parent)
+            fs.unlink(path, missing_ok=True)
+        fs.sync_folder(path.parent)
     except OSError as error:
         raise StorageError(os_error_text("write", path, error)) from error
 
 
-def load_due_times(path: Path, *, kind: Kind = "due") -> dict[bytes, int]:
+def load_due_times(path: Path, *, kind: Kind = "due", fs: Files = OS_FILES) -> dict[bytes, int]:
     """The due times in the file, as far as they can be read; none if there is no file."""
     try:
-        header, *lines = path.read_bytes().splitlines(keepends=True)
+        header, *lines = fs.read_file(path).splitlines(keepends=True)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -366,7 +361,7 @@ def _line(message_id: bytes, ns: int) -> bytes:
 def recover(files: QueueFiles, *, limits: DiskLimits, log: QueueLog) -> QueuePosition | None:
     """Where the queue goes on; None if it is new. OSError if its files cannot be read."""
     try:
-        position = load_position(files.meta)
+        position = load_position(files.meta, fs=files.fs)
     except DamagedPositionError as error:
         return _from_data_files(files, reason=str(error), limits=limits, log=log)
     if position is None:
@@ -380,9 +375,9 @@ def clear_the_way(files: QueueFiles, *, first: int, log: QueueLog) -> None:
     So the file after the one that is written to never exists; if it does after a crash, it is newer than the meta file.
     """
     number = first
-    while files.data(number).exists():
+    while files.fs.exists(files.data(number)):
         log.warning("saving data file without metadata as %s", files.bad(number))
-        files.data(number).rename(files.bad(number))
+        files.fs.rename(files.data(number), files.bad(number))
         number += 1
 
 
@@ -395,6 +390,7 @@ def count_waiting(files: QueueFiles, position: QueuePosition, *, limits: DiskLim
             start=position.read_pos if number == position.read_file else 0,
             end=position.write_pos if number == position.write_file else None,
             limits=limits,
+            fs=files.fs,
         )
     return total
 
@@ -415,11 +411,11 @@ def _with_unrecorded_data(
     """The position, with its write place moved behind what was written since it was recorded."""
     path = files.data(position.write_file)
     try:
-        size = path.stat().st_size
+        size = files.fs.file_size(path)
     except FileNotFoundError:
         size = 0
     newest = position.write_file
-    while files.data(newest + 1).exists():
+    while files.fs.exists(files.data(newest + 1)):
         newest += 1
     if size > position.write_pos:
         log.warning("%s metadata writePos %d < file size of %d, skipping to new file", path, position.write_pos, size)

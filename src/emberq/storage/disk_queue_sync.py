@@ -25,7 +25,6 @@ files behind the old ones; the two jobs merge like any others.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -37,7 +36,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from emberq.base.clock import Clock
-from emberq.base.file import sync_folder
+from emberq.base.file import OS_FILES, Files
 from emberq.base.timers import Timers
 from emberq.storage import disk_queue_files as meta_file
 from emberq.storage.disk_queue_files import QueueFiles, QueueLog, QueuePosition
@@ -63,11 +62,13 @@ class QueueSyncJob:
     """Whether a data file was created, whose directory entry must become durable too."""
     is_durable: bool = False
     """Whether all of it must outlive a power failure. Else a process that dies is thought of alone."""
+    fs: Files = OS_FILES
+    """Where the descriptors are from."""
 
     def add_file(self, *, number: int, fd: int) -> None:
         """Take over a descriptor. One per file is enough: fsync concerns the file, not the descriptor."""
         if number in self.open_files:
-            os.close(fd)
+            self.fs.close(fd)
         else:
             self.open_files[number] = fd
 
@@ -84,7 +85,7 @@ class QueueSyncJob:
     def close_files(self) -> None:
         """Let go of the descriptors."""
         for fd in self.open_files.values():
-            os.close(fd)
+            self.fs.close(fd)
         self.open_files.clear()
 
 
@@ -209,7 +210,9 @@ class SyncSlot:
         self._waiting: QueueSyncJob | None = None
         self._queued = _Urgency.NONE  # the run for the waiting job that has been queued
         self._is_running = False
-        self._unfinished = QueueSyncJob()  # what a failed job leaves to the next one; never holds descriptors
+        self._unfinished = QueueSyncJob(
+            fs=files.fs
+        )  # what a failed job leaves to the next one; never holds descriptors
 
     def submit(self, job: QueueSyncJob, *, urgent: bool = False) -> None:
         """Have the job done soon. Blocks only while too many files wait (see MAX_WAITING_FILES)."""
@@ -294,7 +297,7 @@ class SyncSlot:
             raise
         else:
             self.error = None
-            self._unfinished = QueueSyncJob()
+            self._unfinished = QueueSyncJob(fs=self._files.fs)
         finally:
             # Also after a failure: the kernel reports a lost page once, asking again would only hide the loss.
             work.close_files()
@@ -304,15 +307,16 @@ class SyncSlot:
         self._log.error("failed to sync - %s", error)
 
     def _bring_to_disk(self, job: QueueSyncJob) -> None:
+        files, fs = self._files, self._files.fs
         for number, fd in job.open_files.items():
             if number not in job.finished:
-                os.fsync(fd)
+                fs.sync(fd)
         if job.position is None:
-            self._files.meta.unlink(missing_ok=True)
+            fs.unlink(files.meta, missing_ok=True)
         else:
             assert all(number < job.position.read_file for number in job.finished)  # they are deleted below
-            meta_file.save_position(self._files.meta, job.position, durable=job.is_durable)
+            meta_file.save_position(files.meta, job.position, durable=job.is_durable, fs=fs)
             if job.folder_changed or job.finished:
-                sync_folder(self._files.folder)
+                fs.sync_folder(files.folder)
         for number in job.finished:
-            self._files.data(number).unlink(missing_ok=True)
+            fs.unlink(files.data(number), missing_ok=True)

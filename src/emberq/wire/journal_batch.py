@@ -11,9 +11,14 @@ The positions and the bodies are the two buffers of an Arrow binary array.
     ..  flag TIMES: publish time of each message: count x int64, nanoseconds
     ..  flag DUE: when each message is due: count x int64, nanoseconds, 0 = at once
     ..  the bodies, back to back                                             padded to 8 with zeros
+    ..  since version 2: everything before this offset was on the disk when the batch was written: int64
 
 The length follows from the count, the flags and the size of the bodies. A batch is damaged if its length does not, if
 its crc is wrong, if its positions do not ascend, or if this version does not know its kind.
+
+The last number tells damage from a write that a power failure has torn. Batches that were being written when the power
+failed are not on the disk, or only in part, while one behind them may be. But what was on the disk when a later batch
+was written cannot have been torn. Batches of version 1 do not say it.
 
 The crc starts from a seed that belongs to the journal (`seed_of`). A body may hold anything, also the bytes of another
 journal. When a reader searches for the next batch behind a damaged one, those do not pass for a batch of this journal.
@@ -33,7 +38,8 @@ from zlib import crc32
 from emberq.wire.parameter import MAX_SEQUENCE, NO_PRODUCER, PRODUCER_ID_BYTES, ProducerSequence
 
 MAGIC = b"EqB1"
-VERSION = 1
+VERSION = 2
+"""The version that is written. Version 1, which says nothing of what was synced, is read too."""
 ALIGNMENT = 8
 HEADER_BYTES = 64
 MAX_BATCH_BYTES = 1 << 30
@@ -57,6 +63,14 @@ _REMEMBERED_UP_TO_COUNT = 4096
 one batch."""
 _INT32_BYTES = 4
 _INT64_BYTES = 8
+_SAYS_SYNCED = 2
+"""The first version that says how far the journal was synced."""
+_SYNCED = struct.Struct("<q")
+_pack_synced = _SYNCED.pack
+
+
+NOT_COMPLETE = "the batch is not complete"
+"""The fault of a header whose batch is longer than the rest of the file: it was being written."""
 
 
 class DamagedBatchError(ValueError):
@@ -131,14 +145,16 @@ class BatchHeader(NamedTuple):
         """What is wrong with this header when `room_bytes` are left in the file; None if nothing is."""
         if self.magic != MAGIC:
             return "no batch begins here"
-        if self.version != VERSION or self.flags & ~_KNOWN_FLAGS:
+        if not 1 <= self.version <= VERSION or self.flags & ~_KNOWN_FLAGS:
             return f"a batch of unknown kind (version {self.version}, flags {self.flags:#x})"
         if self.message_count == 0 or self.base_offset < 0 or self.length > MAX_BATCH_BYTES:
             return "an impossible batch header"
-        if self.length != batch_length(count=self.message_count, flags=self.flags, body_bytes=self.body_bytes):
+        if self.length != batch_length(
+            count=self.message_count, flags=self.flags, body_bytes=self.body_bytes, version=self.version
+        ):
             return "the length does not fit the contents"
         if self.length > room_bytes:
-            return "the batch is not complete"
+            return NOT_COMPLETE
         return None
 
     @property
@@ -149,7 +165,7 @@ class BatchHeader(NamedTuple):
     @property
     def bodies_at(self) -> int:
         """Where the bodies begin in the batch."""
-        return self.length - padded(self.body_bytes)
+        return self.length - padded(self.body_bytes) - (_INT64_BYTES if self.version >= _SAYS_SYNCED else 0)
 
 
 class JournalBatch:
@@ -207,6 +223,14 @@ class JournalBatch:
         return self.header.timestamp_ns
 
     @property
+    def synced_offset(self) -> int | None:
+        """Everything before it was on the disk when this batch was written; None: the batch does not say."""
+        if self.header.version < _SAYS_SYNCED:
+            return None
+        synced_offset: int = _SYNCED.unpack_from(self.data, len(self.data) - _SYNCED.size)[0]
+        return synced_offset
+
+    @property
     def producer(self) -> ProducerSequence | None:
         """The producer and its number for the batch; None if the producer does not number its batches."""
         if not self.header.flags & HAS_PRODUCER:
@@ -233,11 +257,12 @@ def padded(size_bytes: int) -> int:
     return (size_bytes + ALIGNMENT - 1) & -ALIGNMENT
 
 
-def batch_length(*, count: int, flags: int, body_bytes: int) -> int:
+def batch_length(*, count: int, flags: int, body_bytes: int, version: int = VERSION) -> int:
     """The length of a batch with these contents."""
     columns = (flags & HAS_TIMES != 0) + (flags & HAS_DUE != 0)
     positions_bytes = padded(_INT32_BYTES * (count + 1))
-    return HEADER_BYTES + positions_bytes + columns * count * _INT64_BYTES + padded(body_bytes)
+    end_bytes = _INT64_BYTES if version >= _SAYS_SYNCED else 0
+    return HEADER_BYTES + positions_bytes + columns * count * _INT64_BYTES + padded(body_bytes) + end_bytes
 
 
 def uniform_positions(body_bytes: int, count: int) -> bytes:
@@ -263,8 +288,12 @@ def encode(
     times_ns: Sequence[int] | None = None,
     due_ns: Sequence[int] | None = None,
     producer: ProducerSequence | None = None,
+    synced_offset: int = 0,
 ) -> EncodedBatch:
-    """The batch of these messages. ValueError for what the format cannot hold."""
+    """The batch of these messages. ValueError for what the format cannot hold.
+
+    `synced_offset`: everything before it is on the disk now.
+    """
     blob, positions, count = bodies
     if not count:
         raise ValueError("a batch holds at least one message")
@@ -292,9 +321,9 @@ def encode(
             *columns,
         )
     )
-    padding = _PADDING[-len(blob) % ALIGNMENT]
-    crc = crc32(padding, crc32(blob, crc32(checked, seed)))
-    return EncodedBatch([_START.pack(MAGIC, crc), checked, blob, padding], length)
+    end = _PADDING[-len(blob) % ALIGNMENT] + _pack_synced(synced_offset)
+    crc = crc32(end, crc32(blob, crc32(checked, seed)))
+    return EncodedBatch([_START.pack(MAGIC, crc), checked, blob, end], length)
 
 
 def header_at(data: memoryview) -> BatchHeader:

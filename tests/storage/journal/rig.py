@@ -86,13 +86,17 @@ class JournalRig:
         """Publish the bodies as one batch, now."""
         return journal.append(Bodies.of(bodies), timestamp_ns=self.clock.wall_ns(), producer=by)
 
-    def fill(self, journal: Journal, *, batches: int, count: int = 3, size: int = 20) -> list[bytes]:
-        """Publish batches of numbered bodies, a second apart; return the bodies."""
+    def fill(
+        self, journal: Journal, *, batches: int, count: int = 3, size: int = 20, synced: bool = True
+    ) -> list[bytes]:
+        """Publish batches of numbered bodies, a second apart, each synced before the next; return the bodies."""
         published: list[bytes] = []
         for _ in range(batches):
             first = journal.next_offset
             bodies = [b"%0*d" % (size, first + index) for index in range(count)]
             self.append(journal, *bodies)
+            if synced:
+                journal.sync()
             published += bodies
             self.clock.advance(seconds=1)
         return published

@@ -12,6 +12,7 @@ from queue import SimpleQueue
 
 import pytest
 
+from emberq.base.file import OsFiles
 from emberq.storage.error import JournalSyncError, JournalWriteError
 from emberq.storage.journal.commit import GroupCommit
 from emberq.storage.journal.journal import Journal
@@ -209,7 +210,7 @@ def test_a_sync_covers_segments_that_were_sealed_meanwhile_and_the_folder(
 
     monkeypatch.setattr(os, "fdatasync", watched)
     folders: list[object] = []
-    monkeypatch.setattr("emberq.storage.journal.commit.sync_folder", folders.append)
+    monkeypatch.setattr(OsFiles, "sync_folder", lambda _, path: folders.append(path))
     bench.publish("a")
     for name in "bcd":
         bench.publish(name * 100)

@@ -175,9 +175,9 @@ def test_looking_at_a_journal_changes_nothing_and_needs_no_right_to(
     opened: list[int] = []
     os_open = os.open
 
-    def watched(path: Path, flags: int) -> int:
+    def watched(path: Path, flags: int, mode: int) -> int:
         opened.append(flags)
-        return os_open(path, flags)
+        return os_open(path, flags, mode)
 
     monkeypatch.setattr(os, "open", watched)
     assert findings(journals.folder) == []

@@ -320,7 +320,7 @@ def test_a_writer_that_waits_for_the_disk_in_vain_stores_no_more(
 
     monkeypatch.setattr(os, "fdatasync", fails)
     with pytest.raises(JournalWriteError, match="failed sync"):
-        journals.fill(journal, batches=20, count=1, size=100)
+        journals.fill(journal, batches=20, count=1, size=100, synced=False)
     assert failed_at == [journal.next_offset]
     assert len(journals.segments()) == journal.next_offset
 
@@ -358,15 +358,36 @@ def test_being_out_of_descriptors_while_rolling_refuses_the_batch_only(
 
 
 def test_without_fsync_appended_counts_as_synced(journals: JournalRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = journals.open(fsync=False, segment_bytes=300)
+    journal = journals.open(fsync=False)
 
     def must_not(fd: int) -> None:
         raise AssertionError("nobody asked for it")
 
-    monkeypatch.setattr(os, "fdatasync", must_not)
-    journals.fill(journal, batches=10)
-    assert journal.synced_offset == journal.next_offset == 30
-    assert journal.begin_sync() is None
+    with monkeypatch.context() as watched:
+        watched.setattr(os, "fdatasync", must_not)
+        journals.fill(journal, batches=10, synced=False)
+        assert journal.synced_offset == journal.next_offset == 30
+        assert journal.begin_sync() is None
+
+
+def test_without_fsync_only_sealed_segments_are_synced(journals: JournalRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = journals.open(fsync=False, segment_bytes=300)
+    journals.fill(journal, batches=5, synced=False)
+    synced: list[str] = []
+    fdatasync = os.fdatasync
+
+    def watched(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").resolve().name)
+        fdatasync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", watched)
+    assert journal.has_unsynced_segments
+    job = journal.begin_sync()
+    assert job is not None
+    job.run()
+    journal.finish_sync(job)
+    assert synced == [segment.path.name for segment in journal.segments[:-1]]
+    assert not journal.has_unsynced_segments
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ JOURNAL = UUID(int=3)
 
 
 def made(folder: Path, *bases: int) -> list[Segment]:
-    return [create_segment(folder, SegmentHeader(JOURNAL, base, 0), interval_bytes=100) for base in bases]
+    return [create_segment(folder, SegmentHeader(JOURNAL, base, 0, base, base), interval_bytes=100) for base in bases]
 
 
 @pytest.fixture

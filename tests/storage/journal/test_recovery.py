@@ -12,6 +12,7 @@ from zlib import crc32
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
+from emberq.base.file import OsFiles
 from emberq.storage.error import JournalOpenError
 from tests.storage.journal.rig import START_NS, JournalRig, flip, open_files, producer, read_all
 
@@ -25,6 +26,7 @@ def small(journals: JournalRig) -> tuple[JournalRig, list[int]]:
     edges = [journal.total_bytes]
     for number, bodies in enumerate(BATCHES):
         journals.append(journal, *bodies, by=producer(b"p", number))
+        journal.sync()
         edges.append(journal.total_bytes)
     return journals, edges
 
@@ -73,8 +75,10 @@ def test_a_bit_flipped_at_any_byte_costs_the_batch_it_is_in(
             assert journal.report.repairs == ["the header of 00000000000000000000.log was damaged and is written anew"]
             assert copy.open().report.repairs == []
         elif hit == 2:
-            assert (bodies, gaps) == (bodies_up_to(2), [])
+            assert bodies == bodies_up_to(2)
             assert journal.report.cut_bytes == edges[3] - edges[2]
+            assert journal.report.moved_on == (4, journal.next_offset)
+            assert [gap[:2] for gap in gaps] == [(4, journal.next_offset)]
         else:
             first = len(bodies_up_to(hit))
             expected = bodies_up_to(3)
@@ -83,11 +87,12 @@ def test_a_bit_flipped_at_any_byte_costs_the_batch_it_is_in(
             assert [gap[:2] for gap in gaps] == [(first, first + len(BATCHES[hit]))]
             assert journal.report.cut_bytes == 0
             assert [(damage.position, damage.end) for damage in journal.report.damage] == [(edges[hit], edges[hit + 1])]
-        assert copy.append(journal, b"new").base_offset == (4 if hit == 2 else 6)
+        new_offset = copy.append(journal, b"new").base_offset
+        assert new_offset >= 6 if hit == 2 else new_offset == 6
         copy.close()
 
 
-@pytest.mark.parametrize("garbage", [b"\0" * 4096, b"EqB1" * 1000, b"\xff" * 13, b"EqB1" + b"\0" * 60])
+@pytest.mark.parametrize("garbage", [b"\0" * 4096, b"EqB1" * 1000, b"EqB1" + b"\0" * 60])
 def test_garbage_behind_the_last_batch_is_cut_off(small: tuple[JournalRig, list[int]], garbage: bytes) -> None:
     journals, edges = small
     with journals.segment().open("ab") as file:
@@ -95,6 +100,18 @@ def test_garbage_behind_the_last_batch_is_cut_off(small: tuple[JournalRig, list[
     journal = journals.open()
     assert journal.report.cut_bytes == len(garbage)
     assert journals.segment().stat().st_size == edges[-1]
+    assert read_all(journal)[0] == bodies_up_to(3)
+    assert journal.report.moved_on == (6, 6 + len(garbage) // 4)  # as many as it may have held
+
+
+def test_the_beginning_of_a_batch_behind_the_last_one_is_cut_off(small: tuple[JournalRig, list[int]]) -> None:
+    journals, edges = small
+    content = journals.segment().read_bytes()
+    with journals.segment().open("ab") as file:
+        file.write(content[edges[0] : edges[0] + 13])
+    journal = journals.open()
+    assert journal.report.cut_bytes == 13
+    assert journal.report.moved_on is None
     assert read_all(journal) == (bodies_up_to(3), [])
 
 
@@ -130,8 +147,8 @@ def test_after_a_clean_stop_nothing_is_read_again(journals: JournalRig, monkeypa
         def must_not(*arguments: object) -> bytes:
             raise AssertionError("the index file says everything")
 
-        watched.setattr("emberq.storage.journal.scan.os.pread", must_not)
-        watched.setattr("emberq.storage.journal.recovery.os.fdatasync", must_not)
+        watched.setattr("emberq.storage.journal.scan.read_fully", must_not)
+        watched.setattr(OsFiles, "sync_data", must_not)
         again = journals.open(segment_bytes=1000)
     assert again.next_offset == again.synced_offset == 60
     assert read_all(again) == (published, [])
@@ -210,7 +227,7 @@ def test_a_missing_segment_is_a_gap(journals: JournalRig) -> None:
 def test_the_folder_is_synced_after_a_crash(journals: JournalRig, monkeypatch: pytest.MonkeyPatch) -> None:
     journals.fill(journals.open(segment_bytes=500), batches=8)
     synced: list[Path] = []
-    monkeypatch.setattr("emberq.storage.journal.recovery.sync_folder", synced.append)
+    monkeypatch.setattr(OsFiles, "sync_folder", lambda _, path: synced.append(path))
     journals.open(segment_bytes=500)
     assert synced == [journals.folder]
 
@@ -241,11 +258,11 @@ def test_formats_of_the_future_are_refused_and_left_alone(journals: JournalRig) 
     journal = journals.open()
     journals.fill(journal, batches=1)
     header = bytearray(journals.segment().read_bytes()[:64])
-    struct.pack_into("<I", header, 12, 2)
+    struct.pack_into("<I", header, 12, 3)
     struct.pack_into("<I", header, 8, crc32(header[12:]))
     content = bytes(header) + journals.segment().read_bytes()[64:]
     journals.segment().write_bytes(content)
-    with pytest.raises(JournalOpenError, match="version 2"):
+    with pytest.raises(JournalOpenError, match="version 3"):
         journals.open()
     assert journals.segment().read_bytes() == content
     (journals.folder / "journal.json").write_text(json.dumps({"format": 9, "uuid": str(UUID(int=1)), "created": "x"}))
@@ -255,7 +272,7 @@ def test_formats_of_the_future_are_refused_and_left_alone(journals: JournalRig) 
 
 def test_the_segment_header_is_the_one_of_the_drawing(journals: JournalRig) -> None:
     journal = journals.open()
-    rest = struct.pack("<I16sqq16x", 1, journal.uuid.bytes, 0, journals.clock.wall_ns())
+    rest = struct.pack("<I16sqqqq", 2, journal.uuid.bytes, 0, journals.clock.wall_ns(), 0, 0)
     assert journals.segment().read_bytes() == b"EMBERQJL" + struct.pack("<I", crc32(rest)) + rest
 
 
@@ -280,6 +297,7 @@ def test_the_producers_of_all_segments_are_known_again(journals: JournalRig, end
     journal = journals.open(segment_bytes=400)
     for number in range(12):
         journals.append(journal, b"x" * 60, by=producer(b"%d" % (number % 4), number))
+        journal.sync()
     names = [producer(b"%d" % number, 0).producer_id for number in range(4)]
     before = [journal.producer_state(name) for name in names]
     assert len(journals.segments()) > 3
@@ -299,6 +317,7 @@ def test_the_index_of_a_sealed_segment_that_is_sound_is_not_made_anew(journals: 
     journal = journals.open(segment_bytes=400)
     for number in range(12):
         journals.append(journal, b"x" * 60, by=producer(b"p", number))
+        journal.sync()
     journals.index(journal.segments[-1].base_offset).unlink()
     assert journals.open(segment_bytes=400).report.repairs == []
 
@@ -315,3 +334,15 @@ def test_segments_that_are_synced_after_a_crash_are_not_kept_open(journals: Jour
     before = open_files(journals.folder)
     journals.open(segment_bytes=400)
     assert open_files(journals.folder) <= before + 1
+
+
+def test_a_damaged_header_of_a_journal_that_was_stopped_is_written_anew(journals: JournalRig) -> None:
+    journal = journals.open()
+    published = journals.fill(journal, batches=2)
+    journal.close()
+    flip(journals.segment(), 20)
+    again = journals.open()
+    assert again.report.repairs == ["the header of 00000000000000000000.log was damaged and is written anew"]
+    assert read_all(again) == (published, [])
+    again.close()
+    assert journals.open().report.repairs == []

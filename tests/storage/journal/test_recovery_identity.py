@@ -16,7 +16,7 @@ MINE = JournalIdentity(UUID("12345678-1234-5678-1234-567812345678"), "2023-11-14
 def test_the_file_is_json_for_people(tmp_path: Path) -> None:
     save(tmp_path, MINE)
     assert (tmp_path / "journal.json").read_text() == (
-        '{"format":1,"uuid":"12345678-1234-5678-1234-567812345678","created":"2023-11-14T22:13:20Z"}\n'
+        '{"format":2,"uuid":"12345678-1234-5678-1234-567812345678","created":"2023-11-14T22:13:20Z"}\n'
     )
     assert load(tmp_path) == MINE
 
@@ -36,6 +36,6 @@ def test_a_missing_file_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_format_of_the_future_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "journal.json").write_text('{"format":2,"uuid":"12345678-1234-5678-1234-567812345678","created":"x"}')
-    with pytest.raises(JournalOpenError, match="format 2"):
+    (tmp_path / "journal.json").write_text('{"format":3,"uuid":"12345678-1234-5678-1234-567812345678","created":"x"}')
+    with pytest.raises(JournalOpenError, match="format 3"):
         load(tmp_path)

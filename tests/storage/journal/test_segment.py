@@ -25,7 +25,7 @@ from emberq.storage.journal.segment import (
 )
 from emberq.wire.journal_batch import EncodedBatch
 
-HEADER = SegmentHeader(UUID(int=3), 500, 1234)
+HEADER = SegmentHeader(UUID(int=3), 500, 1234, 480, 490)
 
 
 def test_a_header_is_what_was_written() -> None:
@@ -46,8 +46,8 @@ def test_every_flipped_bit_and_every_truncation_of_a_header_is_detected() -> Non
 
 def test_a_header_of_a_later_version_is_refused_and_not_taken_for_damage() -> None:
     rest = bytearray(HEADER.to_bytes()[12:])
-    rest[0] = 2
-    with pytest.raises(JournalOpenError, match="version 2"):
+    rest[0] = 3
+    with pytest.raises(JournalOpenError, match="version 3"):
         SegmentHeader.from_bytes(struct.pack("<8sI", b"EMBERQJL", crc32(rest)) + rest)
 
 

@@ -14,7 +14,7 @@ from emberq.storage.journal.segment import Segment, SegmentHeader, create_segmen
 from emberq.wire.journal_batch import EncodedBatch
 from tests.storage.journal.rig import open_files
 
-HEADER = SegmentHeader(UUID(int=3), 500, 1234)
+HEADER = SegmentHeader(UUID(int=3), 500, 1234, 480, 490)
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_a_summary_that_cannot_be_written_is_only_missed(tmp_path: Path, caplog:
 @pytest.fixture
 def segment(tmp_path: Path) -> Segment:
     """Three batches: one of `p`, one of no producer, one of `q`."""
-    made = create_segment(tmp_path, SegmentHeader(JOURNAL, 5, 0), interval_bytes=100)
+    made = create_segment(tmp_path, SegmentHeader(JOURNAL, 5, 0, 5, 5), interval_bytes=100)
     offset = made.base_offset
     for time_ns, count, producer in ((70, 2, b"p"), (90, 1, None), (80, 3, b"q")):
         made.append(

@@ -21,13 +21,12 @@ no more.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from emberq.base.file import sync_folder
+from emberq.base.file import OS_FILES, Files
 from emberq.storage.error import JournalSyncError, os_error_text
 from emberq.storage.journal.segment import MAX_UNSYNCED_SEGMENTS, Segment
 
@@ -45,10 +44,19 @@ class CommitJob:
     a caller that cannot wait until a thread is free runs the job itself.
     """
 
-    def __init__(self, descriptors: list[int], *, directory: Path, folder_changed: bool, target_offset: int) -> None:
+    def __init__(
+        self,
+        descriptors: list[int],
+        *,
+        directory: Path,
+        folder_changed: bool,
+        target_offset: int,
+        fs: Files = OS_FILES,
+    ) -> None:
         self.target_offset = target_offset
         """Everything before this offset is on the disk when the job has run without error."""
         self.error: JournalSyncError | None = None
+        self._fs = fs
         self._descriptors = descriptors
         self._directory = directory
         self._folder_changed = folder_changed
@@ -70,13 +78,13 @@ class CommitJob:
                 raise
             finally:
                 for fd in self._descriptors:
-                    os.close(fd)
+                    self._fs.close(fd)
 
     def _bring_to_disk(self) -> None:
         for fd in self._descriptors:
-            os.fdatasync(fd)
+            self._fs.sync_data(fd)
         if self._folder_changed:
-            sync_folder(self._directory)
+            self._fs.sync_folder(self._directory)
 
 
 class Syncable(Protocol):
@@ -189,11 +197,12 @@ def _tell(ended: list[tuple[Told, JournalSyncError | None]]) -> None:
 class Durability:
     """The state of syncing one journal. Owned by the journal."""
 
-    def __init__(self, directory: Path, *, synced_offset: int) -> None:
+    def __init__(self, directory: Path, *, synced_offset: int, fs: Files = OS_FILES) -> None:
         self.synced_offset = synced_offset
         """Everything before it is on the disk."""
         self.failure: JournalSyncError | None = None
         """The failed sync after which it is not known what is on the disk."""
+        self._fs = fs
         self._directory = directory
         self._sealed: list[int] = []  # descriptors of sealed segments that are not synced yet
         self._folder_changed = False  # whether a segment was created whose directory entry is not synced yet
@@ -201,14 +210,14 @@ class Durability:
 
     def sealed(self, segment: Segment) -> None:
         """This segment was written to, and another one was created behind it. OSError: out of descriptors."""
-        self._sealed.append(os.dup(segment.descriptor()))
+        self._sealed.append(self._fs.duplicate(segment.descriptor()))
         self._folder_changed = True
 
     def make_room(self) -> None:
         """If the disk is far behind, wait for it here, so that the unsynced segments stay few."""
         if len(self._sealed) < MAX_UNSYNCED_SEGMENTS:
             return
-        job = CommitJob(self._sealed, directory=self._directory, folder_changed=False, target_offset=0)
+        job = CommitJob(self._sealed, directory=self._directory, folder_changed=False, target_offset=0, fs=self._fs)
         self._sealed = []
         job.run()
         self.finish(job)
@@ -218,15 +227,33 @@ class Durability:
         if self._job is not None:
             raise RuntimeError("a sync of this journal is running")
         assert self.synced_offset <= next_offset
-        if self.failure is not None or self.synced_offset == next_offset:
+        is_synced = self.synced_offset == next_offset and not self._folder_changed
+        if self.failure is not None or is_synced:
             return None
         try:
-            descriptor = os.dup(active.descriptor())
+            descriptor = self._fs.duplicate(active.descriptor())
         except OSError:
             self._sync_here(active, next_offset=next_offset)  # out of descriptors, which is no reason to fail
             return None
         self._job = self._take_job([descriptor], next_offset=next_offset)
         return self._job
+
+    def begin_sealed(self, active: Segment) -> CommitJob | None:
+        """A job for the sealed segments alone; None if all of them are on the disk, a sync runs, or one has failed."""
+        if self.failure is not None or self._job is not None or not self._sealed:
+            return None
+        self._job = self._take_job([], next_offset=active.base_offset)
+        return self._job
+
+    @property
+    def are_names_synced(self) -> bool:
+        """Whether all segments will be found after a power failure, unless a sync that runs fails."""
+        return not self._folder_changed
+
+    @property
+    def has_sealed(self) -> bool:
+        """Whether sealed segments wait to be synced."""
+        return bool(self._sealed)
 
     def finish(self, job: CommitJob) -> None:
         """Take note of how a job ended. A second call for the same job changes nothing."""
@@ -248,7 +275,7 @@ class Durability:
     def let_go(self) -> None:
         """Close what waits to be synced."""
         for fd in self._sealed:
-            os.close(fd)
+            self._fs.close(fd)
         self._sealed = []
 
     def _take_job(self, descriptors: list[int], *, next_offset: int) -> CommitJob:
@@ -258,6 +285,7 @@ class Durability:
             directory=self._directory,
             folder_changed=self._folder_changed,
             target_offset=next_offset,
+            fs=self._fs,
         )
         self._sealed = []
         self._folder_changed = False
@@ -268,7 +296,7 @@ class Durability:
         job = self._take_job([], next_offset=next_offset)
         job.run()
         try:
-            os.fdatasync(active.descriptor())
+            self._fs.sync_data(active.descriptor())
         except OSError as error:
             job.error = JournalSyncError(os_error_text("sync", active.path, error))
         self.finish(job)

@@ -38,7 +38,7 @@ from pathlib import Path
 from uuid import UUID
 from zlib import crc32
 
-from emberq.base.file import replace_file, sync_folder
+from emberq.base.file import OS_FILES, Files, replace_file
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
 from emberq.wire.journal_batch import padded
 
@@ -311,21 +311,33 @@ def from_bytes(content: bytes, *, journal: UUID, max_notes: int = MAX_NOTES) -> 
     return cursor
 
 
-def save_cursor(path: Path, content: bytes) -> None:
-    """Replace the file by what `to_bytes` gave, fsynced; may be called in any thread. StorageError if that fails."""
+def save_cursor(path: Path, content: bytes, *, is_awaited: bool = True, fs: Files = OS_FILES) -> None:
+    """Replace the file by what `to_bytes` gave, fsynced; may be called in any thread. StorageError if that fails.
+
+    Unless it `is_awaited`, a power failure may bring the older file back, which is harmless.
+    """
     try:
-        is_new = not path.exists()
-        replace_file(path, content)
-        if is_new:
-            sync_folder(path.parent)
+        is_new = not fs.exists(path)
+        replace_file(path, content, fs=fs)
+        if is_new or is_awaited:
+            _sync_name(path, is_new=is_new, fs=fs)
     except OSError as error:
         raise StorageError(os_error_text("write", path, error)) from error
 
 
-def load_cursor(path: Path, *, journal: UUID) -> Cursor | None:
+def _sync_name(path: Path, *, is_new: bool, fs: Files) -> None:
+    try:
+        fs.sync_folder(path.parent)
+    except OSError:
+        if is_new:  # or the next attempt would find it, and take it for one that stays
+            fs.unlink(path, missing_ok=True)
+        raise
+
+
+def load_cursor(path: Path, *, journal: UUID, fs: Files = OS_FILES) -> Cursor | None:
     """The cursor in a file; None if there is no file. DamagedCursorError if it is not one of this journal."""
     try:
-        content = path.read_bytes()
+        content = fs.read_file(path)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -18,7 +18,7 @@ from pathlib import Path
 from uuid import UUID
 
 from emberq.base.clock import Clock
-from emberq.base.file import sync_folder
+from emberq.base.file import OS_FILES, Files
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
 from emberq.storage.journal.commit import GroupCommit, Work
 from emberq.storage.journal.cursor import Cursor, load_cursor, save_cursor, to_bytes
@@ -36,10 +36,11 @@ Told = Callable[[StorageError | None], None]
 log = logging.getLogger("emberq.storage")
 
 
-def cursor_paths(directory: Path) -> dict[str, Path]:
+def cursor_paths(directory: Path, *, fs: Files = OS_FILES) -> dict[str, Path]:
     """The files of the cursors in a topic's folder, by channel."""
-    found = (directory / _CURSORS).glob(f"*{_CURSOR_SUFFIX}")
-    return {path.name.removesuffix(_CURSOR_SUFFIX): path for path in found}
+    folder = directory / _CURSORS
+    names = fs.names(folder) if fs.is_folder(folder) else []
+    return {name.removesuffix(_CURSOR_SUFFIX): folder / name for name in names if name.endswith(_CURSOR_SUFFIX)}
 
 
 class CursorFile:
@@ -49,8 +50,16 @@ class CursorFile:
     decides: a save that comes too late does nothing.
     """
 
-    def __init__(self, path: Path, *, start: Callable[[Work], object], hand_back: Callable[[Work], object]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        start: Callable[[Work], object],
+        hand_back: Callable[[Work], object],
+        fs: Files = OS_FILES,
+    ) -> None:
         self._path = path
+        self._fs = fs
         self._start = start
         self._hand_back = hand_back
         self._lock = threading.Lock()  # held while the file is written or removed
@@ -58,22 +67,25 @@ class CursorFile:
 
     def load(self, *, journal: UUID) -> Cursor | None:
         """As `load_cursor`."""
-        return load_cursor(self._path, journal=journal)
+        return load_cursor(self._path, journal=journal, fs=self._fs)
 
     def save(self, cursor: Cursor) -> None:
         """Write the cursor now. StorageError if that fails."""
         self._asked += 1
         self._write(to_bytes(cursor), self._asked)
 
-    def save_soon(self, cursor: Cursor, told: Told) -> None:
-        """Write the cursor as it is now, in another thread; `told` is called in this one."""
+    def save_soon(self, cursor: Cursor, told: Told, *, is_awaited: bool = True) -> None:
+        """Write the cursor as it is now, in another thread; `told` is called in this one.
+
+        Unless it `is_awaited`, a power failure may bring an older cursor back.
+        """
         self._asked += 1
         content, number = to_bytes(cursor), self._asked
 
         def work() -> None:
             failure: StorageError | None = None
             try:
-                self._write(content, number)
+                self._write(content, number, is_awaited=is_awaited)
             except StorageError as error:
                 failure = error
             finally:
@@ -85,12 +97,12 @@ class CursorFile:
         """Remove the file of a deleted channel. OSError if that fails."""
         self._asked += 1
         with self._lock:
-            self._path.unlink(missing_ok=True)
+            self._fs.unlink(self._path, missing_ok=True)
 
-    def _write(self, content: bytes, number: int) -> None:
+    def _write(self, content: bytes, number: int, *, is_awaited: bool = True) -> None:
         with self._lock:
             if number == self._asked:
-                save_cursor(self._path, content)
+                save_cursor(self._path, content, is_awaited=is_awaited, fs=self._fs)
 
 
 class JournalFolder:
@@ -104,19 +116,24 @@ class JournalFolder:
         clock: Clock,
         start: Callable[[Work], object],
         hand_back: Callable[[Work], object],
+        fs: Files = OS_FILES,
     ) -> None:
+        self._fs = fs
         self._start = start
         self._hand_back = hand_back
         self._cursors = path / _CURSORS
         self._mark = path / _MARK
-        self.journal = Journal.open(path, config, clock=clock)
+        self.journal = Journal.open(path, config, clock=clock, fs=fs)
         self.commit = GroupCommit(self.journal, start=start, hand_back=hand_back)
         try:
-            if not self._cursors.is_dir():
-                self._cursors.mkdir()
-                sync_folder(path)
-            for leftover in self._cursors.glob("*.tmp"):  # of saves that a crash has ended
-                leftover.unlink(missing_ok=True)
+            if not fs.is_folder(self._cursors):
+                fs.create_folder(self._cursors)
+            for name in fs.names(self._cursors):
+                if name.endswith(".tmp"):  # of a save that a crash has ended
+                    fs.unlink(self._cursors / name, missing_ok=True)
+            # A process may have died between making a folder, or a cursor, and its sync: what is there now must stay.
+            fs.sync_folder(self._cursors)
+            fs.sync_folder(path)
         except OSError as error:
             raise StorageError(os_error_text("create", self._cursors, error)) from error
 
@@ -124,11 +141,12 @@ class JournalFolder:
 
     def channel_names(self) -> list[str]:
         """The channels that have a cursor."""
-        return sorted(cursor_paths(self._cursors.parent))
+        return sorted(cursor_paths(self._cursors.parent, fs=self._fs))
 
     def cursor_file(self, channel: str) -> CursorFile:
         """The file of the channel's cursor. A channel uses one such object at a time."""
-        return CursorFile(self._cursors / f"{channel}{_CURSOR_SUFFIX}", start=self._start, hand_back=self._hand_back)
+        path = self._cursors / f"{channel}{_CURSOR_SUFFIX}"
+        return CursorFile(path, start=self._start, hand_back=self._hand_back, fs=self._fs)
 
     def cursor(self, channel: str, *, start_offset: int) -> Cursor:
         """The channel's cursor; a new one, at `start_offset`, is saved at once, so that a crash does not move it.
@@ -166,7 +184,7 @@ class JournalFolder:
     def load_mark(self) -> int | None:
         """The first offset that no channel may have yet; None: there is none. The oldest, if the file is damaged."""
         try:
-            mark = load_cursor(self._mark, journal=self.journal.uuid)
+            mark = load_cursor(self._mark, journal=self.journal.uuid, fs=self._fs)
         except DamagedCursorError as damage:
             log.warning("%s is damaged (%s); everything is taken to be waiting", self._mark, damage)
             return self.journal.first_offset
@@ -175,8 +193,8 @@ class JournalFolder:
     def save_mark(self, offset: int) -> None:
         """Write the mark now. StorageError if that fails."""
         assert offset >= self.journal.first_offset
-        save_cursor(self._mark, to_bytes(Cursor(self.journal.uuid, low_water=offset)))
+        save_cursor(self._mark, to_bytes(Cursor(self.journal.uuid, low_water=offset)), fs=self._fs)
 
     def remove_mark(self) -> None:
         """Remove the mark: channels may have everything. OSError if that fails."""
-        self._mark.unlink(missing_ok=True)
+        self._fs.unlink(self._mark, missing_ok=True)

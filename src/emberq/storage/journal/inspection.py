@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from emberq.base.file import OS_FILES, Files
 from emberq.storage.error import DamagedCursorError, JournalOpenError, StorageError, os_error_text
 from emberq.storage.journal import recovery as identity_file
 from emberq.storage.journal.cursor import load_cursor
@@ -80,24 +81,24 @@ class _Count:
     messages: int = 0
 
 
-def verify(directory: Path) -> Iterator[Finding | VerifyProgress]:
+def verify(directory: Path, *, fs: Files = OS_FILES) -> Iterator[Finding | VerifyProgress]:
     """Read everything and check it. Findings as they come up, `VerifyProgress` about once per megabyte and at the end.
 
     JournalOpenError if the folder is no journal, or cannot be read.
     """
     try:
-        yield from _verify(directory)
+        yield from _verify(directory, fs=fs)
     except OSError as error:
         raise JournalOpenError(os_error_text("read", directory, error)) from error
 
 
-def dump(directory: Path, *, offset: int = 0) -> Iterator[JournalRow | Damage]:
+def dump(directory: Path, *, offset: int = 0, fs: Files = OS_FILES) -> Iterator[JournalRow | Damage]:
     """All messages from `offset` on, and a `Damage` in the place of those that cannot be read.
 
     JournalOpenError if the folder is no journal, or cannot be read.
     """
     try:
-        for found in _found_from(directory, offset):
+        for found in _found_from(directory, offset, fs=fs):
             if isinstance(found, Damage):
                 yield found
             else:
@@ -106,11 +107,11 @@ def dump(directory: Path, *, offset: int = 0) -> Iterator[JournalRow | Damage]:
         raise JournalOpenError(os_error_text("read", directory, error)) from error
 
 
-def _verify(directory: Path) -> Iterator[Finding | VerifyProgress]:
-    journal, bases = _journal_of(directory)
-    if identity_file.load(directory) is None:
+def _verify(directory: Path, *, fs: Files) -> Iterator[Finding | VerifyProgress]:
+    journal, bases = _journal_of(directory, fs=fs)
+    if identity_file.load(directory, fs=fs) is None:
         yield Finding(Severity.NOTE, directory / identity_file.FILE_NAME, 0, "missing or damaged")
-    segments = [_segment(directory, base) for base in bases]
+    segments = [_segment(directory, base, fs=fs) for base in bases]
     total_bytes = sum(segment.size_bytes for segment in segments)
     count = _Count()
     for segment, following in pairwise([*segments, None]):
@@ -124,7 +125,7 @@ def _verify_segment(
     segment: Segment, following: Segment | None, *, journal: UUID, count: _Count
 ) -> Iterator[Finding | None]:
     """The findings in one segment; None where it is time to show progress."""
-    header = read_header(segment.path)
+    header = read_header(segment.path, fs=segment.fs)
     if header is None or (header.journal, header.base_offset) != (journal, segment.base_offset):
         yield Finding(Severity.NOTE, segment.path, 0, "the header is damaged or of another journal")
     end_offset = following.base_offset if following is not None else END_OF_OFFSETS
@@ -163,33 +164,45 @@ def _verify_batches(
         segment.close()
     count.done_bytes = done_before + segment.size_bytes
     if not is_last and scan.offset < end_offset:
-        text = f"offsets {scan.offset} to {end_offset - 1} are in no batch"
-        yield Finding(Severity.LOSS, segment.path, segment.size_bytes, text)
+        yield _end_finding(segment, scan.offset, end_offset)
+
+
+def _end_finding(segment: Segment, offset: int, end_offset: int) -> Finding:
+    """A segment ends before the next one begins."""
+    following = read_header(log_path(segment.path.parent, end_offset), fs=segment.fs)
+    offsets = f"offsets {offset} to {end_offset - 1}"
+    if following is not None and following.after_offset == offset:
+        text = f"{offsets} are skipped: the journal moved on after an unclean stop"
+        return Finding(Severity.NOTE, segment.path, segment.size_bytes, text)
+    return Finding(Severity.LOSS, segment.path, segment.size_bytes, f"{offsets} are in no batch")
 
 
 def _index_entries(segment: Segment, *, is_sealed: bool, journal: UUID) -> tuple[dict[int, int], str | None]:
     """The entries of the .idx file, by position, and what is wrong with it: a sealed segment should have one."""
     summary = load_summary(segment, journal=journal, interval_bytes=_ANY_INTERVAL)
     if summary is None:
-        return {}, "missing or damaged" if is_sealed or segment.summary_path.exists() else None
+        return {}, "missing or damaged" if is_sealed or segment.fs.exists(segment.summary_path) else None
     index = summary.sparse_index
     return dict(zip(index.positions, index.offsets, strict=True)), None
 
 
 def _finding(segment: Segment, damage: Damage, *, is_tail: bool) -> Finding:
-    if is_tail:
+    if is_tail and damage.is_incomplete:
         text = f"a torn tail of {damage.end - damage.position} bytes: {damage.reason}"
         return Finding(Severity.NOTE, segment.path, damage.position, text)
+    if is_tail:
+        text = f"{damage.reason}: the last {damage.end - damage.position} bytes are lost, and cut off at the next start"
+        return Finding(Severity.LOSS, segment.path, damage.position, text)
     lost = f"offsets {damage.first_offset} to {damage.next_offset - 1} are lost"
     return Finding(Severity.LOSS, segment.path, damage.position, f"{damage.reason}: {lost}")
 
 
-def _found_from(directory: Path, offset: int) -> Iterator[JournalBatch | Damage]:
-    journal, bases = _journal_of(directory)
+def _found_from(directory: Path, offset: int, *, fs: Files) -> Iterator[JournalBatch | Damage]:
+    journal, bases = _journal_of(directory, fs=fs)
     for base, following in pairwise([*bases, END_OF_OFFSETS]):
         if following <= offset:
             continue
-        segment = _segment(directory, base)
+        segment = _segment(directory, base, fs=fs)
         scan = _scan(segment, journal=journal, end_offset=following)
         scan.pass_before(offset)
         try:
@@ -207,24 +220,24 @@ def _rows(batch: JournalBatch, *, first: int) -> Iterator[JournalRow]:
         yield JournalRow(batch.base_offset + index, timestamp_ns, due_ns, batch.body(index))
 
 
-def _journal_of(directory: Path) -> tuple[UUID, list[int]]:
+def _journal_of(directory: Path, *, fs: Files) -> tuple[UUID, list[int]]:
     """Which journal is in the folder, and the base offsets of its segments."""
-    if not directory.is_dir():
+    if not fs.is_folder(directory):
         raise JournalOpenError(f"{directory} is no folder")
-    bases = base_offsets(directory)
-    found = identity_file.load(directory)
+    bases = base_offsets(directory, fs=fs)
+    found = identity_file.load(directory, fs=fs)
     if found is not None:
         return found.uuid, bases
     for base in bases:
-        header = read_header(log_path(directory, base))
+        header = read_header(log_path(directory, base), fs=fs)
         if header is not None:
             return header.journal, bases
     raise JournalOpenError(f"{directory} is no journal")
 
 
-def _segment(directory: Path, base_offset: int) -> Segment:
+def _segment(directory: Path, base_offset: int, *, fs: Files) -> Segment:
     path = log_path(directory, base_offset)
-    return Segment(path, base_offset=base_offset, size_bytes=path.stat().st_size, read_only=True)
+    return Segment(path, base_offset=base_offset, size_bytes=fs.file_size(path), read_only=True, fs=fs)
 
 
 def _scan(segment: Segment, *, journal: UUID, end_offset: int) -> Scan:
@@ -234,6 +247,7 @@ def _scan(segment: Segment, *, journal: UUID, end_offset: int) -> Scan:
         start=segment.start,
         end_position=segment.size_bytes,
         end_offset=end_offset,
+        fs=segment.fs,
     )
 
 
@@ -273,9 +287,11 @@ class JournalOverview(NamedTuple):
         return (self.path.name or self.path.resolve().name).removesuffix(FOLDER_SUFFIX)
 
 
-def is_journal(directory: Path) -> bool:
+def is_journal(directory: Path, *, fs: Files = OS_FILES) -> bool:
     """Whether this folder is a journal: it has a journal.json or segments."""
-    return (directory / identity_file.FILE_NAME).is_file() or (directory.is_dir() and bool(base_offsets(directory)))
+    return fs.exists(directory / identity_file.FILE_NAME) or (
+        fs.is_folder(directory) and bool(base_offsets(directory, fs=fs))
+    )
 
 
 def find_journals(path: Path) -> list[Path]:
@@ -295,30 +311,30 @@ def _found_below(path: Path, *, depth: int) -> Iterator[Path]:
                 yield from _found_below(child, depth=depth - 1)
 
 
-def survey(directory: Path) -> JournalOverview:
+def survey(directory: Path, *, fs: Files = OS_FILES) -> JournalOverview:
     """What is in the journal's folder. JournalOpenError if it is no journal, or cannot be read."""
     try:
-        return _survey(directory)
+        return _survey(directory, fs=fs)
     except OSError as error:
         raise JournalOpenError(os_error_text("read", directory, error)) from error
 
 
-def _survey(directory: Path) -> JournalOverview:
-    identity = identity_file.load(directory)
-    bases = base_offsets(directory)
+def _survey(directory: Path, *, fs: Files) -> JournalOverview:
+    identity = identity_file.load(directory, fs=fs)
+    bases = base_offsets(directory, fs=fs)
     if identity is None or not bases:
         raise JournalOpenError(f"{directory} is no journal")
-    sizes = [log_path(directory, base).stat().st_size for base in bases]
-    last = Segment(log_path(directory, bases[-1]), base_offset=bases[-1], size_bytes=sizes[-1], read_only=True)
+    segments = [_segment(directory, base, fs=fs) for base in bases]
+    last = segments[-1]
     next_offset = _end_of(last, identity)
     return JournalOverview(
         path=directory,
         identity=identity,
         first_offset=bases[0],
         next_offset=next_offset,
-        size_bytes=sum(sizes),
+        size_bytes=sum(segment.size_bytes for segment in segments),
         segment_count=len(bases),
-        channels=_places(directory, identity, next_offset=next_offset),
+        channels=_places(directory, identity, next_offset=next_offset, fs=fs),
     )
 
 
@@ -333,6 +349,7 @@ def _end_of(segment: Segment, identity: JournalIdentity) -> int:
             start=start,
             end_position=segment.size_bytes,
             block_bytes=_HEADERS_BYTES,
+            fs=segment.fs,
         )
         scan.pass_before(END_OF_OFFSETS)
         while scan.next() is not None:  # damage, or a tail that is torn or being written
@@ -342,11 +359,11 @@ def _end_of(segment: Segment, identity: JournalIdentity) -> int:
     return scan.offset
 
 
-def _places(directory: Path, identity: JournalIdentity, *, next_offset: int) -> list[ChannelPlace]:
+def _places(directory: Path, identity: JournalIdentity, *, next_offset: int, fs: Files) -> list[ChannelPlace]:
     places = []
-    for channel, path in sorted(cursor_paths(directory).items()):
+    for channel, path in sorted(cursor_paths(directory, fs=fs).items()):
         try:
-            cursor = load_cursor(path, journal=identity.uuid)
+            cursor = load_cursor(path, journal=identity.uuid, fs=fs)
         except DamagedCursorError:
             continue
         except StorageError as error:

@@ -23,18 +23,20 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
 from emberq.base.clock import Clock
-from emberq.base.file import sync_file, sync_folder
+from emberq.base.file import OS_FILES, Files, sync_file
 from emberq.storage.error import JournalError, JournalSyncError, JournalWriteError, os_error_text
 from emberq.storage.journal.commit import CommitJob, Durability
 from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, Segments
-from emberq.storage.journal.recovery import Recovered, RecoveryReport, recover
-from emberq.storage.journal.segment import JournalConfig, Segment, SegmentHeader, create_segment
+from emberq.storage.journal.recovery import RESERVED_COUNT, JournalIdentity, Recovered, RecoveryReport, recover
+from emberq.storage.journal.recovery import save as save_identity
+from emberq.storage.journal.scan import END_OF_OFFSETS
+from emberq.storage.journal.segment import JournalConfig, Segment, SegmentHeader, SparseIndex, create_segment
 from emberq.storage.journal.summary import LastBatch, Summary, save_summary
 from emberq.wire.journal_batch import Bodies, encode
 from emberq.wire.parameter import ProducerSequence
@@ -72,12 +74,21 @@ class Journal:
     Invariants between calls: first_offset <= synced_offset <= next_offset; the active segment ends with a whole batch.
     """
 
-    def __init__(self, directory: Path, config: JournalConfig, recovered: Recovered, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: JournalConfig,
+        recovered: Recovered,
+        *,
+        clock: Clock,
+        fs: Files = OS_FILES,
+    ) -> None:
         self.report: RecoveryReport = recovered.report
         """What opening it found and did."""
         self._directory = directory
         self._config = config
         self._clock = clock
+        self._fs = fs
         self._identity = recovered.identity
         self._segments = Segments(
             recovered.segments,
@@ -87,15 +98,20 @@ class Journal:
         )
         self._reader = JournalReader(self._segments)
         self._producers = recovered.producers
-        self._durability = Durability(directory, synced_offset=recovered.next_offset)
+        self._durability = Durability(directory, synced_offset=recovered.next_offset, fs=fs)
+        reserved = recovered.identity.reserved
+        self._reserved_offset = END_OF_OFFSETS if reserved is None else reserved
+        """Offsets before it may be given; as many as there are, if messages are only seen when they are synced."""
+        self._unsaved: list[tuple[int, Segment, Summary]] = []
+        """Contents of .idx files, each to be written when everything before the offset is on the disk."""
         self._closed = False
 
     @classmethod
-    def open(cls, directory: Path, config: JournalConfig, *, clock: Clock) -> Journal:
+    def open(cls, directory: Path, config: JournalConfig, *, clock: Clock, fs: Files = OS_FILES) -> Journal:
         """Open the journal in `directory`, or make one there. JournalOpenError if that cannot be done."""
-        recovered = recover(directory, config, clock=clock)
+        recovered = recover(directory, config, clock=clock, fs=fs)
         _log_report(directory, recovered.report)
-        return cls(directory, config, recovered, clock=clock)
+        return cls(directory, config, recovered, clock=clock, fs=fs)
 
     def __repr__(self) -> str:
         return f"<Journal {self._directory.name!r} {self.first_offset}..{self.next_offset} synced={self.synced_offset}>"
@@ -173,6 +189,8 @@ class Journal:
                 return Stored(last.base_offset, last.next_offset, is_repeated=True)
         segments = self._segments
         base_offset = segments.next_offset
+        if base_offset + bodies.message_count > self._reserved_offset:
+            self._reserve(base_offset + bodies.message_count)
         batch = encode(
             bodies,
             base_offset=base_offset,
@@ -181,6 +199,7 @@ class Journal:
             times_ns=times_ns,
             due_ns=due_ns,
             producer=producer,
+            synced_offset=self._durability.synced_offset,
         )
         active = segments.active
         if active.size_bytes + batch.length > self._config.segment_bytes and not active.is_empty:
@@ -206,6 +225,8 @@ class Journal:
         if offset <= self.next_offset:
             return
         self._refuse_unless_writable()
+        if offset > self._reserved_offset:
+            self._reserve(offset)
         self._roll(offset)
 
     def producer_state(self, producer_id: bytes) -> LastBatch | None:
@@ -218,36 +239,63 @@ class Journal:
         if self._closed:
             raise JournalWriteError("the journal is closed")
 
+    def _reserve(self, next_offset: int) -> None:
+        """Reserve the offsets before this one, on the disk, before a message gets them. JournalWriteError if not."""
+        reserved_offset = next_offset + RESERVED_COUNT
+        self._save_identity(self._identity._replace(reserved=reserved_offset, boot=self._fs.boot_id()))
+        self._reserved_offset = reserved_offset
+
+    def _save_identity(self, identity: JournalIdentity) -> None:
+        try:
+            save_identity(self._directory, identity, fs=self._fs)
+        except OSError as error:
+            raise JournalWriteError(os_error_text("write", self._directory, error)) from error
+        self._identity = identity
+
     def _roll(self, base_offset: int) -> None:
         """Seal the active segment and go on with a new one, which begins with `base_offset`."""
-        sealed = self._segments.active
-        if self._config.fsync:
-            self._durability.make_room()
-            self._refuse_unless_writable()
-        header = SegmentHeader(self.uuid, base_offset, self._clock.wall_ns())
-        created = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes)
-        if self._config.fsync:
-            try:
-                self._durability.sealed(sealed)
-            except OSError as error:
-                created.path.unlink(missing_ok=True)
-                raise JournalWriteError(os_error_text("open", sealed.path, error)) from error
-        self._save_summary()
+        sealed, end_offset = self._segments.active, self._segments.next_offset
+        self._durability.make_room()
+        self._refuse_unless_writable()
+        synced_offset = self._durability.synced_offset
+        header = SegmentHeader(self.uuid, base_offset, self._clock.wall_ns(), synced_offset, end_offset)
+        created = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes, fs=self._fs)
+        try:
+            self._durability.sealed(sealed)
+        except OSError as error:
+            self._fs.unlink(created.path, missing_ok=True)
+            raise JournalWriteError(os_error_text("open", sealed.path, error)) from error
+        self._unsaved.append((end_offset, sealed, self._summary()))
         self._segments.add(created)
         self._segments.next_offset = base_offset
-        self._save_summary()  # the producers must be known without the sealed segments, which may go
+        # The producers must be known without the sealed segments, which may go.
+        begin = self._summary()._replace(
+            sparse_index=SparseIndex(interval_bytes=self._config.index_interval_bytes)  # its own one grows
+        )
+        self._unsaved.append((end_offset, created, begin))
 
-    def _save_summary(self) -> None:
-        """Write the .idx file of the active segment."""
+    def _summary(self) -> Summary:
+        """The content of the active segment's .idx file."""
         active, segments = self._segments.active, self._segments
-        summary = Summary(
+        return Summary(
             active.base_offset,
             segments.next_offset,
             active.size_bytes,
             segments.index(active),
             list(self._producers.items()),
         )
-        save_summary(active, summary, journal=self.uuid)
+
+    def _save_summaries(self) -> None:
+        """Write the .idx files that speak only of what is on the disk.
+
+        One that is written before would vouch for batches that a power failure may take.
+        """
+        if self.failure is not None or not self._durability.are_names_synced:
+            return
+        while self._unsaved and self._unsaved[0][0] <= self._durability.synced_offset:
+            _, segment, summary = self._unsaved.pop(0)
+            if segment in self._segments:
+                save_summary(segment, summary, journal=self.uuid)
 
     # -- syncing -----------------------------------------------------------------------------------------------
 
@@ -257,17 +305,23 @@ class Journal:
         One job at a time: the next begins after `finish_sync` of this one.
         """
         if not self._config.fsync:
-            return None
+            return self._durability.begin_sealed(self._segments.active)
         return self._durability.begin(self._segments.active, next_offset=self.next_offset)
+
+    @property
+    def has_unsynced_segments(self) -> bool:
+        """Whether sealed segments wait for a sync."""
+        return self._durability.has_sealed
 
     def finish_sync(self, job: CommitJob) -> None:
         """A job has run: its part is on the disk, or `failure` is set for good. A second call changes nothing."""
         self._durability.finish(job)
+        self._save_summaries()
 
     def sync(self) -> None:
         """Return when everything is on the disk. JournalSyncError if it may not be."""
         self._durability.end_running_job()
-        job = self.begin_sync()
+        job = self._durability.begin(self._segments.active, next_offset=self.next_offset)
         if job is not None:
             job.run()
             self.finish_sync(job)
@@ -307,13 +361,15 @@ class Journal:
         An active segment in which everything is too old is sealed first, so that it can go too.
         """
         segments, config = self._segments, self._config
-        before_offset = min(before_offset, self.synced_offset)
+        before_offset = min(before_offset, self._durability.synced_offset)
         is_read = before_offset >= self.next_offset and self.failure is None and not self._closed
         if is_read and is_too_old(segments.active, segments, config=config, now_ns=now_ns):
             self._roll(self.next_offset)
         with _as_journal_error("read", self._directory):
             oldest = removable(segments, config=config, before_offset=before_offset, now_ns=now_ns)
-        return remove(oldest, segments, directory=self._directory)
+        if oldest and self._unsaved:
+            self.sync()  # or the producers of what goes would be forgotten
+        return remove(oldest, segments, directory=self._directory, fs=self._fs)
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -330,7 +386,10 @@ class Journal:
         self._closed = True
         try:
             self.sync()
-            self._save_summary()
+            self._save_summaries()
+            save_summary(self._segments.active, self._summary(), journal=self.uuid)
+            if self._identity.reserved is not None:
+                self._save_identity(self._identity._replace(reserved=None, boot=""))
         finally:
             self._let_go()
 
@@ -341,10 +400,12 @@ class Journal:
         that takes long if it is large.
         """
         self._closed = True
+        self._unsaved.clear()
         self._durability.end_running_job()
         self._let_go()
         removed = self._directory.with_name(f"{self._directory.name}.{secrets.token_hex(8)}{REMOVED_SUFFIX}")
-        return self._directory.rename(removed)
+        self._fs.rename(self._directory, removed)
+        return removed
 
     def _let_go(self) -> None:
         self._segments.close_sealed()
@@ -364,7 +425,12 @@ def _log_report(directory: Path, report: RecoveryReport) -> None:
     for repair in report.repairs:
         log.warning("journal %s: %s", directory, repair)
     if report.cut_bytes:
-        log.warning("journal %s: cut off a torn tail of %d bytes", directory, report.cut_bytes)
+        log.warning("journal %s: cut off %d bytes that had not been synced", directory, report.cut_bytes)
+    if report.moved_on is not None:
+        first, following = report.moved_on
+        log.warning(
+            "journal %s: goes on at offset %d; from %d on they may have been given", directory, following, first
+        )
     for damage in report.damage:
         log.error("journal %s: %s", directory, damage)
 
@@ -394,20 +460,18 @@ def removable(segments: Segments, *, config: JournalConfig, before_offset: int, 
     return found
 
 
-def remove(oldest: list[Segment], segments: Segments, *, directory: Path) -> int:
+def remove(oldest: list[Segment], segments: Segments, *, directory: Path, fs: Files = OS_FILES) -> int:
     """Remove these segments, which are the oldest ones; return how many bytes that freed. A failure is only logged."""
     if not oldest:
         return 0
     freed_bytes = 0
     try:
-        # The next segment's .idx file must be on the disk: without it and these segments, nothing would tell which
-        # offsets have been given, and which producers there are.
-        with suppress(FileNotFoundError):
-            sync_file(list(segments)[len(oldest)].summary_path)
-        sync_folder(directory)
+        # An .idx file must be on the disk: without it and these segments, nothing would tell which producers there are.
+        sync_file(segments.active.summary_path, fs=fs)
+        fs.sync_folder(directory)
         for segment in oldest:
-            segment.summary_path.unlink(missing_ok=True)
-            segment.path.unlink(missing_ok=True)
+            fs.unlink(segment.summary_path, missing_ok=True)
+            fs.unlink(segment.path, missing_ok=True)
             removed = segments.remove_first()
             assert removed is segment
             freed_bytes += segment.size_bytes

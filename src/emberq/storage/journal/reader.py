@@ -3,7 +3,8 @@
 A channel reads batches, /journal/read sends stretches of a file as they are, and both can find the offset of a moment.
 
 Each segment ends where the next one begins, and the last one where the journal ends. So offsets that no batch holds
-(damaged, or never given to a message) belong to the segment before them, and its readers notice.
+(damaged, or never given to a message) belong to the segment before them, and its readers notice. Where the journal has
+moved on to a new epoch, the next segment says so, and the gap is no damage.
 
 A channel reads on from where its last read ended. So the places where reads ended are remembered for a while, and a
 sequential reader needs no search. Other reads go by the index of the segment, and from there by batch headers.
@@ -22,7 +23,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan
-from emberq.storage.journal.segment import BatchPlace, Segment, SparseIndex
+from emberq.storage.journal.segment import BatchPlace, Segment, SparseIndex, read_header
 from emberq.storage.journal.summary import load_summary, save_summary, summarize
 from emberq.wire.journal_batch import JournalBatch, seed_of
 
@@ -78,6 +79,12 @@ class Segments:
         """Where the next segment begins, or the journal ends."""
         following = bisect_right(self._bases, segment.base_offset)
         return self._bases[following] if following < len(self._bases) else self.next_offset
+
+    def moved_on_behind(self, segment: Segment, offset: int) -> bool:
+        """Whether the next segment begins an epoch, and says that this one ends at `offset`."""
+        following = self._all[bisect_right(self._bases, segment.base_offset)]
+        header = read_header(following.path, fs=following.fs)
+        return header is not None and header.after_offset == offset
 
     def add(self, segment: Segment) -> None:
         """Seal the active segment and let this one follow it."""
@@ -152,6 +159,10 @@ MAX_REMEMBERED_PLACES = 256
 """If more channels than this of one topic lag, each in another place, they search for their place at each read."""
 MAX_REMEMBERED_GAPS = 1024
 """Beyond this many, damage is logged again at each read."""
+
+
+MOVED_ON = "skipped after an unclean stop"
+"""The reason of a gap that is no damage: no message has these offsets, or none has them any more."""
 
 
 class Gap(NamedTuple):
@@ -273,6 +284,7 @@ class JournalReader:
             end_position=segment.size_bytes,
             end_offset=segments.end_offset(segment),
             block_bytes=block_bytes,
+            fs=segment.fs,
         )
 
     def _first_good(self, scan: Scan, *, offset: int) -> JournalBatch | None:
@@ -312,11 +324,19 @@ class JournalReader:
             return scan.offset
         end_offset = self._segments.end_offset(segment)
         if scan.offset < end_offset:
-            rest = Damage(scan.position, scan.position, scan.offset, end_offset, "no batch holds these offsets")
-            self._note(rest, gaps, offset=offset)
+            self._note_rest(scan, segment, gaps, offset=offset)
         elif segment is self._segments.active:
             self._remember(segment, BatchPlace(scan.offset, scan.position))
         return end_offset
+
+    def _note_rest(self, scan: Scan, segment: Segment, gaps: list[Gap], *, offset: int) -> None:
+        """The segment ends before the next one begins: because the journal moved on, or because something is lost."""
+        end_offset = self._segments.end_offset(segment)
+        if self._segments.moved_on_behind(segment, scan.offset):
+            gaps.append(Gap(max(scan.offset, offset), end_offset, MOVED_ON))
+        else:
+            rest = Damage(scan.position, scan.position, scan.offset, end_offset, "no batch holds these offsets")
+            self._note(rest, gaps, offset=offset)
 
     def _note(self, damage: Damage, gaps: list[Gap], *, offset: int) -> None:
         """Add the damage to the caller's gaps, as far as it lies behind `offset`; log and count it once."""

@@ -1,16 +1,39 @@
-"""Opening a journal: which one it is, what is in it, and what a crash left undone.
+"""Opening a journal: which one it is, what is in it, and what an unclean stop left undone.
 
 journal.json says which journal this is:
 
-    {"format":1,"uuid":"0b5f...","created":"2025-01-31T12:00:00Z"}
+    {"format":2,"uuid":"0b5f...","created":"2025-01-31T12:00:00Z"}
+    {"format":2,"uuid":"0b5f...","created":"2025-01-31T12:00:00Z","reserved":1048576,"boot":"6d1c..."}
 
 A journal that is deleted and made again is another journal with another uuid: offsets that readers and channels
 remember mean nothing in it. Every segment repeats the uuid, so a lost file can be replaced.
 
-Only the last segment can have been written to when the process or the machine died, so only that one is read, and of it
-only what its .idx file does not cover. Bytes behind its last good batch are a batch that was being written: no
-publisher was told that it is stored, and it is cut off. Damage with a good batch behind it is no torn write; it stays
-where it is and is reported, and readers find the gap.
+Where to begin. An .idx file that knows the producers is only written when everything before its end is on the disk. So
+all that lies before the newest of them is sound, and after a clean stop that is everything. What lies behind it is
+read, batch by batch, through as many segments as there are.
+
+Holes. A power failure leaves pages that were not synced in any order: a batch may be gone while a later one is there.
+The later one was never confirmed, or the first one would be on the disk. And a producer that sends the first one again
+must not be told that it is stored, because a later number is. So the journal ends at the first hole, whatever is
+behind it.
+
+    BBBBBBBBBBBB.BBBBBBBBBB|BBBB.....BBBB            B: a batch    .: none
+                ^ damage   ^    ^ hole: the end
+                           synced, as a batch behind it says
+
+Damage. Each batch, and each segment, says how far the journal was synced when it was written. A hole before that point
+is no torn write but damage: it stays, is reported, and readers pass over it.
+
+What is left is written again. After a failed sync the operating system takes pages for written that are not, and no
+later sync would bring them to the disk. So the part that no batch calls synced is written anew, to the same place, and
+synced, before anything is promised on it.
+
+Moving on. If what was cut off, or vanished without a trace, may have been seen by a reader, its offsets must not be
+given to other messages: the journal goes on behind all of them, in a new segment that says so. It is on the disk before
+anything is cut, so a crash meanwhile leaves no doubt about what was to be cut. How far offsets may have been given is
+known from the bytes that are cut off; and where messages are seen before they are synced, from `reserved`: offsets are
+reserved in advance, many at a time. Only a failure of the machine loses what was written, so nothing is skipped if the
+machine has not been started since (`boot`).
 
 A last file that is no segment of this journal is set aside as `.bad`, never deleted. Leftovers of files that were being
 replaced are removed.
@@ -19,7 +42,6 @@ replaced are removed.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,11 +50,10 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from emberq.base.clock import NS_PER_SECOND, Clock
-from emberq.base.file import replace_file, sync_folder
+from emberq.base.file import OS_FILES, Files, read_fully, replace_file, write_fully
 from emberq.storage.error import JournalError, JournalOpenError, os_error_text
-from emberq.storage.journal.scan import Damage, Scan
+from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan
 from emberq.storage.journal.segment import (
-    MAX_AT_RISK_SEGMENTS,
     SEGMENT_HEADER_BYTES,
     BatchPlace,
     JournalConfig,
@@ -44,20 +65,29 @@ from emberq.storage.journal.segment import (
     log_path,
     read_header,
 )
-from emberq.storage.journal.summary import ProducerTable, Summary, load_summary, note_batch, save_summary, summarize
+from emberq.storage.journal.summary import ProducerTable, Summary, load_summary, save_summary
+from emberq.storage.journal.tail import Tail, walk
 from emberq.wire.journal_batch import seed_of
 
 # journal.json.
 
 FILE_NAME = "journal.json"
-FORMAT = 1
+FORMAT = 2
+"""Format 1, in which batches do not say what was synced, is read and becomes format 2."""
+RESERVED_COUNT = 1 << 20
+"""So many offsets are reserved at a time: it takes a sync, and a power failure leaves as many unused."""
 
 
 class JournalIdentity(NamedTuple):
-    """Which journal this is."""
+    """Which journal this is, and which offsets may have been given."""
 
     uuid: UUID
     created: str
+    reserved: int | None = None
+    """No message has this offset or one behind it; None: messages are only seen when they are on the disk."""
+    boot: str = ""
+    """Which start of the machine that was."""
+    format: int = FORMAT
 
 
 def identity_now(uuid: UUID, *, now_ns: int) -> JournalIdentity:
@@ -66,24 +96,35 @@ def identity_now(uuid: UUID, *, now_ns: int) -> JournalIdentity:
     return JournalIdentity(uuid, moment.strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
-def save(directory: Path, identity: JournalIdentity) -> None:
-    """Replace the file, fsynced; the caller syncs the folder. OSError if that fails."""
-    document = {"format": FORMAT, "uuid": str(identity.uuid), "created": identity.created}
-    replace_file(directory / FILE_NAME, json.dumps(document, separators=(",", ":")).encode() + b"\n")
+def save(directory: Path, identity: JournalIdentity, *, fs: Files = OS_FILES) -> None:
+    """Replace the file; it is on the disk when this returns. OSError if that fails."""
+    document: dict[str, object] = {"format": FORMAT, "uuid": str(identity.uuid), "created": identity.created}
+    if identity.reserved is not None:
+        document |= {"reserved": identity.reserved, "boot": identity.boot}
+    content = json.dumps(document, separators=(",", ":")).encode() + b"\n"
+    replace_file(directory / FILE_NAME, content, fs=fs)
+    fs.sync_folder(directory)
 
 
-def load(directory: Path) -> JournalIdentity | None:
+def load(directory: Path, *, fs: Files = OS_FILES) -> JournalIdentity | None:
     """The identity; None if the file is missing or damaged. JournalOpenError for a format of the future."""
     try:
-        document = json.loads((directory / FILE_NAME).read_bytes())
+        document = json.loads(fs.read_file(directory / FILE_NAME))
     except (FileNotFoundError, ValueError, RecursionError):
         return None
     match document:
         case {"format": int(version), "uuid": str(uuid), "created": str(created)}:
-            if version != FORMAT:
+            if not 1 <= version <= FORMAT:
                 raise JournalOpenError(f"{directory} is a journal of format {version}, this version reads {FORMAT}")
+            reserved, boot = document.get("reserved"), document.get("boot")
             try:
-                return JournalIdentity(UUID(uuid), created)
+                return JournalIdentity(
+                    UUID(uuid),
+                    created,
+                    reserved if isinstance(reserved, int) else None,
+                    boot if isinstance(boot, str) else "",
+                    version,
+                )
             except ValueError:
                 return None
     return None
@@ -97,16 +138,18 @@ class RecoveryReport:
     """What opening a journal found and did. A sound journal has an empty report."""
 
     cut_bytes: int = 0
-    """The size of the torn tail that was cut off the last segment."""
+    """How much was cut off the end."""
+    moved_on: tuple[int, int] | None = None
+    """The offsets from the first up to the second are skipped: messages that had them are lost, if there were any."""
     damage: list[Damage] = field(default_factory=list)
-    """Damage in the middle of the part of the last segment that was read."""
+    """Damage in the part that was read."""
     repairs: list[str] = field(default_factory=list)
     """Everything else, in words for the log."""
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What a journal starts with."""
+    """What a journal starts with. All of it is on the disk."""
 
     identity: JournalIdentity
     segments: list[Segment]
@@ -115,12 +158,12 @@ class Recovered:
     report: RecoveryReport
 
 
-def recover(directory: Path, config: JournalConfig, *, clock: Clock) -> Recovered:
+def recover(directory: Path, config: JournalConfig, *, clock: Clock, fs: Files = OS_FILES) -> Recovered:
     """Open or make the journal in `directory`. JournalOpenError if that cannot be done."""
     if sys.byteorder != "little":
         raise JournalOpenError("journals are little-endian and used in place; this machine is not")
     try:
-        return _Recovery(directory, config, clock=clock).run()
+        return _Recovery(directory, config, clock=clock, fs=fs).run()
     except OSError as error:
         raise JournalOpenError(os_error_text("open", directory, error)) from error
     except JournalOpenError:
@@ -132,168 +175,233 @@ def recover(directory: Path, config: JournalConfig, *, clock: Clock) -> Recovere
 class _Recovery:
     """The steps of opening one journal."""
 
-    def __init__(self, directory: Path, config: JournalConfig, *, clock: Clock) -> None:
+    def __init__(self, directory: Path, config: JournalConfig, *, clock: Clock, fs: Files) -> None:
         self._directory = directory
         self._config = config
         self._clock = clock
+        self._fs = fs
         self._report = RecoveryReport()
+        self._producers = ProducerTable(max_producers=config.max_producers)
 
     def run(self) -> Recovered:
         self._make_directory()
-        bases = base_offsets(self._directory)
+        bases = base_offsets(self._directory, fs=self._fs)
         identity = self._identity(bases)
-        segments = [self._segment(base) for base in bases]
-        if not segments:
-            segments.append(self._new_segment(identity.uuid, base_offset=0))
-        producers = ProducerTable(max_producers=self._config.max_producers)
-        active, next_offset = self._open_last(segments[:-1], segments[-1], producers, journal=identity.uuid)
-        assert active.size_bytes >= SEGMENT_HEADER_BYTES
-        assert active.base_offset <= next_offset
-        return Recovered(identity, [*segments[:-1], active], next_offset, producers, self._report)
+        segments, least_offset = self._own_segments(bases, journal=identity.uuid)
+        if segments:
+            next_offset = self._recover_end(segments, identity, least_offset=least_offset)
+        else:
+            next_offset = max(least_offset, self._reserved_before(identity))
+            segments.append(self._new_segment(identity.uuid, base_offset=next_offset, after_offset=next_offset))
+            if next_offset > least_offset:
+                self._report.moved_on = (least_offset, next_offset)
+        assert segments[-1].size_bytes >= SEGMENT_HEADER_BYTES
+        assert segments[-1].base_offset <= next_offset
+        identity = self._reserve(identity, next_offset=next_offset)
+        return Recovered(identity, segments, next_offset, self._producers, self._report)
 
     # -- the folder --------------------------------------------------------------------------------------------
 
     def _make_directory(self) -> None:
-        if not self._directory.is_dir():
-            self._directory.mkdir()  # not those above it: the data folder must exist
-            sync_folder(self._directory.parent)
-        for leftover in self._directory.glob("*.tmp"):
-            leftover.unlink()
+        fs = self._fs
+        if not fs.is_folder(self._directory):
+            fs.create_folder(self._directory)  # not those above it: the data folder must exist
+        for name in fs.names(self._directory):
+            if name.endswith(".tmp"):
+                fs.unlink(self._directory / name)
 
     def _identity(self, bases: list[int]) -> JournalIdentity:
         """The identity in journal.json; if there is none, a new one, with the uuid of the segments if there are any."""
-        found = load(self._directory)
+        found = load(self._directory, fs=self._fs)
         if found is not None:
+            if found.format < FORMAT:
+                save(self._directory, found, fs=self._fs)  # before a batch that older versions take for damage
             return found
-        headers = (read_header(log_path(self._directory, base)) for base in bases)
+        headers = (read_header(log_path(self._directory, base), fs=self._fs) for base in bases)
         known = next((header for header in headers if header is not None), None)
         if bases and known is None:
             raise JournalOpenError(f"{self._directory} holds segments, but nothing in it tells of which journal")
         if known is not None:
             self._report.repairs.append(f"{FILE_NAME} was missing or damaged and is made anew")
         made = identity_now(known.journal if known else uuid4(), now_ns=self._clock.wall_ns())
-        save(self._directory, made)
-        sync_folder(self._directory)
+        self._fs.sync_folder(
+            self._directory.parent
+        )  # before journal.json, which says that the folder is there for good
+        save(self._directory, made, fs=self._fs)
         return made
+
+    def _reserve(self, identity: JournalIdentity, *, next_offset: int) -> JournalIdentity:
+        """Reserve offsets if messages are seen before they are synced, and give up a reservation if they are not."""
+        boot = self._fs.boot_id()
+        if not self._config.shows_unsynced:
+            wanted = identity._replace(reserved=None, boot="")
+        elif identity.reserved is not None and identity.reserved > next_offset and identity.boot == boot:
+            wanted = identity
+            self._fs.sync_folder(self._directory)  # the process may have died before it did
+        else:
+            wanted = identity._replace(reserved=next_offset + RESERVED_COUNT, boot=boot)
+        if wanted != identity:
+            save(self._directory, wanted, fs=self._fs)
+        return wanted
+
+    # -- segments ----------------------------------------------------------------------------------------------
+
+    def _own_segments(self, bases: list[int], *, journal: UUID) -> tuple[list[Segment], int]:
+        """The segments of this journal, and the offset behind which the names of those set aside are."""
+        segments = [self._segment(base) for base in bases]
+        least_offset = 0
+        while segments and self._is_strange(segments[-1], journal=journal):
+            least_offset = max(least_offset, segments[-1].base_offset)
+            self._set_aside(segments.pop())
+        return segments, least_offset
 
     def _segment(self, base_offset: int) -> Segment:
         path = log_path(self._directory, base_offset)
-        return Segment(path, base_offset=base_offset, size_bytes=path.stat().st_size)
+        return Segment(path, base_offset=base_offset, size_bytes=self._fs.file_size(path), fs=self._fs)
 
-    def _new_segment(self, journal: UUID, *, base_offset: int) -> Segment:
-        header = SegmentHeader(journal, base_offset, self._clock.wall_ns())
-        segment = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes)
-        os.fsync(segment.descriptor())
-        sync_folder(self._directory)
+    def _is_strange(self, segment: Segment, *, journal: UUID) -> bool:
+        """Whether neither its header nor a batch in it is of this journal."""
+        header = read_header(segment.path, fs=self._fs)
+        if header is not None and (header.journal, header.base_offset) == (journal, segment.base_offset):
+            return False
+        scan = Scan(
+            segment.descriptor(),
+            seed=seed_of(journal),
+            start=segment.start,
+            end_position=segment.size_bytes,
+            fs=self._fs,
+        )
+        return all(isinstance(found, Damage) for found in scan)
+
+    def _set_aside(self, segment: Segment) -> None:
+        """A file in the last segment's place that holds nothing of this journal makes way."""
+        segment.close()
+        if segment.size_bytes <= SEGMENT_HEADER_BYTES:
+            self._fs.unlink(segment.path)
+            self._report.repairs.append(f"{segment.path.name} had just been begun and is made anew")
+        else:
+            self._fs.rename(segment.path, _free_name(segment.path.with_suffix(".bad"), fs=self._fs))
+            self._report.repairs.append(f"{segment.path.name} is no segment of this journal and is set aside")
+        self._fs.unlink(segment.summary_path, missing_ok=True)
+
+    def _new_segment(self, journal: UUID, *, base_offset: int, after_offset: int) -> Segment:
+        """A segment that is on the disk, as everything before `after_offset` is already."""
+        header = SegmentHeader(journal, base_offset, self._clock.wall_ns(), after_offset, after_offset)
+        segment = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes, fs=self._fs)
+        self._fs.sync(segment.descriptor())
+        self._fs.sync_folder(self._directory)
         return segment
 
-    # -- the last segment --------------------------------------------------------------------------------------
+    # -- the end of the journal --------------------------------------------------------------------------------
 
-    def _open_last(
-        self, sealed: list[Segment], last: Segment, producers: ProducerTable, *, journal: UUID
-    ) -> tuple[Segment, int]:
-        """The active segment, cut to whole batches, and the offset behind it."""
-        header = read_header(last.path)
-        known = load_summary(last, journal=journal, interval_bytes=self._config.index_interval_bytes)
-        if known is not None and known.producers is not None:
-            start = BatchPlace(known.next_offset, known.covered_bytes)
-            last.index = known.sparse_index
-            _load(producers, known)
-        else:
-            last.summary_path.unlink(missing_ok=True)  # or it might seem right again when the segment has grown
-            start = last.start
-            last.index = SparseIndex(interval_bytes=self._config.index_interval_bytes)
-            self._producers_behind(sealed, producers, journal=journal)
-        found_bytes = last.size_bytes
-        next_offset = self._walk(last, last.index, producers, start=start, seed=seed_of(journal))
-        if header is None or (header.journal, header.base_offset) != (journal, last.base_offset):
-            if last.is_empty:
-                return self._replace(last, journal=journal, found_bytes=found_bytes), last.base_offset
-            self._rewrite_header(last, journal=journal)
-        self._cut(last, found_bytes=found_bytes)
-        if self._config.fsync and found_bytes != start.position:
-            self._sync([*sealed[-MAX_AT_RISK_SEGMENTS:], last])
-        return last, next_offset
+    def _recover_end(self, segments: list[Segment], identity: JournalIdentity, *, least_offset: int) -> int:
+        """Bring what was not synced into order, in the files and in the list; return the next offset."""
+        journal = identity.uuid
+        number, start = self._sound_until(segments, journal=journal)
+        tail = walk(segments, number, start, journal=journal, producers=self._producers, config=self._config)
+        self._report.damage = tail.damage
+        next_offset = tail.end_offset
+        base_offset = max(next_offset, least_offset, tail.least_offset, self._reserved_before(identity))
+        self._mend_header(tail, journal=journal)
+        if tail.is_clean and base_offset == next_offset:
+            return next_offset
+        self._write_again(tail)
+        new = None
+        if base_offset > next_offset:
+            new = self._new_segment(journal, base_offset=base_offset, after_offset=next_offset)
+            self._report.moved_on = (next_offset, base_offset)
+        self._cut(tail, journal=journal)
+        segments[:] = tail.kept
+        self._save_summaries(tail, journal=journal)
+        for sealed in segments if new is not None else segments[:-1]:
+            sealed.close()
+            sealed.index = None
+        if new is not None:
+            segments.append(new)
+            empty = SparseIndex(interval_bytes=self._config.index_interval_bytes)
+            summary = Summary(base_offset, base_offset, new.size_bytes, empty, list(self._producers.items()))
+            save_summary(new, summary, journal=journal)
+        return base_offset
 
-    def _sync(self, segments: list[Segment]) -> None:
-        """Bring to the disk what the operating system may still hold after a crash of the process alone."""
-        for segment in segments:
-            os.fdatasync(segment.descriptor())
-            segment.close()
-        sync_folder(self._directory)
+    def _sound_until(self, segments: list[Segment], *, journal: UUID) -> tuple[int, BatchPlace]:
+        """The newest segment whose .idx file knows the producers, and the place that it knows of."""
+        interval_bytes = self._config.index_interval_bytes
+        for number in reversed(range(len(segments))):
+            segment = segments[number]
+            known = load_summary(segment, journal=journal, interval_bytes=interval_bytes)
+            if known is not None and known.producers is not None:
+                for producer_id, last in known.producers:
+                    self._producers.record(producer_id, last)
+                segment.index = known.sparse_index
+                return number, BatchPlace(known.next_offset, known.covered_bytes)
+        return 0, segments[0].start
 
-    def _walk(
-        self, last: Segment, index: SparseIndex, producers: ProducerTable, *, start: BatchPlace, seed: int
-    ) -> int:
-        """Take note of all batches; end the segment behind the last one and return the offset behind it."""
-        scan = Scan(last.descriptor(), seed=seed, start=start, end_position=last.size_bytes)
-        damage: list[Damage] = []
-        last.size_bytes = start.position
-        next_offset = start.offset
-        for found in scan:
-            if isinstance(found, Damage):
-                damage.append(found)
-                continue
-            note_batch(found, position=scan.position - found.length, index=index, producers=producers)
-            last.size_bytes, next_offset = scan.position, scan.offset
-        self._report.damage = [part for part in damage if part.end <= last.size_bytes]
-        return next_offset
+    def _reserved_before(self, identity: JournalIdentity) -> int:
+        """The offset behind all that may have been given, if the machine has failed since; else 0."""
+        if identity.reserved is None or (identity.boot and identity.boot == self._fs.boot_id()):
+            return 0
+        return identity.reserved
 
-    def _cut(self, last: Segment, *, found_bytes: int) -> None:
-        if last.size_bytes == found_bytes:
+    def _mend_header(self, tail: Tail, *, journal: UUID) -> None:
+        """Write the header of a segment that belongs to this journal by its name and its batches.
+
+        It need not be synced: if it is lost again, it is written again.
+        """
+        last = tail.kept[-1]
+        header = read_header(last.path, fs=self._fs)
+        if header is not None and (header.journal, header.base_offset) == (journal, last.base_offset):
             return
-        self._report.cut_bytes = found_bytes - last.size_bytes
-        os.ftruncate(last.descriptor(), last.size_bytes)
-
-    def _rewrite_header(self, last: Segment, *, journal: UUID) -> None:
-        """Mend the header of a segment that belongs to this journal by its name and its batches."""
-        content = SegmentHeader(journal, last.base_offset, self._clock.wall_ns()).to_bytes()
-        os.pwrite(last.descriptor(), content, 0)
-        os.fdatasync(last.descriptor())
+        base_offset = last.base_offset
+        made = SegmentHeader(
+            journal, base_offset, self._clock.wall_ns(), min(tail.synced_offset, base_offset), base_offset
+        )
+        self._write(last, made.to_bytes(), position=0)
         self._report.repairs.append(f"the header of {last.path.name} was damaged and is written anew")
 
-    def _replace(self, last: Segment, *, journal: UUID, found_bytes: int) -> Segment:
-        """A file in the last segment's place that holds nothing of this journal makes way for a new one."""
-        last.close()
-        if found_bytes <= SEGMENT_HEADER_BYTES:
-            last.path.unlink()
-            self._report.repairs.append(f"{last.path.name} had just been begun and is made anew")
-        else:
-            last.path.rename(_free_name(last.path.with_suffix(".bad")))
-            self._report.repairs.append(f"{last.path.name} is no segment of this journal and is set aside")
-        last.summary_path.unlink(missing_ok=True)
-        return self._new_segment(journal, base_offset=last.base_offset)
+    def _write_again(self, tail: Tail) -> None:
+        """Write everything that no batch calls synced anew, to where it is, and bring it to the disk."""
+        for segment, start, end in tail.unsynced():
+            for position in range(start, end, BLOCK_BYTES):
+                size_bytes = min(BLOCK_BYTES, end - position)
+                block = read_fully(segment.descriptor(), size_bytes, position=position, fs=self._fs)
+                self._write(segment, block, position=position)
+            self._fs.sync_data(segment.descriptor())
+        self._fs.sync_folder(self._directory)
 
-    # -- producers ---------------------------------------------------------------------------------------------
+    def _write(self, segment: Segment, content: bytes, *, position: int) -> None:
+        _, error = write_fully(segment.descriptor(), content, position=position, fs=self._fs)
+        if error is not None:
+            raise error
 
-    def _producers_behind(self, sealed: list[Segment], producers: ProducerTable, *, journal: UUID) -> None:
-        """Fill the table with what it was at the end of the sealed segments: from the newest .idx file that knows the
-        producers, and from the segments behind it, whose own files are then made anew."""
-        interval_bytes = self._config.index_interval_bytes
-        unknown: list[Segment] = []
-        for segment in reversed(sealed):
-            known = load_summary(segment, journal=journal, interval_bytes=interval_bytes)
-            if known is not None and known.producers is not None and known.covered_bytes == segment.size_bytes:
-                _load(producers, known)
-                break
-            unknown.append(segment)
-        for segment in reversed(unknown):
-            made = summarize(segment, seed=seed_of(journal), interval_bytes=interval_bytes, producers=producers)
-            save_summary(segment, made, journal=journal)
+    def _cut(self, tail: Tail, *, journal: UUID) -> None:
+        """Remove what does not count; that is on the disk when this returns."""
+        self._report.cut_bytes = tail.cut_bytes
+        if not tail.cut_bytes:
+            return
+        for segment in reversed(tail.removed):
             segment.close()
-            self._report.repairs.append(f"{segment.summary_path.name} was missing or damaged and is made anew")
+            self._fs.unlink(segment.summary_path, missing_ok=True)
+            self._fs.unlink(segment.path)
+        for segment, position in tail.trims:
+            known = load_summary(segment, journal=journal, interval_bytes=self._config.index_interval_bytes)
+            if known is None or known.covered_bytes > position:
+                self._fs.unlink(segment.summary_path, missing_ok=True)  # it might seem right when the segment has grown
+            self._fs.truncate(segment.descriptor(), position)
+            self._fs.sync(segment.descriptor())
+            segment.size_bytes = position
+        self._fs.sync_folder(self._directory)
+
+    def _save_summaries(self, tail: Tail, *, journal: UUID) -> None:
+        """Write the .idx files of what was read: the next start begins behind it."""
+        for segment, summary in tail.summaries():
+            save_summary(segment, summary, journal=journal)
 
 
-def _load(producers: ProducerTable, summary: Summary) -> None:
-    for producer_id, last in summary.producers or ():
-        producers.record(producer_id, last)
-
-
-def _free_name(path: Path) -> Path:
+def _free_name(path: Path, *, fs: Files) -> Path:
     """The path, or if a file has that name already, one with a number behind it."""
     number = 0
     free = path
-    while free.exists():
+    while fs.exists(free):
         number += 1
         free = path.with_name(f"{path.name}.{number}")
     return free

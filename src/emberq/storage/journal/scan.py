@@ -10,15 +10,16 @@ A scan can also pass over batches by their headers alone: so a reader gets from 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from emberq.base.file import OS_FILES, Files, read_fully
 from emberq.storage.journal.segment import BatchPlace
 from emberq.wire.journal_batch import (
     ALIGNMENT,
     HEADER_BYTES,
     MAGIC,
+    NOT_COMPLETE,
     BatchHeader,
     DamagedBatchError,
     JournalBatch,
@@ -30,6 +31,7 @@ from emberq.wire.journal_batch import (
 BLOCK_BYTES = 1024 * 1024
 """How much is read at a time when a whole segment is walked."""
 END_OF_OFFSETS = (1 << 63) - 1
+_ENDS_WITHIN = "the file ends within the batch"
 
 
 class Damage(NamedTuple):
@@ -42,6 +44,11 @@ class Damage(NamedTuple):
     next_offset: int
     """The offsets from the first up to this one are lost; equal to the first if it is not known how many are."""
     reason: str
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the file ends within a batch: it was being written, and cannot have been synced."""
+        return self.reason in {NOT_COMPLETE, _ENDS_WITHIN}
 
     def __str__(self) -> str:
         lost = f"offsets {self.first_offset} to {self.next_offset - 1} are lost"
@@ -60,12 +67,14 @@ class Scan:
         end_position: int,
         end_offset: int = END_OF_OFFSETS,
         block_bytes: int = BLOCK_BYTES,
+        fs: Files = OS_FILES,
     ) -> None:
         self.position = start.position
         """Where the next batch should begin."""
         self.offset = start.offset
         """The offset it should begin with."""
         self._fd = fd
+        self._fs = fs
         self._seed = seed
         self._end_position = end_position
         self._end_offset = end_offset
@@ -144,17 +153,12 @@ class Scan:
             self._load(position, size_bytes)
             at = 0
         if size_bytes > len(self._block) - at:
-            raise DamagedBatchError("the file ends within the batch")
+            raise DamagedBatchError(_ENDS_WITHIN)
         return self._block[at : at + size_bytes]
 
     def _load(self, position: int, size_bytes: int) -> None:
         wanted = min(max(size_bytes, self._block_bytes), self._end_position - position)
-        block = os.pread(self._fd, wanted, position)
-        while len(block) < wanted:
-            more = os.pread(self._fd, wanted - len(block), position + len(block))
-            if not more:
-                break
-            block += more
+        block = read_fully(self._fd, wanted, position=position, fs=self._fs)
         self._block_data = block
         self._block = memoryview(block)
         self._block_start = position

@@ -6,7 +6,14 @@
 
     0   magic "EMBERQJL"       8   crc32 of all that follows in the header, not seeded      12  version: uint32
     16  uuid of the journal    32  base offset: int64   40  when the file was made: int64, nanoseconds
-    48  zeros, 16 bytes        64  the first batch
+    48  everything before this offset was on the disk when the file was made: int64
+    56  where the offsets before this segment end: int64
+    64  the first batch
+
+Offsets are consecutive, from segment to segment too, unless the journal moved on: after an unclean stop that may have
+cost messages which a reader knows, the next segment begins behind every offset that can have been given. So it begins a
+new epoch: the offsets between where the segment before it ends and its own first one belong to no message. Version 1
+had zeros in the place of the last two numbers.
 
 The last segment of a journal is the active one, to which batches are appended; all others are sealed and never change.
 A batch is written by one system call at a known position. When that fails half-way the file is cut back, and as long as
@@ -38,7 +45,7 @@ from uuid import UUID
 from zlib import crc32
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.file import FILE_MODE, write_fully
+from emberq.base.file import OS_FILES, Files, write_fully
 from emberq.storage.error import JournalOpenError, JournalWriteError, os_error_text
 from emberq.wire.journal_batch import ALIGNMENT, EncodedBatch
 
@@ -96,15 +103,14 @@ class SparseIndex:
 # The file.
 
 MAGIC = b"EMBERQJL"
-VERSION = 1
+VERSION = 2
+"""The version that is written; version 1 is read too."""
 SEGMENT_HEADER_BYTES = 64
 MAX_UNSYNCED_SEGMENTS = 4
 """A writer that seals segments faster than the disk syncs them waits for the disk when this many are not synced yet."""
-MAX_AT_RISK_SEGMENTS = 2 * MAX_UNSYNCED_SEGMENTS + 1
-"""Sealed segments that a crash may leave unsynced: those that wait, and those of the sync that runs."""
 
 _PREFIX = struct.Struct("<8sI")
-_REST = struct.Struct("<I16sqq16x")
+_REST = struct.Struct("<I16sqqqq")
 _NAME = re.compile(r"(\d{20})\.log")
 
 
@@ -114,10 +120,19 @@ class SegmentHeader(NamedTuple):
     journal: UUID
     base_offset: int
     created_ns: int
+    synced_offset: int | None
+    """Everything before it was on the disk when the segment was made; None: not known (version 1)."""
+    after_offset: int | None
+    """Where the offsets before it end; less than the base offset if it begins an epoch. None: not known."""
 
     def to_bytes(self) -> bytes:
         """The first 64 bytes of the file."""
-        rest = _REST.pack(VERSION, self.journal.bytes, self.base_offset, self.created_ns)
+        assert self.synced_offset is not None
+        assert self.after_offset is not None
+        assert self.synced_offset <= self.after_offset <= self.base_offset
+        rest = _REST.pack(
+            VERSION, self.journal.bytes, self.base_offset, self.created_ns, self.synced_offset, self.after_offset
+        )
         return _PREFIX.pack(MAGIC, crc32(rest)) + rest
 
     @classmethod
@@ -128,10 +143,11 @@ class SegmentHeader(NamedTuple):
         magic, crc = _PREFIX.unpack_from(content)
         if magic != MAGIC or crc != crc32(content[_PREFIX.size : SEGMENT_HEADER_BYTES]):
             return None
-        version, journal, base_offset, created_ns = _REST.unpack_from(content, _PREFIX.size)
-        if version != VERSION:
-            raise JournalOpenError(f"a segment of version {version}, this version reads {VERSION}")
-        return cls(UUID(bytes=journal), base_offset, created_ns)
+        version, journal, base_offset, created_ns, synced, after = _REST.unpack_from(content, _PREFIX.size)
+        if not 1 <= version <= VERSION:
+            raise JournalOpenError(f"a segment of version {version}, this version reads up to {VERSION}")
+        is_old = version == 1
+        return cls(UUID(bytes=journal), base_offset, created_ns, None if is_old else synced, None if is_old else after)
 
 
 def log_path(directory: Path, base_offset: int) -> Path:
@@ -139,20 +155,22 @@ def log_path(directory: Path, base_offset: int) -> Path:
     return directory / f"{base_offset:020d}.log"
 
 
-def base_offsets(directory: Path) -> list[int]:
+def base_offsets(directory: Path, *, fs: Files = OS_FILES) -> list[int]:
     """The base offsets of all segments in a folder, in order."""
-    with os.scandir(directory) as entries:
-        matches = [_NAME.fullmatch(entry.name) for entry in entries]
+    matches = [_NAME.fullmatch(name) for name in fs.names(directory)]
     return sorted(int(match[1]) for match in matches if match is not None)
 
 
-def read_header(path: Path) -> SegmentHeader | None:
+def read_header(path: Path, *, fs: Files = OS_FILES) -> SegmentHeader | None:
     """The header of the file at `path`; None if it is damaged or missing."""
     try:
-        with path.open("rb") as file:
-            return SegmentHeader.from_bytes(file.read(SEGMENT_HEADER_BYTES))
+        fd = fs.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
+    try:
+        return SegmentHeader.from_bytes(fs.read(fd, SEGMENT_HEADER_BYTES, 0))
+    finally:
+        fs.close(fd)
 
 
 class Segment:
@@ -163,6 +181,7 @@ class Segment:
         "_needs_cut",
         "_open_flags",
         "base_offset",
+        "fs",
         "index",
         "latest_ns",
         "path",
@@ -170,8 +189,18 @@ class Segment:
         "summary_path",
     )
 
-    def __init__(self, path: Path, *, base_offset: int, size_bytes: int, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        base_offset: int,
+        size_bytes: int,
+        read_only: bool = False,
+        fs: Files = OS_FILES,
+    ) -> None:
         self.path = path
+        self.fs = fs
+        """The file system that the file is on."""
         self.summary_path = path.with_suffix(".idx")
         self.base_offset = base_offset
         self.size_bytes = size_bytes
@@ -200,13 +229,13 @@ class Segment:
     def descriptor(self) -> int:
         """The file, opened when needed. Others may read from it; only `append` writes."""
         if self._fd is None:
-            self._fd = os.open(self.path, self._open_flags)
+            self._fd = self.fs.open(self.path, self._open_flags)
         return self._fd
 
     def close(self) -> None:
         """Let go of the file."""
         if self._fd is not None:
-            os.close(self._fd)
+            self.fs.close(self._fd)
             self._fd = None
 
     def append(self, batch: EncodedBatch) -> int:
@@ -218,9 +247,9 @@ class Segment:
         try:
             fd = self.descriptor()
             if self._needs_cut:
-                os.ftruncate(fd, position)
+                self.fs.truncate(fd, position)
                 self._needs_cut = False
-            written = os.pwritev(fd, batch.parts, position)
+            written = self.fs.write_parts(fd, batch.parts, position)
             if written != batch.length:
                 self._write_rest(fd, batch, written=written)
         except OSError as error:
@@ -233,7 +262,7 @@ class Segment:
         """Remove what a failed write left; if that fails too, the next append tries it again first."""
         self._needs_cut = True
         try:
-            os.ftruncate(self.descriptor(), self.size_bytes)
+            self.fs.truncate(self.descriptor(), self.size_bytes)
         except OSError:
             return
         self._needs_cut = False
@@ -241,27 +270,27 @@ class Segment:
     def _write_rest(self, fd: int, batch: EncodedBatch, *, written: int) -> None:
         """Write what the system did not take; usually the disk is full, and this attempt raises the error."""
         rest = memoryview(b"".join(batch.parts))[written:]
-        _, error = write_fully(fd, rest, position=self.size_bytes + written)
+        _, error = write_fully(fd, rest, position=self.size_bytes + written, fs=self.fs)
         if error is not None:
             raise error
 
 
-def create_segment(directory: Path, header: SegmentHeader, *, interval_bytes: int) -> Segment:
+def create_segment(directory: Path, header: SegmentHeader, *, interval_bytes: int, fs: Files = OS_FILES) -> Segment:
     """A new, empty segment; the caller syncs the folder. JournalWriteError: there is no such file."""
     path = log_path(directory, header.base_offset)
-    segment = Segment(path, base_offset=header.base_offset, size_bytes=SEGMENT_HEADER_BYTES)
+    segment = Segment(path, base_offset=header.base_offset, size_bytes=SEGMENT_HEADER_BYTES, fs=fs)
     segment.index = SparseIndex(interval_bytes=interval_bytes)
     try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        fd = fs.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
-            _, error = write_fully(fd, header.to_bytes(), position=0)
+            _, error = write_fully(fd, header.to_bytes(), position=0, fs=fs)
             if error is not None:
                 raise error
         except OSError:
-            path.unlink(missing_ok=True)
+            fs.unlink(path, missing_ok=True)
             raise
         finally:
-            os.close(fd)
+            fs.close(fd)
     except OSError as error:
         raise JournalWriteError(os_error_text("create", path, error)) from error
     return segment
@@ -281,8 +310,16 @@ class JournalConfig:
     retention_ns: int | None = 24 * 3600 * NS_PER_SECOND
     """A segment goes when its newest message is older than this; None: not for its age."""
     fsync: bool = True
-    """False leaves it to the operating system when data reaches the disk: appended then counts as synced."""
+    """False leaves it to the operating system when data reaches the disk: appended then counts as synced. Only sealed
+    segments are synced, in the background."""
+    is_seen_unsynced: bool = False
+    """Whether messages may be seen before they are synced; without `fsync` they always may."""
     index_interval_bytes: int = 64 * 1024
     """One index entry for so many bytes. What lies between two entries is walked, batch header by batch header."""
     max_producers: int = 10_000
     """How many producers are remembered. Beyond it, those that were silent longest may store a repeated batch twice."""
+
+    @property
+    def shows_unsynced(self) -> bool:
+        """Whether a reader may know messages that a power failure takes."""
+        return self.is_seen_unsynced or not self.fsync

@@ -11,10 +11,13 @@ It holds what would otherwise take a reading of the whole segment:
     ..  ids of the producers: 16 bytes each, the one that was silent longest first
     ..  sequences, then base offsets, then counts of their last batches: int64 each
 
-It is written when the segment begins, when it is sealed, and when the journal is closed. A segment only grows, so what
-the file says of its beginning stays true: after a clean stop nothing is left to read. It is not fsynced, because it can
-be made anew: when it is missing, or damaged, or covers more than the segment holds. A file that was made anew just to
-find an offset does not know the producers, because those follow from earlier segments too.
+It is made when the segment begins, when it is sealed, and when the journal is closed. A segment only grows, so what the
+file says of its beginning stays true: after a clean stop nothing is left to read. It is not fsynced, because it can be
+made anew: when it is missing, or damaged, or covers more than the segment holds. A file that was made anew just to find
+an offset does not know the producers, because those follow from earlier segments too.
+
+A file that knows the producers vouches for everything before its end: no batch there is read again when the journal is
+opened. So it is only written when all of that is on the disk.
 
 The last batch of each producer is kept so that a batch sent again is not stored again. A producer that wants this takes
 a random id of 16 bytes and numbers its batches in ascending order; gaps are allowed. It sends them in that order, over
@@ -180,7 +183,12 @@ def summarize(
     """Read a whole segment for its summary; `producers` as they were before it are brought up to its end."""
     index = SparseIndex(interval_bytes=interval_bytes)
     scan = Scan(
-        segment.descriptor(), seed=seed, start=segment.start, end_position=segment.size_bytes, end_offset=end_offset
+        segment.descriptor(),
+        seed=seed,
+        start=segment.start,
+        end_position=segment.size_bytes,
+        end_offset=end_offset,
+        fs=segment.fs,
     )
     for found in scan:
         if not isinstance(found, Damage):
@@ -202,7 +210,7 @@ def note_batch(
 def save_summary(segment: Segment, summary: Summary, *, journal: UUID) -> None:
     """Replace the file; a crash leaves the old one, the new one or a damaged one. A failure is no more than logged."""
     try:
-        replace_file(segment.summary_path, encode(summary, journal=journal), durable=False)
+        replace_file(segment.summary_path, encode(summary, journal=journal), durable=False, fs=segment.fs)
     except OSError as error:
         log.warning("%s was not written - %s", segment.summary_path, error)
 
@@ -210,7 +218,8 @@ def save_summary(segment: Segment, summary: Summary, *, journal: UUID) -> None:
 def load_summary(segment: Segment, *, journal: UUID, interval_bytes: int) -> Summary | None:
     """The summary of a segment; None if there is none to be trusted."""
     try:
-        summary = decode(segment.summary_path.read_bytes(), journal=journal, interval_bytes=interval_bytes)
+        content = segment.fs.read_file(segment.summary_path)
+        summary = decode(content, journal=journal, interval_bytes=interval_bytes)
     except (OSError, DamagedSummaryError):
         return None
     if summary.base_offset != segment.base_offset or summary.covered_bytes > segment.size_bytes:
