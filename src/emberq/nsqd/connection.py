@@ -136,11 +136,11 @@ class Output:
             self._unsent_bytes += len(data)
             self._stop_reading_beyond_limit()
 
-    def hold(self, frames: bytes) -> bool:
-        """Hold message frames back. True if that fills the buffer."""
+    def hold(self, frames: bytes) -> int:
+        """Hold message frames back; returns how many bytes are held now."""
         self._held.append(frames)
         self._held_bytes += len(frames)
-        return self._held_bytes >= self.buffer_bytes
+        return self._held_bytes
 
     def flush(self) -> None:
         """Send the messages that are held."""
@@ -469,12 +469,19 @@ class Settling(Protocol):
         ...
 
 
+FEW_FRAME_BYTES = 4096
+MAX_HELD_BYTES = 16 * 1024
+"""Messages of more bytes, or more of them for one client, are sent at once."""
+
+
 class Deliveries:
     """Lets subscriptions settle at the end of the loop's turn. Owned by the daemon; `call_soon` ends a turn."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
         self._unsettled: list[Settling] = []
+        self._outputs: list[Output] | None = None
+        """Those that hold messages until all subscriptions have settled; None while none does."""
 
     def add(self, subscription: Settling) -> None:
         """Something was heard from this consumer."""
@@ -482,14 +489,33 @@ class Deliveries:
             self._call_soon(self._end_turn)
         self._unsettled.append(subscription)
 
+    def hold(self, output: Output, frames: bytes) -> bool:
+        """Let a few frames leave with those for others, if this is the end of a turn; whether it is."""
+        if self._outputs is None or len(frames) > FEW_FRAME_BYTES:
+            return False
+        if not output.has_held:
+            self._outputs.append(output)
+        if output.hold(frames) > MAX_HELD_BYTES:
+            output.flush()
+        return True
+
     def _end_turn(self) -> None:
-        """What one raises is raised when all have settled."""
+        """What one raises is raised when all have settled.
+
+        What is sent leaves at the very end, one write right behind the other: a client on another core that has just
+        gone to sleep is expensive to wake.
+        """
         unsettled, self._unsettled = self._unsettled, []
+        outputs: list[Output] = []
+        self._outputs = outputs if len(unsettled) > 1 else None
         failures: list[Exception] = []
         for subscription in unsettled:
             try:
                 subscription.settle()
             except Exception as failure:  # noqa: BLE001 - raised below
                 failures.append(failure)
+        self._outputs = None
+        for output in outputs:
+            output.flush()
         if failures:
             raise ExceptionGroup("deliveries failed", failures)

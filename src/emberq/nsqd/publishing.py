@@ -313,8 +313,9 @@ class PublishBatcher:
             self._publish(topic, waiting)
         if self._deferred:
             deferred, self._deferred = self._deferred, []
-            for publisher, topic, message, defer_ms in deferred:
-                self.publish_deferred(publisher, topic, message, defer_ms)
+            outcomes = [self._defer(topic, message, defer_ms) for _, topic, message, defer_ms in deferred]
+            for (publisher, topic, message, _), outcome in zip(deferred, outcomes, strict=True):
+                self._tell_deferred(publisher, topic, message, outcome)
 
     def publish(self, publisher: BatchedPublisher, command: Publish) -> None:
         """Publish at once, alone: for what is a batch already."""
@@ -322,18 +323,26 @@ class PublishBatcher:
 
     def publish_deferred(self, publisher: BatchedPublisher, topic: str, message: bytes, defer_ms: int) -> None:
         """Publish at once a message that is to be deferred by `defer_ms`, which may be 0."""
-        if not defer_ms:
-            self._publish_one(publisher, b"DPUB", topic, message)
-            return
+        self._tell_deferred(publisher, topic, message, self._defer(topic, message, defer_ms))
+
+    def _defer(self, topic: str, message: bytes, defer_ms: int) -> Pending | Exception | None:
+        """What came of it: nothing yet, a refusal, or None if it is accepted."""
         try:
-            pending = self._broker.topic(topic).publish_deferred(message, delay_ns=defer_ms * NS_PER_MS)
+            if defer_ms:
+                return self._broker.topic(topic).publish_deferred(message, delay_ns=defer_ms * NS_PER_MS)
+            return self._broker.topic(topic).publish(message, (len(message),))
         except (BrokerError, StorageError) as refusal:
-            publisher.refused(b"DPUB", refusal)
+            return refusal
+
+    def _tell_deferred(
+        self, publisher: BatchedPublisher, topic: str, message: bytes, outcome: Pending | Exception | None
+    ) -> None:
+        if outcome is None:
+            publisher.accepted(topic, 1, 1)
+        elif isinstance(outcome, Exception):
+            publisher.refused(b"DPUB", outcome)
         else:
-            if pending is None:
-                publisher.accepted(topic, 1, 1)
-            else:
-                _tell_later(pending, topic, [(publisher, b"DPUB", message)])
+            _tell_later(outcome, topic, [(publisher, b"DPUB", message)])
 
     def _publish_one(self, publisher: BatchedPublisher, verb: bytes, topic: str, message: bytes) -> None:
         try:

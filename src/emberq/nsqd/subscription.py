@@ -92,8 +92,10 @@ class ClientSubscription:
             self._trace_state()
         output = self._output
         if not output.holds:
-            output.write(frames)
-        elif output.hold(frames) or not self._is_ready():
+            if not self._context.deliveries.hold(output, frames):
+                output.flush()
+                output.write(frames)
+        elif output.hold(frames) >= output.buffer_bytes or not self._is_ready():
             self._flush()
         elif self.settings.output_buffer_timeout_ms:
             self._deadlines.flush_within(self.settings.output_buffer_timeout_ms)
@@ -103,6 +105,7 @@ class ClientSubscription:
         if self._output.holds or self._trace.is_on:
             self.deliver(b"".join(pieces))
         else:
+            self._output.flush()
             self._output.write_pieces(pieces)
 
     def close(self) -> None:
@@ -163,7 +166,7 @@ class ClientSubscription:
         self.is_unsettled = False
         if self._channel is not None:
             self._channel.pump()
-            if self._output.has_held and not self._is_ready():
+            if self._output.holds and self._output.has_held and not self._is_ready():
                 self._flush()
 
     def subscribe(self, command: Sub, delivery: ConnectionSettings) -> None:
