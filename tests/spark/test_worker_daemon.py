@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,18 @@ def what_is_printed(tmp_path: Path, *, failing: str = "") -> str:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(["src", str(tmp_path)]),
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
     }
     command = [local_worker_python(), "-m", "pyspark.daemon", "pyspark_late_worker"]
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as daemon:
+    with (
+        tempfile.TemporaryDirectory() as sockets,  # their paths must be short
+        subprocess.Popen(
+            command,
+            env={**environment, "PYTHON_WORKER_FACTORY_SOCK_DIR": sockets},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as daemon,
+    ):
         assert daemon.stdout is not None
         (length,) = struct.unpack("!i", daemon.stdout.read(4))
         path = daemon.stdout.read(length).decode()
