@@ -24,10 +24,9 @@ LONG_WHEN_PURE := tests/wire/test_decoder_properties.py tests/wire/test_compress
 PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/tools
 # They need a browser or Spark's Java, and have no properties.
 WITHOUT_EXAMPLES := tests/browser tests/spark_cluster
-# Where memory has room for them, the tests' files are kept there: much of a test's time is waiting for the disk.
+# Where memory has room for them, the files of tests that run in parallel are kept there: they would wait for the disk.
 TEST_FILES := $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 ] && echo TMPDIR=/dev/shm)
-PYTEST := env $(TEST_FILES) $(BIN)/pytest
-PYTEST_PARALLEL := $(PYTEST) -n 2 --dist loadfile
+PYTEST_PARALLEL := env $(TEST_FILES) $(BIN)/pytest -n 2 --dist loadfile
 # Lines and branches; measuring doubles what a test takes, so its time limit is longer.
 COVERED := --cov --cov-report= -o timeout=600
 IN_PARALLEL := $(MAKE) --no-print-directory -j2 --output-sync=target
@@ -95,7 +94,7 @@ beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
 test-processes: $(DEV_READY) chromium
-	COVERAGE_FILE=.coverage.processes $(PYTEST) $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
+	COVERAGE_FILE=.coverage.processes $(BIN)/pytest $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
 
 test-alone: $(NODE_READY)
 	COVERAGE_FILE=.coverage.alone $(PYTEST_PARALLEL) $(COVERED) \
@@ -108,7 +107,7 @@ test-browser: $(DEV_READY) chromium ## run all browser tests, the large cluster 
 	$(BIN)/pytest tests/browser $(ARGS)
 
 test-spark: $(DEV_READY) ## run the tests that need a real Spark
-	$(PYTEST) tests/spark $(ARGS)
+	$(BIN)/pytest tests/spark $(ARGS)
 
 test-cluster: $(DEV_READY) ## run pipelines on a standalone Spark cluster, through spark-pipelines, and without Java
 	$(BIN)/pytest tests/spark_cluster $(ARGS)
