@@ -33,6 +33,7 @@ USED_BY_EVERY_STEP = {
     "base/address",
     "base/clock",
     "base/daemon",
+    "base/file",  # the door of storage to the system's files
     "base/log",
     "base/text",
     "base/timers",

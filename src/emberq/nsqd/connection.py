@@ -475,10 +475,9 @@ MAX_HELD_BYTES = 16 * 1024
 
 
 class Deliveries:
-    """Lets subscriptions settle at the end of the loop's turn. Owned by the daemon; `call_soon` ends a turn."""
+    """Lets subscriptions settle at the end of the loop's turn. Owned by the daemon."""
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
-        self._call_soon = call_soon
+    def __init__(self) -> None:
         self._unsettled: list[Settling] = []
         self._outputs: list[Output] | None = None
         """Those that hold messages until all subscriptions have settled; None while none does."""
@@ -486,7 +485,7 @@ class Deliveries:
     def add(self, subscription: Settling) -> None:
         """Something was heard from this consumer."""
         if not self._unsettled:
-            self._call_soon(self._end_turn)
+            asyncio.get_running_loop().call_soon(self._end_turn)
         self._unsettled.append(subscription)
 
     def hold(self, output: Output, frames: bytes) -> bool:

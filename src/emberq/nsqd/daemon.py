@@ -99,7 +99,7 @@ class Nsqd:
             self.options,
             broker=self.broker,
             batcher=self._batcher,
-            deliveries=Deliveries(self._call_soon),
+            deliveries=Deliveries(),
             clock=self.clock,
             timers=self._timers,
             authorizer=authorizer,

@@ -159,9 +159,9 @@ class ClientSession:
         try:
             if output.codec is None:
                 publishing = self._publishing
-                if len(data) <= MAX_SMALL_BYTES and publishing.is_unhindered and not self._trace.is_on:
+                if len(data) <= MAX_SMALL_BYTES and not self._trace.is_on:
                     message = self._decoder.repeated(data)
-                    if message is not None:
+                    if message is not None and publishing.is_unhindered:
                         if self._subscription.is_unsettled:
                             self._subscription.settle()
                         self._deadlines.last_heard_ns = self._now_ns()
