@@ -18,11 +18,10 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import emberq
-from tests.crash.exploration import CrashFoundError, recorded, try_state
+from tests.crash.exploration import recorded, try_states
 from tests.crash.simulated_files import SimulatedFiles
 
 SOURCE = Path(emberq.__file__).parent
@@ -59,7 +58,8 @@ def places(seeds: range) -> list[str]:
     """All places that sync in these runs and after their crashes."""
     syncs = Syncs()
     for seed in seeds:
-        for _ in _tried(seed, syncs, states=5):
+        run = recorded(seed, fs=SimulatedFiles(does_sync=syncs.does))
+        for _ in try_states(run, 5):
             pass
     return sorted(syncs.places)
 
@@ -69,21 +69,11 @@ def missed(place: str, seeds: range) -> str | None:
     syncs = Syncs()
     syncs.left_out = place
     for seed in seeds:
-        for found in _tried(seed, syncs, states=STATES_PER_RUN):
+        run = recorded(seed, fs=SimulatedFiles(does_sync=syncs.does))
+        for found in try_states(run, STATES_PER_RUN):
             if found is not None:
                 return str(found).split("\n", maxsplit=1)[0]
     return None
-
-
-def _tried(seed: int, syncs: Syncs, *, states: int) -> Iterator[CrashFoundError | None]:
-    run = recorded(seed, fs=SimulatedFiles(does_sync=syncs.does))
-    for number in range(states):
-        try:
-            try_state(run, number)
-        except CrashFoundError as found:
-            yield found
-        else:
-            yield None
 
 
 def main() -> int:

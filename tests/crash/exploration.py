@@ -143,14 +143,19 @@ def try_state(run: Run | QueueRun, number: int) -> None:
         raise CrashFoundError(f"{type(error).__name__}: {error}\n{run!r}\n{replay}") from error
 
 
+def try_states(run: Run | QueueRun, count: int) -> Iterator[CrashFoundError | None]:
+    """Try the first states of a run: for each the broken promise, or None."""
+    for number in range(count):
+        try:
+            try_state(run, number)
+        except CrashFoundError as found:
+            yield found
+        else:
+            yield None
+
+
 def explore(*, seed: int, states: int, sync: SyncMode | None = None) -> Iterator[CrashFoundError | None]:
     """Try so many crash states, of runs with the seeds from `seed` on: for each the broken promise, or None."""
     for first in range(0, states, STATES_PER_RUN):
         run = recorded(seed + first // STATES_PER_RUN, sync=sync)
-        for number in range(min(STATES_PER_RUN, states - first)):
-            try:
-                try_state(run, number)
-            except CrashFoundError as found:
-                yield found
-            else:
-                yield None
+        yield from try_states(run, min(STATES_PER_RUN, states - first))

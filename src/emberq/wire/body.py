@@ -40,8 +40,6 @@ class ArrivingBody(ABC):
 
     def __init__(self) -> None:
         self.arrived_bytes = 0
-        self.has_arrived = False
-        """Whether all of it was received directly."""
         self._pieces: list[bytes | bytearray | memoryview] = []
 
     @abstractmethod
@@ -76,14 +74,6 @@ class ArrivingBody(ABC):
     def joined(self) -> bytes:
         return b"".join(self._pieces)
 
-    def room(self) -> memoryview | None:
-        """Where the rest may be received directly; None if it is to be given to `keep`, packet by packet."""
-        return None
-
-    def received(self, count: int) -> None:
-        """So many bytes were received into `room`."""
-        raise NotImplementedError
-
 
 class SizedBody(ArrivingBody):
     """The body of a PUB or DPUB (`is_message`; its size belongs to the bytes), of an IDENTIFY or AUTH (it does not)."""
@@ -96,8 +86,11 @@ class SizedBody(ArrivingBody):
         self._size = 4 + size if is_message else size
         self._place: BytesIO | None = None
         """Where it is received directly."""
+        self.has_arrived = False
+        """Whether all of it was received, and the last of it directly."""
 
     def room(self) -> memoryview | None:
+        """Where the rest may be received directly; None if it is to be given to `keep`, packet by packet."""
         place = self._place
         if place is None:
             missing = self._size - self.arrived_bytes
@@ -112,6 +105,7 @@ class SizedBody(ArrivingBody):
         return place.getbuffer()[self.arrived_bytes :]
 
     def received(self, count: int) -> None:
+        """So many bytes were received into `room`."""
         self.arrived_bytes += count
         self.has_arrived = self.arrived_bytes == self._size
 

@@ -152,17 +152,18 @@ class CommandDecoder(LineParser):
 
         `received` is to be told how many these were. They become a command when the memoryview is released.
         """
-        return self._body.room() if self._body is not None and not self._buffer else None
+        body = self._body
+        return body.room() if isinstance(body, SizedBody) and not self._buffer else None
 
     def received(self, count: int) -> None:
         """So many bytes were received into `room`."""
-        if self._body is not None:
+        if isinstance(self._body, SizedBody):
             self._body.received(count)
 
     @property
     def has_received_body(self) -> bool:
         """Whether `next_command` has a command whose body was received into `room`."""
-        return self._body is not None and self._body.has_arrived
+        return isinstance(self._body, SizedBody) and self._body.has_arrived
 
     def _received_body(self) -> Command | None:
         body, self._body = self._body, None

@@ -8,7 +8,7 @@ import pytest
 
 from emberq.storage.journal.segment import JournalConfig, Segment, SegmentHeader, create_segment
 from emberq.storage.journal.summary import ProducerTable
-from emberq.storage.journal.tail import Tail, walk
+from emberq.storage.journal.tail import Tail
 from emberq.wire.journal_batch import Bodies, encode, seed_of
 from tests.crash.simulated_files import ROOT, SimulatedFiles
 from tests.storage.journal.rig import producer
@@ -52,7 +52,7 @@ class Builder:
         segment.size_bytes += BATCH_BYTES
 
     def walk(self) -> Tail:
-        return walk(
+        return Tail(
             self.segments,
             0,
             self.segments[0].start,

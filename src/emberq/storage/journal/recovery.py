@@ -66,7 +66,7 @@ from emberq.storage.journal.segment import (
     read_header,
 )
 from emberq.storage.journal.summary import ProducerTable, Summary, load_summary, save_summary
-from emberq.storage.journal.tail import Tail, walk
+from emberq.storage.journal.tail import Tail
 from emberq.wire.journal_batch import seed_of
 
 # journal.json.
@@ -298,7 +298,7 @@ class _Recovery:
         """Bring what was not synced into order, in the files and in the list; return the next offset."""
         journal = identity.uuid
         number, start = self._sound_until(segments, journal=journal)
-        tail = walk(segments, number, start, journal=journal, producers=self._producers, config=self._config)
+        tail = Tail(segments, number, start, journal=journal, producers=self._producers, config=self._config)
         self._report.damage = tail.damage
         next_offset = tail.end_offset
         base_offset = max(next_offset, least_offset, tail.least_offset, self._reserved_before(identity))

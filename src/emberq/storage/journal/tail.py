@@ -73,6 +73,7 @@ class Tail:
         producers: ProducerTable,
         config: JournalConfig,
     ) -> None:
+        """Read everything from the place `start` in the segment with the number `first` on. OSError if that fails."""
         self.damage: list[Damage] = []
         """Holes that are no torn writes."""
         self.synced_offset = start.offset
@@ -94,6 +95,7 @@ class Tail:
         self._trims: dict[int, int] = {}
         """Where segments are to be cut, by number."""
         self._summaries: list[tuple[Segment, Summary]] = []
+        self._walk()
 
     # -- what was found ----------------------------------------------------------------------------------------
 
@@ -164,8 +166,7 @@ class Tail:
 
     # -- the walk ----------------------------------------------------------------------------------------------
 
-    def walk(self) -> None:
-        """Read everything."""
+    def _walk(self) -> None:
         segments = self._segments
         if segments[self._first].index is None:
             segments[self._first].index = SparseIndex(interval_bytes=self._config.index_interval_bytes)
@@ -305,18 +306,3 @@ class Tail:
         assert segment.index is not None
         producers = list(self._producers.items())
         return Summary(segment.base_offset, self.end_offset, end_position, segment.index, producers)
-
-
-def walk(
-    segments: list[Segment],
-    first: int,
-    start: BatchPlace,
-    *,
-    journal: UUID,
-    producers: ProducerTable,
-    config: JournalConfig,
-) -> Tail:
-    """Read everything from the place `start` in the segment with the number `first` on. OSError if that fails."""
-    tail = Tail(segments, first, start, journal=journal, producers=producers, config=config)
-    tail.walk()
-    return tail
