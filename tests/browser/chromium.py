@@ -94,9 +94,15 @@ def open_page(browser: Browser, **options: Any) -> Iterator[Page]:
 
 
 def forget(page: Page) -> None:
-    """Make the page as it was when it was opened, but for the cache and its address."""
+    """Make the page as it was when it was opened, but for the cache.
+
+    It is left first: what it asks for without its cookies would be refused, and it would turn to the login in the
+    middle of the next test.
+    """
     if page.url.startswith("http"):
         page.evaluate("localStorage.clear()")
+    page.goto("about:blank")
+    page.unroute_all(behavior="ignoreErrors")
     page.context.clear_cookies()
     if page.viewport_size != VIEWPORT:
         page.set_viewport_size(VIEWPORT)

@@ -108,6 +108,16 @@ def test_logging_out_ends_it(page: Page, guarded: Cluster) -> None:
     page.wait_for_url(re.compile("/nsq/login"))
 
 
+def test_who_logs_out_asks_for_nothing_more(page: Page, guarded: Cluster) -> None:
+    """The page is left at some time after the session's end: what it asks for in between would be refused."""
+    log_in(page, guarded, "vie")
+    expect(page.locator("#live-state")).to_have_text("Live")
+    page.route("**/logout", lambda route: None)
+    with page.expect_event("requestfailed", lambda request: "/api/live" in request.url):
+        page.get_by_role("button", name="Log out").click()
+    expect(page.locator("#live-state")).to_have_text("Paused")
+
+
 @pytest.mark.parametrize(
     ("user", "withheld"),
     [("vie", ACTIONS), ("ope", {"Empty…", "Delete…"}), ("adm", set())],

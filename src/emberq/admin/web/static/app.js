@@ -2,7 +2,9 @@
 
 import { config } from "./config.js";
 import { listenToKeys } from "./keyboard.js";
+import { note } from "./notice.js";
 import { path, post } from "./api.js";
+import { stopFollowing } from "./live.js";
 
 const PAGES = {
   topics: () => import("./page_topics.js"),
@@ -18,7 +20,13 @@ const PAGES = {
 
 listenToKeys();
 document.querySelector("[data-log-out]")?.addEventListener("click", async () => {
-  await post(path("logout"), {});
+  stopFollowing();
+  try {
+    await post(path("logout"), {});
+  } catch (failure) {
+    note(`You are still logged in: ${failure.message}`, "problem");
+    return;
+  }
   location.assign(path("login"));
 });
 const page = await PAGES[config.page]();

@@ -18,6 +18,13 @@ const STREAM_RETRY_MS = 30_000;
 /** A stream that is open but silent for so long does not get through. */
 const SILENCE_MS = 15_000;
 
+const followed = new Set();
+
+/** Asks for nothing any more: who logs out would be refused. */
+export function stopFollowing() {
+  for (const live of followed) live.stop();
+}
+
 /** Follows a view: onDocument(document) for each new one, onProblem(text) when there is none to be had. */
 export class Live {
   #query;
@@ -35,9 +42,16 @@ export class Live {
   }
 
   start() {
-    document.addEventListener("visibilitychange", () => (document.hidden ? this.#pause() : this.#stream()));
+    followed.add(this);
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.stop() : this.#stream()));
     this.#stream();
     return this;
+  }
+
+  /** Until the tab is shown again. */
+  stop() {
+    this.#end();
+    showState("paused");
   }
 
   /** Follows the same view with other parameters. */
@@ -59,7 +73,7 @@ export class Live {
   }
 
   #stream() {
-    this.#stop();
+    this.#end();
     const source = new EventSource(`${apiPath("live")}?${this.#query}`);
     this.#source = source;
     let silence = this.#after(SILENCE_MS, () => this.#poll());
@@ -77,7 +91,7 @@ export class Live {
   }
 
   #poll() {
-    this.#stop();
+    this.#end();
     const ask = async () => {
       showState((await this.refresh()) ? "polling" : "waiting");
       this.#after(POLL_MS, ask);
@@ -86,12 +100,7 @@ export class Live {
     this.#after(STREAM_RETRY_MS, () => this.#stream());
   }
 
-  #pause() {
-    this.#stop();
-    showState("paused");
-  }
-
-  #stop() {
+  #end() {
     this.#source?.close();
     this.#source = null;
     for (const timer of this.#timers) clearTimeout(timer);
