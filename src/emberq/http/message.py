@@ -30,7 +30,7 @@ from __future__ import annotations
 import asyncio
 import json as _json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from re import compile as _pattern
@@ -203,6 +203,41 @@ class Response:
 
     def __repr__(self) -> str:
         return f"<Response {self.status} {self.content_type} {len(self.body)} bytes>"
+
+
+class LaterResponse:
+    """An answer that may not be known yet: it has no file. The server is called back, which costs less than a task."""
+
+    __slots__ = ("_tell", "outcome")
+
+    def __init__(self) -> None:
+        self.outcome: Response | Exception | None = None
+        """The answer, or what went wrong; None while it is not known."""
+        self._tell: Callable[[Response | Exception], None] | None = None
+
+    def settle(self, outcome: Response | Exception) -> None:
+        """It is known now; called once."""
+        self.outcome = outcome
+        if self._tell is not None:
+            self._tell(outcome)
+
+    def when_settled(self, tell: Callable[[Response | Exception], None]) -> None:
+        """Call this as soon as it is known; at once if it is."""
+        if self.outcome is not None:
+            tell(self.outcome)
+        else:
+            self._tell = tell
+
+    def __await__(self) -> Generator[Any, None, Response]:
+        return self._settled().__await__()
+
+    async def _settled(self) -> Response:
+        known: asyncio.Future[Response | Exception] = asyncio.get_running_loop().create_future()
+        self.when_settled(lambda outcome: None if known.done() else known.set_result(outcome))
+        outcome = await known
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
 
 def text(body: str | bytes, status: int = 200) -> Response:

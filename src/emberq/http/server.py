@@ -41,7 +41,7 @@ from emberq.base.log import OneLineFormatter
 from emberq.base.text import format_duration
 from emberq.base.timers import NEVER, Timers
 from emberq.http.body import FileSender, StreamBody
-from emberq.http.message import Request, Response, compressed, is_worth_compressing
+from emberq.http.message import LaterResponse, Request, Response, compressed, is_worth_compressing
 from emberq.http.reader import BETWEEN, BODY, HEAD, UNKNOWN_NS, RequestReader
 from emberq.http.router import (
     ANSWER_COST_BYTES,
@@ -85,6 +85,8 @@ class HttpConnection:
     __slots__ = (
         "_alarm",
         "_answered_count",
+        "_awaited",
+        "_awaited_since_ns",
         "_blocked_since_ns",
         "_closing_since_ns",
         "_has_eof",
@@ -115,6 +117,9 @@ class HttpConnection:
         self._unparsed = b""
         """What arrived while the connection was held back."""
         self._holds = 0
+        self._awaited: Exchange | None = None
+        """What a `LaterResponse` is awaited for."""
+        self._awaited_since_ns = 0
         self._sender: FileSender | None = None
         """Set while an answer is sent from a stream or file."""
         self._output: list[bytes] = []
@@ -284,9 +289,25 @@ class HttpConnection:
             answer = answer_to(error, exchange.request)
         if isinstance(answer, Response) and answer.file is None and not is_worth_compressing(answer, exchange.request):
             self._send(exchange, answer, started_ns)
+            return
+        self._holds |= RUNNING
+        if isinstance(answer, LaterResponse):
+            self._awaited, self._awaited_since_ns = exchange, started_ns
+            answer.when_settled(self._answer_awaited)
         else:
-            self._holds |= RUNNING
             self._server.start(self._answer_later(exchange, answer, started_ns))
+
+    def _answer_awaited(self, outcome: Response | Exception) -> None:
+        exchange, self._awaited = self._awaited, None
+        if exchange is None or self._is_lost:
+            return
+        self._now_ns = self._server.clock.monotonic_ns()
+        if self._server.is_closing:
+            exchange.ending = CLOSE
+        answer = outcome if isinstance(outcome, Response) else answer_to(outcome, exchange.request)
+        self._send(exchange, answer, self._awaited_since_ns)
+        self._flush()
+        self._release(RUNNING)
 
     async def _answer_later(self, exchange: Exchange, work: Response | Awaitable[Response], started_ns: int) -> None:
         """Wait for a handler. It goes on when its client leaves, so that no work is left half done."""

@@ -94,11 +94,11 @@ class Nsqd:
         self._tls = _loaded_tls(self.options)
         self._client_tls = _client_tls(self.options)
         authorizer = _authorizer(self.options, self.clock)
-        self._batcher = PublishBatcher(self.broker, self._call_soon)
+        self.batcher = PublishBatcher(self.broker, self._call_soon)
         self._context = SessionContext(
             self.options,
             broker=self.broker,
-            batcher=self._batcher,
+            batcher=self.batcher,
             deliveries=Deliveries(),
             clock=self.clock,
             timers=self._timers,
@@ -200,7 +200,7 @@ class Nsqd:
         """Stop serving and bring everything to disk."""
         _log.info("NSQ: stopping subsystems")
         await self._listener.close()
-        self._batcher.flush()
+        self.batcher.flush()
         for session in list(self._context.sessions):
             session.abort()
         while self._context.sessions:

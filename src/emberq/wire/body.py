@@ -26,8 +26,9 @@ GATHERED_BYTES = 64 * 1024
 """Such a buffer grows to this size, then the next begins: one that grew on would be copied each time it moves."""
 DIRECT_BYTES = 64 * 1024
 """If so much of a message is missing, it is worth being received directly."""
-MAX_AHEAD = 4
-"""Then at least one in so many bytes of it must be there: memory is not given away for a promise."""
+MAX_AHEAD = 16
+"""Then at least one in so many bytes of it must be there: memory is not given away for a promise. The rest is reserved
+only: the system gives it page by page, as the message arrives."""
 
 
 class ArrivingBody(ABC):
@@ -96,10 +97,7 @@ class SizedBody(ArrivingBody):
             missing = self._size - self.arrived_bytes
             if missing < DIRECT_BYTES or self.arrived_bytes * MAX_AHEAD < self._size:
                 return None
-            place = self._place = BytesIO()
-            place.seek(self._size - 1)
-            place.write(b"\0")  # so it has its full size
-            place.seek(0)
+            place = self._place = BytesIO(bytes(self._size))  # it has the only reference, so it needs no copy
             place.writelines(self._pieces)
             self._pieces.clear()
         return place.getbuffer()[self.arrived_bytes :]

@@ -14,6 +14,7 @@ from emberq.broker.stats import ClientStats
 from emberq.http.message import HttpError, Request, Response
 from emberq.nsqd.metrics import Memory
 from emberq.nsqd.options import NsqdOptions
+from emberq.nsqd.publishing import PublishBatcher
 from emberq.storage.error import MetadataError
 from tests.broker.rig import Rig
 
@@ -26,6 +27,7 @@ class RigNode:
     def __init__(self, rig: Rig, **options: Any) -> None:
         self.options = NsqdOptions(**options)
         self.broker: Broker = rig.broker
+        self.batcher = batcher_of(rig)
         self.clock: Clock = rig.clock
         self.memory = Memory()
         self.start_time_s = START_TIME_S
@@ -57,6 +59,11 @@ class RigNode:
 
     def health(self) -> str:
         return "OK"
+
+
+def batcher_of(rig: Rig) -> PublishBatcher:
+    """Gathers what is published in one turn of the loop that runs."""
+    return PublishBatcher(rig.broker, lambda callback: asyncio.get_running_loop().call_soon(callback))
 
 
 def request(query: str = "", body: bytes = b"", *, headers: dict[bytes, bytes] | None = None, **params: str) -> Request:

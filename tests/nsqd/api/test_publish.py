@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from emberq.http.message import Response
 from emberq.nsqd.api.publish import PublishApi
-from tests.broker.rig import Rig
-from tests.nsqd.api.rig import refusal_of, request
+from tests.broker.rig import Consumer, Rig
+from tests.nsqd.api.rig import answer_of, batcher_of, refusal_of, request
 from tests.support.raw_client import mpub_body
 
 
@@ -21,15 +22,23 @@ def rig() -> Iterator[Rig]:
 
 @pytest.fixture
 def api(rig: Rig) -> PublishApi:
-    return PublishApi(rig.broker, max_msg_size=100, max_body_size=1000, max_req_timeout_ms=1000)
+    return PublishApi(rig.broker, batcher_of(rig), max_msg_size=100, max_body_size=1000, max_req_timeout_ms=1000)
 
 
 def test_a_full_disk_refuses_a_message(rig: Rig, api: PublishApi) -> None:
     rig.disk.room["t"] = 0
-    api.publish_one(request("topic=t", b"in memory"))
-    api.publish_one(request("topic=t", b"in memory"))
+    for _ in range(2):
+        assert answer_of(api.publish_one, request("topic=t", b"in memory")).body == b"OK"
     assert refusal_of(api.publish_one, request("topic=t", b"on disk")) == (503, "EXITING")
     assert rig.topic_stats().message_count == 2
+
+
+async def test_what_is_published_in_one_turn_is_one_batch(rig: Rig, api: PublishApi) -> None:
+    consumer = Consumer(rig.channel(), rdy=10)
+    api.publish_one(request("topic=t", b"the first makes the topic known"))
+    answers = [api.publish_one(request("topic=t", b"%d" % number)) for number in range(3)]
+    assert [(await answer).body for answer in answers if not isinstance(answer, Response)] == [b"OK"] * 3
+    assert consumer.deliveries == [1, 3]
 
 
 def test_a_full_disk_refuses_a_batch_but_keeps_what_was_stored_before(rig: Rig, api: PublishApi) -> None:
@@ -89,7 +98,7 @@ def test_an_unknown_word_for_binary_means_binary_and_is_logged(
 
 
 def test_a_batch_may_be_larger_than_the_broker_keeps_in_one_piece(rig: Rig) -> None:
-    api = PublishApi(rig.broker, max_msg_size=100, max_body_size=1_000_000, max_req_timeout_ms=1000)
+    api = PublishApi(rig.broker, batcher_of(rig), max_msg_size=100, max_body_size=1_000_000, max_req_timeout_ms=1000)
     api.publish_many(request("topic=t", b"12345\n" * 100_000))
     stats = rig.topic_stats()
     assert (stats.message_count, stats.message_bytes) == (100_000, 500_000)

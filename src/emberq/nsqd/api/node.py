@@ -31,6 +31,7 @@ from emberq.http.message import HttpError, Request, Response, json, plain
 from emberq.nsqd.api.argument import parse_integer
 from emberq.nsqd.metrics import Memory
 from emberq.nsqd.options import SETTINGS, NsqdOptions
+from emberq.nsqd.publishing import PublishBatcher
 
 
 class Node(Protocol):
@@ -41,6 +42,9 @@ class Node(Protocol):
 
     @property
     def broker(self) -> Broker: ...
+
+    @property
+    def batcher(self) -> PublishBatcher: ...
 
     @property
     def clock(self) -> Clock: ...

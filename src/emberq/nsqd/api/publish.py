@@ -1,7 +1,8 @@
 """POST /pub and POST /mpub.
 
 /pub is hot: with one message per request, all its cost is per message. So a topic that exists is found by one look-up,
-without checking its name again: a name that the broker knows was checked when the topic was created.
+without checking its name again: a name that the broker knows was checked when the topic was created. And what many
+clients publish in one turn of the loop is put together, with that of TCP clients (see `publishing`).
 
 The body of /mpub holds messages in one of two forms:
 
@@ -36,8 +37,9 @@ from emberq.base.clock import NS_PER_MS
 from emberq.broker.broker import Broker
 from emberq.broker.error import BrokerError, GateClosedError
 from emberq.broker.topic import Pending, Topic
-from emberq.http.message import HttpError, Query, Request, Response, text
+from emberq.http.message import HttpError, LaterResponse, Query, Request, Response, text
 from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, required_topic, valid_topic
+from emberq.nsqd.publishing import MAX_SMALL_BYTES, PublishBatcher
 from emberq.storage.error import StorageError
 from emberq.wire import error
 from emberq.wire.error import FatalError
@@ -58,8 +60,17 @@ _log: Final = logging.getLogger(__name__)
 class PublishApi:
     """Publishes the bodies of requests. A topic that does not exist is created."""
 
-    def __init__(self, broker: Broker, *, max_msg_size: int, max_body_size: int, max_req_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        batcher: PublishBatcher,
+        *,
+        max_msg_size: int,
+        max_body_size: int,
+        max_req_timeout_ms: int,
+    ) -> None:
         self._broker = broker
+        self._batcher = batcher
         self._max_msg_size = max_msg_size
         self._max_body_size = max_body_size
         self._max_req_timeout_ms = max_req_timeout_ms
@@ -73,8 +84,10 @@ class PublishApi:
             raise HttpError(400, "MSG_EMPTY")
         producer = producer_of(request)
         blob = len(body).to_bytes(_INT32.size, "big") + body
+        topic = self._broker.find_topic(self._plain_targets.get(request.target, ""))
+        if topic is not None and producer is None and len(blob) <= MAX_SMALL_BYTES:
+            return self._publish_with_others(topic.name, blob)
         try:
-            topic = self._broker.find_topic(self._plain_targets.get(request.target, ""))
             if topic is None:
                 pending = self._publish_as_asked(request, blob, producer)
             else:
@@ -82,6 +95,14 @@ class PublishApi:
         except _REFUSALS as refusal:
             raise unavailable(refusal) from refusal
         return _OK if pending is None else _when_stored(pending)
+
+    def _publish_with_others(self, topic: str, blob: bytes) -> Response | LaterResponse:
+        waiting = _BatchedPublish()
+        self._batcher.add_single(waiting, b"PUB", topic, blob)
+        outcome = waiting.outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+        return waiting if outcome is None else outcome
 
     def _publish_as_asked(self, request: Request, blob: bytes, producer: ProducerSequence | None) -> Pending | None:
         query = request.query()
@@ -129,12 +150,24 @@ class PublishApi:
         return defer_ms
 
 
-async def _when_stored(pending: Pending) -> Response:
+class _BatchedPublish(LaterResponse):
+    """The answer to a message that is published with others. A `BatchedPublisher`, and its own promise."""
+
+    def accepted(self, topic: str, count: int, reply_count: int) -> None:  # noqa: ARG002 - it is one message
+        self.settle(_OK)
+
+    def refused(self, verb: bytes, refusal: Exception) -> None:  # noqa: ARG002 - HTTP names no verb
+        self.settle(unavailable(refusal))
+
+    def promised(self) -> _BatchedPublish:
+        return self
+
+
+def _when_stored(pending: Pending) -> LaterResponse:
     """The answer to a publish, once it is on the disk."""
-    failure = await settled(pending)
-    if failure is not None:
-        raise unavailable(failure)
-    return _OK
+    answer = LaterResponse()
+    pending.when_settled(lambda failure: answer.settle(_OK if failure is None else unavailable(failure)))
+    return answer
 
 
 async def settled(pending: Pending) -> Exception | None:

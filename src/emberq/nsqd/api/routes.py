@@ -40,6 +40,7 @@ def routes(node: Node) -> list[Route]:
     journal, journal_read = JournalApi(node.broker), JournalReadApi(node.broker)
     publish = PublishApi(
         node.broker,
+        node.batcher,
         max_msg_size=max_msg_size,
         max_body_size=max_body_size,
         max_req_timeout_ms=options.max_req_timeout_ns // NS_PER_MS,
