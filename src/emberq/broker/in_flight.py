@@ -277,6 +277,7 @@ class InFlight:
             else:
                 for message_id in ids:
                     self._add_single(message_id, run)
+            self._let_go_of_most(run)
         holder.runs.clear()
 
     def _forget_whole(self, run: Run) -> None:
@@ -290,12 +291,16 @@ class InFlight:
     def _left_one(self, run: Run) -> None:
         """One message of a run that is not whole is in flight no more."""
         self._left(run, 1)
+        self._let_go_of_most(run)
+
+    def _let_go_of_most(self, run: Run) -> None:
+        """If a run that is not whole lost most of its messages, copy the others out of the batch."""
         left = run.left
-        if left and is_mostly_gone(left, run.stop - run.start):
+        if left and is_mostly_gone(left, run.count):
             indexes = self._indexes_left(run)
             batch = run.batch.picked(indexes)
             if batch is not run.batch:
-                run.batch, run.start, run.stop = batch, 0, len(indexes)
+                run.batch, run.start, run.stop, run.count = batch, 0, len(indexes), left
 
     def _left(self, run: Run, count: int) -> None:
         run.left -= count

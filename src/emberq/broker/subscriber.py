@@ -96,7 +96,18 @@ class Subscriber:
 class Run:
     """Messages of one batch that were sent together to one consumer, and share a deadline."""
 
-    __slots__ = ("attempts", "batch", "deadline_ns", "delivered_ns", "holder", "is_whole", "left", "start", "stop")
+    __slots__ = (
+        "attempts",
+        "batch",
+        "count",
+        "deadline_ns",
+        "delivered_ns",
+        "holder",
+        "is_whole",
+        "left",
+        "start",
+        "stop",
+    )
 
     def __init__(
         self,
@@ -115,8 +126,8 @@ class Run:
         self.attempts = attempts
         self.delivered_ns = delivered_ns
         self.deadline_ns = deadline_ns
-        self.left = stop - start
-        """How many of its messages are in flight."""
+        self.count = self.left = stop - start
+        """How many messages it began with, and how many of them are in flight."""
         self.is_whole = False
         """No message was answered out of order: `start` to `stop` are those in flight."""
 
