@@ -249,13 +249,13 @@ def is_mostly_gone(left: int, count: int) -> bool:
 def spans_of_records(records: Records) -> list[Span]:
     """Records from a disk queue as spans; a span per run of messages with equal attempts."""
     shape = Recorded(records.blob, records.ends)
-    attempts = shape.attempts()
     batch = Batch(shape, len(records.ends))
-    if isinstance(attempts, bytes) and attempts == attempts[:1] * batch.count:
-        return [Span(batch, 0, batch.count, attempts[0])]
+    shared = shape.shared_attempts()
+    if shared >= 0:
+        return [Span(batch, 0, batch.count, shared)]
     spans: list[Span] = []
     start = 0
-    for tried, group in groupby(attempts):
+    for tried, group in groupby(shape.attempts()):
         stop = start + sum(1 for _ in group)
         spans.append(Span(batch, start, stop, tried))
         start = stop

@@ -60,6 +60,10 @@ _SEQUENCES = tuple(b"%03x" % n for n in range(MAX_BATCH_COUNT))
 """The same, number by number."""
 _SIZES = tuple(n.to_bytes(4) for n in range(4096))
 """The size fields of small messages."""
+_FRAME_HEADS = tuple(FRAME_HEADER.pack(size, MESSAGE) for size in range(4096))
+"""What their frames begin with."""
+_ONCE: Final = b"\0\1"
+"""The attempts of a message that is delivered for the first time."""
 _VIEWED_BYTES: Final = 8 * 1024
 """A part of a batch from this size on is sent without being copied."""
 _ATTEMPTS = struct.Struct(">H")
@@ -305,23 +309,28 @@ class Recorded(Shape):
         return self._ends
 
     def framed(self) -> Frames:
-        data, ends, sizes = self._data, self._ends, _SIZES
-        if isinstance(ends, range):
-            head = FRAME_HEADER.pack(ends.step, MESSAGE)
-            framed = _replace_heads(data, ends, 0, len(ends), cut=4, head=head)
-        else:
-            parts: list[bytes] = []
-            position = 0
-            kind = PUBLISHED_HEADER.pack(MESSAGE)
-            for end in ends:
-                size = end - position
-                parts.append(sizes[size] if size < 4096 else PUBLISHED_HEADER.pack(size))
-                parts.append(kind)
-                parts.append(data[position + 4 : end])
-                position = end
-            framed = bytearray().join(parts)
+        ends = self._ends
+        if not isinstance(ends, range):
+            return Framed(b"".join(self._with_heads()), ends, 4, NO_ID, 0)
+        head = FRAME_HEADER.pack(ends.step, MESSAGE)
+        framed = _replace_heads(self._data, ends, 0, len(ends), cut=4, head=head)
         _write_attempts(framed, moved_ends(ends, 0, len(ends), 4), offset=_FRAME_ATTEMPTS, attempts=1)
         return Framed(bytes(framed), ends, 4, NO_ID, 0)
+
+    def _with_heads(self) -> list[bytes]:
+        """The frames of all messages, shown as tried once, in pieces."""
+        data, heads, once = self._data, _FRAME_HEADS, _ONCE
+        parts: list[bytes] = []
+        position = 0
+        for end in self._ends:
+            size = end - position
+            attempts = position + _STORED_ATTEMPTS
+            parts.append(heads[size] if size < 4096 else FRAME_HEADER.pack(size, MESSAGE))
+            parts.append(data[position + 4 : attempts])
+            parts.append(once)
+            parts.append(data[attempts + 2 : end])
+            position = end
+        return parts
 
     def records(self, start: int, stop: int, attempts: int) -> Records:
         data = bytearray(self._data[start_of(self._ends, start) : self._ends[stop - 1]])
@@ -342,11 +351,25 @@ class Recorded(Shape):
         header_bytes = STORED_HEADER_BYTES * (stop - start)
         return start_of(self._ends, stop) - start_of(self._ends, start) - header_bytes
 
+    def shared_attempts(self) -> int:
+        """How often every message had been tried when it was stored; -1 if they differ."""
+        data, ends, place = self._data, self._ends, _STORED_ATTEMPTS
+        high, low = data[place], data[place + 1]
+        if isinstance(ends, range):
+            columns = data[place :: ends.step], data[place + 1 :: ends.step]
+            is_shared = columns == (bytes([high]) * len(ends), bytes([low]) * len(ends))
+            return high << 8 | low if is_shared else -1
+        for end in ends:
+            if data[place] != high or data[place + 1] != low:
+                return -1
+            place = end + _STORED_ATTEMPTS
+        return high << 8 | low
+
     def attempts(self) -> Sequence[int]:
         """How often each message had been tried when it was stored."""
         high = read_column(self._data, self._ends, offset=_STORED_ATTEMPTS)
         low = read_column(self._data, self._ends, offset=_STORED_ATTEMPTS + 1)
-        return [most << 8 | least for most, least in zip(high, low, strict=True)] if any(high) else low
+        return [most << 8 | least for most, least in zip(high, low, strict=True)]
 
 
 class Frames(Shape):

@@ -58,6 +58,7 @@ from zlib import crc32
 from emberq.base.file import OS_FILES, Files, read_fully, replace_file
 from emberq.storage.backend import LENGTH_BYTES, DiskLimits, Records
 from emberq.storage.error import DamagedPositionError, DamagedSegmentError, StorageError, os_error_text
+from emberq.wire.body import sized_ends
 
 log = logging.getLogger("emberq.storage")
 
@@ -223,20 +224,15 @@ class SegmentReader:
 
         The caller knows that the first record is valid and within the block.
         """
-        block = self._block
-        shortest, longest = self._limits.min_record_bytes, self._limits.max_record_bytes
-        last_length_at = min(len(block) - start, max_bytes) - LENGTH_BYTES
-        end = LENGTH_BYTES + _unpack_length(block, start)[0]
-        ends = [end]
-        while end <= last_length_at and len(ends) < max_count:
-            length = _unpack_length(block, start + end)[0]
-            if not shortest <= length <= longest:
-                break
-            end += LENGTH_BYTES + length
-            if end > max_bytes:
-                break
-            ends.append(end)
-        return ends
+        limits = self._limits
+        return sized_ends(
+            self._block,
+            start,
+            shortest=limits.min_record_bytes,
+            longest=limits.max_record_bytes,
+            max_count=max_count,
+            max_bytes=max_bytes,
+        )
 
 
 def count_records(path: Path, *, start: int, end: int | None, limits: DiskLimits, fs: Files = OS_FILES) -> int:

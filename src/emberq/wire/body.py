@@ -140,6 +140,31 @@ def read_size(buffer: bytes, start: i64) -> i64:
     return size << 8 | buffer[start + 3]
 
 
+def sized_ends(data: bytes, start: int, *, shortest: int, longest: int, max_count: int, max_bytes: int) -> list[int]:
+    """Where items end that each begin with an int32, their size: from `start` on, and counted from there.
+
+    Those within `max_bytes` alone, up to the first one that is not whole, or of a size out of bounds.
+    """
+    first: i64 = start
+    limit: i64 = first + min(len(data) - start, max_bytes)
+    least: i64 = shortest
+    most: i64 = longest
+    left: i64 = max_count
+    position: i64 = start
+    ends: list[int] = []
+    while left > 0 and position + 4 <= limit:
+        size: i64 = data[position]
+        size = size << 8 | data[position + 1]
+        size = size << 8 | data[position + 2]
+        size = size << 8 | data[position + 3]
+        position += 4 + size
+        if size < least or size > most or position > limit:
+            break
+        ends.append(position - first)
+        left -= 1
+    return ends
+
+
 def signed(size: int) -> int:
     """What `read_size` has read, with its sign: for texts that tell a client what it sent."""
     return size - (1 << 32) if size >= 1 << 31 else size
