@@ -80,11 +80,20 @@ class Verdict:
     def lines(self) -> list[str]:
         """The verdict for people."""
         counts = self.counts
-        names = ("published", "confirmed", "unconfirmed", "deliveries", "finished", "kills", "disconnects", "lost to a kill")
+        names = (
+            "published",
+            "confirmed",
+            "unconfirmed",
+            "deliveries",
+            "finished",
+            "kills",
+            "disconnects",
+        )
         lines = [", ".join(f"{counts[name]} {name}" for name in names)]
+        lines.append(f"{counts['lost to a kill']} messages of classic topics were lost to a kill, as NSQ has it")
         lines.append(
-            f"{counts['again']} deliveries of finished messages; the oldest had been finished {self.oldest_again_s:.2f} s "
-            "before the kill"
+            f"{counts['again']} deliveries of messages that had been finished, "
+            f"the oldest of them {self.oldest_again_s:.2f} s before a kill"
         )
         kinds = Counter(finding.kind for finding in self.findings)
         lines.append("broken promises: " + (", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "none"))

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 import random
 import signal
 import socket
 import struct
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.chaos.history import History, Kind
@@ -80,10 +79,10 @@ class Site:
         await self.node.start()
 
     @contextlib.contextmanager
-    def os_faults(self, **faults: int) -> "contextlib.AbstractContextManager[None]":  # type: ignore[misc]
+    def os_faults(self, **faults: int) -> Iterator[None]:
         """Errors of the operating system, for files in the data folder."""
         assert self.node.shim is not None
-        self.node.shim.set(OsFaults(path=str(self.node.data_path), **faults))
+        self.node.shim.set(replace(OsFaults(path=str(self.node.data_path)), **faults))
         try:
             yield
         finally:

@@ -5,9 +5,9 @@
     12.036911   deliver   always-log   fast    3.17    00...2a 1    with this id, at this attempt
     12.037020   fin       always-log   fast    3.17    -            a FIN was written
 
-A record is a line of six columns with tabs between them: seconds since the start, what happened, topic, channel, message,
-and details. A message is named by its key: number of the publisher, point, serial number. The body follows from topic and
-key, so a body that was changed on its way has no key, and shows as a message that was never published.
+A record is a line of six columns with tabs between them: seconds since the start, what happened, topic, channel,
+message, and details. A message is named by its key: number of the publisher, point, serial number. The body follows
+from topic and key, so a body that was changed on its way has no key, and shows as one that was never published.
 
 The file is the whole truth about a run: `checking` judges it, and `report` draws it.
 """

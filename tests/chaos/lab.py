@@ -1,9 +1,9 @@
 """What is done to data folders while no nsqd runs on them: damage in every kind of file, and the layout of the Go nsqd.
 
-    DamageLab     a specimen with all kinds of files is copied, one bit of one file is flipped or its end is cut off, and
-                  nsqd is started on the copy: it serves what it can, or refuses and names the file. It never invents.
-    HandoverLab   a folder as the Go nsqd leaves it is taken over, used and stopped; a reader that shares no code with
-                  emberq finds exactly what should be there, goes on as Go would, and hands it back again.
+DamageLab     a specimen with all kinds of files is copied, one bit of one file is flipped or its end is cut off, and
+              nsqd is started on the copy: it serves what it can, or refuses and names the file. It never invents.
+HandoverLab   a folder as the Go nsqd leaves it is taken over, used and stopped; a reader that shares no code with
+              emberq finds exactly what should be there, goes on as Go would, and hands it back again.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class DamageLab:
         path.rename(self._specimen)
 
     async def damage(self, kind: FileKind, dice: random.Random) -> None:
-        """Damage one file of this kind in a copy, and see what nsqd makes of it. AssertionError if it breaks a promise."""
+        """Damage one file of this kind in a copy, and start nsqd on it. AssertionError if it breaks a promise."""
         self._rounds += 1
         copy = self._folder / f"copy-{self._rounds}"
         await asyncio.to_thread(shutil.copytree, self._specimen, copy)
@@ -286,7 +286,7 @@ def _read_as_go(data_path: Path) -> list[bytes]:
         for number in range(first, last + 1):
             path = data_file(data_path, queue, number)
             if not path.exists():
-                assert number == last and end == 0, f"{path.name} is missing"
+                assert (number, 0) == (last, end), f"{path.name} is missing"
                 continue
             skipped, until = start if number == first else 0, end if number == last else path.stat().st_size
             part = path.with_suffix(".part")

@@ -168,9 +168,7 @@ class RememberingConsumer:
             nsqd_addresses=[] if stream.lookupd else [stream.address],
             lookupd_addresses=[stream.lookupd] if stream.lookupd else [],
             config=config,
-            client_config=ClientConfig(
-                connect_timeout_s=3.0, heartbeat_interval_ms=2_000, observer=watch
-            ),
+            client_config=ClientConfig(connect_timeout_s=3.0, heartbeat_interval_ms=2_000, observer=watch),
         ) as consumer:
             async for message in consumer:
                 self._handle(message)
@@ -231,7 +229,7 @@ class Load:
         return [error for task in done if (error := task.exception()) is not None]
 
     async def end_publishing(self) -> None:
-        """Publish no more; return when all that is under way is confirmed or given up. Backlogs are consumed from now on."""
+        """Publish no more, and consume the backlogs; return when what is under way is confirmed or given up."""
         for publisher in self._publishers.values():
             publisher.is_ended = True
         if self._publishers:
@@ -242,9 +240,5 @@ class Load:
 
     @property
     def is_drained(self) -> bool:
-        """Whether each channel has delivered as many messages as were confirmed."""
-        return all(
-            stream.confirmed_count <= min((len(keys) for keys in stream.delivered.values()), default=0)
-            for stream in self.streams
-        )
-
+        """Whether each channel of a journaled topic has delivered as many messages as were confirmed."""
+        return all(stream.behind <= 0 for stream in self.streams if stream.numbered)

@@ -3,8 +3,8 @@
     clients ──> Proxy ──> nsqd ──> data folder, on a small file system of its own where mounting is allowed
                            └ LD_PRELOAD: errors of its files, a wrong clock
 
-It keeps its ports, its folder and its faults over all its lives. What goes wrong beyond what a history can tell (an exit
-status, a traceback in the log, a refusal to start) is an incident.
+It keeps its ports, its folder and its faults over all its lives. What goes wrong beyond what a history can tell (an
+exit status, a traceback in the log, a refusal to start) is an incident.
 """
 
 from __future__ import annotations

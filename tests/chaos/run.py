@@ -5,9 +5,9 @@
     interval   every so often              on disk alone (--mem-queue-size=0), and a backlog without consumers
     never      by the operating system     in memory
 
-Each nsqd has a deck of faults of its own, which is shuffled by the seed; so a seed replays what is done to which nsqd, in
-which order and for how long, though not the moment at which a machine gets round to it. When the time is over the faults
-end, the publishers too, the consumers drain what is left, and the whole history is judged.
+Each nsqd has a deck of faults of its own, which is shuffled by the seed. So a seed replays what is done to which nsqd,
+in which order and for how long, though not the moment at which a machine gets round to it. When the time is over the
+faults end, the publishers too, the consumers drain what is left, and the whole history is judged.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from typing import Any
 from tests.chaos import faults
 from tests.chaos.checking import Checker, Promise, Verdict
 from tests.chaos.faults import Fault, LookupdPair, Site, inflict, name_of
-from tests.chaos.history import NONE, History, Kind, key_of
+from tests.chaos.history import NONE, History, Kind, key_of, read_history
 from tests.chaos.load import Load, Stream
 from tests.chaos.node import ChaosNode, NodeSettings, StartRefusedError
 from tests.chaos.shim import compile_shim
+from tests.support.waiting import wait_until
 
 Lab = Callable[[random.Random], Coroutine[Any, Any, None]]
 SYNC_MODES = ("always", "interval", "never")
@@ -42,7 +43,6 @@ FLAGS = (
     "--journal-segment-bytes=1048576",
     "--msg-timeout=30s",
 )
-DRAINING = "drain"
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ class Outcome:
     """What went wrong beyond what the history tells."""
     notes: list[str]
     """What could not be done here, and what labs have found out."""
+    nodes: dict[str, str]
+    """Which nsqd has which topic."""
 
     @property
     def is_clean(self) -> bool:
@@ -90,7 +92,6 @@ class ChaosRun:
         self.plan = plan
         self.incidents: list[str] = []
         self.notes: list[str] = []
-        self.fault_counts: dict[str, int] = {}
         self._folder = folder
         self._labs = labs
         self._history = History(history_path)
@@ -112,7 +113,8 @@ class ChaosRun:
             await self._make_trouble()
             await self._drain()
             await self._look_back()
-        return Outcome(self.plan, self._judged(), self.incidents, self.notes)
+        nodes = {stream.topic: stream.node for stream in self._streams}
+        return Outcome(self.plan, self._judged(), self.incidents, self.notes, nodes)
 
     # Starting.
 
@@ -150,7 +152,15 @@ class ChaosRun:
     def _streams_of(self, node: ChaosNode) -> list[Stream]:
         rate, address = self.plan.rate, node.proxy.address
         log = Stream(
-            f"{node.name}-log", node.name, address, rate, ["fast", "slow"], numbered=[1, 2], plain=[3], deferring=[3], choosy=["slow"]
+            f"{node.name}-log",
+            node.name,
+            address,
+            rate,
+            ["fast", "slow"],
+            numbered=[1, 2],
+            plain=[3],
+            deferring=[3],
+            choosy=["slow"],
         )
         if self._lookupd is not None and node.name == "always":
             log.lookupd = self._lookupd.process.http_address
@@ -163,8 +173,6 @@ class ChaosRun:
 
     def _wait_until_on_disk(self) -> None:
         """A kill before nsqd has written down which topics there are would say nothing about messages."""
-        from tests.support.waiting import wait_until
-
         for stream in self._streams:
             path = self._nodes[stream.node].data_path / "nsqd.dat"
             wait_until(lambda path=path, stream=stream: path.exists() and f'"{stream.topic}"' in path.read_text())  # type: ignore[misc]
@@ -209,7 +217,6 @@ class ChaosRun:
         streams = [stream for stream in self._streams if stream.node == node.name]
         site = Site(node, streams, self._history, dice, self._lookupd, self.plan.longest_s)
         name = name_of(fault)
-        self.fault_counts[name] = self.fault_counts.get(name, 0) + 1
         print(f"{self._history.now_s:7.1f} s  {node.name:8}  {name}", flush=True)
         try:
             await inflict(fault, site)
@@ -232,7 +239,7 @@ class ChaosRun:
                 try:
                     await lab(dice)
                 except (StartRefusedError, AssertionError) as error:
-                    self.incidents.append(f"{getattr(lab, '__name__', lab)}: {type(error).__name__}: {error}")
+                    self.incidents.append(f"{getattr(lab, '__qualname__', lab)}: {type(error).__name__}: {error}")
             await asyncio.sleep(dice.uniform(*self.plan.pause_s))
 
     # The end.
@@ -288,6 +295,4 @@ class ChaosRun:
     def _judged(self) -> Verdict:
         promises = {stream.topic: self._promise(stream) for stream in self._streams}
         channels = {stream.topic: stream.channels for stream in self._streams}
-        from tests.chaos.history import read_history
-
         return Checker(promises, channels).check(read_history(self._history.path))
