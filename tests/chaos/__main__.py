@@ -29,7 +29,7 @@ from tests.chaos.run import SYNC_MODES, ChaosRun, Outcome, Plan
 OUTPUT = Path("build/chaos")
 SIMULATED_SHARE = 0.2
 """Of the time goes to the crash simulator, before the real faults."""
-STATES_PER_STEP = 400
+STATES_PER_STEP = 80
 """Crash states that the simulator tries before it looks at the clock again."""
 KILL_RATE = 1_000.0
 """Messages a second to a topic while nsqd is killed again and again."""

@@ -157,7 +157,7 @@ class _Fate:
         self.delivered_s = delivered_s
         self.finished_s: float | None = None
         self.is_done = False
-        self.handed_out = (delivered_s,)
+        self.handed_out: tuple[float, ...] = (delivered_s,)
         """When it was delivered; kept for classic topics, which write down anew what is requeued."""
 
 

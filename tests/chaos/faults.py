@@ -14,7 +14,7 @@ import signal
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.history import History, Kind
@@ -30,7 +30,7 @@ STALLED_BUFFER_BYTES = 4096
 MAGIC = b"  V2"
 
 
-class LookupdPair:
+class FlappingLookupd:
     """The nsqlookupd of a run, which is killed and comes back at the same address."""
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +65,7 @@ class Site:
     """Of that nsqd."""
     history: History
     dice: random.Random
-    lookupd: LookupdPair | None
+    lookupd: FlappingLookupd | None
     longest_s: float
     """Of what a fault lasts."""
 
@@ -79,10 +79,13 @@ class Site:
         await self.node.start()
 
     @contextlib.contextmanager
-    def os_faults(self, **faults: int) -> Iterator[None]:
+    def os_faults(
+        self, *, clock_offset_ns: int = 0, read: int = 0, write: int = 0, sync: int = 0, change: int = 0
+    ) -> Iterator[None]:
         """Errors of the operating system, for files in the data folder."""
         assert self.node.shim is not None
-        self.node.shim.set(replace(OsFaults(path=str(self.node.data_path)), **faults))
+        path = str(self.node.data_path)
+        self.node.shim.set(OsFaults(path, clock_offset_ns, read, write, sync, change))
         try:
             yield
         finally:
@@ -239,25 +242,25 @@ async def read_only_disk(site: Site) -> None:
 
 async def no_space(site: Site) -> None:
     """Each write fails."""
-    with site.os_faults(write_errno=errno.ENOSPC):
+    with site.os_faults(write=errno.ENOSPC):
         await site.last(1.0)
 
 
 async def write_errors(site: Site) -> None:
-    with site.os_faults(write_errno=errno.EIO):
+    with site.os_faults(write=errno.EIO):
         await site.last(1.0)
 
 
 async def turned_read_only(site: Site) -> None:
     """What Linux does to a disk with errors: nothing can be written, created, renamed or removed any more."""
-    with site.os_faults(write_errno=errno.EROFS, change_errno=errno.EROFS, sync_errno=errno.EROFS):
+    with site.os_faults(write=errno.EROFS, change=errno.EROFS, sync=errno.EROFS):
         await site.last(1.0)
     await site.restart()
 
 
 async def sync_errors(site: Site) -> None:
     """What was not synced is not known to be on the disk; nsqd takes nothing more until it is started again."""
-    with site.os_faults(sync_errno=errno.EIO):
+    with site.os_faults(sync=errno.EIO):
         await site.last(1.0)
         if site.dice.random() < 0.5:
             await site.node.kill()
@@ -269,7 +272,7 @@ async def sync_errors(site: Site) -> None:
 
 async def read_errors(site: Site) -> None:
     """The disk cannot be read for a moment."""
-    with site.os_faults(read_errno=errno.EIO):
+    with site.os_faults(read=errno.EIO):
         await site.last()
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from tests.chaos import faults
 from tests.chaos.checking import Checker, Promise, Verdict
-from tests.chaos.faults import Fault, LookupdPair, Site, inflict, name_of
+from tests.chaos.faults import Fault, FlappingLookupd, Site, inflict, name_of
 from tests.chaos.history import NONE, History, Kind, key_of, read_history
 from tests.chaos.load import Load, Stream
 from tests.chaos.node import ChaosNode, NodeSettings, StartRefusedError
@@ -97,7 +97,7 @@ class ChaosRun:
         self._history = History(history_path)
         self._nodes: dict[str, ChaosNode] = {}
         self._streams: list[Stream] = []
-        self._lookupd: LookupdPair | None = None
+        self._lookupd: FlappingLookupd | None = None
 
     @property
     def history(self) -> History:
@@ -124,7 +124,7 @@ class ChaosRun:
         if library is None:
             self.notes.append("no C compiler: no errors of files and no wrong clocks")
         if not plan.kills:
-            self._lookupd = await asyncio.to_thread(LookupdPair, self._folder)
+            self._lookupd = await asyncio.to_thread(FlappingLookupd, self._folder)
             running.callback(self._lookupd.close)
         for mode in plan.modes:
             flags = [*FLAGS, f"--journal-sync={mode}", f"--mem-queue-size={MEMORY_QUEUES[mode]}", "--min-free-bytes=0"]

@@ -125,6 +125,16 @@ ssize_t pwritev64(int fd, const struct iovec *parts, int count, off64_t position
     return WRITE_FAILS(fd) ? fail(control->write_errno) : real(fd, parts, count, position);
 }
 
+ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t position, int flags) {
+    REAL(pwritev2);
+    return WRITE_FAILS(fd) ? fail(control->write_errno) : real(fd, parts, count, position, flags);
+}
+
+ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off64_t position, int flags) {
+    REAL(pwritev64v2);
+    return WRITE_FAILS(fd) ? fail(control->write_errno) : real(fd, parts, count, position, flags);
+}
+
 /* Syncs. */
 
 int fsync(int fd) {
