@@ -31,7 +31,7 @@ SIMULATED_SHARE = 0.2
 """Of the time goes to the crash simulator, before the real faults."""
 STATES_PER_STEP = 80
 """Crash states that the simulator tries before it looks at the clock again."""
-KILL_RATE = 1_000.0
+KILL_RATE = 600.0
 """Messages a second to a topic while nsqd is killed again and again."""
 MOUNT_BYTES = 64 << 20
 MOUNT_BYTES_PER_MINUTE = 12 << 20

@@ -217,6 +217,23 @@ async def full_disk(site: Site) -> None:
     ballast.unlink()
 
 
+async def full_disk_at_start(site: Site) -> None:
+    """nsqd is killed while its disk is full. It starts, or refuses and says why; with room again it starts."""
+    node = site.node
+    ballast = node.data_path / BALLAST
+    await asyncio.to_thread(_fill, ballast)
+    await node.kill()
+    try:
+        await node.start()
+        await site.last()
+        ballast.unlink()
+    except StartRefusedError as refusal:
+        ballast.unlink()
+        if "no space left" not in str(refusal).lower():
+            node.incidents.append(f"{node.name}: refused to start on a full disk without saying so:\n{refusal}")
+        await node.start()
+
+
 def _fill(path: Path) -> None:
     block = bytes(1 << 16)
     with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
@@ -328,7 +345,7 @@ NETWORK_FAULTS: tuple[Fault, ...] = (
     stalled_reader,
     torn_publish,
 )
-MOUNT_FAULTS: tuple[Fault, ...] = (full_disk, read_only_disk)
+MOUNT_FAULTS: tuple[Fault, ...] = (full_disk, full_disk_at_start, read_only_disk)
 SHIM_FAULTS: tuple[Fault, ...] = (
     no_space,
     write_errors,

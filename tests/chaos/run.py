@@ -33,6 +33,8 @@ from tests.support.waiting import wait_until
 
 Lab = Callable[[random.Random], Coroutine[Any, Any, None]]
 SYNC_MODES = ("always", "interval", "never")
+LOOKED_UP = "always"
+"""The nsqd whose consumers find it by nsqlookupd; those of the others know its address."""
 MEMORY_QUEUES = {"always": 100, "interval": 0, "never": 10_000}
 CLASSIC_AGAIN_S = 2.0
 """A disk queue saves its place with each sync, by default every two seconds."""
@@ -123,12 +125,12 @@ class ChaosRun:
         library = compile_shim(self._folder)
         if library is None:
             self.notes.append("no C compiler: no errors of files and no wrong clocks")
-        if not plan.kills:
+        if LOOKED_UP in plan.modes and not plan.kills:
             self._lookupd = await asyncio.to_thread(FlappingLookupd, self._folder)
             running.callback(self._lookupd.close)
         for mode in plan.modes:
             flags = [*FLAGS, f"--journal-sync={mode}", f"--mem-queue-size={MEMORY_QUEUES[mode]}", "--min-free-bytes=0"]
-            if mode == "always" and self._lookupd is not None:
+            if mode == LOOKED_UP and self._lookupd is not None:
                 flags.append(f"--lookupd-tcp-address={self._lookupd.process.tcp_address}")
             settings = NodeSettings(mode, flags, mount_bytes=plan.mount_bytes)
             dice = random.Random(f"{plan.seed} network {mode}")
@@ -162,7 +164,7 @@ class ChaosRun:
             deferring=[3],
             choosy=["slow"],
         )
-        if self._lookupd is not None and node.name == "always":
+        if self._lookupd is not None and node.name == LOOKED_UP:
             log.lookupd = self._lookupd.process.http_address
         streams = [log]
         if self.plan.with_classic:
@@ -209,7 +211,7 @@ class ChaosRun:
         deck = [*faults.PROCESS_FAULTS, *faults.PROCESS_FAULTS, *faults.NETWORK_FAULTS]
         deck += faults.MOUNT_FAULTS if node.is_mounted else ()
         deck += faults.SHIM_FAULTS if node.shim is not None else ()
-        deck += faults.LOOKUPD_FAULTS if self._lookupd is not None and node.name == "always" else ()
+        deck += faults.LOOKUPD_FAULTS if self._lookupd is not None and node.name == LOOKED_UP else ()
         only = self.plan.only
         return [fault for fault in deck if not only or name_of(fault) in only]
 
