@@ -64,7 +64,7 @@ def _plan(seed: int, options: argparse.Namespace) -> Plan:
     modes = options.mode or SYNC_MODES
     if options.kills:
         kills = {mode: options.kills if mode == modes[0] else max(1, options.kills // 4) for mode in modes}
-        return Plan(seed, 0.0, modes, rate=KILL_RATE, kills=kills, with_classic=False)
+        return Plan(seed, 0.0, modes, rate=KILL_RATE, kills=kills, has_all_topics=False)
     share = 1.0 if options.only or options.mode else 1.0 - SIMULATED_SHARE
     mount_bytes = MOUNT_BYTES + round(MOUNT_BYTES_PER_MINUTE * options.minutes)
     return Plan(seed, options.minutes * 60 * share, modes, only=frozenset(options.only), mount_bytes=mount_bytes)

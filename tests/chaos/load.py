@@ -4,6 +4,8 @@
     plain publisher      sends each message once; PUB, MPUB and, where asked for, DPUB
     consumer             finishes at once and remembers what it has finished
     choosy consumer      requeues one in ten, with and without a delay, before it finishes it
+    hopeless consumer    requeues everything, until nsqd makes a dead letter of it; another consumer reads the letters,
+                         and a message counts as finished when its letter has come
 
 Publishers and consumers run in one event loop, and reach nsqd through the proxy, directly or by way of nsqlookupd.
 """
@@ -11,6 +13,7 @@ Publishers and consumers run in one event loop, and reach nsqd through the proxy
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Sequence
@@ -18,7 +21,7 @@ from dataclasses import dataclass, field
 
 from emberq.client import ClientConfig, Consumer, ConsumerConfig, Message, NsqError, Observer, Producer
 from emberq.client.config import ReconnectDelay, RetryPolicy
-from tests.chaos.history import History, Kind, body_of, key_of
+from tests.chaos.history import DAMAGED, History, Kind, body_of, key_of
 
 BATCH_SIZES = (1, 1, 5, 40)
 PIPELINED = 6
@@ -30,6 +33,8 @@ PATIENCE = RetryPolicy(max_attempts=1_000_000, timeout_s=90.0)
 ONCE = RetryPolicy(max_attempts=1, timeout_s=5.0)
 COMING_BACK = ReconnectDelay(first_s=0.05, max_s=0.5)
 CONNECTING = ClientConfig(connect_timeout_s=3.0, request_timeout_s=5.0, heartbeat_interval_ms=2_000)
+LETTERS = "letters"
+"""The channel of a dead-letter topic."""
 MAX_BEHIND = 5_000
 """Publishers wait for a consumer that is further behind, or it would not be done in time."""
 LATE_MARGIN_NS = 2_000_000_000
@@ -53,7 +58,10 @@ class Stream:
     deferring: Sequence[int] = ()
     """Plain ones that publish deferred messages."""
     choosy: Sequence[str] = ()
-    """Channels that requeue."""
+    """Channels that requeue some messages."""
+    hopeless: Sequence[str] = ()
+    """Channels that requeue all messages, and have a policy for dead letters."""
+    dead_letter_topic: str = ""
     is_backlog: bool = False
     """It is consumed only when the publishers are done."""
     lookupd: str = ""
@@ -127,6 +135,16 @@ class Publisher:
             self._stream.confirmed_count += len(keys)
 
 
+CONSUMING = ConsumerConfig(
+    max_in_flight=200,
+    max_attempts=0,
+    max_backoff_s=0,
+    max_reconnect_delay_s=1.0,
+    lookupd_poll_interval_s=1.0,
+    lookupd_timeout_s=2.0,
+)
+
+
 class _Watch(Observer):
     """Writes down when a consumer loses its connection."""
 
@@ -145,7 +163,8 @@ class RememberingConsumer:
     def __init__(self, stream: Stream, channel: str, *, history: History, dice: random.Random) -> None:
         self._stream = stream
         self._channel = channel
-        self._is_choosy = channel in stream.choosy
+        self._requeued = 1.0 if channel in stream.hopeless else 0.1 if channel in stream.choosy else 0.0
+        """The part of messages that are requeued."""
         self._history = history
         self._dice = dice
         self._finished: set[str] = set()
@@ -153,21 +172,13 @@ class RememberingConsumer:
 
     async def run(self) -> None:
         stream = self._stream
-        config = ConsumerConfig(
-            max_in_flight=200,
-            max_attempts=0,
-            max_backoff_s=0,
-            max_reconnect_delay_s=1.0,
-            lookupd_poll_interval_s=1.0,
-            lookupd_timeout_s=2.0,
-        )
         watch = _Watch(self._history, stream.topic, self._channel)
         async with Consumer(
             stream.topic,
             self._channel,
             nsqd_addresses=[] if stream.lookupd else [stream.address],
             lookupd_addresses=[stream.lookupd] if stream.lookupd else [],
-            config=config,
+            config=CONSUMING,
             client_config=ClientConfig(connect_timeout_s=3.0, heartbeat_interval_ms=2_000, observer=watch),
         ) as consumer:
             async for message in consumer:
@@ -178,7 +189,7 @@ class RememberingConsumer:
         key = key_of(topic, message.body)
         note(Kind.DELIVER, topic, channel, key, f"{message.id.decode('ascii', 'replace')} {message.attempts}")
         self._seen.add(key)
-        if self._is_choosy and key not in self._finished and self._dice.random() < 0.1:
+        if key not in self._finished and self._dice.random() < self._requeued:
             note(Kind.REQUEUE, topic, channel, key)
             message.requeue(self._dice.choice((0, 0.1)), backoff=False)
             return
@@ -186,6 +197,32 @@ class RememberingConsumer:
         message.finish()
         note(Kind.LATE if is_late else Kind.FIN, topic, channel, key)
         self._finished.add(key)
+
+
+class LetterReader:
+    """Takes the dead letters of a stream's hopeless channels out of their envelopes."""
+
+    def __init__(self, stream: Stream, *, history: History) -> None:
+        self._stream = stream
+        self._history = history
+
+    async def run(self) -> None:
+        stream = self._stream
+        async with Consumer(
+            stream.dead_letter_topic,
+            LETTERS,
+            nsqd_addresses=[stream.address],
+            config=CONSUMING,
+            client_config=CONNECTING,
+        ) as consumer:
+            async for message in consumer:
+                letter = json.loads(message.body)
+                topic, channel = str(letter["topic"]), str(letter["channel"])
+                key = key_of(topic, str(letter["body"]).encode())
+                if key == DAMAGED:
+                    self._history.note(Kind.DELIVER, stream.topic, channel, DAMAGED, "in a dead letter")
+                self._history.note(Kind.FIN, topic, channel, key)
+                message.finish()
 
 
 class Load:
@@ -221,6 +258,8 @@ class Load:
         for channel in stream.channels:
             consumer = RememberingConsumer(stream, channel, history=self._history, dice=self._own_dice())
             self._consumers.append(asyncio.create_task(consumer.run()))
+        if stream.hopeless:
+            self._consumers.append(asyncio.create_task(LetterReader(stream, history=self._history).run()))
 
     @property
     def failures(self) -> list[BaseException]:

@@ -1,9 +1,11 @@
 """A chaos run: three nsqds, one for each sync mode, under load and under faults; then the verdict.
 
     node       journaled topic, synced     classic topics
-    always     before each OK              log-like load; overflow from memory to disk
+    always     before each OK              overflowing from memory to disk
     interval   every so often              on disk alone (--mem-queue-size=0), and a backlog without consumers
     never      by the operating system     in memory
+
+Each journaled topic has a channel whose messages all become dead letters, in a journaled topic too.
 
 Each nsqd has a deck of faults of its own, which is shuffled by the seed. So a seed replays what is done to which nsqd,
 in which order and for how long, though not the moment at which a machine gets round to it. When the time is over the
@@ -13,12 +15,14 @@ faults end, the publishers too, the consumers drain what is left, and the whole 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +30,7 @@ from tests.chaos import faults
 from tests.chaos.checking import Checker, Promise, Verdict
 from tests.chaos.faults import Fault, FlappingLookupd, Site, inflict, name_of
 from tests.chaos.history import NONE, History, Kind, key_of, read_history
-from tests.chaos.load import Load, Stream
+from tests.chaos.load import LETTERS, Load, Stream
 from tests.chaos.node import ChaosNode, NodeSettings, StartRefusedError
 from tests.chaos.shim import compile_shim
 from tests.support.waiting import wait_until
@@ -64,7 +68,8 @@ class Plan:
     """If given: nothing but so many kills of each nsqd, however long that takes."""
     only: frozenset[str] = frozenset()
     """If given: no faults but those with these names."""
-    with_classic: bool = True
+    has_all_topics: bool = True
+    """Classic topics and dead letters too, and not only what is published to a journal and finished."""
     mount_bytes: int = 0
     """The size of the file system of each nsqd; 0: a folder like any other."""
 
@@ -147,6 +152,11 @@ class ChaosRun:
             await life.post("/topic/create", topic=stream.topic)
             for channel in stream.channels:
                 await life.post("/channel/create", topic=stream.topic, channel=channel)
+            for channel in stream.hopeless:
+                await life.post("/topic/create", topic=stream.dead_letter_topic)
+                await life.post("/channel/create", topic=stream.dead_letter_topic, channel=LETTERS)
+                policy = {"max_attempts": 2, "dead_letter_topic": stream.dead_letter_topic}
+                await life.post("/channel/policy", json.dumps(policy).encode(), topic=stream.topic, channel=channel)
         await asyncio.to_thread(self._wait_until_on_disk)
         self._load = Load(self._streams, history=self._history, dice=random.Random(f"{self.plan.seed} load"))
         await running.enter_async_context(self._load)
@@ -164,12 +174,15 @@ class ChaosRun:
             deferring=[3],
             choosy=["slow"],
         )
+        if self.plan.has_all_topics:
+            log.channels, log.hopeless = [*log.channels, "doomed"], ["doomed"]
+            log.dead_letter_topic = f"{node.name}-dead-log"
         if self._lookupd is not None and node.name == LOOKED_UP:
             log.lookupd = self._lookupd.process.http_address
         streams = [log]
-        if self.plan.with_classic:
+        if self.plan.has_all_topics:
             streams.append(Stream(f"{node.name}-queue", node.name, address, rate, ["work"], plain=[4], choosy=["work"]))
-        if self.plan.with_classic and node.name == "interval":
+        if self.plan.has_all_topics and node.name == "interval":
             streams.append(Stream("backlog", node.name, address, rate / 5, ["later"], plain=[5], is_backlog=True))
         return streams
 
@@ -177,7 +190,8 @@ class ChaosRun:
         """A kill before nsqd has written down which topics there are would say nothing about messages."""
         for stream in self._streams:
             path = self._nodes[stream.node].data_path / "nsqd.dat"
-            wait_until(lambda path=path, stream=stream: path.exists() and f'"{stream.topic}"' in path.read_text())  # type: ignore[misc]
+            for topic in filter(None, (stream.topic, stream.dead_letter_topic)):
+                wait_until(partial(_is_named, topic, path))
 
     async def _sample(self) -> None:
         while True:
@@ -298,3 +312,8 @@ class ChaosRun:
         promises = {stream.topic: self._promise(stream) for stream in self._streams}
         channels = {stream.topic: stream.channels for stream in self._streams}
         return Checker(promises, channels).check(read_history(self._history.path))
+
+
+def _is_named(topic: str, metadata: Path) -> bool:
+    """Whether nsqd.dat names a topic."""
+    return metadata.exists() and f'"{topic}"' in metadata.read_text()
