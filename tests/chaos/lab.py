@@ -232,7 +232,8 @@ class DamageLab:
                     if channel == "b":  # of which nothing was finished
                         missing += total - len({key_of(topic, body) for body in bodies} & _keys(total))
         assert kind.may_lose or not missing, f"{missing} messages are missing"
-        assert not missing or path.parent.name in nsqd.life.log, "messages are missing, and the log says nothing"
+        told = path.name in nsqd.life.log
+        assert told or not missing, f"{missing} messages are missing, and the log does not name the file"
         return f"served, {missing} messages missing"
 
     def _harm(self, path: Path, dice: random.Random) -> str:

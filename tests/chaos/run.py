@@ -205,7 +205,8 @@ class ChaosRun:
         end_s = asyncio.get_running_loop().time() + self.plan.duration_s
         loops = [self._trouble_node(node, end_s) for node in self._nodes.values()]
         loops += [self._visit_labs(end_s)] if self._labs else []
-        await asyncio.gather(*loops)
+        ends = await asyncio.gather(*loops, return_exceptions=True)
+        self.incidents += [f"trouble ended early: {end!r}" for end in ends if isinstance(end, Exception)]
 
     async def _trouble_node(self, node: ChaosNode, end_s: float) -> None:
         dice = random.Random(f"{self.plan.seed} faults {node.name}")
@@ -280,12 +281,20 @@ class ChaosRun:
         for stream in self._streams:
             node = self._nodes[stream.node]
             if self._is_journaled(stream):
-                for offset, body in await node.journal(stream.topic):
-                    self._history.note(Kind.STORED, stream.topic, NONE, key_of(stream.topic, body), f"{offset:016x}")
+                await self._note_journal(node, stream.topic)
         for node in self._nodes.values():
             await node.stop()
             self.incidents += node.incidents
             await self._verify(node)
+
+    async def _note_journal(self, node: ChaosNode, topic: str) -> None:
+        try:
+            messages = await node.journal(topic)
+        except OSError as error:
+            self.incidents.append(f"{node.name}: the journal of {topic} cannot be read: {error}")
+            return
+        for offset, body in messages:
+            self._history.note(Kind.STORED, topic, NONE, key_of(topic, body), f"{offset:016x}")
 
     async def _verify(self, node: ChaosNode) -> None:
         command = [sys.executable, "-m", "emberq.cli.main", "journal", "verify", str(node.data_path)]
