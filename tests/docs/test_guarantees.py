@@ -24,7 +24,7 @@ def rows() -> list[str]:
 
 
 @cache
-def tests_in(path: str) -> frozenset[str]:
+def names_in(path: str) -> frozenset[str]:
     """The names of the tests in a file, those of state machines included."""
     file = ROOT / path
     if not file.is_file():
@@ -46,4 +46,4 @@ def test_every_line_names_a_test() -> None:
 
 def test_every_test_that_is_named_exists() -> None:
     named = NAMED.findall(PAGE.read_text())
-    assert [f"{path}::{name}" for path, name in named if name not in tests_in(path)] == []
+    assert [f"{path}::{name}" for path, name in named if name not in names_in(path)] == []
