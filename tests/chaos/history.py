@@ -41,6 +41,8 @@ class Kind(StrEnum):
     FIN = "fin"
     LATE = "late"
     """The consumer had done its work when the connection was gone or the time was over: the message may come again."""
+    LETTER = "letter"
+    """nsqd has given the message up, and its dead letter has come."""
     REQUEUE = "requeue"
     DISCONNECT = "disconnect"
     """A consumer has lost its connection: FINs that were under way may be lost with it."""

@@ -5,7 +5,7 @@
     consumer             finishes at once and remembers what it has finished
     choosy consumer      requeues one in ten, with and without a delay, before it finishes it
     hopeless consumer    requeues everything, until nsqd makes a dead letter of it; another consumer reads the letters,
-                         and a message counts as finished when its letter has come
+                         and a message is done with when its letter has come
 
 Publishers and consumers run in one event loop, and reach nsqd through the proxy, directly or by way of nsqlookupd.
 """
@@ -221,7 +221,7 @@ class LetterReader:
                 key = key_of(topic, str(letter["body"]).encode())
                 if key == DAMAGED:
                     self._history.note(Kind.DELIVER, stream.topic, channel, DAMAGED, "in a dead letter")
-                self._history.note(Kind.FIN, topic, channel, key)
+                self._history.note(Kind.LETTER, topic, channel, key)
                 message.finish()
 
 

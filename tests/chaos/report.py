@@ -49,7 +49,7 @@ class NodeSeries:
     publish_ms: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     """From a publish to its OK."""
     delivery_ms: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """From the OK to the first delivery in each channel."""
+    """From the publish to the first delivery in each channel."""
     memory_bytes: dict[int, int] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     kills: list[float] = field(default_factory=list)
@@ -64,7 +64,6 @@ class Measurements:
         self.series: dict[str, NodeSeries] = {}
         self._nodes = nodes
         self._published: dict[tuple[str, str], float] = {}
-        self._confirmed: dict[tuple[str, str], float] = {}
         self._delivered: set[tuple[str, str, str]] = set()
         self._open: dict[tuple[str, str], float] = {}
 
@@ -84,14 +83,13 @@ class Measurements:
                 self._published[message] = time_s
             case Kind.OK:
                 series.confirmed[second] += 1
-                self._confirmed[message] = time_s
                 series.publish_ms[second].append(1000 * (time_s - self._published.get(message, time_s)))
             case Kind.DELIVER:
                 series.delivered[second] += 1
                 delivery = (*message, event.channel)
                 if delivery not in self._delivered:
                     self._delivered.add(delivery)
-                    series.delivery_ms[second].append(1000 * max(0.0, time_s - self._confirmed.get(message, time_s)))
+                    series.delivery_ms[second].append(1000 * (time_s - self._published.get(message, time_s)))
             case Kind.MEMORY:
                 series.memory_bytes[second] = int(event.detail)
             case Kind.KILL:
@@ -139,7 +137,7 @@ def _summary(name: str, series: NodeSeries) -> str:
     memory = max(series.memory_bytes.values(), default=0) / 1e6
     return (
         f"{name}: publish to OK {percentile(publishing, 0.5):.1f} ms (p99 {percentile(publishing, 0.99):.0f}), "
-        f"OK to delivery {percentile(delivering, 0.5):.1f} ms (p99 {percentile(delivering, 0.99):.0f}), "
+        f"to delivery {percentile(delivering, 0.5):.1f} ms (p99 {percentile(delivering, 0.99):.0f}), "
         f"at most {memory:.0f} MB"
     )
 
@@ -182,7 +180,7 @@ def _plots(series: NodeSeries, end_s: float) -> list[str]:
     }
     latencies = {
         "publish to OK, p99": {second: percentile(values, 0.99) for second, values in series.publish_ms.items()},
-        "OK to delivery, p99": {second: percentile(values, 0.99) for second, values in series.delivery_ms.items()},
+        "publish to delivery, p99": {second: percentile(values, 0.99) for second, values in series.delivery_ms.items()},
     }
     memory = {"resident": {second: size / 1e6 for second, size in series.memory_bytes.items()}}
     return [

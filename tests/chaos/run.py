@@ -48,6 +48,8 @@ FLAGS = (
     "--journal-topic=-log$",
     "--journal-segment-bytes=1048576",
     "--msg-timeout=30s",
+    # The longest a message may be deferred; a clock that was wrong holds none longer.
+    "--max-req-timeout=5s",
 )
 
 
@@ -255,7 +257,7 @@ class ChaosRun:
             for lab in self._labs:
                 try:
                     await lab(dice)
-                except (StartRefusedError, AssertionError) as error:
+                except (StartRefusedError, AssertionError, OSError) as error:
                     self.incidents.append(f"{getattr(lab, '__qualname__', lab)}: {type(error).__name__}: {error}")
             await asyncio.sleep(dice.uniform(*self.plan.pause_s))
 

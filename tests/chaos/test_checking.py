@@ -143,6 +143,12 @@ def test_work_that_was_done_too_late_may_come_again() -> None:
     assert kinds(f"{late}\n 9 deliver 1.0 0a 2\n 9.1 fin 1.0") == []
 
 
+def test_a_message_that_is_given_up_needs_a_letter() -> None:
+    given_up = f"{PUBLISHED}\n 1.2 deliver 1.0 0a 1\n 1.3 requeue 1.0\n 1.4 deliver 1.0 0a 2\n 1.5 requeue 1.0"
+    assert kinds(given_up) == ["lost"]
+    assert kinds(f"{given_up}\n 1.6 letter 1.0") == []
+
+
 def test_a_requeued_message_has_to_come_again() -> None:
     requeued = f"{PUBLISHED}\n 1.2 deliver 1.0 0a 1\n 1.3 requeue 1.0"
     assert kinds(requeued) == ["lost"]
