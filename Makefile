@@ -138,8 +138,8 @@ bench: $(DEV_READY) $(COMPILED_READY) $(LOAD) ## measure; `make bench PEER=/path
 bench-spark: $(DEV_READY) $(COMPILED_READY) ## measure NSQ with Spark, beside Spark with Parquet files
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench.spark $(ARGS)
 
-chaos: $(DEV_READY) ## kill nsqd hundreds of times under load (KILLS=200)
-	KILLS=$(or $(KILLS),200) $(BIN)/pytest -s tests/chaos/crashes.py $(ARGS)
+chaos: $(DEV_READY) ## real faults on real processes for MINUTES=15; KILLS=200 does nothing but kill; SEED= repeats the choices
+	$(BIN)/python -m tests.chaos $(if $(KILLS),--kills $(KILLS),--minutes $(or $(MINUTES),15)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak-demo: $(DEV_READY) $(COMPILED_READY) ## watch `make run` for MINUTES=10, then stop it at MOMENTS=5; BUSY=1 for a busy machine
 	PYTHONPATH=$(COMPILED) $(BIN)/pytest -s tests/chaos/demo_soak.py $(ARGS)
