@@ -13,6 +13,7 @@ from emberq.storage.error import JournalError
 from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.reader import Extent, JournalReader, Segments
 from emberq.storage.journal.recovery import recover
+from emberq.storage.journal.scan import MAX_UNREADABLE_PIECES
 from emberq.storage.journal.segment import JournalConfig
 from emberq.wire.journal_batch import Bodies
 from tests.storage.journal.rig import MANY, START_NS, JournalRig, bodies_of, flip, open_files, read_all
@@ -97,7 +98,8 @@ def test_damage_is_reported_once_and_passed_over(journals: JournalRig, caplog: p
             assert bodies == published[:3] + published[6:]
             assert gaps == [(3, 6, "the crc does not fit the contents")]
     assert [record.getMessage() for record in caplog.records] == [
-        f"journal {journal.uuid}: offsets 3 to 5 are lost: position {second}: the crc does not fit the contents"
+        f"journal {journals.folder}: offsets 3 to 5 are lost: 00000000000000000000.log, position {second}:"
+        " the crc does not fit the contents"
     ]
     assert journal.gaps == gaps
     inside = journal.read(4, max_bytes=MANY)
@@ -127,8 +129,10 @@ def test_a_segment_of_zeros_is_one_gap(journals: JournalRig) -> None:
 def test_a_file_that_cannot_be_read_is_an_error_and_no_gap(
     journals: JournalRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = journals.open()
-    journals.append(journal, b"a")
+    journal = journals.open(segment_bytes=MANY)
+    published = [b"x" * (MAX_UNREADABLE_PIECES * 4096), b"y" * 4096]
+    for body in published:
+        journals.append(journal, body)
 
     def fails(fd: int, size: int, position: int) -> bytes:
         raise OSError(5, "Input/output error")
@@ -137,7 +141,7 @@ def test_a_file_that_cannot_be_read_is_an_error_and_no_gap(
         broken.setattr(os, "pread", fails)
         with pytest.raises(JournalError, match="input/output error"):
             journal.read(0, max_bytes=10)
-    assert read_all(journal) == ([b"a"], [])
+    assert read_all(journal) == (published, [])
 
 
 def test_reads_that_the_system_serves_in_pieces_are_completed(

@@ -260,6 +260,7 @@ def _journal(journal: JournalStats) -> JsonObject:
         "synced_offset": journal.synced_offset,
         "bytes": journal.size_bytes,
         "lag": journal.lag,
+        "problem": journal.problem,
     }
 
 
@@ -381,6 +382,8 @@ def _text_topics(report: StatsReport) -> Iterator[str]:
             title = ""
         yield ""
         yield _text_topic(topic.stats)
+        if topic.stats.journal is not None and topic.stats.journal.problem is not None:
+            yield f"      journal: {one_line(topic.stats.journal.problem)}"
         for channel in topic.channels:
             yield _text_channel(channel.stats)
             for client in channel.clients if report.shows_clients else ():
