@@ -234,7 +234,7 @@ def test_stats_tell_of_journals_and_leave_classic_topics_as_they_are(nsqd: NsqdH
     assert journaled["is_journaled"] is True
     size_bytes = http.get("/journal?topic=t").json()["bytes"]
     assert journaled["journal"] == {
-        "first_offset": 0, "next_offset": 2, "synced_offset": 2, "bytes": size_bytes, "lag": 2,
+        "first_offset": 0, "next_offset": 2, "synced_offset": 2, "bytes": size_bytes, "lag": 2, "problem": None,
     }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from emberq.base.clock import ManualClock
+from emberq.storage.error import JournalError
 from emberq.storage.journal.folder import JournalFolder
 from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.scan import MAX_UNREADABLE_PIECES
@@ -58,14 +59,34 @@ def test_a_reader_passes_over_a_page_that_cannot_be_read(caplog: pytest.LogCaptu
     assert journal.append(Bodies.of([b"new"]), timestamp_ns=1).base_offset == COUNT
 
 
-def test_a_disk_that_cannot_be_read_at_all_is_no_gap() -> None:
+@pytest.mark.parametrize("pages", [MAX_UNREADABLE_PIECES + 1, 2 * COUNT + 1])
+def test_a_disk_that_cannot_be_read_at_all_is_no_gap(pages: int) -> None:
     fs = SimulatedFiles()
-    journal = opened(fs)
-    journal.append(Bodies.of([bytes(MAX_UNREADABLE_PIECES * PAGE_BYTES)]), timestamp_ns=1)
-    for page in range(MAX_UNREADABLE_PIECES + 1):
+    journal = filled(fs)
+    journal.append(Bodies.of([bytes(max(pages - 2 * COUNT - 1, 0) * PAGE_BYTES)]), timestamp_ns=1)
+    for page in range(pages):
         fs.spoil(FIRST, page * PAGE_BYTES)
-    with pytest.raises(Exception, match="input/output error"):
+    with pytest.raises(JournalError, match="input/output error"):
         journal.read(0, max_bytes=1)
+
+
+def test_a_batch_all_of_which_cannot_be_read_is_a_gap() -> None:
+    fs = SimulatedFiles()
+    journal = filled(fs)
+    for page in range(2, 4):
+        fs.spoil(FIRST, page * PAGE_BYTES)
+    assert names(journal) == "2345"  # the end of message 0 is in page 2
+
+
+def test_a_segment_that_ends_in_a_page_that_cannot_be_read_is_followed_by_another() -> None:
+    fs = SimulatedFiles()
+    filled(fs).close()
+    fs.spoil(FIRST, 2 * COUNT * PAGE_BYTES)
+    journal = opened(fs)
+    assert journal.append(Bodies.of([b"new"]), timestamp_ns=1).base_offset == COUNT
+    assert len(journal.segments) == 2
+    journal.sync()
+    assert names(opened(fs)) == "01234n"  # the end of message 5 is in that page
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
@@ -88,13 +109,13 @@ def test_a_journal_with_a_page_that_cannot_be_read_is_opened(page: int, is_close
 
 def test_the_page_of_a_segment_in_the_middle_is_a_gap_after_a_crash() -> None:
     fs = SimulatedFiles()
-    journal = filled(fs, segment_bytes=4 * PAGE_BYTES)
+    journal = filled(fs, segment_bytes=5 * PAGE_BYTES)
     assert len(journal.segments) == COUNT // 2
     fs.spoil(journal.segments[1].path, 0)
     for name in fs.names(FOLDER):
         if name.endswith(".idx"):
             fs.unlink(FOLDER / name)
-    again = opened(fs, segment_bytes=4 * PAGE_BYTES)
+    again = opened(fs, segment_bytes=5 * PAGE_BYTES)
     assert names(again) == "01345"
     assert [gap[:2] for gap in again.gaps] == [(2, 3)]
 

@@ -13,8 +13,9 @@ are connections, not parts of a topic: the filter leaves them in place and narro
 
 JSON uses the reference's keys in the reference's order. Some keys are left out when they are empty: the counts by
 locality, a client's identity, and what it published. A list that was not asked for is null. Some keys are not NSQ's: a
-journaled topic has `is_journaled` and `journal`; a channel with a dead-letter policy has `policy`; a channel that
-messages have left for another topic has `dead_letter_count` or `redriven_count`.
+journaled topic has `is_journaled` and `journal`, whose `problem` says why it takes no messages; a channel with a
+dead-letter policy has `policy`; a channel that messages have left for another topic has `dead_letter_count` or
+`redriven_count`.
 
 Text is what `curl localhost:4151/stats` shows. Paused topics and channels are marked `*P`:
 

@@ -213,14 +213,17 @@ class Durability:
         self._directory = directory
         self._descriptors = descriptors
         self._sealed: list[int] = []  # descriptors of sealed segments that are not synced yet
-        self._folder_changed = False  # whether a segment was created whose directory entry is not synced yet
+        self._folder_changed = False  # whether a segment was created, or nearly was, and the folder is not synced yet
         self._job: CommitJob | None = None  # the one that runs
+
+    def names_changed(self) -> None:
+        """A segment was created, or was to be. What is left of one that failed must not come back beside what comes."""
+        self._folder_changed = True
 
     def sealed(self, segment: Segment) -> None:
         """This segment was written to, and another one was created behind it. OSError: out of descriptors."""
         self._sealed.append(self._descriptors.lend(segment, is_needed=True))
         segment.is_unsynced = False  # by its own descriptor: there is another one, which stays until it has been synced
-        self._folder_changed = True
 
     def make_room(self) -> None:
         """If the disk is far behind, wait for it here, so that the unsynced segments stay few."""

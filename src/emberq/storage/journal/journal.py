@@ -342,22 +342,27 @@ class Journal:
         self._refuse_unless_writable()
         synced_offset = self._durability.synced_offset
         header = SegmentHeader(self.uuid, base_offset, self._clock.wall_ns(), synced_offset, end_offset)
-        created = create_segment(
-            self._directory,
-            header,
-            interval_bytes=self._config.index_interval_bytes,
-            descriptors=self._config.descriptors,
-            fs=self._fs,
-        )
+        try:
+            created = create_segment(
+                self._directory,
+                header,
+                interval_bytes=self._config.index_interval_bytes,
+                descriptors=self._config.descriptors,
+                fs=self._fs,
+            )
+        finally:
+            self._durability.names_changed()
+        created.sync_journal = self._sync_before_closing
         try:
             self._durability.sealed(sealed)
         except OSError as error:
             created.close()
             self._fs.unlink(created.path, missing_ok=True)
+            self._durability.names_changed()
             raise JournalWriteError(os_error_text("open", sealed.path, error)) from error
         self._unsaved.append((end_offset, sealed, self._summary()))
         self._segments.add(created)
-        sealed.sync_journal, created.sync_journal = None, self._sync_before_closing
+        sealed.sync_journal = None
         self._segments.next_offset = base_offset
         # The producers must be known without the sealed segments, which may go.
         begin = self._summary()._replace(

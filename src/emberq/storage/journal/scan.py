@@ -6,7 +6,8 @@ of 8 at which the magic number stands. A batch found this way must be whole, fit
 and continue the offsets, so that bytes inside a message do not pass for a batch.
 
 Where the disk cannot read, 4 KiB at a time are taken for zeros: that is damage like any other. A disk that has failed
-as a whole is not: beyond MAX_UNREADABLE_PIECES a scan ends with an OSError.
+as a whole is not, because it may come back: a scan ends with an OSError where neither a block nor the two ends of the
+file can be read, and beyond MAX_UNREADABLE_PIECES.
 
 A scan can also pass over batches by their headers alone: so a reader gets from an index entry to an offset.
 """
@@ -18,7 +19,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from emberq.base.file import OS_FILES, UNREADABLE_PIECE_BYTES, Files, read_around
+from emberq.base.file import OS_FILES, UNREADABLE_PIECE_BYTES, Files, read_around, read_fully
 from emberq.storage.journal.segment import BatchPlace
 from emberq.wire.journal_batch import (
     ALIGNMENT,
@@ -173,9 +174,18 @@ class Scan:
         self._unreadable.update(unreadable)
         if len(self._unreadable) > MAX_UNREADABLE_PIECES:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if unreadable and len(unreadable) * UNREADABLE_PIECE_BYTES >= len(block):
+            self._check_ends()
         self._block_data = block
         self._block = memoryview(block)
         self._block_start = position
+
+    def _check_ends(self) -> None:
+        """OSError if neither end of the file can be read."""
+        try:
+            read_fully(self._fd, 1, position=0, fs=self._fs)
+        except OSError:
+            read_fully(self._fd, 1, position=self._end_position - 1, fs=self._fs)
 
     # -- damage ------------------------------------------------------------------------------------------------
 
