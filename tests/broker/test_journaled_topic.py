@@ -368,7 +368,7 @@ def test_a_sync_that_fails_is_told_to_the_publisher_and_shown_as_ill_health(
         broken.setattr(os, "fdatasync", fails)
         outcome = rig.send(b"x")
     assert "no space left on device" in str(outcome.failure)
-    assert "no space left on device" in str(rig.broker.health)
+    assert "no space left on device" in rig.broker.journal_problems["t"]
 
 
 def test_what_waits_in_a_journaled_topic_is_on_the_disk(rig: JournalRig) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from emberq.base.clock import NS_PER_MS
+from emberq.broker.error import StoreError
 from emberq.broker.migration import MAX_PORTION_COUNT
-from emberq.storage.error import StorageError
 from emberq.storage.journal.journal import Journal
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, Message, numbered
@@ -245,9 +245,12 @@ def test_a_full_disk_leaves_the_queues_for_the_next_start(rig: JournalRig, monke
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwritev", no_space)
-        with pytest.raises(StorageError, match="no space"):
-            rig.restart_with(all_wanted)
+        rig.restart_with(all_wanted)
+        with pytest.raises(StoreError, match=r"the journal of t: .* no space left"):
+            rig.publish(b"more")
     assert open_files(rig.folder) == 0
-    rig.crash()
+    assert rig.broker.awaits_room
+    rig.broker.reopen_journals()
+    assert not rig.broker.awaits_room
     for channel in ("a", "b"):
         assert bodies(drain(rig, channel)) == numbered(6)

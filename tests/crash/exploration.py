@@ -50,6 +50,7 @@ def settings_of(seed: int, *, sync: SyncMode | None = None) -> NodeSettings:
         segment_bytes=dice.choice((6 * 1024, 24 * 1024, 1 << 20)),
         retention_bytes=dice.choice((None, None, 50_000)),
         mem_queue_size=dice.choice((0, 3, 1000)),
+        max_open=dice.choice((1, 2, 100)),
     )
 
 

@@ -18,7 +18,7 @@ from emberq.broker.topic import Pending, TopicConfig
 from emberq.storage.backend import DiskLimits
 from emberq.storage.data_folder import MetadataFile
 from emberq.storage.disk_queue_sync import Syncer
-from emberq.storage.journal.segment import JournalConfig
+from emberq.storage.journal.segment import DescriptorCache, JournalConfig
 from emberq.wire.journal_batch import JournalBatch
 from tests.crash.simulated_files import ROOT, SimulatedFiles
 
@@ -67,6 +67,8 @@ class NodeSettings:
     retention_bytes: int | None = None
     mem_queue_size: int = 0
     index_interval_bytes: int = 4096
+    max_open: int = 100
+    """How many files of journals may be open at a time."""
 
 
 class Node:
@@ -89,6 +91,7 @@ class Node:
                 retention_ns=None,
                 index_interval_bytes=settings.index_interval_bytes,
                 fsync=settings.sync is not SyncMode.NEVER,
+                descriptors=DescriptorCache(max_open=settings.max_open),
             ),
         )
         self.broker = Broker(

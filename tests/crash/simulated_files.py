@@ -19,7 +19,8 @@ A sync that is made to fail leaves pages clean, as on Linux: the next sync does 
 nothing. Only what is written again afterwards is. In a process that starts later such a page may be what it was before,
 because the operating system dropped it from memory.
 
-`Fault`s are injected errors: EIO, ENOSPC, writes that take only a part, syncs that fail.
+`Fault`s are injected errors: EIO, ENOSPC, writes that take only a part, syncs that fail. `spoil` makes a page that
+cannot be read, and `is_full` a disk on which no file can become longer.
 """
 
 from __future__ import annotations
@@ -156,8 +157,23 @@ class File:
         self.name = name
         """For faults and errors; its latest name."""
         self.data = bytearray()
+        self.unreadable: set[int] = set()
+        """The numbers of pages that cannot be read until they are written as a whole."""
         self.size = Cell.durable(0, moment)
         self.pages: dict[int, Cell] = {}
+
+    def check_readable(self, position: int, end: int) -> None:
+        """EIO if a page between the two is spoiled."""
+        end = min(end, len(self.data))
+        if any(position < (page + 1) * PAGE_BYTES and page * PAGE_BYTES < end for page in self.unreadable):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self.name)
+
+    def check_writable(self, position: int, end: int) -> None:
+        """To write a part of a page, the system reads the rest of it first."""
+        for edge in (position, end):
+            if edge % PAGE_BYTES:
+                self.check_readable(edge - edge % PAGE_BYTES, edge - edge % PAGE_BYTES + PAGE_BYTES)
+        self.unreadable -= set(range(-(-position // PAGE_BYTES), end // PAGE_BYTES))
 
     def cells(self) -> Iterable[Cell]:
         yield self.size
@@ -191,7 +207,9 @@ class File:
             start = number * PAGE_BYTES
             chosen = choice.mixed(page.candidates(moment))[: max(0, size - start)]
             content[start : start + len(chosen)] = chosen
-        return File.on_disk(self.name, bytes(content))
+        made = File.on_disk(self.name, bytes(content))
+        made.unreadable = set(self.unreadable)
+        return made
 
     @classmethod
     def on_disk(cls, name: str, content: bytes) -> File:
@@ -205,6 +223,7 @@ class File:
 
     def after_kill(self, moment: int, choice: Choice) -> File:
         made = File(self.name, 0)
+        made.unreadable = set(self.unreadable)
         made.size = self.size.until(moment)
         made.pages = {number: page.until(moment) for number, page in self.pages.items()}
         size: int = made.size.versions[-1]
@@ -256,6 +275,8 @@ class SimulatedFiles:
         self.first_moment = 0
         """The moment at which this began, with what a crash left."""
         self.faults: list[Fault] = []
+        self.is_full = False
+        """Whether no file can become longer. What is there can be written over, and removed."""
         self.failed_syncs = 0
         """How many syncs of files have failed."""
         self._boot = boot
@@ -312,11 +333,15 @@ class SimulatedFiles:
     def read(self, fd: int, size: int, position: int) -> bytes:
         file = self._open[fd]
         self._begin("read", file.name)
+        file.check_readable(position, position + size)
         return bytes(file.data[position : position + size])
 
     def write(self, fd: int, content: bytes | memoryview, position: int) -> int:
         file = self._open[fd]
         taken = self._begin_write(file, bytes(content))
+        if self.is_full and position + len(taken) > len(file.data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.name)
+        file.check_writable(position, position + len(taken))
         file.write(taken, position, self.moment)
         return len(taken)
 
@@ -328,6 +353,7 @@ class SimulatedFiles:
 
     def truncate(self, fd: int, size: int) -> None:
         self._begin("truncate", self._open[fd].name)
+        self._open[fd].check_writable(size, size)
         self._open[fd].truncate(size, self.moment)
 
     def sync(self, fd: int) -> None:
@@ -350,7 +376,9 @@ class SimulatedFiles:
     # Files and folders, by name.
 
     def read_file(self, path: Path) -> bytes:
-        return bytes(self._file(path).data)
+        file = self._file(path)
+        file.check_readable(0, len(file.data))
+        return bytes(file.data)
 
     def file_size(self, path: Path) -> int:
         return len(self._file(path).data)
@@ -420,6 +448,10 @@ class SimulatedFiles:
         content[position] ^= 1
         damaged = File.on_disk(file.name, bytes(content))
         file.data, file.size, file.pages = damaged.data, damaged.size, damaged.pages
+
+    def spoil(self, path: Path, position: int) -> None:
+        """Let the page at this position be one that cannot be read."""
+        self._file(path).unreadable.add(position // PAGE_BYTES)
 
     # Within.
 

@@ -282,7 +282,7 @@ def test_a_failed_sync_is_the_publishers_to_know(nsqd: NsqdHarness, client: Clie
     disk.fail()
     (answer,) = client.frames_until_eof()
     assert answer.type == ERROR
-    assert answer.data.startswith(b"E_PUB_FAILED PUB failed sync ")
+    assert answer.data.startswith(b"E_PUB_FAILED PUB failed the journal of journaled: sync ")
     assert nsqd.channel("journaled", "c").depth == 0
 
 
@@ -311,7 +311,7 @@ def test_a_journal_that_failed_to_sync_takes_no_more_but_gives(nsqd: NsqdHarness
     late = nsqd.connect()
     late.command(b"PUB journaled", b"late")
     (refusal,) = late.frames_until_eof()
-    assert refusal.data.startswith(b"E_PUB_FAILED PUB failed nothing is stored after a failed sync")
+    assert refusal.data.startswith(b"E_PUB_FAILED PUB failed the journal of journaled: sync ")
     assert nsqd.consumer("journaled", "c", rdy=10).read_message().body == b"stored"
 
 
@@ -343,7 +343,7 @@ def test_a_full_disk_refuses_publishes_and_goes_on_giving(nsqd: NsqdHarness, cli
     client.command(b"PUB journaled", b"three")
     (answer,) = client.frames_until_eof()
     assert answer.type == ERROR
-    assert answer.data.startswith(b"E_PUB_FAILED PUB failed write ")
+    assert answer.data.startswith(b"E_PUB_FAILED PUB failed the journal of journaled: write ")
     assert answer.data.endswith(b": no space left on device")
     assert nsqd.health() is not None
     consumer = nsqd.consumer("journaled", "c", rdy=10)

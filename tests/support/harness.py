@@ -191,8 +191,9 @@ class NsqdHarness:
         return self.call(lambda: tuple(self.nsqd.producers()))
 
     def health(self) -> str | None:
-        """None, or the text of the last failed disk write."""
-        return self.call(lambda: self.broker.health)
+        """None, or what is wrong, in the words of /ping."""
+        health = self.call(self.nsqd.health)
+        return None if health == "OK" else health.removeprefix("NOK - ")
 
     def create_topic(self, name: str) -> None:
         """Make the topic if it is missing."""

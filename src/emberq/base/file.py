@@ -6,6 +6,7 @@
     replace_file            a small file gets new content as a whole
     write_fully             all bytes of a buffer, or how far it came
     read_fully              so many bytes, fewer only at the end of the file
+    read_around             the same, with zeros where the medium cannot be read
     sync_file               the content of a file is on the disk
     sync_folder             the names of files in a folder are on the disk
     make_folder             a folder that is there after a power failure
@@ -31,11 +32,17 @@ import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 FILE_MODE = 0o600
 """Messages may be confidential: only the daemon's user reads them."""
 FOLDER_MODE = 0o770
+
+UNREADABLE_PIECE_BYTES = 4096
+"""A medium fails by sectors. File systems read pages, so this is the least that one bad sector costs."""
+_MEDIUM_ERRORS = frozenset((errno.EIO, errno.EBADMSG))
+"""The medium did not give the bytes, or not those that were written (EBADMSG: a file system with checksums)."""
+_NO_ROOM_ERRORS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -254,6 +261,54 @@ def read_fully(fd: int, size: int, *, position: int, fs: Files = OS_FILES) -> by
             break
         block += more
     return block
+
+
+class ReadAround(NamedTuple):
+    """What could be read of a file, and where it could not be."""
+
+    content: bytes
+    """With zeros in the place of what could not be read."""
+    unreadable: list[int]
+    """Where each unreadable piece begins; pieces are aligned to their size."""
+
+
+def read_around(fd: int, size: int, *, position: int, fs: Files = OS_FILES) -> ReadAround:
+    """As `read_fully`, but a bad sector costs only the piece of the file that it is in. OSError for other failures."""
+    try:
+        return ReadAround(read_fully(fd, size, position=position, fs=fs), [])
+    except OSError as error:
+        if not is_medium_error(error):
+            raise
+    pieces: list[bytes] = []
+    unreadable: list[int] = []
+    end = min(position + size, fs.size(fd))
+    while position < end:
+        start = position - position % UNREADABLE_PIECE_BYTES
+        piece_bytes = min(start + UNREADABLE_PIECE_BYTES, end) - position
+        try:
+            piece = read_fully(fd, piece_bytes, position=position, fs=fs)
+        except OSError as error:
+            if not is_medium_error(error):
+                raise
+            piece = bytes(piece_bytes)
+            unreadable.append(start)
+        pieces.append(piece)
+        position += piece_bytes
+    return ReadAround(b"".join(pieces), unreadable)
+
+
+def is_medium_error(error: OSError) -> bool:
+    """Whether the medium failed at this place; it may be well at others."""
+    return error.errno in _MEDIUM_ERRORS
+
+
+def lacks_room(failure: BaseException | None) -> bool:
+    """Whether something failed, maybe through other failures, because the disk is full or takes no writes."""
+    while failure is not None:
+        if isinstance(failure, OSError) and failure.errno in _NO_ROOM_ERRORS:
+            return True
+        failure = failure.__cause__
+    return False
 
 
 def sync_file(path: Path, *, fs: Files = OS_FILES) -> None:

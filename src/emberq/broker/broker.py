@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from emberq.base.clock import Clock
+from emberq.base.file import lacks_room
 from emberq.base.timers import Timers
 from emberq.broker.channel import Channel
 from emberq.broker.classic import ClassicTopic
 from emberq.broker.dead_letter import DeadLetterForwarder, PolicyBook
-from emberq.broker.error import ExitingError, StoreError
+from emberq.broker.error import ExitingError, JournalFailedError
 from emberq.broker.journaled_topic import JournaledTopic
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import JournalStore, Store
-from emberq.broker.topic import Pending, PublishGate, Topic, TopicConfig, TopicContext
+from emberq.broker.topic import Pending, PublishGate, QuarantinedTopic, Topic, TopicConfig, TopicContext
 from emberq.storage.data_folder import ChannelPolicy, Metadata, MetaEntry, TopicMeta, metadata_of
 from emberq.storage.error import StorageError
 from emberq.wire.parameter import is_valid_name
@@ -67,6 +68,7 @@ class Broker:
             gate=self.gate,
             report_health=self._report_health,
             on_channel=self._on_channel,
+            journal_problems={},
         )
         self.health: str | None = None
         """Why the last write to disk failed; None if it did not."""
@@ -91,8 +93,12 @@ class Broker:
         """Remove a topic and all it holds; KeyError when there is none of that name.
 
         It is out of sight at once. Its channels go in portions; what is returned tells when the last has gone.
+        JournalFailedError if its journal is in quarantine, whose files are the operator's.
         """
-        return self._remove(self._topics[name])
+        topic = self._topics[name]
+        if isinstance(topic, QuarantinedTopic):
+            raise topic.refusal
+        return self._remove(topic)
 
     def _create_topic(self, name: str) -> Topic:
         if self._exiting:
@@ -112,7 +118,7 @@ class Broker:
         except StorageError as failure:
             if self._loading:
                 raise
-            raise StoreError(str(failure)) from failure
+            raise JournalFailedError(name, str(failure)) from failure
 
     def _remove(self, topic: Topic) -> Pending:
         del self._topics[topic.name]
@@ -252,6 +258,21 @@ class Broker:
             self._loading = False
 
     def _load_topic(self, topic_meta: TopicMeta) -> None:
+        """Bring back a topic: in quarantine if its journal cannot be opened. All other topics are served as ever."""
+        name = topic_meta.name
+        try:
+            self._load_channels(topic_meta)
+        except StorageError as failure:
+            if self._journals is None or not self._journals.has(name):
+                raise
+            opened = self._topics.pop(name, None)
+            if opened is not None:
+                opened.close()
+            self._topics[name] = QuarantinedTopic(
+                topic_meta, self._context, str(failure), lacks_room=lacks_room(failure)
+            )
+
+    def _load_channels(self, topic_meta: TopicMeta) -> None:
         topic = self.topic(topic_meta.name)
         topic.pause()  # so that a channel that is loaded later than another misses nothing of what waits in the topic
         for channel_meta in topic_meta.channels:
@@ -278,9 +299,46 @@ class Broker:
             if topic.is_ephemeral:
                 continue
             yield MetaEntry(topic.name, None, topic.paused)
+            if isinstance(topic, QuarantinedTopic):
+                for known in topic.meta.channels:
+                    yield MetaEntry(topic.name, known.name, known.paused)
             for channel in list(topic.channels.values()):
                 if not channel.is_ephemeral:
                     yield MetaEntry(topic.name, channel.name, channel.paused)
+
+    # Health.
+
+    @property
+    def journal_problems(self) -> Mapping[str, str]:
+        """What is wrong with journals, by topic."""
+        return self._context.journal_problems
+
+    @property
+    def awaits_room(self) -> bool:
+        """Whether a journal is read-only, or in quarantine, until there is room on the disk."""
+        return any(map(_lacks_room, self._topics.values()))
+
+    def reopen_journals(self) -> None:
+        """There may be room on the disk again: let the journals take messages that waited for it."""
+        for topic in [topic for topic in self._topics.values() if _lacks_room(topic)]:
+            try:
+                if isinstance(topic, JournaledTopic):
+                    topic.reopen()
+                elif isinstance(topic, QuarantinedTopic):
+                    self._leave_quarantine(topic)
+            except StorageError as failure:
+                _log.warning("TOPIC(%s): its journal still takes no messages - %s", topic.name, failure)
+
+    def _leave_quarantine(self, topic: QuarantinedTopic) -> None:
+        del self._topics[topic.name]
+        self._context.journal_problems.pop(topic.name, None)
+        self._loading = True
+        try:
+            self._load_topic(topic.meta)
+        finally:
+            self._loading = False
+        for channel in self._topics[topic.name].channels:
+            self._announce(TopologyChange(topic.name, channel, exists=True))
 
     def metadata(self, version: str) -> Metadata:
         """The entries as they are now."""
@@ -304,3 +362,7 @@ class Broker:
     def topics(self) -> list[Topic]:
         """All topics now, sorted by name."""
         return [self._topics[name] for name in sorted(self._topics)]
+
+
+def _lacks_room(topic: Topic) -> bool:
+    return isinstance(topic, (JournaledTopic, QuarantinedTopic)) and topic.lacks_room

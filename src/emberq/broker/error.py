@@ -3,7 +3,8 @@
     BrokerError
     ├── ExitingError             the topic or channel is being deleted, or the broker is shutting down
     ├── StoreError               the disk refused to take a message
-    │   └── GateClosedError      no message is taken, because the disk is nearly full
+    │   ├── GateClosedError      no message is taken, because the disk is nearly full
+    │   └── JournalFailedError   the journal of this topic takes no message, or cannot be read at all
     ├── PolicyCycleError         dead letters would come back to the topic in which they died
     ├── TooManyConsumersError    the channel has as many consumers as it may have
     ├── MessageNotInFlightError  an answer to a message that is not in flight
@@ -36,6 +37,15 @@ class StoreError(BrokerError):
 
 class GateClosedError(StoreError):
     """Nothing is taken for now, so that the disk does not fill up."""
+
+
+class JournalFailedError(StoreError):
+    """Something is wrong with one journal, which the text names. Other topics are well."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"the journal of {topic}: {reason}")
+        self.topic = topic
+        self.reason = reason
 
 
 class PolicyCycleError(BrokerError):

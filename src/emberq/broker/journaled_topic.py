@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.broker.batch import Span
 from emberq.broker.channel import Channel
 from emberq.broker.classic import classic_channel
-from emberq.broker.error import StoreError
+from emberq.broker.error import JournalFailedError
 from emberq.broker.journal_queue import JournaledBatch, JournalSource, published_batches, replayed_batches
 from emberq.broker.journaled_channel import JournaledChannel
 from emberq.broker.layout import PUBLISHED_HEADER_BYTES
@@ -69,10 +70,16 @@ class JournaledTopic(Topic):
         self._journals = journals
         self._folder = journals.open(name)
         self._journal = self._folder.journal
+        self._journal.on_failure = self._note_problem
         self._source = JournalSource(self._journal)
-        self._lost = self._skip_what_was_lost()
-        """The offsets of messages that channels have seen and a power failure took."""
-        migrate(name, store=context.store, folder=self._folder, clock=context.clock)
+        try:
+            self._lost = self._skip_what_was_lost()
+            """The offsets of messages that channels have seen and a power failure took."""
+            migrate(name, store=context.store, folder=self._folder, clock=context.clock)
+        except StorageError:
+            with suppress(StorageError):
+                self._journal.close()
+            raise
         self._stored_offset = self._journal.next_offset
         """Everything before it counts as stored."""
         self._mark = self._folder.load_mark()
@@ -86,6 +93,30 @@ class JournaledTopic(Topic):
         self._sync_alarm = context.timers.alarm(self._sync)
         self._trim_alarm = context.timers.alarm(self._trim)
         self._trim_alarm.set(self._clock.monotonic_ns() + TRIM_INTERVAL_NS)
+        self._note_problem()
+
+    def _note_problem(self) -> None:
+        """Let the node's health tell whether the journal takes messages."""
+        problem = self._journal.problem
+        if problem is None or self._exiting:
+            self._context.journal_problems.pop(self.name, None)
+        else:
+            self._context.journal_problems[self.name] = problem
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether its journal is read-only until there is room on the disk."""
+        return self._journal.is_read_only
+
+    def reopen(self) -> None:
+        """There may be room on the disk again: take messages again. StorageError if that does not work yet."""
+        self._journal.reopen()
+        self._lost = self._skip_what_was_lost()
+        self._stored_offset = self._journal.next_offset
+        for channel in self._cursors():
+            channel.skip(*self._lost)
+        self._note_problem()
+        self._flow_changed()
 
     @property
     def is_journaled(self) -> bool:
@@ -166,8 +197,10 @@ class JournaledTopic(Topic):
                 self._save_mark()
             stored = self._journal.append(bodies, timestamp_ns=timestamp_ns, due_ns=due_ns, producer=producer)
         except StorageError as failure:
-            self._context.report_health(str(failure))
-            raise StoreError(str(failure)) from failure
+            problem = self._journal.problem
+            if problem is None:
+                self._context.report_health(str(failure))  # else it is known, and nothing was written
+            raise JournalFailedError(self.name, problem or str(failure)) from failure
         self._context.report_health(None)
         return stored
 
@@ -187,9 +220,7 @@ class JournaledTopic(Topic):
 
     def _synced(self, arrival: _Arrival, pending: Pending, failure: JournalSyncError | None) -> None:
         if failure is not None:
-            if not self._exiting:  # else the topic was deleted meanwhile, and the disk is well
-                self._context.report_health(str(failure))
-            pending.settle(StoreError(str(failure)))
+            pending.settle(JournalFailedError(self.name, self._journal.problem or str(failure)))
             return
         self._stored(arrival)
         pending.settle(None)
@@ -257,6 +288,8 @@ class JournaledTopic(Topic):
 
     def _skip_what_was_lost(self) -> tuple[int, int]:
         """Never give the offsets of messages that a power failure took, and channels have seen, to other messages."""
+        if self._journal.is_read_only:
+            return self._journal.next_offset, self._journal.next_offset
         moved_on = self._journal.report.moved_on
         lost_from = self._journal.next_offset if moved_on is None else moved_on[0]
         self._journal.skip_to(self._folder.seen_offset())
@@ -338,9 +371,7 @@ class JournaledTopic(Topic):
     def _sync(self) -> None:
         self._folder.commit.when_synced(self._journal.next_offset, self._interval_ended)
 
-    def _interval_ended(self, failure: JournalSyncError | None) -> None:
-        if failure is not None:
-            self._context.report_health(str(failure))
+    def _interval_ended(self, _failure: JournalSyncError | None) -> None:
         self._tell_watchers()
 
     def _trim(self) -> None:
@@ -388,6 +419,7 @@ class JournaledTopic(Topic):
 
     def _end_watches(self) -> None:
         self._tell_watchers()
+        self._context.journal_problems.pop(self.name, None)
         for alarm in (self._save_alarm, self._sync_alarm, self._trim_alarm):
             alarm.discard()
 
@@ -401,5 +433,6 @@ class JournaledTopic(Topic):
                 synced_offset=journal.synced_offset,
                 size_bytes=journal.total_bytes,
                 lag=max((channel.lag for channel in self._cursors()), default=0),
+                problem=journal.problem,
             ),
         )

@@ -236,6 +236,13 @@ class JournalStats:
     size_bytes: int
     lag: int
     """How many messages the channel that is furthest behind has still to finish."""
+    problem: str | None = None
+    """Why it takes no messages; None if it does."""
+
+    @classmethod
+    def unknown(cls, *, problem: str) -> JournalStats:
+        """Of a journal that cannot be opened."""
+        return cls(first_offset=0, next_offset=0, synced_offset=0, size_bytes=0, lag=0, problem=problem)
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ Here is what both kinds of topic have in common. How messages get from a publish
 `classic`, a topic as NSQ has it, and `journaled_topic`, a topic that is a log.
 
 `Pending` is a publish whose messages are on their way to the disk. `PublishGate` says whether anything may be published
-at all.
+at all. `QuarantinedTopic` stands for a topic whose journal cannot be opened.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from emberq.base.clock import Clock
 from emberq.base.timers import Timers
 from emberq.broker.channel import DEFAULT_LIMITS, Channel, ChannelLimits
-from emberq.broker.error import ExitingError, GateClosedError
+from emberq.broker.error import ExitingError, GateClosedError, JournalFailedError
 from emberq.broker.queue import HealthReport
-from emberq.broker.stats import TopicStats
+from emberq.broker.stats import JournalStats, TopicStats
 from emberq.broker.store import Store
+from emberq.storage.data_folder import TopicMeta
 from emberq.wire.parameter import ProducerSequence, is_ephemeral
 
 _log = logging.getLogger(__name__)
@@ -91,6 +92,8 @@ class TopicContext:
     gate: PublishGate
     report_health: HealthReport
     on_channel: ChannelListener
+    journal_problems: dict[str, str]
+    """What is wrong with journals, by topic. A topic notes what is wrong with its own."""
 
 
 class Topic(ABC):
@@ -269,3 +272,69 @@ class Topic(ABC):
             paused=self.paused,
             e2e=latency.summarize(channel.latency for channel in self.channels.values()),
         )
+
+
+class QuarantinedTopic(Topic):
+    """A topic whose journal cannot be opened. Its files are left alone; it refuses everything, and says why.
+
+    The node and all other topics are well. What nsqd.dat says of its channels is kept for a start that can open it.
+    """
+
+    def __init__(self, meta: TopicMeta, context: TopicContext, reason: str, *, lacks_room: bool) -> None:
+        super().__init__(meta.name, context)
+        self.meta = meta
+        """As nsqd.dat has it."""
+        self.lacks_room = lacks_room
+        """Whether it can be opened as soon as there is room on the disk."""
+        self.paused = meta.paused
+        self._reason = f"it cannot be opened: {reason}"
+        context.journal_problems[meta.name] = self._reason
+        _log.error("TOPIC(%s): its journal is in quarantine - %s", meta.name, reason)
+
+    @property
+    def is_journaled(self) -> bool:
+        return True
+
+    @property
+    def depth(self) -> int:
+        return 0
+
+    @property
+    def backend_depth(self) -> int:
+        return 0
+
+    @property
+    def refusal(self) -> JournalFailedError:
+        """What every caller gets."""
+        return JournalFailedError(self.name, self._reason)
+
+    def publish(self, blob: bytes, ends: Sequence[int], *, producer: ProducerSequence | None = None) -> Pending | None:  # noqa: ARG002 - as in Topic
+        raise self.refusal
+
+    def publish_deferred(
+        self,
+        blob: bytes,  # noqa: ARG002 - as in Topic
+        *,
+        delay_ns: int,  # noqa: ARG002
+        producer: ProducerSequence | None = None,  # noqa: ARG002
+    ) -> Pending | None:
+        raise self.refusal
+
+    def _make_channel(self, name: str) -> Channel:  # noqa: ARG002 - as in Topic
+        raise self.refusal
+
+    def _flow_changed(self) -> None:
+        pass
+
+    def empty(self) -> None:
+        raise self.refusal
+
+    def _remove_files(self) -> None:
+        pass
+
+    def _save(self) -> None:
+        pass
+
+    def stats(self, *, with_channels: bool = True) -> TopicStats:
+        stats = super().stats(with_channels=with_channels)
+        return replace(stats, journal=JournalStats.unknown(problem=self._reason))

@@ -268,7 +268,7 @@ def plain(body: str | bytes, status: int = 200, content_type: str | None = TEXT)
 class HttpError(Exception):
     """A refusal that a handler raises: the client gets it as a V1 error."""
 
-    def __init__(self, status: int, message: str, **facts: int) -> None:
+    def __init__(self, status: int, message: str, **facts: int | str) -> None:
         """`facts` are further keys of the JSON, for programs: such as the offset that would do."""
         super().__init__(message)
         self.status = status

@@ -18,6 +18,7 @@ import emberq
 from emberq.base.address import Listener, ListenError
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
 from emberq.base.daemon import LoopLag, LoopTimers, Sweeper
+from emberq.base.file import lacks_room
 from emberq.base.program import StartError
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker, TopologyChange
@@ -90,6 +91,7 @@ class Nsqd:
             clock=self.clock,
             timers=self._timers,
             run=self._run_urgently,
+            recover=self._recover,
         )
         self._tls = _loaded_tls(self.options)
         self._client_tls = _client_tls(self.options)
@@ -167,8 +169,26 @@ class Nsqd:
 
     def _load(self) -> None:
         self.broker.load(self._metadata_file.load())
-        self.persist_metadata()
+        read_only: str | None = None
+        try:
+            self.persist_metadata()
+        except StorageError as failure:
+            if not lacks_room(failure):
+                raise
+            read_only = str(failure)
+            _log.error("NSQ: starting read-only - %s", failure)
+        if read_only is not None or self.broker.awaits_room:
+            self._health.await_room(read_only)
         self.broker.add_listener(self._on_change)
+
+    def _recover(self) -> str | None:
+        """There seems to be room on the disk again: do what had to wait for it. The reason if nsqd.dat still has to."""
+        self.broker.reopen_journals()
+        try:
+            self.persist_metadata()
+        except StorageError as failure:
+            return str(failure)
+        return None
 
     def _start_watches(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop_timers = LoopTimers(loop, self._timers, self.clock)

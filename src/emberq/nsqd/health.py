@@ -1,7 +1,8 @@
 """Is this nsqd well? What /ping says, and whether messages may be published.
 
-Two things can be wrong: too little free space, which refuses publishers before the disk is full, and a last write to a
-disk queue that failed, as in the reference. Both problems end by themselves.
+Four things can be wrong: too little free space, which refuses publishers before the disk is full; a start without room
+to write, which makes the node read-only; a journal that takes no messages; and a last write to a disk queue that
+failed, as in the reference. All but a failed journal end by themselves.
 
 Free space. A full disk hurts more than a refusal: half-written batches, metadata that cannot be saved, a clean stop
 that cannot write what is in memory. So nsqd refuses messages while `--min-free-bytes` are still there for all of that,
@@ -16,6 +17,13 @@ consumers and by the next stop.
 The interval between two checks follows from the distance to the mark: until the next check even a fast disk, written to
 at full speed, cannot be filled down to the mark. Far away that is once a second, near the mark a hundred times, so that
 at most 10 ms of writing can get below it.
+
+Read-only. If nsqd.dat cannot be written at the start because the disk is full, or takes no writes, nsqd starts all the
+same: consumers drain what is there, publishers are refused. The probe below tells when there is room again. Then
+nsqd.dat is written, journals that were opened read-only are opened to be written to, and publishing is allowed.
+
+Journals. A journal that has failed stays failed until nsqd is started again, and so does one that cannot be opened. The
+others are well, so publishers of other topics are not refused; but /ping says so while it lasts, and names the topic.
 
 Failed writes. A failed write may be the last for a long time: load balancers and publishers turn away from an nsqd that
 is not healthy, and then nothing overflows to its disk. So when no queue has written for a while since the failure, a
@@ -56,8 +64,16 @@ class Health:
         clock: Clock,
         timers: Timers,
         run: Callable[[Callable[[], None]], None],
+        recover: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`run` runs a function soon, in another thread."""
+        """`run` runs a function soon, in another thread. `recover` does what had to wait for room on the disk.
+
+        It returns why it could not be done, or None.
+        """
+        self._recover = recover
+        self._awaits_room = False
+        self._read_only: str | None = None
+        """Why the node as a whole takes no messages until there is room."""
         self._broker = broker
         self._disk_space = DiskSpace(
             data_path, min_free_bytes=min_free_bytes, clock=clock, timers=timers, on_change=self._on_disk_space
@@ -72,26 +88,58 @@ class Health:
         self._disk_space.stop()
         self._probe.stop()
 
+    def await_room(self, read_only: str | None) -> None:
+        """Something has to wait until there is room on the disk; if `read_only` says why, publishing too."""
+        self._awaits_room = True
+        self._set_read_only(read_only)
+        self._probe.write_failed()
+
     @property
     def problem(self) -> str | None:
         """What is wrong, for /ping; None if nothing is."""
-        return self._disk_space.problem or self._broker.health
+        return self._disk_space.problem or self._read_only or self._journal_problem() or self._broker.health
 
     @property
     def refuses_publishing(self) -> bool:
         return self._broker.gate.reason is not None
 
+    def _journal_problem(self) -> str | None:
+        """The journals that take no messages: the first of them, and how many more there are."""
+        problems = self._broker.journal_problems
+        if not problems:
+            return None
+        topic = min(problems)
+        others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return f"the journal of {topic}: {problems[topic]}{others}"
+
     def _on_disk_space(self, problem: str | None) -> None:
-        self._broker.gate.reason = problem
+        self._broker.gate.reason = problem or self._read_only
+
+    def _set_read_only(self, reason: str | None) -> None:
+        self._read_only = None if reason is None else f"read-only for want of room: {reason}"
+        self._broker.gate.reason = self._disk_space.problem or self._read_only
 
     def _on_write(self, problem: str | None) -> None:
-        if problem is None:
-            self._probe.write_succeeded()
-        else:
+        if problem is not None:
             self._probe.write_failed()
+            return
+        self._probe.write_succeeded()
+        if self._awaits_room:
+            self._try_to_recover()
 
     def _on_probe_success(self) -> None:
         self._broker.health = None
+        if self._awaits_room:
+            self._try_to_recover()
+
+    def _try_to_recover(self) -> None:
+        failure = self._recover()
+        if failure is None and not self._broker.awaits_room:
+            _log.info("DISK: there is room again, all topics take messages")
+            self._awaits_room = False
+            self._set_read_only(None)
+        else:
+            self.await_room(failure)
 
 
 # Free space.
@@ -275,7 +323,7 @@ class WriteProbe:
         """The try under way. A write that fails meanwhile cancels its outcome."""
 
     def write_failed(self) -> None:
-        """A queue could not write."""
+        """A queue could not write, or something waits for room."""
         self._try = None
         self._ring_in(QUIET_NS)
 

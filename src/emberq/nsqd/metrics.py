@@ -281,6 +281,11 @@ FAMILIES: tuple[Family[_NsqdSource], ...] = (
     gauge("nsqd_topic_journal_next_offset", "Offset of the next message.", _journal(lambda j: j.next_offset)),
     gauge("nsqd_topic_journal_synced_offset", "Messages before it are on disk.", _journal(lambda j: j.synced_offset)),
     gauge("nsqd_topic_journal_lag", "Messages the slowest channel has to finish.", _journal(lambda j: j.lag)),
+    gauge(
+        "nsqd_topic_journal_healthy",
+        "1 while the topic's journal takes messages, else 0.",
+        _journal(lambda j: int(j.problem is None)),
+    ),
     # Channels.
     gauge("nsqd_channel_depth", "Messages waiting in the channel, in memory and on disk.", _channel(lambda c: c.depth)),
     gauge(

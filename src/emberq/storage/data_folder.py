@@ -34,7 +34,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emberq.base.clock import Clock
+from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.file import OS_FILES, Files, replace_file
 from emberq.base.timers import Timers
 from emberq.storage.error import DataPathError, MetadataError, StorageError, os_error_text
@@ -100,6 +100,9 @@ PORTION_ENTRIES = 1000
 REST_FACTOR = 3
 """After a save, that many times as long as it took passes before the next: a burst of changes must not keep the loop
 busy with writing down all topics again and again."""
+
+RETRY_NS = 5 * NS_PER_SECOND
+"""When a save failed, for example because the disk is full, it is tried again so much later."""
 
 Told = Callable[[StorageError | None], None]
 """Called with None when the file is on the disk, or with the reason why it is not."""
@@ -221,6 +224,9 @@ class MetadataFile:
         self._is_saving = False
         now_ns = self._clock.monotonic_ns()
         self._rested_ns = now_ns + REST_FACTOR * (now_ns - self._began_ns)
+        if failure is not None:
+            self._is_due = True
+            self._rested_ns = max(self._rested_ns, now_ns + RETRY_NS)
         told, self._told = self._told, []
         for tell in told:
             tell(failure)

@@ -71,6 +71,8 @@ def test_a_journal_tells_where_it_begins_and_ends_and_how_far_its_channels_are(
         "retention": {"bytes": None, "time_ms": 24 * 3600 * 1000},
         "segments": [{"file": segment.name, "base_offset": 0, "next_offset": 3, "bytes": segment.stat().st_size}],
         "gaps": [],
+        "jumps": [],
+        "problem": None,
         "channels": [
             {"channel_name": "fast", "low_water": 2, "lag": 1},
             {"channel_name": "slow", "low_water": 0, "lag": 3},
@@ -232,7 +234,7 @@ def test_stats_tell_of_journals_and_leave_classic_topics_as_they_are(nsqd: NsqdH
     assert journaled["is_journaled"] is True
     size_bytes = http.get("/journal?topic=t").json()["bytes"]
     assert journaled["journal"] == {
-        "first_offset": 0, "next_offset": 2, "synced_offset": 2, "bytes": size_bytes, "lag": 2,
+        "first_offset": 0, "next_offset": 2, "synced_offset": 2, "bytes": size_bytes, "lag": 2, "problem": None,
     }  # fmt: skip
 
 

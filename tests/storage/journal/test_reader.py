@@ -97,7 +97,8 @@ def test_damage_is_reported_once_and_passed_over(journals: JournalRig, caplog: p
             assert bodies == published[:3] + published[6:]
             assert gaps == [(3, 6, "the crc does not fit the contents")]
     assert [record.getMessage() for record in caplog.records] == [
-        f"journal {journal.uuid}: offsets 3 to 5 are lost: position {second}: the crc does not fit the contents"
+        f"journal {journals.folder}: offsets 3 to 5 are lost: 00000000000000000000.log, position {second}:"
+        " the crc does not fit the contents"
     ]
     assert journal.gaps == gaps
     inside = journal.read(4, max_bytes=MANY)

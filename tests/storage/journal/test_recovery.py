@@ -147,7 +147,7 @@ def test_after_a_clean_stop_nothing_is_read_again(journals: JournalRig, monkeypa
         def must_not(*arguments: object) -> bytes:
             raise AssertionError("the index file says everything")
 
-        watched.setattr("emberq.storage.journal.scan.read_fully", must_not)
+        watched.setattr("emberq.storage.journal.scan.read_around", must_not)
         watched.setattr(OsFiles, "sync_data", must_not)
         again = journals.open(segment_bytes=1000)
     assert again.next_offset == again.synced_offset == 60

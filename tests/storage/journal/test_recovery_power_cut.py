@@ -3,12 +3,13 @@ stored when it is sent again, and no offset ever means two messages."""
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from emberq.base.clock import ManualClock
-from emberq.storage.error import JournalSyncError
+from emberq.storage.error import JournalSyncError, JournalWriteError
 from emberq.storage.journal.inspection import Finding, Severity, verify
 from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.segment import JournalConfig
@@ -47,6 +48,21 @@ def stored(journal: Journal) -> list[bytes]:
 
 def last_segment(fs: SimulatedFiles) -> Path:
     return FOLDER / max(name for name in fs.names(FOLDER) if name.endswith(".log"))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_segment_that_was_not_begun_after_all_does_not_come_back(seed: int) -> None:
+    """Its header would say that the journal ends before what was stored meanwhile."""
+    fs = SimulatedFiles()
+    journal = opened(fs, segment_bytes=2 * PAGE)
+    append(journal, b"0")
+    journal.sync()
+    fs.faults.append(Fault("duplicate", errno.EMFILE))
+    with pytest.raises(JournalWriteError, match="too many open files"):
+        append(journal, large("too large for the segment"))
+    append(journal, b"1")
+    journal.sync()
+    assert stored(opened(fs.power_cut(fs.moment, Choice(seed)))) == [b"0", b"1"]
 
 
 # -- retries of numbered batches ---------------------------------------------------------------------------------------

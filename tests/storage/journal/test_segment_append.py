@@ -45,6 +45,8 @@ def test_batches_follow_each_other(segment: Segment) -> None:
 
 
 def test_a_segment_opens_its_file_when_needed_and_lets_go_of_it(segment: Segment) -> None:
+    assert open_files(segment.path.parent) == 1
+    segment.close()
     assert open_files(segment.path.parent) == 0
     segment.append(batch(b"a"))
     fd = segment.descriptor()

@@ -26,9 +26,9 @@ from typing import NamedTuple
 from emberq.base.text import parse_moment
 from emberq.broker.broker import Broker
 from emberq.broker.channel import Channel
-from emberq.broker.error import BrokerError
+from emberq.broker.error import BrokerError, JournalFailedError
 from emberq.broker.journaled_topic import JournaledTopic
-from emberq.broker.topic import Topic
+from emberq.broker.topic import QuarantinedTopic, Topic
 from emberq.http.message import HttpError, Query, required
 from emberq.storage.error import StorageError
 from emberq.wire.parameter import is_valid_name
@@ -79,9 +79,12 @@ def existing_topic(broker: Broker, name: str) -> Topic:
 
 
 def existing_channel(broker: Broker, query: Query) -> Channel:
-    """The channel that a request names, or 404."""
+    """The channel that a request names, or 404; 503 if its journal cannot be opened."""
     names = valid_channel(query)
-    channel = existing_topic(broker, names.topic).find_channel(names.channel)
+    topic = existing_topic(broker, names.topic)
+    if isinstance(topic, QuarantinedTopic):
+        raise journal_failed(topic.refusal)
+    channel = topic.find_channel(names.channel)
     if channel is None:
         raise HttpError(404, "CHANNEL_NOT_FOUND")
     return channel
@@ -114,8 +117,10 @@ _OFFSET = re.compile(r"[0-9]{1,18}")
 
 
 def journaled_topic(broker: Broker, name: str) -> JournaledTopic:
-    """The topic, or 404 with the reason."""
+    """The topic, or 404 with the reason; 503 if its journal cannot be opened."""
     topic = existing_topic(broker, name)
+    if isinstance(topic, QuarantinedTopic):
+        raise journal_failed(topic.refusal)
     if not isinstance(topic, JournaledTopic):
         raise HttpError(404, "TOPIC_NOT_JOURNALED")
     return topic
@@ -169,9 +174,16 @@ def kept_offset(offset: int, topic: JournaledTopic) -> int:
 
 @contextmanager
 def failing_as_internal_error() -> Iterator[None]:
-    """Answer a refusal of the broker or the disk with 500; the log says why."""
+    """Answer a refusal of the broker or the disk with 500; the log says why. A failed journal is named: 503."""
     try:
         yield
+    except JournalFailedError as failure:
+        raise journal_failed(failure) from failure
     except (BrokerError, StorageError) as failure:
         _log.error("HTTP: failed to carry out a request - %s", failure)
         raise HttpError(500, "INTERNAL_ERROR") from failure
+
+
+def journal_failed(failure: JournalFailedError) -> HttpError:
+    """The answer where one journal is the trouble, and not the node."""
+    return HttpError(503, "JOURNAL_FAILED", topic=failure.topic, reason=failure.reason)

@@ -109,6 +109,8 @@ def _description(topic: JournaledTopic) -> JsonObject:
             for segment in journal.segments
         ],
         "gaps": [_gap(gap) for gap in journal.gaps],
+        "jumps": _jumps(journal),
+        "problem": journal.problem,
         "channels": _channels(topic),
     }
 
@@ -147,6 +149,11 @@ def _channels(topic: JournaledTopic) -> list[JsonObject]:
         {"channel_name": channel.name, "low_water": channel.low_water, "lag": channel.lag}
         for channel in sorted(cursors, key=lambda channel: channel.name)
     ]
+
+
+def _jumps(journal: Journal) -> list[JsonObject]:
+    """The offsets that no message has, so that a reader can tell them from messages that are lost."""
+    return [{"first_offset": jump.first_offset, "next_offset": jump.next_offset} for jump in journal.jumps()]
 
 
 def _gap(gap: Gap) -> JsonObject:

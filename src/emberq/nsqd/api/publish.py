@@ -35,7 +35,7 @@ from typing import Final
 
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.broker import Broker
-from emberq.broker.error import BrokerError, GateClosedError
+from emberq.broker.error import BrokerError, GateClosedError, JournalFailedError
 from emberq.broker.topic import Pending, Topic
 from emberq.http.message import HttpError, LaterResponse, Query, Request, Response, text
 from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, required_topic, valid_topic
@@ -190,6 +190,8 @@ def unavailable(refusal: Exception, **facts: int) -> HttpError:
     """The answer to what could not be published."""
     # A full disk refuses every publish. /ping and the log of the node's health report that, so it is not logged here.
     _log.debug("HTTP: failed to publish - %s", refusal)
+    if isinstance(refusal, JournalFailedError):
+        return HttpError(503, "JOURNAL_FAILED", topic=refusal.topic, reason=refusal.reason, **facts)
     return HttpError(503, "DISK_SPACE_LOW" if isinstance(refusal, GateClosedError) else "EXITING", **facts)
 
 

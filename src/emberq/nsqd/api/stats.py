@@ -13,8 +13,9 @@ are connections, not parts of a topic: the filter leaves them in place and narro
 
 JSON uses the reference's keys in the reference's order. Some keys are left out when they are empty: the counts by
 locality, a client's identity, and what it published. A list that was not asked for is null. Some keys are not NSQ's: a
-journaled topic has `is_journaled` and `journal`; a channel with a dead-letter policy has `policy`; a channel that
-messages have left for another topic has `dead_letter_count` or `redriven_count`.
+journaled topic has `is_journaled` and `journal`, whose `problem` says why it takes no messages; a channel with a
+dead-letter policy has `policy`; a channel that messages have left for another topic has `dead_letter_count` or
+`redriven_count`.
 
 Text is what `curl localhost:4151/stats` shows. Paused topics and channels are marked `*P`:
 
@@ -260,6 +261,7 @@ def _journal(journal: JournalStats) -> JsonObject:
         "synced_offset": journal.synced_offset,
         "bytes": journal.size_bytes,
         "lag": journal.lag,
+        "problem": journal.problem,
     }
 
 
@@ -381,6 +383,8 @@ def _text_topics(report: StatsReport) -> Iterator[str]:
             title = ""
         yield ""
         yield _text_topic(topic.stats)
+        if topic.stats.journal is not None and topic.stats.journal.problem is not None:
+            yield f"      journal: {one_line(topic.stats.journal.problem)}"
         for channel in topic.channels:
             yield _text_channel(channel.stats)
             for client in channel.clients if report.shows_clients else ():

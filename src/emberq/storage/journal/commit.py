@@ -11,7 +11,7 @@ later appends wait for the next, which starts at once. The busier the journal, t
 `Durability`: what of a journal is on the disk, and what is on its way there. Sealed segments that are not synced yet
 wait here as descriptors, together with the news that the folder changed, until a `CommitJob` takes all of it along. The
 active segment's descriptor is duplicated for the job, so that the journal may close its own at any time: a descriptor
-has one owner.
+has one owner. When too many are open (see `DescriptorCache`), the sync is done at once and needs no second one.
 
 A sync that fails is final. The kernel reports a page that it could not write once and may then consider it clean, so
 asking again could only hide the loss (see `JournalSyncError`). All waiting publishers are told, and the journal takes
@@ -28,7 +28,7 @@ from typing import Protocol
 
 from emberq.base.file import OS_FILES, Files
 from emberq.storage.error import JournalSyncError, os_error_text
-from emberq.storage.journal.segment import MAX_UNSYNCED_SEGMENTS, Segment
+from emberq.storage.journal.segment import MAX_UNSYNCED_SEGMENTS, DescriptorCache, Segment
 
 log = logging.getLogger("emberq.storage")
 
@@ -51,12 +51,15 @@ class CommitJob:
         directory: Path,
         folder_changed: bool,
         target_offset: int,
+        close: Callable[[int], None] | None = None,
         fs: Files = OS_FILES,
     ) -> None:
+        """`close` is what closes a descriptor, in the thread that runs the job."""
         self.target_offset = target_offset
         """Everything before this offset is on the disk when the job has run without error."""
         self.error: JournalSyncError | None = None
         self._fs = fs
+        self._close = close or fs.close
         self._descriptors = descriptors
         self._directory = directory
         self._folder_changed = folder_changed
@@ -78,7 +81,7 @@ class CommitJob:
                 raise
             finally:
                 for fd in self._descriptors:
-                    self._fs.close(fd)
+                    self._close(fd)
 
     def _bring_to_disk(self) -> None:
         for fd in self._descriptors:
@@ -197,27 +200,36 @@ def _tell(ended: list[tuple[Told, JournalSyncError | None]]) -> None:
 class Durability:
     """The state of syncing one journal. Owned by the journal."""
 
-    def __init__(self, directory: Path, *, synced_offset: int, fs: Files = OS_FILES) -> None:
+    def __init__(
+        self, directory: Path, *, synced_offset: int, descriptors: DescriptorCache, fs: Files = OS_FILES
+    ) -> None:
+        self.on_failure: Callable[[], None] | None = None
+        """Called when `failure` is set."""
         self.synced_offset = synced_offset
         """Everything before it is on the disk."""
         self.failure: JournalSyncError | None = None
         """The failed sync after which it is not known what is on the disk."""
         self._fs = fs
         self._directory = directory
+        self._descriptors = descriptors
         self._sealed: list[int] = []  # descriptors of sealed segments that are not synced yet
-        self._folder_changed = False  # whether a segment was created whose directory entry is not synced yet
+        self._folder_changed = False  # whether a segment was created, or nearly was, and the folder is not synced yet
         self._job: CommitJob | None = None  # the one that runs
+
+    def names_changed(self) -> None:
+        """A segment was created, or was to be. What is left of one that failed must not come back beside what comes."""
+        self._folder_changed = True
 
     def sealed(self, segment: Segment) -> None:
         """This segment was written to, and another one was created behind it. OSError: out of descriptors."""
-        self._sealed.append(self._fs.duplicate(segment.descriptor()))
-        self._folder_changed = True
+        self._sealed.append(self._descriptors.lend(segment, is_needed=True))
+        segment.is_unsynced = False  # by its own descriptor: there is another one, which stays until it has been synced
 
     def make_room(self) -> None:
         """If the disk is far behind, wait for it here, so that the unsynced segments stay few."""
         if len(self._sealed) < MAX_UNSYNCED_SEGMENTS:
             return
-        job = CommitJob(self._sealed, directory=self._directory, folder_changed=False, target_offset=0, fs=self._fs)
+        job = self._job_of(self._sealed, folder_changed=False, target_offset=0)
         self._sealed = []
         job.run()
         self.finish(job)
@@ -231,7 +243,7 @@ class Durability:
         if self.failure is not None or is_synced:
             return None
         try:
-            descriptor = self._fs.duplicate(active.descriptor())
+            descriptor = self._descriptors.lend(active)
         except OSError:
             self._sync_here(active, next_offset=next_offset)  # out of descriptors, which is no reason to fail
             return None
@@ -265,6 +277,8 @@ class Durability:
         elif self.failure is None:
             log.error("journal %s takes no more messages: %s", self._directory, job.error)
             self.failure = job.error
+            if self.on_failure is not None:
+                self.on_failure()
 
     def end_running_job(self) -> None:
         """Wait for the job in another thread, or run it here if it has not begun."""
@@ -275,17 +289,26 @@ class Durability:
     def let_go(self) -> None:
         """Close what waits to be synced."""
         for fd in self._sealed:
-            self._fs.close(fd)
+            self._close(fd)
         self._sealed = []
+
+    def _close(self, fd: int) -> None:
+        self._descriptors.give_back(fd, fs=self._fs)
+
+    def _job_of(self, descriptors: list[int], *, folder_changed: bool, target_offset: int) -> CommitJob:
+        return CommitJob(
+            descriptors,
+            directory=self._directory,
+            folder_changed=folder_changed,
+            target_offset=target_offset,
+            close=self._close,
+            fs=self._fs,
+        )
 
     def _take_job(self, descriptors: list[int], *, next_offset: int) -> CommitJob:
         """A job that has these descriptors, and everything else that is not synced."""
-        job = CommitJob(
-            [*self._sealed, *descriptors],
-            directory=self._directory,
-            folder_changed=self._folder_changed,
-            target_offset=next_offset,
-            fs=self._fs,
+        job = self._job_of(
+            [*self._sealed, *descriptors], folder_changed=self._folder_changed, target_offset=next_offset
         )
         self._sealed = []
         self._folder_changed = False

@@ -38,7 +38,7 @@ from pathlib import Path
 from uuid import UUID
 from zlib import crc32
 
-from emberq.base.file import OS_FILES, Files, replace_file
+from emberq.base.file import OS_FILES, Files, is_medium_error, replace_file
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
 from emberq.wire.journal_batch import padded
 
@@ -341,7 +341,8 @@ def load_cursor(path: Path, *, journal: UUID, fs: Files = OS_FILES) -> Cursor | 
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageError(os_error_text("read", path, error)) from error
+        failure = DamagedCursorError if is_medium_error(error) else StorageError
+        raise failure(os_error_text("read", path, error)) from error
     return from_bytes(content, journal=journal)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from uuid import UUID
 
 from emberq.base.clock import Clock
-from emberq.base.file import OS_FILES, Files
+from emberq.base.file import OS_FILES, Files, lacks_room
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
 from emberq.storage.journal.commit import GroupCommit, Work
 from emberq.storage.journal.cursor import Cursor, load_cursor, save_cursor, to_bytes
@@ -135,7 +135,9 @@ class JournalFolder:
             fs.sync_folder(self._cursors)
             fs.sync_folder(path)
         except OSError as error:
-            raise StorageError(os_error_text("create", self._cursors, error)) from error
+            if not (self.journal.is_read_only and lacks_room(error)):
+                self.journal.close()
+                raise StorageError(os_error_text("create", self._cursors, error)) from error
 
     # Cursors of channels.
 

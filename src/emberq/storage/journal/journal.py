@@ -9,7 +9,8 @@ Appending. Messages that arrive together are one batch, one system call, all or 
 trace, and the next one may succeed. Offsets are consecutive and never given twice.
 
 Syncing. `begin_sync` makes a job for a thread, `finish_sync` takes note of its end (see `commit`, which calls both). A
-failed sync ends all appending until the journal is opened again; reading goes on.
+failed sync ends all appending until the journal is opened again; reading goes on. On a disk without room a journal is
+opened read-only, and `reopen` makes it one to be written to (see `recovery`).
 
 Reading. Whole batches, checked, in blocks; what cannot be read is reported and passed over (see `reader`).
 
@@ -22,21 +23,29 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
 from emberq.base.clock import Clock
 from emberq.base.file import OS_FILES, Files, sync_file
-from emberq.storage.error import JournalError, JournalSyncError, JournalWriteError, os_error_text
+from emberq.storage.error import JournalError, JournalOpenError, JournalSyncError, JournalWriteError, os_error_text
 from emberq.storage.journal.commit import CommitJob, Durability
 from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, Segments
 from emberq.storage.journal.recovery import RESERVED_COUNT, JournalIdentity, Recovered, RecoveryReport, recover
 from emberq.storage.journal.recovery import save as save_identity
 from emberq.storage.journal.scan import END_OF_OFFSETS
-from emberq.storage.journal.segment import JournalConfig, Segment, SegmentHeader, SparseIndex, create_segment
+from emberq.storage.journal.segment import (
+    JournalConfig,
+    Segment,
+    SegmentHeader,
+    SparseIndex,
+    create_segment,
+    read_header,
+)
 from emberq.storage.journal.summary import LastBatch, Summary, save_summary
 from emberq.wire.journal_batch import Bodies, encode
 from emberq.wire.parameter import ProducerSequence
@@ -57,6 +66,13 @@ class Stored(NamedTuple):
     base_offset: int
     next_offset: int
     is_repeated: bool
+
+
+class Jump(NamedTuple):
+    """Offsets from the first up to, not including, the next one that no message has."""
+
+    first_offset: int
+    next_offset: int
 
 
 class SegmentInfo(NamedTuple):
@@ -83,12 +99,21 @@ class Journal:
         clock: Clock,
         fs: Files = OS_FILES,
     ) -> None:
-        self.report: RecoveryReport = recovered.report
-        """What opening it found and did."""
+        self.on_failure: Callable[[], None] | None = None
+        """Called when a sync has failed, after which it takes no more messages."""
         self._directory = directory
         self._config = config
         self._clock = clock
         self._fs = fs
+        self._closed = False
+        self._adopt(recovered)
+
+    def _adopt(self, recovered: Recovered) -> None:
+        """Be the journal that was found on the disk."""
+        config = self._config
+        self.report: RecoveryReport = recovered.report
+        """What opening it found and did."""
+        self._read_only = recovered.read_only
         self._identity = recovered.identity
         self._segments = Segments(
             recovered.segments,
@@ -98,20 +123,39 @@ class Journal:
         )
         self._reader = JournalReader(self._segments)
         self._producers = recovered.producers
-        self._durability = Durability(directory, synced_offset=recovered.next_offset, fs=fs)
+        self._segments.active.sync_journal = self._sync_before_closing
+        self._segments.active.is_unsynced = False
+        self._durability = Durability(
+            self._directory, synced_offset=recovered.next_offset, descriptors=config.descriptors, fs=self._fs
+        )
+        self._durability.on_failure = self._failed
         reserved = recovered.identity.reserved
         self._reserved_offset = END_OF_OFFSETS if reserved is None else reserved
         """Offsets before it may be given; as many as there are, if messages are only seen when they are synced."""
         self._unsaved: list[tuple[int, Segment, Summary]] = []
         """Contents of .idx files, each to be written when everything before the offset is on the disk."""
-        self._closed = False
 
     @classmethod
     def open(cls, directory: Path, config: JournalConfig, *, clock: Clock, fs: Files = OS_FILES) -> Journal:
         """Open the journal in `directory`, or make one there. JournalOpenError if that cannot be done."""
         recovered = recover(directory, config, clock=clock, fs=fs)
-        _log_report(directory, recovered.report)
+        _log_report(directory, recovered)
         return cls(directory, config, recovered, clock=clock, fs=fs)
+
+    def reopen(self) -> None:
+        """Open a read-only journal anew, to write to it. JournalError if there is still no room, or something is wrong.
+
+        Offsets may have moved on then, as after any recovery: see `report`.
+        """
+        assert self._read_only is not None
+        recovered = recover(self._directory, self._config, clock=self._clock, fs=self._fs)
+        if recovered.read_only is not None:
+            for segment in recovered.segments:
+                segment.close()
+            raise JournalOpenError(recovered.read_only)
+        _log_report(self._directory, recovered)
+        self._let_go()
+        self._adopt(recovered)
 
     def __repr__(self) -> str:
         return f"<Journal {self._directory.name!r} {self.first_offset}..{self.next_offset} synced={self.synced_offset}>"
@@ -149,6 +193,20 @@ class Journal:
         return self._durability.failure
 
     @property
+    def is_read_only(self) -> bool:
+        """Whether it was opened on a disk without room; `reopen` ends that."""
+        return self._read_only is not None
+
+    @property
+    def problem(self) -> str | None:
+        """Why it takes no messages, in words for an operator; None if it does."""
+        if self._read_only is not None:
+            return f"read-only for want of room: {self._read_only}"
+        if self.failure is not None:
+            return f"{self.failure}; it takes no messages until nsqd is started again"
+        return None
+
+    @property
     def total_bytes(self) -> int:
         """The size of all segments."""
         return self._segments.total_bytes
@@ -165,6 +223,22 @@ class Journal:
     def gaps(self) -> list[Gap]:
         """The damage that reads have come across."""
         return list(self._reader.gaps.values())
+
+    def jumps(self) -> list[Jump]:
+        """The offsets between the first and the next one that no message has. JournalError if a file cannot be opened.
+
+        They were passed over when the journal moved on after an unclean stop.
+        """
+        found: list[Jump] = []
+        for before, segment in pairwise(self._segments):
+            if segment.after_offset is None:
+                with _as_journal_error("read", segment.path):
+                    header = read_header(segment.path, fs=self._fs)
+                after_offset = None if header is None else header.after_offset
+                segment.after_offset = segment.base_offset if after_offset is None else after_offset
+            if before.base_offset <= segment.after_offset < segment.base_offset:
+                found.append(Jump(segment.after_offset, segment.base_offset))
+        return found
 
     # -- appending ---------------------------------------------------------------------------------------------
 
@@ -205,7 +279,14 @@ class Journal:
         if active.size_bytes + batch.length > self._config.segment_bytes and not active.is_empty:
             self._roll(base_offset)
             active = segments.active
-        position = active.append(batch)
+        try:
+            position = active.append(batch)
+        except JournalWriteError:
+            if not active.is_spoiled:
+                raise
+            self._roll(base_offset)  # the file ends in a bad sector, and will never take another batch
+            active = segments.active
+            position = active.append(batch)
         segments.next_offset = next_offset = base_offset + bodies.message_count
         assert self._durability.synced_offset <= base_offset < next_offset
         latest_ns = timestamp_ns if times_ns is None else max(times_ns)
@@ -234,6 +315,8 @@ class Journal:
         return self._producers.last(producer_id)
 
     def _refuse_unless_writable(self) -> None:
+        if self._read_only is not None:
+            raise JournalWriteError(f"nothing is stored in a read-only journal: {self._read_only}")
         if self.failure is not None:
             raise JournalWriteError(f"nothing is stored after a failed sync: {self.failure}") from self.failure
         if self._closed:
@@ -259,14 +342,27 @@ class Journal:
         self._refuse_unless_writable()
         synced_offset = self._durability.synced_offset
         header = SegmentHeader(self.uuid, base_offset, self._clock.wall_ns(), synced_offset, end_offset)
-        created = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes, fs=self._fs)
+        try:
+            created = create_segment(
+                self._directory,
+                header,
+                interval_bytes=self._config.index_interval_bytes,
+                descriptors=self._config.descriptors,
+                fs=self._fs,
+            )
+        finally:
+            self._durability.names_changed()
+        created.sync_journal = self._sync_before_closing
         try:
             self._durability.sealed(sealed)
         except OSError as error:
+            created.close()
             self._fs.unlink(created.path, missing_ok=True)
+            self._durability.names_changed()
             raise JournalWriteError(os_error_text("open", sealed.path, error)) from error
         self._unsaved.append((end_offset, sealed, self._summary()))
         self._segments.add(created)
+        sealed.sync_journal = None
         self._segments.next_offset = base_offset
         # The producers must be known without the sealed segments, which may go.
         begin = self._summary()._replace(
@@ -316,6 +412,8 @@ class Journal:
     def finish_sync(self, job: CommitJob) -> None:
         """A job has run: its part is on the disk, or `failure` is set for good. A second call changes nothing."""
         self._durability.finish(job)
+        if self._config.fsync:
+            self._note_synced()
         self._save_summaries()
 
     def sync(self) -> None:
@@ -325,8 +423,24 @@ class Journal:
         if job is not None:
             job.run()
             self.finish_sync(job)
+        self._note_synced()
         if self.failure is not None:
             raise self.failure
+
+    def _note_synced(self) -> None:
+        """The active segment's file may be closed when all of it is on the disk, or is known not to be."""
+        durability = self._durability
+        if durability.failure is not None or durability.synced_offset == self.next_offset:
+            self._segments.active.is_unsynced = not durability.are_names_synced and durability.failure is None
+
+    def _sync_before_closing(self) -> None:
+        """Another file needs the descriptor of the active segment."""
+        with suppress(JournalSyncError):  # `failure` is set then
+            self.sync()
+
+    def _failed(self) -> None:
+        if self.on_failure is not None:
+            self.on_failure()
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -362,7 +476,7 @@ class Journal:
         """
         segments, config = self._segments, self._config
         before_offset = min(before_offset, self._durability.synced_offset)
-        is_read = before_offset >= self.next_offset and self.failure is None and not self._closed
+        is_read = before_offset >= self.next_offset and self.problem is None and not self._closed
         if is_read and is_too_old(segments.active, segments, config=config, now_ns=now_ns):
             self._roll(self.next_offset)
         with _as_journal_error("read", self._directory):
@@ -384,6 +498,9 @@ class Journal:
         if self._closed:
             return
         self._closed = True
+        if self._read_only is not None:
+            self._let_go()
+            return
         try:
             self.sync()
             self._save_summaries()
@@ -421,7 +538,10 @@ def _as_journal_error(operation: str, path: Path) -> Iterator[None]:
         raise JournalError(os_error_text(operation, path, error)) from error
 
 
-def _log_report(directory: Path, report: RecoveryReport) -> None:
+def _log_report(directory: Path, recovered: Recovered) -> None:
+    report = recovered.report
+    if recovered.read_only is not None:
+        log.error("journal %s: opened read-only for want of room: %s", directory, recovered.read_only)
     for repair in report.repairs:
         log.warning("journal %s: %s", directory, repair)
     if report.cut_bytes:

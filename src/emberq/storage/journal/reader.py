@@ -10,7 +10,7 @@ A channel reads on from where its last read ended. So the places where reads end
 sequential reader needs no search. Other reads go by the index of the segment, and from there by batch headers.
 
 Damage is never passed over silently: it is logged once, counted, and handed to the caller as a `Gap`. A file that
-cannot be read at all is something else, and an OSError.
+cannot be opened is something else, and an OSError.
 """
 
 from __future__ import annotations
@@ -348,7 +348,8 @@ class JournalReader:
             return
         if len(self.gaps) < MAX_REMEMBERED_GAPS:
             self.gaps[damage.first_offset] = Gap(damage.first_offset, damage.next_offset, damage.reason)
-        log.error("journal %s: %s", self._segments.journal, damage)
+        path = self._segments.holding(damage.first_offset).path
+        log.error("journal %s: %s", path.parent, damage._replace(file=path.name))
 
     def _remember(self, segment: Segment, place: BatchPlace) -> None:
         self._places.pop(place.offset, None)

@@ -35,6 +35,13 @@ known from the bytes that are cut off; and where messages are seen before they a
 reserved in advance, many at a time. Only a failure of the machine loses what was written, so nothing is skipped if the
 machine has not been started since (`boot`).
 
+Bad sectors. What the disk cannot read is damage, or a hole, like anything else that is no batch. It is left as it is
+where the disk does not let it be written or cut either.
+
+No room. On a disk that is full, or that takes no writes, a journal is opened read-only: its files stay as they are, and
+in memory it ends where it would end after a recovery. Consumers drain it. It takes messages when it was opened again,
+with room.
+
 A last file that is no segment of this journal is set aside as `.bad`, never deleted. Leftovers of files that were being
 replaced are removed.
 """
@@ -43,6 +50,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,7 +59,16 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from emberq.base.clock import NS_PER_SECOND, Clock
-from emberq.base.file import OS_FILES, Files, read_fully, replace_file, write_fully
+from emberq.base.file import (
+    OS_FILES,
+    UNREADABLE_PIECE_BYTES,
+    Files,
+    is_medium_error,
+    lacks_room,
+    read_around,
+    replace_file,
+    write_fully,
+)
 from emberq.storage.error import JournalError, JournalOpenError, os_error_text
 from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan
 from emberq.storage.journal.segment import (
@@ -149,34 +167,46 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class Recovered:
-    """What a journal starts with. All of it is on the disk."""
+    """What a journal starts with. All of it is on the disk, unless it is read-only."""
 
     identity: JournalIdentity
     segments: list[Segment]
     next_offset: int
     producers: ProducerTable
     report: RecoveryReport
+    read_only: str | None = None
+    """Why nothing can be written: the disk has no room."""
 
 
 def recover(directory: Path, config: JournalConfig, *, clock: Clock, fs: Files = OS_FILES) -> Recovered:
-    """Open or make the journal in `directory`. JournalOpenError if that cannot be done."""
+    """Open or make the journal in `directory`; read-only if the disk has no room for what is to be written.
+
+    JournalOpenError if that cannot be done. Then nothing is open.
+    """
     if sys.byteorder != "little":
         raise JournalOpenError("journals are little-endian and used in place; this machine is not")
     try:
         return _Recovery(directory, config, clock=clock, fs=fs).run()
-    except OSError as error:
-        raise JournalOpenError(os_error_text("open", directory, error)) from error
-    except JournalOpenError:
+    except JournalOpenError as failure:
+        if not lacks_room(failure) or not fs.is_folder(directory):
+            raise
+        with suppress(JournalOpenError):
+            found = _Recovery(directory, config, clock=clock, fs=fs, is_read_only=True).run()
+            found.read_only = str(failure)
+            return found
         raise
-    except JournalError as error:
-        raise JournalOpenError(str(error)) from error
 
 
 class _Recovery:
     """The steps of opening one journal."""
 
-    def __init__(self, directory: Path, config: JournalConfig, *, clock: Clock, fs: Files) -> None:
+    def __init__(
+        self, directory: Path, config: JournalConfig, *, clock: Clock, fs: Files, is_read_only: bool = False
+    ) -> None:
         self._directory = directory
+        self._is_read_only = is_read_only
+        """Whether the files stay as they are."""
+        self._opened: list[Segment] = []
         self._config = config
         self._clock = clock
         self._fs = fs
@@ -184,10 +214,26 @@ class _Recovery:
         self._producers = ProducerTable(max_producers=config.max_producers)
 
     def run(self) -> Recovered:
+        """All of them. JournalOpenError if one fails; then no file is left open."""
+        try:
+            return self._recover()
+        except BaseException as failure:
+            for segment in self._opened:
+                segment.close()
+            if isinstance(failure, OSError):
+                raise JournalOpenError(os_error_text("open", self._directory, failure)) from failure
+            if isinstance(failure, JournalError) and not isinstance(failure, JournalOpenError):
+                raise JournalOpenError(str(failure)) from failure
+            raise
+
+    def _recover(self) -> Recovered:
         self._make_directory()
         bases = base_offsets(self._directory, fs=self._fs)
         identity = self._identity(bases)
         segments, least_offset = self._own_segments(bases, journal=identity.uuid)
+        if self._is_read_only:
+            next_offset = self._find_end(segments, journal=identity.uuid)
+            return Recovered(identity, segments, next_offset, self._producers, self._report)
         if segments:
             next_offset = self._recover_end(segments, identity, least_offset=least_offset)
         else:
@@ -204,6 +250,8 @@ class _Recovery:
 
     def _make_directory(self) -> None:
         fs = self._fs
+        if self._is_read_only:
+            return
         if not fs.is_folder(self._directory):
             fs.create_folder(self._directory)  # not those above it: the data folder must exist
         for name in fs.names(self._directory):
@@ -214,7 +262,7 @@ class _Recovery:
         """The identity in journal.json; if there is none, a new one, with the uuid of the segments if there are any."""
         found = load(self._directory, fs=self._fs)
         if found is not None:
-            if found.format < FORMAT:
+            if found.format < FORMAT and not self._is_read_only:
                 save(self._directory, found, fs=self._fs)  # before a batch that older versions take for damage
             return found
         headers = (read_header(log_path(self._directory, base), fs=self._fs) for base in bases)
@@ -224,10 +272,10 @@ class _Recovery:
         if known is not None:
             self._report.repairs.append(f"{FILE_NAME} was missing or damaged and is made anew")
         made = identity_now(known.journal if known else uuid4(), now_ns=self._clock.wall_ns())
-        self._fs.sync_folder(
-            self._directory.parent
-        )  # before journal.json, which says that the folder is there for good
-        save(self._directory, made, fs=self._fs)
+        if not self._is_read_only:
+            # The folder above comes first: journal.json says that this one is there for good.
+            self._fs.sync_folder(self._directory.parent)
+            save(self._directory, made, fs=self._fs)
         return made
 
     def _reserve(self, identity: JournalIdentity, *, next_offset: int) -> JournalIdentity:
@@ -257,7 +305,16 @@ class _Recovery:
 
     def _segment(self, base_offset: int) -> Segment:
         path = log_path(self._directory, base_offset)
-        return Segment(path, base_offset=base_offset, size_bytes=self._fs.file_size(path), fs=self._fs)
+        segment = Segment(
+            path,
+            base_offset=base_offset,
+            size_bytes=self._fs.file_size(path),
+            read_only=self._is_read_only,
+            descriptors=self._config.descriptors,
+            fs=self._fs,
+        )
+        self._opened.append(segment)
+        return segment
 
     def _is_strange(self, segment: Segment, *, journal: UUID) -> bool:
         """Whether neither its header nor a batch in it is of this journal."""
@@ -276,6 +333,8 @@ class _Recovery:
     def _set_aside(self, segment: Segment) -> None:
         """A file in the last segment's place that holds nothing of this journal makes way."""
         segment.close()
+        if self._is_read_only:
+            return
         if segment.size_bytes <= SEGMENT_HEADER_BYTES:
             self._fs.unlink(segment.path)
             self._report.repairs.append(f"{segment.path.name} had just been begun and is made anew")
@@ -287,7 +346,15 @@ class _Recovery:
     def _new_segment(self, journal: UUID, *, base_offset: int, after_offset: int) -> Segment:
         """A segment that is on the disk, as everything before `after_offset` is already."""
         header = SegmentHeader(journal, base_offset, self._clock.wall_ns(), after_offset, after_offset)
-        segment = create_segment(self._directory, header, interval_bytes=self._config.index_interval_bytes, fs=self._fs)
+        config = self._config
+        segment = create_segment(
+            self._directory,
+            header,
+            interval_bytes=config.index_interval_bytes,
+            descriptors=config.descriptors,
+            fs=self._fs,
+        )
+        self._opened.append(segment)
         self._fs.sync(segment.descriptor())
         self._fs.sync_folder(self._directory)
         return segment
@@ -323,6 +390,23 @@ class _Recovery:
             save_summary(new, summary, journal=journal)
         return base_offset
 
+    def _find_end(self, segments: list[Segment], *, journal: UUID) -> int:
+        """As `_recover_end`, in the list alone; the files stay as they are."""
+        if not segments:
+            raise JournalOpenError(f"{self._directory} holds no segment, and there is no room for one")
+        number, start = self._sound_until(segments, journal=journal)
+        tail = Tail(segments, number, start, journal=journal, producers=self._producers, config=self._config)
+        self._report.damage = tail.damage
+        for segment in tail.removed:
+            segment.close()
+        for segment, position in tail.trims:
+            segment.size_bytes = position
+        segments[:] = tail.kept
+        for sealed in segments[:-1]:
+            sealed.close()
+            sealed.index = None
+        return tail.end_offset
+
     def _sound_until(self, segments: list[Segment], *, journal: UUID) -> tuple[int, BatchPlace]:
         """The newest segment whose .idx file knows the producers, and the place that it knows of."""
         interval_bytes = self._config.index_interval_bytes
@@ -355,16 +439,23 @@ class _Recovery:
         made = SegmentHeader(
             journal, base_offset, self._clock.wall_ns(), min(tail.synced_offset, base_offset), base_offset
         )
-        self._write(last, made.to_bytes(), position=0)
-        self._report.repairs.append(f"the header of {last.path.name} was damaged and is written anew")
+        try:
+            self._write(last, made.to_bytes(), position=0)
+        except OSError as error:
+            if not is_medium_error(error):
+                raise
+            self._report.repairs.append(f"the header of {last.path.name} can be neither read nor written")
+        else:
+            self._report.repairs.append(f"the header of {last.path.name} was damaged and is written anew")
 
     def _write_again(self, tail: Tail) -> None:
         """Write everything that no batch calls synced anew, to where it is, and bring it to the disk."""
         for segment, start, end in tail.unsynced():
             for position in range(start, end, BLOCK_BYTES):
                 size_bytes = min(BLOCK_BYTES, end - position)
-                block = read_fully(segment.descriptor(), size_bytes, position=position, fs=self._fs)
-                self._write(segment, block, position=position)
+                block, unreadable = read_around(segment.descriptor(), size_bytes, position=position, fs=self._fs)
+                for part_position, part in _readable_parts(block, position, unreadable):
+                    self._write(segment, part, position=part_position)
             self._fs.sync_data(segment.descriptor())
         self._fs.sync_folder(self._directory)
 
@@ -386,15 +477,35 @@ class _Recovery:
             known = load_summary(segment, journal=journal, interval_bytes=self._config.index_interval_bytes)
             if known is None or known.covered_bytes > position:
                 self._fs.unlink(segment.summary_path, missing_ok=True)  # it might seem right when the segment has grown
-            self._fs.truncate(segment.descriptor(), position)
-            self._fs.sync(segment.descriptor())
+            self._truncate(segment, position)
             segment.size_bytes = position
         self._fs.sync_folder(self._directory)
+
+    def _truncate(self, segment: Segment, position: int) -> None:
+        try:
+            self._fs.truncate(segment.descriptor(), position)
+        except OSError as error:
+            # A bad sector is not cut in two. What it is in stays, and readers find damage: the journal is beyond it.
+            if not is_medium_error(error) or self._report.moved_on is None:
+                raise
+            self._report.repairs.append(f"{segment.path.name} cannot be cut at {position}, where it cannot be read")
+        self._fs.sync(segment.descriptor())
 
     def _save_summaries(self, tail: Tail, *, journal: UUID) -> None:
         """Write the .idx files of what was read: the next start begins behind it."""
         for segment, summary in tail.summaries():
             save_summary(segment, summary, journal=journal)
+
+
+def _readable_parts(block: bytes, position: int, unreadable: list[int]) -> Iterator[tuple[int, bytes]]:
+    """The parts of a block at `position` that could be read, each with its own position."""
+    start = position
+    for piece in unreadable:
+        if piece > start:
+            yield start, block[start - position : piece - position]
+        start = piece + UNREADABLE_PIECE_BYTES
+    if start < position + len(block):
+        yield start, block[start - position :]
 
 
 def _free_name(path: Path, *, fs: Files) -> Path:

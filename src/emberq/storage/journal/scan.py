@@ -5,15 +5,21 @@ yields a `Damage` in its place: first where the damaged batch would end if its h
 of 8 at which the magic number stands. A batch found this way must be whole, fit its crc (which the journal seeds)
 and continue the offsets, so that bytes inside a message do not pass for a batch.
 
+Where the disk cannot read, 4 KiB at a time are taken for zeros: that is damage like any other. A disk that has failed
+as a whole is not, because it may come back: a scan ends with an OSError where neither a block nor the two ends of the
+file can be read, and beyond MAX_UNREADABLE_PIECES.
+
 A scan can also pass over batches by their headers alone: so a reader gets from an index entry to an offset.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from emberq.base.file import OS_FILES, Files, read_fully
+from emberq.base.file import OS_FILES, UNREADABLE_PIECE_BYTES, Files, read_around, read_fully
 from emberq.storage.journal.segment import BatchPlace
 from emberq.wire.journal_batch import (
     ALIGNMENT,
@@ -31,6 +37,8 @@ from emberq.wire.journal_batch import (
 BLOCK_BYTES = 1024 * 1024
 """How much is read at a time when a whole segment is walked."""
 END_OF_OFFSETS = (1 << 63) - 1
+MAX_UNREADABLE_PIECES = 256
+"""A mebibyte. More than that is no bad sector, and messages are not given up because a cable is loose."""
 _ENDS_WITHIN = "the file ends within the batch"
 
 
@@ -44,6 +52,8 @@ class Damage(NamedTuple):
     next_offset: int
     """The offsets from the first up to this one are lost; equal to the first if it is not known how many are."""
     reason: str
+    file: str = ""
+    """The name of the file, where it is known."""
 
     @property
     def is_incomplete(self) -> bool:
@@ -52,7 +62,8 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         lost = f"offsets {self.first_offset} to {self.next_offset - 1} are lost"
-        return f"{lost}: position {self.position}: {self.reason}"
+        place = f"{self.file}, position {self.position}" if self.file else f"position {self.position}"
+        return f"{lost}: {place}: {self.reason}"
 
 
 class Scan:
@@ -82,6 +93,7 @@ class Scan:
         self._block_data = b""  # a part of the file
         self._block = memoryview(self._block_data)
         self._block_start = 0  # where in the file it begins
+        self._unreadable: set[int] = set()  # where pieces begin that the disk could not read
 
     def __iter__(self) -> Iterator[JournalBatch | Damage]:
         while (found := self.next()) is not None:
@@ -158,10 +170,22 @@ class Scan:
 
     def _load(self, position: int, size_bytes: int) -> None:
         wanted = min(max(size_bytes, self._block_bytes), self._end_position - position)
-        block = read_fully(self._fd, wanted, position=position, fs=self._fs)
+        block, unreadable = read_around(self._fd, wanted, position=position, fs=self._fs)
+        self._unreadable.update(unreadable)
+        if len(self._unreadable) > MAX_UNREADABLE_PIECES:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        if unreadable and len(unreadable) * UNREADABLE_PIECE_BYTES >= len(block):
+            self._check_ends()
         self._block_data = block
         self._block = memoryview(block)
         self._block_start = position
+
+    def _check_ends(self) -> None:
+        """OSError if neither end of the file can be read."""
+        try:
+            read_fully(self._fd, 1, position=0, fs=self._fs)
+        except OSError:
+            read_fully(self._fd, 1, position=self._end_position - 1, fs=self._fs)
 
     # -- damage ------------------------------------------------------------------------------------------------
 
@@ -180,6 +204,9 @@ class Scan:
                 self.offset = self._end_offset
         else:
             self.position, self.offset = found.position, found.offset
+        hit = [at for at in self._unreadable if start - UNREADABLE_PIECE_BYTES < at < self.position]
+        if hit:
+            reason = f"the disk cannot read it at position {max(start, min(hit))}"
         return Damage(start, self.position, first_offset, self.offset, reason)
 
     def _search(self, start: int) -> BatchPlace | None:

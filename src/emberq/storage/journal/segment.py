@@ -1,4 +1,4 @@
-"""One file of a journal: a header, then batches back to back; its sparse index; and the settings of a journal.
+"""One file of a journal: a header, then batches back to back; its sparse index; the files that are open; and settings.
 
     <base offset, 20 digits>.log    the batches from that offset on
     <base offset, 20 digits>.idx    what is worth knowing about them (see `summary`)
@@ -33,19 +33,23 @@ searched by bisection.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import resource
 import struct
+import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 from zlib import crc32
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.file import OS_FILES, Files, write_fully
+from emberq.base.file import OS_FILES, Files, is_medium_error, read_around, write_fully
 from emberq.storage.error import JournalOpenError, JournalWriteError, os_error_text
 from emberq.wire.journal_batch import ALIGNMENT, EncodedBatch
 
@@ -162,31 +166,109 @@ def base_offsets(directory: Path, *, fs: Files = OS_FILES) -> list[int]:
 
 
 def read_header(path: Path, *, fs: Files = OS_FILES) -> SegmentHeader | None:
-    """The header of the file at `path`; None if it is damaged or missing."""
+    """The header of the file at `path`; None if it is damaged, missing or cannot be read."""
     try:
         fd = fs.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
-        return SegmentHeader.from_bytes(fs.read(fd, SEGMENT_HEADER_BYTES, 0))
+        return SegmentHeader.from_bytes(read_around(fd, SEGMENT_HEADER_BYTES, position=0, fs=fs).content)
     finally:
         fs.close(fd)
+
+
+# Open files.
+
+DESCRIPTOR_SHARE = 4
+"""Journals keep at most a quarter of the files open that the process may have open, and half of them while syncs run.
+The rest is for connections, disk queues and files that are open for a moment."""
+MIN_OPEN = 8
+MAX_OPEN = 4096
+"""More would save nothing: to open a file takes less time than to write a batch to it."""
+
+
+class DescriptorCache:
+    """The open files of all journals: a bounded number, however many topics there are. Used in one thread; only
+    `give_back` may be called in any.
+
+    The one that was used least recently is closed to make room, and opened again when it is needed. A file that was
+    written to is synced before it is closed: the operating system may forget that it could not write a page of a file
+    that is not open. Files that are synced already go first.
+    """
+
+    def __init__(self, *, max_open: int) -> None:
+        self.max_open = max_open
+        self._open: dict[Segment, None] = {}  # the one that was used least recently is first
+        self._lent_count = 0
+        self._lock = threading.Lock()  # guards the count of descriptors that are lent to other threads
+
+    @classmethod
+    def for_process(cls) -> DescriptorCache:
+        """One whose size follows from RLIMIT_NOFILE."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        share = MAX_OPEN if limit == resource.RLIM_INFINITY else limit // DESCRIPTOR_SHARE
+        return cls(max_open=min(max(share, MIN_OPEN), MAX_OPEN))
+
+    @property
+    def open_count(self) -> int:
+        """How many descriptors there are, with those that are lent."""
+        return len(self._open) + self._lent_count
+
+    def make_room(self) -> None:
+        """Close files until one more may be opened."""
+        while self.open_count >= self.max_open and self._open:
+            synced = next((segment for segment in self._open if not segment.is_unsynced), None)
+            if synced is not None:
+                synced.close()
+            elif self.open_count < 2 * self.max_open:
+                return  # rather a few more for a moment than a sync that others wait for
+            else:
+                next(iter(self._open)).sync_and_close()
+
+    def used(self, segment: Segment) -> None:
+        """The segment's file is open, and was used just now."""
+        self._open.pop(segment, None)
+        self._open[segment] = None
+
+    def closed(self, segment: Segment) -> None:
+        """The segment's file is not open any more."""
+        self._open.pop(segment, None)
+
+    def lend(self, segment: Segment, *, is_needed: bool = False) -> int:
+        """A second descriptor of the file, for another thread. OSError if there are too many, unless it is needed."""
+        if self.open_count >= 2 * self.max_open and not is_needed:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        fd = segment.fs.duplicate(segment.descriptor())
+        with self._lock:
+            self._lent_count += 1
+        return fd
+
+    def give_back(self, fd: int, *, fs: Files) -> None:
+        """Close a descriptor that was lent; in any thread."""
+        fs.close(fd)
+        with self._lock:
+            self._lent_count -= 1
 
 
 class Segment:
     """One segment. Owned by its journal, which says when to open and when to close it."""
 
     __slots__ = (
+        "_descriptors",
         "_fd",
         "_needs_cut",
         "_open_flags",
+        "after_offset",
         "base_offset",
         "fs",
         "index",
+        "is_spoiled",
+        "is_unsynced",
         "latest_ns",
         "path",
         "size_bytes",
         "summary_path",
+        "sync_journal",
     )
 
     def __init__(
@@ -196,8 +278,10 @@ class Segment:
         base_offset: int,
         size_bytes: int,
         read_only: bool = False,
+        descriptors: DescriptorCache | None = None,
         fs: Files = OS_FILES,
     ) -> None:
+        """`descriptors` closes the file when others need to be open; without it the file stays open until `close`."""
         self.path = path
         self.fs = fs
         """The file system that the file is on."""
@@ -205,10 +289,19 @@ class Segment:
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         """How much of the file holds the header and whole batches."""
+        self.after_offset: int | None = None
+        """Where the offsets before it end, as its header says; None: not read yet."""
         self.index: SparseIndex | None = None
         """None: not loaded."""
         self.latest_ns: int | None = None
         """The latest publish time in it; None: not known yet, or still changing."""
+        self.is_spoiled = False
+        """Whether the disk cannot write behind its last batch, where nothing lies."""
+        self.is_unsynced = False
+        """Whether the descriptor that is open is the only one through which all that was written can be synced."""
+        self.sync_journal: Callable[[], None] | None = None
+        """Syncs everything of the journal, and takes note if that fails; for the active segment."""
+        self._descriptors = descriptors
         self._open_flags = os.O_RDONLY if read_only else os.O_RDWR
         self._fd: int | None = None
         self._needs_cut = False  # whether a failed write may have left something behind `size_bytes`
@@ -227,9 +320,17 @@ class Segment:
         return self.size_bytes <= SEGMENT_HEADER_BYTES
 
     def descriptor(self) -> int:
-        """The file, opened when needed. Others may read from it; only `append` writes."""
+        """The file, opened when needed. Others may read from it; only `append` writes.
+
+        It may be closed when the file of another segment is opened, of whatever journal. So another thread opens the
+        file for itself, or is lent a descriptor.
+        """
         if self._fd is None:
+            if self._descriptors is not None:
+                self._descriptors.make_room()
             self._fd = self.fs.open(self.path, self._open_flags)
+        if self._descriptors is not None:
+            self._descriptors.used(self)
         return self._fd
 
     def close(self) -> None:
@@ -237,6 +338,28 @@ class Segment:
         if self._fd is not None:
             self.fs.close(self._fd)
             self._fd = None
+        if self._descriptors is not None:
+            self._descriptors.closed(self)
+
+    def sync_and_close(self) -> None:
+        """Let go of the file when it is synced, or when it is known that it cannot be."""
+        if self.is_unsynced and self.sync_journal is not None:
+            self.sync_journal()
+        self.is_unsynced = False
+        self.close()
+
+    def create(self, header: SegmentHeader) -> None:
+        """Make the file, which must not be there. OSError: it is not."""
+        if self._descriptors is not None:
+            self._descriptors.make_room()
+        self._fd = self.fs.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        _, error = write_fully(self._fd, header.to_bytes(), position=0, fs=self.fs)
+        if error is not None:
+            self.close()
+            self.fs.unlink(self.path, missing_ok=True)
+            raise error
+        self.is_unsynced = True
+        self.descriptor()
 
     def append(self, batch: EncodedBatch) -> int:
         """Write the batch at the end; return where it begins. JournalWriteError: nothing of it is there."""
@@ -249,14 +372,23 @@ class Segment:
             if self._needs_cut:
                 self.fs.truncate(fd, position)
                 self._needs_cut = False
+            self.is_unsynced = True
             written = self.fs.write_parts(fd, batch.parts, position)
             if written != batch.length:
                 self._write_rest(fd, batch, written=written)
         except OSError as error:
             self.cut_back()
+            self.is_spoiled = is_medium_error(error) and not self.is_empty and self._ends_here()
             raise JournalWriteError(os_error_text("write", self.path, error)) from error
         self.size_bytes = position + batch.length
         return position
+
+    def _ends_here(self) -> bool:
+        """Whether nothing lies behind `size_bytes`: only then may another segment follow."""
+        try:
+            return self.fs.size(self.descriptor()) <= self.size_bytes
+        except OSError:
+            return False
 
     def cut_back(self) -> None:
         """Remove what a failed write left; if that fails too, the next append tries it again first."""
@@ -275,24 +407,28 @@ class Segment:
             raise error
 
 
-def create_segment(directory: Path, header: SegmentHeader, *, interval_bytes: int, fs: Files = OS_FILES) -> Segment:
-    """A new, empty segment; the caller syncs the folder. JournalWriteError: there is no such file."""
-    path = log_path(directory, header.base_offset)
-    segment = Segment(path, base_offset=header.base_offset, size_bytes=SEGMENT_HEADER_BYTES, fs=fs)
+def create_segment(
+    directory: Path,
+    header: SegmentHeader,
+    *,
+    interval_bytes: int,
+    descriptors: DescriptorCache | None = None,
+    fs: Files = OS_FILES,
+) -> Segment:
+    """A new, empty segment; the caller syncs it and the folder. JournalWriteError: there is no such file."""
+    segment = Segment(
+        log_path(directory, header.base_offset),
+        base_offset=header.base_offset,
+        size_bytes=SEGMENT_HEADER_BYTES,
+        descriptors=descriptors,
+        fs=fs,
+    )
     segment.index = SparseIndex(interval_bytes=interval_bytes)
+    segment.after_offset = header.after_offset
     try:
-        fd = fs.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        try:
-            _, error = write_fully(fd, header.to_bytes(), position=0, fs=fs)
-            if error is not None:
-                raise error
-        except OSError:
-            fs.unlink(path, missing_ok=True)
-            raise
-        finally:
-            fs.close(fd)
+        segment.create(header)
     except OSError as error:
-        raise JournalWriteError(os_error_text("create", path, error)) from error
+        raise JournalWriteError(os_error_text("create", segment.path, error)) from error
     return segment
 
 
@@ -318,6 +454,8 @@ class JournalConfig:
     """One index entry for so many bytes. What lies between two entries is walked, batch header by batch header."""
     max_producers: int = 10_000
     """How many producers are remembered. Beyond it, those that were silent longest may store a repeated batch twice."""
+    descriptors: DescriptorCache = field(default_factory=DescriptorCache.for_process, compare=False)
+    """The open files of this journal and of all others with these settings."""
 
     @property
     def shows_unsynced(self) -> bool:

@@ -229,7 +229,7 @@ class Tail:
         told_end = self._ends[number]
         while scan.offset < told_end and (found := scan.next()) is not None:
             if isinstance(found, Damage):
-                self._add(_Hole(number, found))
+                self._add(_Hole(number, found._replace(file=segment.path.name)))
                 continue
             synced_offset = found.synced_offset
             self._learn(found.base_offset if synced_offset is None else synced_offset)

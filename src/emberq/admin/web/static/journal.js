@@ -25,7 +25,8 @@ export function journalSection(topic, channel = null) {
     try {
       const { nodes, message: warning } = await get(apiPath("journal", topic));
       const kept = nodes ?? [];
-      show(kept, kept.length ? KEPT : warning || NOT_KEPT);
+      const problems = kept.filter((row) => row.problem).map((row) => `${row.node}: ${row.problem}`);
+      show(kept, kept.length ? [KEPT, ...problems].join(" ") : warning || NOT_KEPT);
     } catch (failure) {
       if (!(failure instanceof ApiError)) throw failure;
       show([], failure.status === 404 ? NOT_KEPT : failure.message);
@@ -45,6 +46,8 @@ const NOT_KEPT = "This topic is not journaled: messages are gone once every chan
 const SYNC =
   "When a publish is confirmed: always: when it is on the disk; interval, never: when the operating system has it";
 
+const STATE = "A journal takes no messages after a failed sync, and on a disk that was full when nsqd was started";
+
 const RETENTION = "What is older, or more than that, goes once every channel has passed it";
 
 function journalTable() {
@@ -56,6 +59,7 @@ function journalTable() {
     sort: "node",
     columns: [
       nodeColumn,
+      { id: "state", label: "State", value: (row) => (row.problem ? "takes no messages" : "well"), title: STATE },
       figureColumn("first_offset", "First offset", 3),
       figureColumn("next_offset", "Next offset", 2),
       figureColumn("synced_offset", "On disk below", 4),
