@@ -346,6 +346,7 @@ class JournaledTopic(Topic):
     def _trim(self) -> None:
         """Remove messages that retention does not keep and that every channel has acknowledged."""
         self._trim_alarm.set(self._clock.monotonic_ns() + TRIM_INTERVAL_NS)
+        self._source.forget()
         lowest = min((channel.low_water for channel in self._cursors()), default=self._released_offset)
         try:
             freed_bytes = self._journal.trim(
