@@ -37,7 +37,7 @@ from emberq.wire.journal_batch import Bodies, JournalBatch
 from emberq.wire.parameter import ProducerSequence, is_ephemeral
 
 SAVE_INTERVAL_NS = NS_PER_SECOND
-"""How long a cursor may be ahead of its file."""
+"""How long a cursor may be ahead of the disk."""
 TRIM_INTERVAL_NS = 10 * NS_PER_SECOND
 """How often retention is applied."""
 EPHEMERAL_READ_BYTES = 1024 * 1024
@@ -242,6 +242,7 @@ class JournaledTopic(Topic):
             source=self._source,
             cursor=cursor,
             end_offset=self._released_offset,
+            turns=self._journals.logging_turns(context.timers),
             on_change=self._save_soon,
             clock=context.clock,
             timers=context.timers,
