@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,123 @@ def test_any_part_of_a_batch_that_was_read_is_as_it_was_published(
         (5 if times_ns is None else times_ns[offset - 100], 4, b"%016x" % offset, bodies[offset - 100])
         for offset in range(start, stop)
     ]
+
+
+# Work.
+
+
+class Reads:
+    """Counts the bytes that are read from files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.byte_count = 0
+        self._pread = os.pread
+        monkeypatch.setattr(os, "pread", self._read)
+
+    def _read(self, fd: int, length: int, position: int) -> bytes:
+        content = self._pread(fd, length, position)
+        self.byte_count += len(content)
+        return content
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    return Reads(monkeypatch)
+
+
+def requeue_all(consumer: Consumer, messages: list[Message], *, delay_ms: int) -> None:
+    for message in messages:
+        consumer.requeue(message, delay_ms=delay_ms)
+
+
+def come_again(rig: JournalRig, consumer: Consumer, *, ms: int) -> list[Message]:
+    """Everything that comes in this time and is finished, over as many turns of the loop as it takes."""
+    came: list[Message] = []
+    rig.advance(ms=ms)
+    for _ in range(100):
+        came += drain(consumer)
+        rig.advance(ms=1)
+    return came
+
+
+@any_memory
+@pytest.mark.parametrize("is_shuffled", [False, True])
+def test_the_messages_of_one_batch_that_are_due_together_share_one_reading(
+    tmp_path: Path, reads: Reads, mem_queue_size: int, is_shuffled: bool
+) -> None:
+    rig = with_memory(tmp_path, mem_queue_size)
+    consumer = rig.consumer(rdy=2500)
+    bodies = [b"%0100d" % number for number in range(2500)]
+    rig.publish(*bodies)
+    messages = consumer.take_new()
+    if is_shuffled:
+        random.Random(1).shuffle(messages)
+    requeue_all(consumer, messages, delay_ms=1500)
+    before = reads.byte_count
+    came = come_again(rig, consumer, ms=1500)
+    assert sorted(message.body for message in came) == bodies
+    assert {message.attempts for message in came} == {2}
+    assert reads.byte_count - before <= 2 * rig.last_segment().stat().st_size
+    assert (rig.stats().depth, rig.stats().deferred_count, rig.journaled_channel().low_water) == (0, 0, 2500)
+
+
+def test_messages_of_many_batches_that_are_due_in_any_order_are_read_batch_by_batch(
+    tmp_path: Path, reads: Reads
+) -> None:
+    rig = with_memory(tmp_path, 0)
+    consumer = rig.consumer(rdy=2500)
+    for first in range(0, 2500, 250):
+        rig.publish(*[b"%0100d" % number for number in range(first, first + 250)])
+    messages = consumer.take_new()
+    random.Random(1).shuffle(messages)
+    requeue_all(consumer, messages, delay_ms=1500)
+    before = reads.byte_count
+    assert len(come_again(rig, consumer, ms=1500)) == 2500
+    assert reads.byte_count - before <= 4 * rig.last_segment().stat().st_size
+
+
+def test_messages_of_one_batch_that_come_due_one_after_the_other_share_one_reading(
+    tmp_path: Path, reads: Reads
+) -> None:
+    rig = with_memory(tmp_path, 0)
+    consumer = rig.consumer(rdy=300)
+    rig.publish(*numbered(300))
+    for message in consumer.take_new():
+        consumer.requeue(message, delay_ms=1500)
+        rig.advance(ms=5)
+    before = reads.byte_count
+    for _ in range(300):
+        rig.advance(ms=5)
+    assert len(drain(consumer)) == 300
+    assert reads.byte_count - before <= 2 * rig.last_segment().stat().st_size
+
+
+def test_a_block_of_large_messages_that_are_tried_again_is_bounded(tmp_path: Path) -> None:
+    rig = with_memory(tmp_path, 0)
+    consumer = rig.consumer(rdy=30)
+    rig.publish(*[b"%030000d" % number for number in range(30)])
+    requeue_all(consumer, consumer.take_new(), delay_ms=1500)
+    consumer.ready(1)
+    rig.advance(ms=1500)
+    assert 0 < in_memory(rig) * 30_000 <= READ_AHEAD_BYTES
+    consumer.ready(30)
+    assert len(drain(consumer)) == 30
+
+
+def test_messages_that_were_tried_differently_often_share_a_reading_and_keep_their_attempts(
+    tmp_path: Path, reads: Reads
+) -> None:
+    rig = with_memory(tmp_path, 0)
+    consumer = rig.consumer(rdy=100)
+    rig.publish(*numbered(100))
+    messages = consumer.take_new()
+    requeue_all(consumer, messages[::2], delay_ms=500)
+    rig.advance(ms=500)
+    requeue_all(consumer, [*consumer.take_new(), *messages[1::2]], delay_ms=1500)
+    before = reads.byte_count
+    attempts = {message.body: message.attempts for message in come_again(rig, consumer, ms=1500)}
+    assert attempts == {body: 3 - number % 2 for number, body in enumerate(numbered(100))}
+    assert reads.byte_count - before <= 2 * rig.last_segment().stat().st_size
 
 
 # Damage.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
+from emberq.broker.journaled_channel import LOGS_PER_TURN
 from emberq.broker.stats import LatencyConfig
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, Message, numbered
@@ -148,6 +149,64 @@ def test_what_was_not_saved_comes_again(rig: JournalRig) -> None:
     consumer.finish(*consumer.take_new())
     rig.crash()
     assert len(drain(rig.consumer(rdy=100))) == 4
+
+
+@any_memory
+def test_what_was_finished_a_moment_before_the_process_dies_does_not_come_again(
+    tmp_path: Path, mem_queue_size: int
+) -> None:
+    rig = with_memory(tmp_path, mem_queue_size)
+    consumer = rig.consumer(rdy=100)
+    rig.slow_disk.is_slow = False
+    rig.publish(*numbered(10))
+    messages = consumer.take_new()
+    rig.slow_disk.is_slow = True  # no thread comes to run before the crash
+    consumer.finish(*messages[:4], messages[7])
+    consumer.requeue(messages[9], delay_ms=10_000)
+    rig.advance(ms=20)
+    rig.crash(down_ms=1000)
+    consumer = rig.consumer(rdy=100)
+    assert consumer.new_bodies() == [messages[number].body for number in (4, 5, 6, 8)]
+    rig.advance(ms=9_000)
+    assert [(message.body, message.attempts) for message in consumer.take_new()] == [(messages[9].body, 2)]
+
+
+def test_a_log_is_gone_on_with_after_each_of_many_crashes(rig: JournalRig) -> None:
+    rig.channel()
+    rig.publish(*numbered(20))
+    came: list[bytes] = []
+    for _ in range(10):
+        consumer = rig.consumer(rdy=2)
+        messages = consumer.take_new()
+        came += [message.body for message in messages]
+        consumer.ready(0)
+        consumer.finish(*messages)
+        rig.advance(ms=20)
+        rig.crash()
+    assert came == numbered(20)
+
+
+def test_many_busy_channels_take_turns_in_writing_down_what_was_finished(rig: JournalRig) -> None:
+    consumers = [Consumer(rig.channel(f"c{number}"), rdy=10) for number in range(3 * LOGS_PER_TURN)]
+    rig.publish(*numbered(2))
+    for consumer in consumers:
+        consumer.finish(*consumer.take_new())
+    logs = rig.topic_folder() / "cursors"
+    for turn in range(1, 4):
+        rig.advance(ms=20)
+        assert len(list(logs.glob("*.acks"))) == turn * LOGS_PER_TURN
+    rig.crash()
+    assert {rig.stats(f"c{number}").depth for number in range(3 * LOGS_PER_TURN)} == {0}
+
+
+def test_a_clean_stop_leaves_no_log(rig: JournalRig) -> None:
+    consumer = rig.consumer(rdy=100)
+    rig.publish(*numbered(4))
+    consumer.finish(*consumer.take_new())
+    rig.advance(ms=20)
+    assert len(list((rig.topic_folder() / "cursors").iterdir())) == 2
+    rig.restart()
+    assert [found.name for found in (rig.topic_folder() / "cursors").iterdir()] == ["c.cursor"]
 
 
 def test_a_clean_stop_saves_the_cursor(rig: JournalRig) -> None:

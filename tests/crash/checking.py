@@ -167,11 +167,17 @@ class Checker:
         if not promise.is_certain:
             self._model.channel_found(self._moment, topic_name, name, floor=channel.low_water)
             owed = self._promises.owed(topic_name, name)
-        floor = self._promises.channels[topic_name, name].floor
+        promise = self._promises.channels[topic_name, name]
+        floor, logged = promise.floor, promise.logged
         delivered = self._delivered(channel, topic_name)
         early = delivered & self._promises.before(topic_name, floor)
         if early:
             raise BrokenPromiseError(f"{name} of {topic_name} begins at {floor}, but gave {min(early)[:20]!r}")
+        again = delivered & logged
+        if again and self._is_killed:
+            raise BrokenPromiseError(
+                f"{name} of {topic_name} gave {min(again)[:20]!r} again, long after it was finished"
+            )
         missing = owed - delivered - self._dead_letters()
         if name == POLICED and not self._is_lossless:
             for body in missing:  # its letter was not on the disk yet

@@ -11,8 +11,9 @@ import errno
 import random
 from collections.abc import Callable
 
+from emberq.base.clock import NS_PER_MS
 from emberq.broker.error import BrokerError
-from emberq.broker.journaled_channel import JournaledChannel
+from emberq.broker.journaled_channel import LOG_INTERVAL_NS, LOGS_PER_TURN, JournaledChannel
 from emberq.broker.journaled_topic import JournaledTopic
 from emberq.broker.topic import Pending
 from emberq.storage.data_folder import ChannelPolicy
@@ -258,7 +259,11 @@ class History:
         self.node.scheduler.step(self._dice)
 
     def _let_time_pass(self) -> None:
-        self.node.advance(ms=self._dice.choice((1, 300, 1100, 11_000)))
+        ms = self._dice.choice((1, 20, 300, 1100, 11_000))
+        self.node.advance(ms=ms)
+        channel_count = sum(len(topic.channels) for topic in self.node.broker.topics())
+        if ms * NS_PER_MS >= LOG_INTERVAL_NS and channel_count <= LOGS_PER_TURN and not self._trouble:
+            self.model.logged(self._moment)
 
     def _make_trouble(self) -> None:
         self.node.fs.faults.append(
@@ -272,6 +277,9 @@ class History:
                     Fault("write", errno.ENOSPC, suffix=".tmp"),
                     Fault("rename"),
                     Fault("truncate", suffix=".log"),
+                    Fault("write", errno.ENOSPC, suffix=".acks"),
+                    Fault("write", suffix=".acks", taken_bytes=self._dice.choice((1, 50, 100))),
+                    Fault("sync", suffix=".acks"),
                     Fault("duplicate", errno.EMFILE),
                 )
             )

@@ -7,6 +7,8 @@ the promises as they stood at any moment: a crash at that moment is held against
     seen        a consumer or a reader may know the message by its offset, which then belongs to it for ever
     owed        a message that a channel has to deliver: stored behind the place where the channel began, or was moved
                 to, and not finished
+    logged      a message that was finished so long ago that its channel does not deliver it again, unless the machine
+                dies
 """
 
 from __future__ import annotations
@@ -49,6 +51,8 @@ class ChannelPromise:
     finished: set[bytes] = field(default_factory=set)
     finished_before: set[bytes] = field(default_factory=set)
     """What was finished before it was moved, which counts if a crash brings the old place back."""
+    logged: set[bytes] = field(default_factory=set)
+    """What a process that dies does not bring back."""
     is_certain: bool = True
     """Whether it is there for sure; while it is moved, a crash may leave it at either place."""
 
@@ -70,7 +74,13 @@ class Promises:
         return Promises(
             {number: copy.copy(batch) for number, batch in self.batches.items()},
             {
-                key: ChannelPromise(known.floor, set(known.finished), set(known.finished_before), known.is_certain)
+                key: ChannelPromise(
+                    known.floor,
+                    set(known.finished),
+                    set(known.finished_before),
+                    set(known.logged),
+                    is_certain=known.is_certain,
+                )
                 for key, known in self.channels.items()
             },
             dict(self.seen),
@@ -224,6 +234,16 @@ class Model:
             promise = promises.channels.get((topic, name))
             if promise is not None:
                 promise.finished.add(body)
+
+        self.note(moment, change)
+
+    def logged(self, moment: int) -> None:
+        """All channels have had the time to write down what was finished."""
+
+        def change(promises: Promises) -> None:
+            for promise in promises.channels.values():
+                if promise.is_certain:
+                    promise.logged |= promise.finished
 
         self.note(moment, change)
 

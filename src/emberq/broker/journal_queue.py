@@ -12,6 +12,10 @@ and those that are to be tried `again`, of which only the offset is kept when me
 up gets its messages straight from the publisher. One that lags reads the journal, a block at a time, when it has run
 out. So it never holds more than the memory queue or one block.
 
+Messages of which only the offset is kept are read again a block at a time too, in the order of their offsets. A batch
+is read whole, because its crc covers all of it. So the messages of one batch must share one reading, also if they come
+due one after the other: the batches that were read last are remembered for some seconds.
+
 When both `fresh` and `again` have messages they are served in turn, because neither may starve.
 
 The id of a message is its offset, in 16 hexadecimal digits. A batch that was just published has the layout in which it
@@ -24,6 +28,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from emberq.base.compiled import mypyc_attr
 from emberq.broker.batch import Batch, Span, cut, published_shape
@@ -38,6 +43,11 @@ from emberq.wire.journal_batch import JournalBatch
 
 READ_AHEAD_BYTES = 256 * 1024
 """How much is read from the journal at a time: enough for it to cost little per message."""
+MAX_LOADED_COUNT = 1000
+"""How many messages to be tried again are read at a time: as many as come due in one turn of the event loop."""
+RECENT_BYTES = 8 * 1024 * 1024
+RECENT_COUNT = 16
+"""How many batches are remembered from which messages were read again, and their bytes: more than one MPUB has."""
 
 _log = logging.getLogger(__name__)
 
@@ -114,6 +124,9 @@ class JournalSource:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self._recent: dict[int, JournalBatch] = {}
+        """The batches that single messages were read from, by base offset; the one used least recently first."""
+        self._recent_bytes = 0
 
     def read(self, offset: int, *, max_bytes: int) -> Chunk:
         """As `Journal.read`."""
@@ -124,12 +137,30 @@ class JournalSource:
         """The oldest message that is kept."""
         return self._journal.first_offset
 
-    def load(self, offset: int) -> JournaledBatch | None:
-        """The message at this offset; None if it is damaged or gone, JournalError if it cannot be read now."""
+    def batch_at(self, offset: int) -> JournalBatch | None:
+        """The batch that holds this offset; None if it is damaged or gone, JournalError if it cannot be read now."""
+        for batch in self._recent.values():
+            if batch.base_offset <= offset < batch.next_offset:
+                self._remember(batch)
+                return batch
         for batch in self._journal.read(offset, max_bytes=1).batches:
             if batch.base_offset <= offset < batch.next_offset:
-                return next(replayed_batches(batch, offset, offset + 1))
+                self._remember(batch)
+                return batch
         return None
+
+    def forget(self) -> None:
+        """Let go of the batches that were read last."""
+        self._recent.clear()
+        self._recent_bytes = 0
+
+    def _remember(self, batch: JournalBatch) -> None:
+        recent = self._recent
+        if recent.pop(batch.base_offset, None) is None:
+            self._recent_bytes += batch.length
+        recent[batch.base_offset] = batch
+        while len(recent) > 1 and (len(recent) > RECENT_COUNT or self._recent_bytes > RECENT_BYTES):
+            self._recent_bytes -= recent.pop(next(iter(recent))).length
 
 
 def replayed_batches(batch: JournalBatch, start: int, stop: int) -> Iterator[JournaledBatch]:
@@ -184,8 +215,8 @@ class JournalQueue(Queue):
         self._fresh_count = 0
         self._again: deque[Span] = deque()
         self._again_count = 0
-        self._unloaded_count = 0
-        """Messages in `_again` of which only the offset is here."""
+        self._unloaded: deque[tuple[int, int]] = deque()
+        """Messages to be tried again behind those in `_again`, of which only the offset and the attempts are here."""
         self._again_is_next = False
         self._position = cursor.low_water
         self._end = cursor.low_water
@@ -195,15 +226,15 @@ class JournalQueue(Queue):
 
     @property
     def depth(self) -> int:
-        return self._fresh_count + self._again_count + self._ahead_count
+        return self._fresh_count + self._again_count + len(self._unloaded) + self._ahead_count
 
     @property
     def memory_count(self) -> int:
-        return self._fresh_count + self._again_count - self._unloaded_count
+        return self._fresh_count + self._again_count
 
     @property
     def backend_depth(self) -> int:
-        return self._ahead_count + self._unloaded_count
+        return self._ahead_count + len(self._unloaded)
 
     @property
     def end(self) -> int:
@@ -250,14 +281,12 @@ class JournalQueue(Queue):
         for offset in range(start, stop):
             self._cursor.note_attempts(offset, span.attempts)
             self._cursor.note_due(offset, 0)
-        self._again_count += stop - start
-        if not isinstance(span.batch, UnloadedMessage) and self.memory_count <= self._capacity:
+        is_kept = not self._unloaded and self.memory_count + stop - start <= self._capacity
+        if is_kept and not isinstance(span.batch, UnloadedMessage):
             self._again.append(span)
-            return
-        self._unloaded_count += stop - start
-        batch = journaled(span.batch)
-        for index in range(span.start, span.stop):
-            self._again.append(Span(batch.unloaded(index), 0, 1, span.attempts))
+            self._again_count += stop - start
+        else:
+            self._unloaded.extend((offset, span.attempts) for offset in range(start, stop))
 
     # Out.
 
@@ -291,20 +320,40 @@ class JournalQueue(Queue):
         return None
 
     def _take_again(self, max_count: int, max_bytes: int) -> Span | None:
-        while self._again:
-            if not isinstance(self._again[0].batch, UnloadedMessage):
-                span = _split(self._again, max_count, max_bytes)
-                self._again_count -= span.stop - span.start
-                return span
-            offset = offsets_of(self._again[0])[0]
-            batch = self._source.load(offset)
-            span = self._again.popleft()
-            self._again_count -= 1
-            self._unloaded_count -= 1
-            if batch is not None:
-                return Span(batch, 0, 1, span.attempts)
-            self._give_up(offset, offset + 1)
-        return None
+        while not self._again and self._unloaded:
+            self._load_again()  # what it finds may all be damaged
+        if not self._again:
+            return None
+        span = _split(self._again, max_count, max_bytes)
+        self._again_count -= span.stop - span.start
+        return span
+
+    def _load_again(self) -> None:
+        """Read a block of the messages of which only the offset is here. JournalError if it cannot be read now."""
+        block = sorted(islice(self._unloaded, MAX_LOADED_COUNT))
+        done = size = 0
+        while done < len(block) and size < READ_AHEAD_BYTES:
+            offset, attempts = block[done]
+            try:
+                batch = self._source.batch_at(offset)
+            except JournalError:
+                if not done:
+                    raise
+                break
+            if batch is None:
+                self._give_up(offset, offset + 1)
+                done += 1
+                continue
+            stop = _run_stop(block, done, batch, max_bytes=READ_AHEAD_BYTES - size)
+            first = offset - batch.base_offset
+            size += batch.positions[first + stop - done] - batch.positions[first]
+            for piece in replayed_batches(batch, offset, offset + stop - done):
+                self._again.append(Span(piece, 0, piece.count, attempts))
+                self._again_count += piece.count
+            done = stop
+        for _ in block:
+            self._unloaded.popleft()
+        self._unloaded.extendleft(reversed(block[done:]))
 
     def _read_ahead(self) -> None:
         """Take a block from the journal. JournalError if it cannot be read now."""
@@ -317,6 +366,8 @@ class JournalQueue(Queue):
                 self._ahead_count -= run_stop - run_start
                 self._take_in(batch, run_start, run_stop)
         self._position = min(chunk.next_offset, self._end)
+        if self._position == self._end:
+            self._ahead_count = 0
 
     def _give_up(self, start: int, stop: int) -> int:
         """Acknowledge messages that are damaged or gone, which the journal has logged; how many were not before."""
@@ -350,21 +401,23 @@ class JournalQueue(Queue):
         messages: list[WireMessage] = []
         for span in self._fresh:
             messages += span.messages(count - len(messages))
+        for span in self._again:
+            messages += span.messages(count - len(messages))
         try:
-            for span in self._again:
-                if len(messages) < count:
-                    messages += self._loaded(span).messages(count - len(messages))
+            messages += self._peek_unloaded(count - len(messages))
             return messages + self._peek_ahead(count - len(messages))
         except JournalError as failure:
             _log.error("a journal cannot be read now - %s", failure)
             return messages
 
-    def _loaded(self, span: Span) -> Span:
-        """The same messages with their bodies; none if the message is damaged or gone."""
-        if not isinstance(span.batch, UnloadedMessage):
-            return span
-        batch = self._source.load(span.batch.first_offset)
-        return Span(span.batch, 0, 0) if batch is None else Span(batch, 0, 1, span.attempts)
+    def _peek_unloaded(self, count: int) -> list[WireMessage]:
+        messages: list[WireMessage] = []
+        for offset, attempts in sorted(islice(self._unloaded, count)):
+            batch = self._source.batch_at(offset)
+            if batch is not None:
+                (message,) = replayed_batches(batch, offset, offset + 1)
+                messages.append(message.message(0, attempts))
+        return messages
 
     def _peek_ahead(self, count: int) -> list[WireMessage]:
         messages: list[WireMessage] = []
@@ -391,7 +444,8 @@ class JournalQueue(Queue):
         """Go on at `offset`, where the cursor is or will be put."""
         self._fresh.clear()
         self._again.clear()
-        self._fresh_count = self._again_count = self._unloaded_count = 0
+        self._unloaded.clear()
+        self._fresh_count = self._again_count = 0
         self._position = min(offset, self._end)
         self._ahead_count = self._end - self._position
 
@@ -401,6 +455,22 @@ def _has_any(notes: Mapping[int, int], start: int, stop: int) -> bool:
     if len(notes) < stop - start:
         return any(start <= offset < stop for offset in notes)
     return any(offset in notes for offset in range(start, stop))
+
+
+def _run_stop(block: list[tuple[int, int]], start: int, batch: JournalBatch, *, max_bytes: int) -> int:
+    """Where the run ends that begins at `start` of the block, at least one long.
+
+    Its messages are in this batch, have consecutive offsets, and were tried equally often.
+    """
+    offset, attempts = block[start]
+    positions, first = batch.positions, offset - batch.base_offset
+    stop = start + 1
+    while stop < len(block) and block[stop] == (offset + stop - start, attempts):
+        index = first + stop - start
+        if index >= batch.count or positions[index + 1] - positions[first] > max_bytes:
+            break
+        stop += 1
+    return stop
 
 
 def _split(spans: deque[Span], max_count: int, max_bytes: int) -> Span:

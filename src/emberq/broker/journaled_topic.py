@@ -38,7 +38,7 @@ from emberq.wire.journal_batch import Bodies, JournalBatch
 from emberq.wire.parameter import ProducerSequence, is_ephemeral
 
 SAVE_INTERVAL_NS = NS_PER_SECOND
-"""How long a cursor may be ahead of its file."""
+"""How long a cursor may be ahead of the disk."""
 TRIM_INTERVAL_NS = 10 * NS_PER_SECOND
 """How often retention is applied."""
 EPHEMERAL_READ_BYTES = 1024 * 1024
@@ -273,6 +273,7 @@ class JournaledTopic(Topic):
             source=self._source,
             cursor=cursor,
             end_offset=self._released_offset,
+            turns=self._journals.logging_turns(context.timers),
             on_change=self._save_soon,
             clock=context.clock,
             timers=context.timers,
@@ -377,6 +378,7 @@ class JournaledTopic(Topic):
     def _trim(self) -> None:
         """Remove messages that retention does not keep and that every channel has acknowledged."""
         self._trim_alarm.set(self._clock.monotonic_ns() + TRIM_INTERVAL_NS)
+        self._source.forget()
         lowest = min((channel.low_water for channel in self._cursors()), default=self._released_offset)
         try:
             freed_bytes = self._journal.trim(

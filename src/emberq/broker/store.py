@@ -16,6 +16,8 @@ from weakref import WeakValueDictionary
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.file import OS_FILES, Files, remove_folder
+from emberq.base.timers import Timers
+from emberq.broker.journaled_channel import LoggingTurns
 from emberq.storage import data_folder, disk_queue_files
 from emberq.storage.backend import Backend, DiskLimits, NullQueue
 from emberq.storage.data_folder import PolicyEntry
@@ -194,6 +196,13 @@ class JournalStore:
         self._clock = clock
         self._start = start
         self._hand_back = hand_back
+        self._turns: LoggingTurns | None = None
+
+    def logging_turns(self, timers: Timers) -> LoggingTurns:
+        """The turns that the channels of all topics share."""
+        if self._turns is None:
+            self._turns = LoggingTurns(clock=self._clock, timers=timers)
+        return self._turns
 
     def has(self, topic: str) -> bool:
         """Whether this topic is journaled, or is to be once it exists."""

@@ -8,6 +8,7 @@
     recovery    which journal this is, and what a crash left undone
     commit      group commit: what is on the disk and what is on its way
     cursor      what one channel has acknowledged, and its file
+    cursor_log  the log of its changes, and who writes both
     folder      the folder of one topic: journal and cursors
     inspection  looking from outside: list, verify, dump
 

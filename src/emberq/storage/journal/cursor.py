@@ -18,13 +18,14 @@ The file:
 
     0   magic "EMBERQCU"       8   crc32 of all that follows     12  version: uint32
     16  uuid of the journal    32  low-water mark: int64
-    40  count of ranges        44  count of attempts    48  count of due times    52  zeros: uint32 each
+    40  count of ranges        44  count of attempts    48  count of due times    52  generation: uint32 each
     56  starts of the acknowledged ranges, then their stops: int64 each
     ..  offsets of tried messages: int64 each, then how often: uint16 each     padded to 8 with zeros
     ..  offsets of deferred messages, then when they are due: int64 each
 
 It is replaced as a whole, so a crash leaves the old one or the new one. An older one than the channel had is harmless:
-messages come again. None is lost, because a file never acknowledges more than the channel had.
+messages come again. None is lost, because a file never acknowledges more than the channel had. What changed since it
+was written is in its log, which has the same generation (see `cursor_log`); a file of generation 0 has none.
 """
 
 from __future__ import annotations
@@ -32,25 +33,28 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from pathlib import Path
 from uuid import UUID
 from zlib import crc32
 
 from emberq.base.file import OS_FILES, Files, is_medium_error, replace_file
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
-from emberq.wire.journal_batch import padded
+from emberq.wire.journal_batch import ALIGNMENT, padded
 
 
 class OffsetSet:
-    """Ranges in order, with a gap between any two: starts[0] < stops[0] < starts[1] < stops[1] < ..."""
+    """Ranges in order, with a gap between any two: starts[0] < stops[0] < starts[1] < stops[1] < ...
+
+    They are arrays, not lists: a copy of very many is made in a few milliseconds.
+    """
 
     __slots__ = ("count", "starts", "stops")
 
     def __init__(self, starts: Sequence[int] = (), stops: Sequence[int] = ()) -> None:
-        self.starts = list(starts)
-        self.stops = list(stops)
+        self.starts = array("q", starts)
+        self.stops = array("q", stops)
         self.count = sum(stops) - sum(starts)
         """How many offsets are in the set."""
 
@@ -62,20 +66,44 @@ class OffsetSet:
         """The ranges as (start, stop)."""
         return zip(self.starts, self.stops, strict=True)
 
+    def copy(self) -> OffsetSet:
+        """The same ranges, for another owner."""
+        same = OffsetSet()
+        same.starts, same.stops, same.count = self.starts[:], self.stops[:], self.count
+        return same
+
+    def add_all(self, ranges: list[tuple[int, int]]) -> None:
+        """Put many ranges in, which need not be in order: one walk, where `add` moves all that is behind each."""
+        starts, stops = self.starts, self.stops
+        merged = OffsetSet()
+        for start, stop in sorted([*zip(starts, stops, strict=True), *ranges]):
+            if merged.stops and start <= merged.stops[-1]:
+                merged.stops[-1] = max(stop, merged.stops[-1])
+            elif start < stop:
+                merged.starts.append(start)
+                merged.stops.append(stop)
+        self.starts, self.stops = merged.starts, merged.stops
+        self.count = sum(self.stops) - sum(self.starts)
+
     def add(self, start: int, stop: int) -> int:
         """Put the offsets from `start` up to `stop` in; return how many of them are new."""
         if start >= stop:
             return 0
         first = bisect_left(self.stops, start)  # the first range that reaches the new one, or touches it
         last = bisect_right(self.starts, stop)  # the first range that begins behind it
-        before = self.count
-        if first < last:
-            start, stop = min(start, self.starts[first]), max(stop, self.stops[last - 1])
-            self.count -= sum(self.stops[first:last]) - sum(self.starts[first:last])
-        self.starts[first:last] = [start]
-        self.stops[first:last] = [stop]
-        self.count += stop - start
-        return self.count - before
+        if first == last:
+            self.starts.insert(first, start)
+            self.stops.insert(first, stop)
+            self.count += stop - start
+            return stop - start
+        start, stop = min(start, self.starts[first]), max(stop, self.stops[last - 1])
+        before = sum(self.stops[first:last]) - sum(self.starts[first:last])
+        self.starts[first], self.stops[first] = start, stop
+        if last - first > 1:
+            del self.starts[first + 1 : last], self.stops[first + 1 : last]
+        fresh = stop - start - before
+        self.count += fresh
+        return fresh
 
     def remove_before(self, offset: int) -> None:
         """Take out everything before `offset`."""
@@ -117,6 +145,28 @@ MAX_ATTEMPTS = 0xFFFF
 """As many as the wire format can tell."""
 
 
+class CursorChanges:
+    """What has happened to a cursor since it was last written down; its low-water mark is to be added."""
+
+    __slots__ = ("attempts", "due_ns", "ranges")
+
+    def __init__(self) -> None:
+        self.ranges: list[int] = []
+        """What was acknowledged above the low-water mark: first offset and the one behind the last, by turns."""
+        self.attempts: dict[int, int] = {}
+        self.due_ns: dict[int, int] = {}
+        """Notes of messages; 0 removes one."""
+
+    def note_range(self, start: int, stop: int) -> None:
+        """These offsets were acknowledged."""
+        ranges = self.ranges
+        if ranges and ranges[-1] == start:
+            ranges[-1] = stop
+        else:
+            ranges.append(start)
+            ranges.append(stop)
+
+
 class Cursor:
     """What a channel has acknowledged. Owned by the channel.
 
@@ -133,6 +183,11 @@ class Cursor:
         self._attempts: dict[int, int] = {}
         self._due_ns: dict[int, int] = {}
         self._max_notes = max_notes
+        self.generation = 0
+        """Which of its files it was loaded from; 0: from none that has a log."""
+        self.logged_bytes = 0
+        """How much of the log of that file holds records, with its header."""
+        self._changes: CursorChanges | None = None
 
     def __repr__(self) -> str:
         return f"<Cursor at {self.low_water}, {self._above.count} acknowledged above it>"
@@ -154,6 +209,50 @@ class Cursor:
         cursor._attempts = attempts
         cursor._due_ns = due_ns
         return cursor
+
+    def copy(self) -> Cursor:
+        """The same state, so that it can be written down while this cursor changes."""
+        return Cursor.restored(
+            self.journal,
+            low_water=self.low_water,
+            above=self._above.copy(),
+            attempts=self._attempts.copy(),
+            due_ns=self._due_ns.copy(),
+            max_notes=self._max_notes,
+        )
+
+    # -- changes -----------------------------------------------------------------------------------------------
+
+    def note_changes(self, *, wanted: bool) -> None:
+        """From now on, keep what changes for `take_changes`, or do not."""
+        self._changes = CursorChanges() if wanted else None
+
+    def take_changes(self) -> CursorChanges | None:
+        """What has changed since the last call; None if that was not kept, or the cursor was moved."""
+        changes = self._changes
+        if changes is not None:
+            self._changes = CursorChanges()
+        return changes
+
+    def catch_up(
+        self, *, low_water: int, ranges: list[tuple[int, int]], attempts: dict[int, int], due_ns: dict[int, int]
+    ) -> None:
+        """Add what happened since the cursor was written down: all of it together, as it stands in the end."""
+        self._above.add_all(ranges)
+        self.low_water = max(self.low_water, low_water)
+        self._above.remove_before(self.low_water)
+        if self._above.starts and self._above.starts[0] == self.low_water:
+            self.low_water = self._above.stops[0]
+            self._above.remove_before(self.low_water)
+        for notes, later in ((self._attempts, attempts), (self._due_ns, due_ns)):
+            for offset, value in later.items():
+                notes.pop(offset, None)
+                if value:
+                    notes[offset] = value
+            for offset in [offset for offset in notes if self.is_acknowledged(offset)]:
+                del notes[offset]
+            for offset in list(islice(notes, max(0, len(notes) - self._max_notes))):
+                del notes[offset]
 
     # -- acknowledging -----------------------------------------------------------------------------------------
 
@@ -177,6 +276,8 @@ class Cursor:
             return 0
         self._forget(start, stop)
         if start > self.low_water:
+            if self._changes is not None:
+                self._changes.note_range(start, stop)
             return self._above.add(start, stop)
         if not self._above.starts:
             self.low_water = stop
@@ -206,11 +307,13 @@ class Cursor:
         self._above = OffsetSet()
         self._attempts = {}
         self._due_ns = {}
+        self._changes = None  # what went before must not be told without the move, nor what follows
 
     def end_at(self, next_offset: int) -> None:
         """Forget `next_offset` and everything behind it: the journal ends there, and gives those offsets anew."""
         self.low_water = min(self.low_water, next_offset)
         self._above.remove_from(next_offset)
+        self._changes = None
         for notes in (self._attempts, self._due_ns):
             for offset in [offset for offset in notes if offset >= next_offset]:
                 del notes[offset]
@@ -236,8 +339,14 @@ class Cursor:
         self._note(self._due_ns, offset, due_ns)
 
     def _note(self, notes: dict[int, int], offset: int, value: int) -> None:
-        notes.pop(offset, None)
-        if value <= 0 or self.is_acknowledged(offset):
+        before = notes.pop(offset, 0)
+        if self.is_acknowledged(offset):
+            return
+        value = max(value, 0)
+        changes = self._changes
+        if changes is not None and value != before:
+            (changes.attempts if notes is self._attempts else changes.due_ns)[offset] = value
+        if not value:
             return
         notes[offset] = value
         if len(notes) > self._max_notes:
@@ -257,70 +366,104 @@ class Cursor:
 
 MAGIC = b"EMBERQCU"
 VERSION = 1
+PIECE_COUNT = 16_384
+"""How many numbers of a file are encoded at a time: less than a millisecond."""
 
 _PREFIX = struct.Struct("<8sI")
 _HEADER = struct.Struct("<I16sqIIII")
 
 
-def to_bytes(cursor: Cursor) -> bytes:
-    """The content of the cursor's file."""
+CURSOR_HEADER_BYTES = _PREFIX.size + _HEADER.size
+
+
+def generation_of(header: bytes) -> int:
+    """The generation of the file that begins with these bytes; 0 if it is none."""
+    if len(header) < CURSOR_HEADER_BYTES or not header.startswith(MAGIC):
+        return 0
+    generation: int = _HEADER.unpack_from(header, _PREFIX.size)[-1]
+    return generation
+
+
+def to_bytes(cursor: Cursor, *, generation: int = 0) -> bytes:
+    """The content of the cursor's file. In another thread the cursor must be a copy."""
     above, attempts, due_ns = cursor.acknowledged_above, cursor.attempts, cursor.due_ns
     assert cursor.low_water >= 0
     assert len(above.starts) == len(above.stops)
     assert not above.starts or cursor.low_water < above.starts[0]
-    tried = array("H", attempts.values()).tobytes()
-    content = b"".join(
-        (
-            _HEADER.pack(
-                VERSION, cursor.journal.bytes, cursor.low_water, len(above.starts), len(attempts), len(due_ns), 0
-            ),
-            array("q", above.starts).tobytes(),
-            array("q", above.stops).tobytes(),
-            array("q", attempts).tobytes(),
-            tried,
-            bytes(padded(len(tried)) - len(tried)),
-            array("q", due_ns).tobytes(),
-            array("q", due_ns.values()).tobytes(),
-        )
-    )
-    return _PREFIX.pack(MAGIC, crc32(content)) + content
+    counts = (len(above.starts), len(attempts), len(due_ns))
+    parts = [_HEADER.pack(VERSION, cursor.journal.bytes, cursor.low_water, *counts, generation)]
+    crc = crc32(parts[0])
+    for part in columns(above.starts, above.stops, attempts, due_ns):
+        crc = crc32(part, crc)
+        parts.append(part)
+    return b"".join((_PREFIX.pack(MAGIC, crc), *parts))
+
+
+def columns(
+    starts: Sequence[int], stops: Sequence[int], attempts: Mapping[int, int], due_ns: Mapping[int, int]
+) -> Iterator[bytes]:
+    """Ranges and notes as they lie in a file, piece by piece.
+
+    There may be millions. The pieces are small, and large enough for `crc32` to let other threads run meanwhile.
+    """
+    yield from _pieces("q", starts)
+    yield from _pieces("q", stops)
+    yield from _pieces("q", attempts)
+    yield from _pieces("H", attempts.values())
+    yield bytes(-2 * len(attempts) % ALIGNMENT)
+    yield from _pieces("q", due_ns)
+    yield from _pieces("q", due_ns.values())
+
+
+def _pieces(typecode: str, values: Iterable[int]) -> Iterator[bytes]:
+    if isinstance(values, array):
+        for at in range(0, len(values), PIECE_COUNT):
+            yield values[at : at + PIECE_COUNT].tobytes()
+        return
+    rest = iter(values)
+    while piece := array(typecode, islice(rest, PIECE_COUNT)):
+        yield piece.tobytes()
+
+
+def columns_bytes(ranges: int, attempts: int, due: int) -> int:
+    """How long so many ranges and notes are in a file."""
+    return 16 * ranges + padded(10 * attempts) + 16 * due
 
 
 def from_bytes(content: bytes, *, journal: UUID, max_notes: int = MAX_NOTES) -> Cursor:
     """The cursor in a file. DamagedCursorError if it is none, or one of another journal."""
-    if len(content) < _PREFIX.size + _HEADER.size:
+    if len(content) < CURSOR_HEADER_BYTES:
         raise DamagedCursorError("too short")
     magic, crc = _PREFIX.unpack_from(content)
     if magic != MAGIC or crc != crc32(memoryview(content)[_PREFIX.size :]):
         raise DamagedCursorError("the crc does not fit the contents")
-    version, uuid, low_water, ranges, attempts, due, _ = _HEADER.unpack_from(content, _PREFIX.size)
+    version, uuid, low_water, ranges, attempts, due, generation = _HEADER.unpack_from(content, _PREFIX.size)
     if version != VERSION:
         raise DamagedCursorError(f"it is of version {version}, this version reads {VERSION}")
     if uuid != journal.bytes:
         raise DamagedCursorError(f"it belongs to another journal, {UUID(bytes=uuid)}")
-    columns = _Columns(content, at=_PREFIX.size + _HEADER.size)
+    at = CURSOR_HEADER_BYTES
+    if len(content) != at + columns_bytes(ranges, attempts, due):
+        raise DamagedCursorError("the length does not fit the contents")
+    found = Columns(content, at=at)
     cursor = Cursor.restored(
         journal,
         low_water=low_water,
-        above=_ranges(columns.take("q", ranges), columns.take("q", ranges), low_water=low_water),
-        attempts=dict(zip(columns.take("q", attempts), columns.take("H", attempts), strict=True)),
-        due_ns=dict(zip(columns.take("q", due), columns.take("q", due), strict=True)),
+        above=_ranges(found.take("q", ranges), found.take("q", ranges), low_water=low_water),
+        attempts=dict(zip(found.take("q", attempts), found.take("H", attempts), strict=True)),
+        due_ns=dict(zip(found.take("q", due), found.take("q", due), strict=True)),
         max_notes=max_notes,
     )
-    columns.finish()
+    cursor.generation = generation
     return cursor
 
 
-def save_cursor(path: Path, content: bytes, *, is_awaited: bool = True, fs: Files = OS_FILES) -> None:
-    """Replace the file by what `to_bytes` gave, fsynced; may be called in any thread. StorageError if that fails.
-
-    Unless it `is_awaited`, a power failure may bring the older file back, which is harmless.
-    """
+def save_cursor(path: Path, content: bytes, *, fs: Files = OS_FILES) -> None:
+    """Replace the file by what `to_bytes` gave, durably; may be called in any thread. StorageError if that fails."""
     try:
         is_new = not fs.exists(path)
         replace_file(path, content, fs=fs)
-        if is_new or is_awaited:
-            _sync_name(path, is_new=is_new, fs=fs)
+        _sync_name(path, is_new=is_new, fs=fs)
     except OSError as error:
         raise StorageError(os_error_text("write", path, error)) from error
 
@@ -346,8 +489,8 @@ def load_cursor(path: Path, *, journal: UUID, fs: Files = OS_FILES) -> Cursor | 
     return from_bytes(content, journal=journal)
 
 
-class _Columns:
-    """Takes one column after the other from the content of a file."""
+class Columns:
+    """Takes one column after the other from the content of a file that is long enough."""
 
     def __init__(self, content: bytes, *, at: int) -> None:
         self._content = content
@@ -356,15 +499,9 @@ class _Columns:
     def take(self, typecode: str, count: int) -> Sequence[int]:
         column: array[int] = array(typecode)
         end = self._at + count * column.itemsize
-        if end > len(self._content):
-            raise DamagedCursorError("the length does not fit the contents")
         column.frombytes(self._content[self._at : end])
         self._at = padded(end)
         return column
-
-    def finish(self) -> None:
-        if self._at != len(self._content):
-            raise DamagedCursorError("the length does not fit the contents")
 
 
 def _ranges(starts: Sequence[int], stops: Sequence[int], *, low_water: int) -> OffsetSet:

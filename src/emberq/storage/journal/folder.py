@@ -4,6 +4,7 @@
         journal.json, *.log, *.idx      the journal
         topic.mark                      the first message that no channel may have yet; no file: there is none
         cursors/<channel>.cursor        what each channel has acknowledged
+        cursors/<channel>.<generation>.acks     what has changed since that was written
 
 A topic may be called `..`, so names never stand alone in a path.
 """
@@ -12,26 +13,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from uuid import UUID
 
 from emberq.base.clock import Clock
 from emberq.base.file import OS_FILES, Files, lacks_room
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
 from emberq.storage.journal.commit import GroupCommit, Work
 from emberq.storage.journal.cursor import Cursor, load_cursor, save_cursor, to_bytes
+from emberq.storage.journal.cursor_log import CURSOR_SUFFIX, CursorFile, remove_leftovers
 from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.segment import JournalConfig
 
 FOLDER_SUFFIX = ".journal"
 _CURSORS = "cursors"
-_CURSOR_SUFFIX = ".cursor"
 _MARK = "topic.mark"
-
-Told = Callable[[StorageError | None], None]
-"""Called with None when a cursor is in its file, or with the reason why it is not."""
 
 log = logging.getLogger("emberq.storage")
 
@@ -40,69 +36,7 @@ def cursor_paths(directory: Path, *, fs: Files = OS_FILES) -> dict[str, Path]:
     """The files of the cursors in a topic's folder, by channel."""
     folder = directory / _CURSORS
     names = fs.names(folder) if fs.is_folder(folder) else []
-    return {name.removesuffix(_CURSOR_SUFFIX): folder / name for name in names if name.endswith(_CURSOR_SUFFIX)}
-
-
-class CursorFile:
-    """The file of one channel's cursor. Owned by the channel.
-
-    A save may still run, or wait, in another thread when the next one or the removal is asked for. The last request
-    decides: a save that comes too late does nothing.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        start: Callable[[Work], object],
-        hand_back: Callable[[Work], object],
-        fs: Files = OS_FILES,
-    ) -> None:
-        self._path = path
-        self._fs = fs
-        self._start = start
-        self._hand_back = hand_back
-        self._lock = threading.Lock()  # held while the file is written or removed
-        self._asked = 0  # how often something was asked for
-
-    def load(self, *, journal: UUID) -> Cursor | None:
-        """As `load_cursor`."""
-        return load_cursor(self._path, journal=journal, fs=self._fs)
-
-    def save(self, cursor: Cursor) -> None:
-        """Write the cursor now. StorageError if that fails."""
-        self._asked += 1
-        self._write(to_bytes(cursor), self._asked)
-
-    def save_soon(self, cursor: Cursor, told: Told, *, is_awaited: bool = True) -> None:
-        """Write the cursor as it is now, in another thread; `told` is called in this one.
-
-        Unless it `is_awaited`, a power failure may bring an older cursor back.
-        """
-        self._asked += 1
-        content, number = to_bytes(cursor), self._asked
-
-        def work() -> None:
-            failure: StorageError | None = None
-            try:
-                self._write(content, number, is_awaited=is_awaited)
-            except StorageError as error:
-                failure = error
-            finally:
-                self._hand_back(lambda: told(failure))
-
-        self._start(work)
-
-    def remove(self) -> None:
-        """Remove the file of a deleted channel. OSError if that fails."""
-        self._asked += 1
-        with self._lock:
-            self._fs.unlink(self._path, missing_ok=True)
-
-    def _write(self, content: bytes, number: int, *, is_awaited: bool = True) -> None:
-        with self._lock:
-            if number == self._asked:
-                save_cursor(self._path, content, is_awaited=is_awaited, fs=self._fs)
+    return {name.removesuffix(CURSOR_SUFFIX): folder / name for name in names if name.endswith(CURSOR_SUFFIX)}
 
 
 class JournalFolder:
@@ -128,9 +62,7 @@ class JournalFolder:
         try:
             if not fs.is_folder(self._cursors):
                 fs.create_folder(self._cursors)
-            for name in fs.names(self._cursors):
-                if name.endswith(".tmp"):  # of a save that a crash has ended
-                    fs.unlink(self._cursors / name, missing_ok=True)
+            remove_leftovers(self._cursors, fs=fs)
             # A process may have died between making a folder, or a cursor, and its sync: what is there now must stay.
             fs.sync_folder(self._cursors)
             fs.sync_folder(path)
@@ -147,7 +79,7 @@ class JournalFolder:
 
     def cursor_file(self, channel: str) -> CursorFile:
         """The file of the channel's cursor. A channel uses one such object at a time."""
-        path = self._cursors / f"{channel}{_CURSOR_SUFFIX}"
+        path = self._cursors / f"{channel}{CURSOR_SUFFIX}"
         return CursorFile(path, start=self._start, hand_back=self._hand_back, fs=self._fs)
 
     def cursor(self, channel: str, *, start_offset: int) -> Cursor:

@@ -23,7 +23,7 @@ from uuid import UUID
 from emberq.base.file import OS_FILES, Files
 from emberq.storage.error import DamagedCursorError, JournalOpenError, StorageError, os_error_text
 from emberq.storage.journal import recovery as identity_file
-from emberq.storage.journal.cursor import load_cursor
+from emberq.storage.journal.cursor_log import load_logged_cursor
 from emberq.storage.journal.folder import FOLDER_SUFFIX, cursor_paths
 from emberq.storage.journal.recovery import JournalIdentity
 from emberq.storage.journal.scan import BLOCK_BYTES, END_OF_OFFSETS, Damage, Scan
@@ -363,7 +363,7 @@ def _places(directory: Path, identity: JournalIdentity, *, next_offset: int, fs:
     places = []
     for channel, path in sorted(cursor_paths(directory, fs=fs).items()):
         try:
-            cursor = load_cursor(path, journal=identity.uuid, fs=fs)
+            cursor = load_logged_cursor(path, journal=identity.uuid, fs=fs)
         except DamagedCursorError:
             continue
         except StorageError as error:
