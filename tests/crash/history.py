@@ -25,7 +25,8 @@ from tests.crash.simulated_files import Fault
 
 CLASSIC = "classic"
 """A topic that is not journaled. It has no channel while it is published to, so its messages are in its disk queue."""
-DEAD_LETTERS = "jdead"
+DEAD_LETTERS = "dead"
+"""It is journaled because the topics are from which its messages come."""
 POLICED = "policed"
 """The channel that gives messages up, if there is one of this name."""
 POLICY = ChannelPolicy(max_attempts=2, dead_letter_topic=DEAD_LETTERS)

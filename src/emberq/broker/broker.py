@@ -12,7 +12,7 @@ from emberq.base.timers import Timers
 from emberq.broker.channel import Channel
 from emberq.broker.classic import ClassicTopic
 from emberq.broker.dead_letter import DeadLetterForwarder, PolicyBook
-from emberq.broker.error import ExitingError, StoreError
+from emberq.broker.error import ClassicDeadLetterTopicError, ExitingError, StoreError
 from emberq.broker.journaled_topic import JournaledTopic
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import JournalStore, Store
@@ -105,7 +105,7 @@ class Broker:
 
     def _make_topic(self, name: str) -> Topic:
         journals = self._journals
-        if journals is None or not journals.has(name):
+        if journals is None or not self._is_to_be_journaled(name, journals):
             return ClassicTopic(name, self._context)
         try:
             return JournaledTopic(name, self._context, journals)
@@ -113,6 +113,15 @@ class Broker:
             if self._loading:
                 raise
             raise StoreError(str(failure)) from failure
+
+    def _is_to_be_journaled(self, name: str, journals: JournalStore) -> bool:
+        """Whether a topic is to be journaled: it has a journal, is wanted so, or gets dead letters of one that is."""
+        for source in self._policies.sources(name):
+            topic = self._topics.get(source)
+            is_journaled = journals.has(source) if topic is None else topic.is_journaled
+            if is_journaled:
+                return True
+        return False
 
     def _remove(self, topic: Topic) -> Pending:
         del self._topics[topic.name]
@@ -198,20 +207,32 @@ class Broker:
         return self._policies.get(channel)
 
     def check_policy(self, *, topic: str, channel: str, policy: ChannelPolicy) -> None:
-        """PolicyCycleError if messages of the topic would come back to it by this policy."""
+        """PolicyCycleError if messages of the topic would come back to it by this policy.
+
+        ClassicDeadLetterTopicError if the topic is journaled and one to which its dead letters come exists and is not.
+        """
         self._policies.check(topic, channel, policy)
+        source = self._topics.get(topic)
+        if source is None or not source.is_journaled:
+            return
+        for name in self._policies.reached(topic, channel, policy):
+            target = self._topics.get(name)
+            if target is not None and not target.is_journaled:
+                raise ClassicDeadLetterTopicError(topic, dead_letter_topic=name)
 
     def set_policy(self, channel: Channel, policy: ChannelPolicy | None) -> None:
         """Give up messages by this policy from here on; None: never again. It is on the disk when this returns.
 
-        PolicyCycleError if dead letters would come back to this topic; StorageError if the policy cannot be saved.
+        The errors of `check_policy` if dead letters cannot go there; StorageError if the policy cannot be saved.
         """
+        if policy is not None and policy != self._policies.get(channel):
+            self.check_policy(topic=channel.topic_name, channel=channel.name, policy=policy)
         self._policies.set(channel, policy)
         self._apply_policy(channel)
 
     def publish_to(self, topic_name: str, blob: bytes, ends: Sequence[int]) -> Pending | None:
-        """As `Topic.publish` of that topic; it is created if there is none."""
-        return self.topic(topic_name).publish(blob, ends)
+        """As `Topic.publish_durably` of that topic; it is created if there is none."""
+        return self.topic(topic_name).publish_durably(blob, ends)
 
     def _apply_policy(self, channel: Channel) -> None:
         policy = self._policies.get(channel)

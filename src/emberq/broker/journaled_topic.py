@@ -139,6 +139,18 @@ class JournaledTopic(Topic):
         body_bytes = len(blob) - PUBLISHED_HEADER_BYTES * len(ends)
         return self._when_stored(_Arrival(stored.next_offset, batches, body_bytes=body_bytes))
 
+    def publish_durably(self, blob: bytes, ends: Sequence[int]) -> Pending | None:
+        pending = self.publish(blob, ends)
+        if pending is not None or not ends:
+            return pending
+        # With sync `interval` or `never` they count as stored, but a power failure could still take them.
+        durable = Pending()
+        self._folder.commit.when_synced(
+            self._journal.next_offset,
+            lambda failure: durable.settle(None if failure is None else StoreError(str(failure))),
+        )
+        return durable
+
     def publish_deferred(
         self, blob: bytes, *, delay_ns: int, producer: ProducerSequence | None = None
     ) -> Pending | None:

@@ -142,6 +142,13 @@ class Topic(ABC):
         before are kept. A journaled topic stores a batch that a `producer` sends again only once; others ignore it.
         """
 
+    def publish_durably(self, blob: bytes, ends: Sequence[int]) -> Pending | None:
+        """As `publish`; but a journaled topic settles it only when a power failure cannot take the messages any more.
+
+        For messages that leave another topic for this one: they must be here for good before they go there.
+        """
+        return self.publish(blob, ends)
+
     @abstractmethod
     def publish_deferred(
         self, blob: bytes, *, delay_ns: int, producer: ProducerSequence | None = None

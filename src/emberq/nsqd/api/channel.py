@@ -28,7 +28,7 @@ from emberq.nsqd.api.argument import (
     valid_channel,
     valid_topic,
 )
-from emberq.nsqd.api.policy import policy_in_query, refuse_cycle, set_policy
+from emberq.nsqd.api.policy import policy_in_query, refuse_policy, set_policy
 from emberq.storage.data_folder import ChannelPolicy
 from emberq.storage.error import StorageError
 from emberq.wire.frame import WireMessage
@@ -127,7 +127,7 @@ class ChannelApi:
         topic = existing_topic(self._broker, names.topic)
         policy = policy_in_query(query)
         if policy is not None:
-            refuse_cycle(self._broker, topic=names.topic, channel=names.channel, policy=policy)
+            refuse_policy(self._broker, topic=names.topic, channel=names.channel, policy=policy)
         if query.get("from") is not None and topic.find_channel(names.channel) is None:
             return self._create_at(query, policy)
         with failing_as_internal_error():

@@ -144,6 +144,11 @@ class Journal:
         return self._durability.synced_offset if self._config.fsync else self._segments.next_offset
 
     @property
+    def durable_offset(self) -> int:
+        """Everything before this offset survives a power failure, whatever the settings say."""
+        return self._durability.synced_offset
+
+    @property
     def failure(self) -> JournalSyncError | None:
         """Why it takes no more messages; None as long as it does."""
         return self._durability.failure
@@ -299,12 +304,13 @@ class Journal:
 
     # -- syncing -----------------------------------------------------------------------------------------------
 
-    def begin_sync(self) -> CommitJob | None:
+    def begin_sync(self, *, is_awaited: bool = False) -> CommitJob | None:
         """A job that brings everything appended so far to the disk; None if all of it is there, or a sync has failed.
 
-        One job at a time: the next begins after `finish_sync` of this one.
+        One job at a time: the next begins after `finish_sync` of this one. Without `fsync`, and unless it `is_awaited`,
+        only sealed segments are synced.
         """
-        if not self._config.fsync:
+        if not self._config.fsync and not is_awaited:
             return self._durability.begin_sealed(self._segments.active)
         return self._durability.begin(self._segments.active, next_offset=self.next_offset)
 
