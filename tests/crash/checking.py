@@ -40,6 +40,7 @@ class Checker:
 
     def run(self) -> None:
         """All checks; BrokenPromiseError tells which promise was broken. What is found is added to the model."""
+        self._check_deleted()
         journaled = sorted(self._promises.topics() - {CLASSIC})
         for name in journaled:
             self._check_kept(name)
@@ -52,6 +53,23 @@ class Checker:
             self._drain(*key)
         if CLASSIC in self._promises.topics():
             self._check_classic()
+
+    # What was deleted is gone.
+
+    def _check_deleted(self) -> None:
+        broker = self._node.broker
+        for name in sorted(self._promises.deleted):
+            if broker.find_topic(name) is not None:
+                raise BrokenPromiseError(f"the topic {name} was deleted and is back")
+        for name in sorted(self._promises.leaving):
+            if broker.find_topic(name) is None:
+                self._model.topic_deleted(self._moment, name)
+            else:
+                self._model.topic_stays(self._moment, name)  # as a whole, which is checked below
+        for topic_name, name in sorted(self._promises.deleted_channels):
+            topic = broker.find_topic(topic_name)
+            if topic is not None and topic.find_channel(name) is not None:
+                raise BrokenPromiseError(f"the channel {name} of {topic_name} was deleted and is back")
 
     # What was stored is there.
 
@@ -159,11 +177,12 @@ class Checker:
         topic = self._node.journaled_topic(topic_name)
         channel = None if topic is None else topic.find_channel(name)
         if channel is None:
-            if promise.is_certain and owed:
+            if promise.is_certain and owed and not promise.deletion:
                 raise BrokenPromiseError(f"the channel {name} of {topic_name} is gone")
             self._model.channel_deleted(self._moment, topic_name, name)
             return
         assert isinstance(channel, JournaledChannel)
+        self._model.channel_leaves(self._moment, topic_name, name, deletion=0)
         if not promise.is_certain:
             self._model.channel_found(self._moment, topic_name, name, floor=channel.low_water)
             owed = self._promises.owed(topic_name, name)

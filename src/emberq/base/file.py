@@ -9,7 +9,8 @@
     sync_file               the content of a file is on the disk
     sync_folder             the names of files in a folder are on the disk
     make_folder             a folder that is there after a power failure
-    remove_folder           a folder and everything in it goes
+    empty_folder            everything in a folder goes
+    remove_folder           and so does the folder
     move_without_replacing  another name for a file, unless it is taken
 
 Content and name of a file become durable separately. A file that is synced can still vanish in a power failure if its
@@ -281,13 +282,18 @@ def make_folder(path: Path) -> None:
     sync_folder(path.parent)
 
 
-def remove_folder(path: Path, *, fs: Files = OS_FILES) -> None:
-    """Remove a folder and everything in it, as far as that goes before an OSError."""
+def empty_folder(path: Path, *, fs: Files = OS_FILES) -> None:
+    """Remove everything in a folder, as far as that goes before an OSError."""
     for name in fs.names(path):
         try:
             fs.unlink(path / name)
         except IsADirectoryError:
             remove_folder(path / name, fs=fs)
+
+
+def remove_folder(path: Path, *, fs: Files = OS_FILES) -> None:
+    """Remove a folder and everything in it, as far as that goes before an OSError."""
+    empty_folder(path, fs=fs)
     fs.delete_folder(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from emberq.base.clock import Clock
@@ -53,6 +54,8 @@ class Broker:
         self._leaving: deque[Topic] = deque()
         """Topics that were deleted but still have channels. No caller finds them."""
         self._leaving_alarm = timers.alarm(self._remove_portions)
+        self._unnamed: list[Path] = []
+        """Folders of deleted journals whose topics are not among the entries that were asked for last."""
         self._clock = clock
         self._listeners: list[Callable[[TopologyChange], None]] = []
         self._loading = False
@@ -88,9 +91,9 @@ class Broker:
         return self._topics.get(name)
 
     def delete_topic(self, name: str) -> Pending:
-        """Remove a topic and all it holds; KeyError when there is none of that name.
+        """Remove a topic and all it holds; KeyError when there is none of that name. StorageError leaves it as it was.
 
-        It is out of sight at once. Its channels go in portions; what is returned tells when the last has gone.
+        It is out of sight at once. Its channels go in portions; what is returned tells when all has gone for good.
         """
         return self._remove(self._topics[name])
 
@@ -124,8 +127,9 @@ class Broker:
         return False
 
     def _remove(self, topic: Topic) -> Pending:
-        del self._topics[topic.name]
         _log.info("TOPIC(%s): deleting", topic.name)
+        topic.bury()
+        del self._topics[topic.name]
         self._policies.forget_topic(topic.name)
         self._leaving.append(topic)
         self._remove_portion(topic)
@@ -157,7 +161,7 @@ class Broker:
         if is_gone:
             if topic.name not in self._topics:
                 self._announce(TopologyChange(topic.name, None, exists=False))
-            topic.deleted.settle(None)
+            topic.settle_deletion()
 
     def finish_deleting(self) -> None:
         """Delete the rest of all topics that are being deleted, in one go."""
@@ -259,12 +263,14 @@ class Broker:
         try:
             self._policies.load()
             if self._journals is not None:
-                self._journals.remove_leftovers()
+                self._journals.find_leftovers()
             for topic_meta in metadata.topics:
-                if is_valid_name(topic_meta.name):
-                    self._load_topic(topic_meta)
-                else:
+                if not is_valid_name(topic_meta.name):
                     _log.warning("skipping creation of invalid topic %s", topic_meta.name)
+                elif self._was_deleted(topic_meta.name):
+                    _log.info("TOPIC(%s): was deleted by an earlier run", topic_meta.name)
+                else:
+                    self._load_topic(topic_meta)
             # A crash may come between a publish that was confirmed and the next write of the metadata.
             for name in self._journals.topic_names() if self._journals is not None else ():
                 if name not in self._topics:
@@ -272,19 +278,28 @@ class Broker:
         finally:
             self._loading = False
 
+    def _was_deleted(self, name: str) -> bool:
+        """Whether a topic that nsqd.dat names was deleted since. If it had been made anew, it would have a journal."""
+        journals = self._journals
+        return journals is not None and journals.was_deleted(name) and self._is_to_be_journaled(name, journals)
+
     def _load_topic(self, topic_meta: TopicMeta) -> None:
+        had_journal = self._journals is not None and self._journals.has_folder(topic_meta.name)
         topic = self.topic(topic_meta.name)
         topic.pause()  # so that a channel that is loaded later than another misses nothing of what waits in the topic
+        saved_names = topic.saved_channel_names() if isinstance(topic, JournaledTopic) else []
         for channel_meta in topic_meta.channels:
             if not is_valid_name(channel_meta.name):
                 _log.warning("skipping creation of invalid channel %s", channel_meta.name)
                 continue
+            if had_journal and channel_meta.name not in saved_names:
+                _log.info("TOPIC(%s): channel(%s) was deleted by an earlier run", topic.name, channel_meta.name)
+                continue
             channel = topic.channel(channel_meta.name)
             if channel_meta.paused:
                 channel.pause()
-        if isinstance(topic, JournaledTopic):
-            for name in topic.saved_channel_names():
-                topic.channel(name)
+        for name in saved_names:
+            topic.channel(name)
         if not topic_meta.paused:
             topic.unpause()
 
@@ -294,6 +309,8 @@ class Broker:
         A topic that is being deleted is among them until its files are on their way out: after a crash the next run
         must not take what is left of them for the messages of a new topic.
         """
+        if self._journals is not None:
+            self._unnamed = list(self._journals.tombstones)
         leaving = [topic for topic in self._leaving if topic.name not in self._topics]
         for topic in [*self._topics.values(), *leaving]:
             if topic.is_ephemeral:
@@ -302,6 +319,12 @@ class Broker:
             for channel in list(topic.channels.values()):
                 if not channel.is_ephemeral:
                     yield MetaEntry(topic.name, channel.name, channel.paused)
+
+    def metadata_saved(self) -> None:
+        """What `entries` gave last is on the disk: what is left of deleted journals is not needed any more."""
+        if self._journals is not None and self._unnamed:
+            unnamed, self._unnamed = self._unnamed, []
+            self._journals.forget(unnamed)
 
     def metadata(self, version: str) -> Metadata:
         """The entries as they are now."""

@@ -202,5 +202,8 @@ class JournaledChannel(Channel):
         if self._awaiting_save:
             self.save_soon()
 
-    def _remove_files(self) -> None:
+    def forget_place(self) -> None:
         self._file.remove()
+
+    def _remove_files(self) -> None:
+        """Its only file has gone before."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.broker.batch import Span
@@ -81,6 +82,8 @@ class JournaledTopic(Topic):
             self._mark = None
         self._released_offset = self._stored_offset if self._mark is None else self._mark
         """Everything before it may be seen by the channels."""
+        self._tombstone: Path | None = None
+        """What its folder is called since it was deleted."""
         self._watchers: set[Callable[[], None]] = set()
         self._save_alarm = context.timers.alarm(self._save_cursors)
         self._sync_alarm = context.timers.alarm(self._sync)
@@ -263,6 +266,14 @@ class JournaledTopic(Topic):
             channel.skip(*self._lost)  # has been done; but so the cursor is saved soon
         return channel
 
+    def delete_channel(self, name: str) -> Pending | None:
+        super().delete_channel(name)
+        if is_ephemeral(name) or self._exiting:
+            return None
+        forgotten = Pending()
+        self._folder.sync_cursors(forgotten.settle)
+        return forgotten
+
     def saved_channel_names(self) -> list[str]:
         """The channels that have a cursor in the folder."""
         return self._folder.channel_names()
@@ -384,12 +395,19 @@ class JournaledTopic(Topic):
         self._remove_mark()
         self._flow_changed()
 
-    def _remove_files(self) -> None:
-        self._end_watches()
+    def bury(self) -> None:
         try:
-            self._journals.remove(self._journal.delete())
-        except OSError as failure:
-            _log.error("TOPIC(%s): failed to remove its journal - %s", self.name, failure)
+            self._tombstone = self._journal.delete()
+        except OSError as error:
+            raise StorageError(f"the journal of {self.name} cannot be removed: {error.strerror or error}") from error
+
+    def settle_deletion(self) -> None:
+        assert self._tombstone is not None  # noqa: S101 - for the type checker
+        self._journals.bury(self._tombstone, self.deleted.settle)
+
+    def _remove_files(self) -> None:
+        """They went with the name of their folder, the cursors of the channels too."""
+        self._end_watches()
 
     def _save(self) -> None:
         self._end_watches()

@@ -83,6 +83,7 @@ class Nsqd:
             clock=self.clock,
             timers=self._timers,
         )
+        self._metadata_file.on_saved = self.broker.metadata_saved
         self._health = Health(
             self.broker,
             self._data_path,

@@ -155,6 +155,8 @@ class MetadataFile:
         """Saves begun; counted by the loop's thread alone."""
         self._written = 0
         """The newest save in the file; guarded by `_lock`."""
+        self.on_saved: Callable[[], None] = lambda: None
+        """Called in the loop's thread when the file is on the disk, as `entries` was at the last question."""
 
     def load(self) -> Metadata:
         """The topics and channels of the last run."""
@@ -164,6 +166,7 @@ class MetadataFile:
         """Write the file and return when it is on the disk; StorageError if it cannot be."""
         self._taken += 1
         self._write(b"".join(encoded(self._entries(), self._version)), self._taken)
+        self.on_saved()
 
     def save_soon(self, told: Told | None = None) -> None:
         """Write the file without holding up the loop; then call `told`, in the loop's thread."""
@@ -222,6 +225,8 @@ class MetadataFile:
         now_ns = self._clock.monotonic_ns()
         self._rested_ns = now_ns + REST_FACTOR * (now_ns - self._began_ns)
         told, self._told = self._told, []
+        if failure is None:
+            self.on_saved()
         for tell in told:
             tell(failure)
         if self._is_due:

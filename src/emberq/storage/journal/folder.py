@@ -46,8 +46,8 @@ def cursor_paths(directory: Path, *, fs: Files = OS_FILES) -> dict[str, Path]:
 class CursorFile:
     """The file of one channel's cursor. Owned by the channel.
 
-    A save may still run, or wait, in another thread when the next one or the removal is asked for. The last request
-    decides: a save that comes too late does nothing.
+    A save may still run, or wait, in another thread when the next one or the removal is asked for. One that comes
+    behind a later save that was written does nothing; behind the removal none is written.
     """
 
     def __init__(
@@ -62,8 +62,10 @@ class CursorFile:
         self._fs = fs
         self._start = start
         self._hand_back = hand_back
-        self._lock = threading.Lock()  # held while the file is written or removed
-        self._asked = 0  # how often something was asked for
+        self._asked = 0  # how many saves were asked for
+        self._lock = threading.Lock()  # held while the file is written or removed; guards the two below
+        self._written = 0  # which of them is in the file
+        self._is_removed = False
 
     def load(self, *, journal: UUID) -> Cursor | None:
         """As `load_cursor`."""
@@ -94,15 +96,22 @@ class CursorFile:
         self._start(work)
 
     def remove(self) -> None:
-        """Remove the file of a deleted channel. OSError if that fails."""
-        self._asked += 1
+        """Remove the file of a deleted channel. StorageError if that fails; then it is as it was."""
         with self._lock:
-            self._fs.unlink(self._path, missing_ok=True)
+            try:
+                self._fs.unlink(self._path, missing_ok=True)
+            except OSError as error:
+                raise StorageError(os_error_text("remove", self._path, error)) from error
+            self._is_removed = True
 
     def _write(self, content: bytes, number: int, *, is_awaited: bool = True) -> None:
         with self._lock:
-            if number == self._asked:
+            if self._is_removed:
+                if is_awaited:
+                    raise StorageError(f"write {self._path}: the channel was deleted")
+            elif number > self._written:
                 save_cursor(self._path, content, is_awaited=is_awaited, fs=self._fs)
+                self._written = number
 
 
 class JournalFolder:
@@ -178,6 +187,19 @@ class JournalFolder:
                 if cursor is not None:
                     seen = max(seen, cursor.high_water)
         return seen
+
+    def sync_cursors(self, told: Told) -> None:
+        """Have the disk know which cursors there are, by another thread; `told` is called in this one."""
+
+        def work() -> None:
+            failure: StorageError | None = None
+            try:
+                self._fs.sync_folder(self._cursors)
+            except OSError as error:
+                failure = StorageError(os_error_text("sync", self._cursors, error))
+            self._hand_back(lambda: told(failure))
+
+        self._start(work)
 
     # The mark of the topic.
 

@@ -403,14 +403,14 @@ class Journal:
         """Let go of the files and give the folder another name, under which it is no journal. OSError if that fails.
 
         Its old name is free at once, for a new journal. The caller removes what is returned, with everything in it:
-        that takes long if it is large.
+        that takes long if it is large. After an OSError the journal is as it was.
         """
-        self._closed = True
-        self._unsaved.clear()
         self._durability.end_running_job()
-        self._let_go()
         removed = self._directory.with_name(f"{self._directory.name}.{secrets.token_hex(8)}{REMOVED_SUFFIX}")
         self._fs.rename(self._directory, removed)
+        self._closed = True
+        self._unsaved.clear()
+        self._let_go()
         return removed
 
     def _let_go(self) -> None:
