@@ -9,10 +9,13 @@ from emberq.broker.error import BrokerError
 from emberq.broker.journaled_channel import JournaledChannel
 from emberq.broker.journaled_topic import JournaledTopic
 from emberq.storage.error import StorageError
+from emberq.storage.journal.folder import FOLDER_SUFFIX
+from emberq.storage.journal.inspection import Finding, Severity, verify
 from tests.broker.rig import Consumer, published
 from tests.crash.history import CLASSIC, DEAD_LETTERS
 from tests.crash.model import BrokenPromiseError, Model, Promises, PublishedBatch
 from tests.crash.node import Node, batches_of
+from tests.crash.simulated_files import ROOT
 
 MAX_ROUNDS = 200
 """How often a channel is asked for more before it counts as stuck."""
@@ -51,6 +54,8 @@ class Checker:
             self._check_offsets_move_on(name)
         for key in sorted(self._promises.channels):
             self._drain(*key)
+        for name in journaled:
+            self._check_nothing_is_called_lost(name)
         if CLASSIC in self._promises.topics():
             self._check_classic()
 
@@ -168,6 +173,17 @@ class Checker:
         ]
         if taken:
             raise BrokenPromiseError(f"offsets from {min(taken)} on of {name} are given a second time")
+
+    def _check_nothing_is_called_lost(self, name: str) -> None:
+        """What a crash took was not confirmed, or allowed to go: neither nsqd nor `verify` calls it damage."""
+        topic = self._node.journaled_topic(name)
+        if topic is None:
+            return
+        if topic.journal.gaps:
+            raise BrokenPromiseError(f"{name} shows gaps: {topic.journal.gaps}")
+        for found in verify(ROOT / f"{name}{FOLDER_SUFFIX}", fs=self._node.fs):
+            if isinstance(found, Finding) and found.severity is Severity.LOSS:
+                raise BrokenPromiseError(f"{name} is said to have lost something: {found}")
 
     # Channels deliver what they owe.
 

@@ -4,6 +4,7 @@
     OS_FILES                the one of the operating system
 
     replace_file            a small file gets new content as a whole
+    remove_temporary_files  what that left behind when the process died
     write_fully             all bytes of a buffer, or how far it came
     read_fully              so many bytes, fewer only at the end of the file
     sync_file               the content of a file is on the disk
@@ -28,8 +29,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -38,6 +40,8 @@ FILE_MODE = 0o600
 """Messages may be confidential: only the daemon's user reads them."""
 FOLDER_MODE = 0o770
 
+_TEMPORARY = re.compile(r"(.+)\.[0-9]{1,19}\.tmp")
+"""What `replace_file` calls the new file until it takes the place of the old one, whose name is the group."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -217,6 +221,16 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True, fs: Files 
         with suppress(OSError):  # the disk may be gone; what is left is removed when the folder is opened again
             fs.unlink(temporary, missing_ok=True)
         raise
+
+
+def remove_temporary_files(folder: Path, is_ours: Callable[[str], bool], *, fs: Files = OS_FILES) -> None:
+    """Remove the new files that were to replace others when the process died. OSError if that fails.
+
+    `is_ours` tells by the name of the file to be replaced whether it may be done.
+    """
+    for match in map(_TEMPORARY.fullmatch, fs.names(folder)):
+        if match is not None and is_ours(match[1]):
+            fs.unlink(folder / match[0], missing_ok=True)
 
 
 def _write_new(path: Path, content: bytes, *, durable: bool, fs: Files) -> None:

@@ -261,6 +261,7 @@ class Broker:
         """Bring back the topics and channels of an earlier run, with what their queues hold."""
         self._loading = True
         try:
+            self._context.store.remove_leftovers()
             self._policies.load()
             if self._journals is not None:
                 self._journals.find_leftovers()

@@ -377,6 +377,8 @@ class JournaledTopic(Topic):
         except StorageError as failure:
             _log.error("TOPIC(%s): failed to remove old messages - %s", self.name, failure)
             return
+        if self._journal.summary_failure is not None:
+            self._context.report_health(self._journal.summary_failure)
         if freed_bytes:
             _log.info("TOPIC(%s): removed %d bytes of old messages", self.name, freed_bytes)
 

@@ -61,6 +61,10 @@ class Store(Protocol):
         """The names of the backends of a topic and its channels that an earlier run left."""
         ...
 
+    def remove_leftovers(self) -> None:
+        """Remove what an earlier run was writing when it died."""
+        ...
+
     def load_policies(self) -> list[PolicyEntry]:
         """The policies saved for channels."""
         ...
@@ -109,6 +113,9 @@ class DiskStore:
         self._has_times[name] = bool(times)
         path, content, fs = self._times_path(name), dict(times), self._fs
         self._syncer.run(lambda: _save_or_log(path, content, kind, fs), urgent=True)
+
+    def remove_leftovers(self) -> None:
+        data_folder.remove_leftovers(self._data_path, fs=self._fs)
 
     def load_policies(self) -> list[PolicyEntry]:
         return data_folder.load_policies(self._data_path / data_folder.POLICY_FILE, fs=self._fs)
@@ -304,6 +311,8 @@ class JournalStore:
     def _empty(self, tombstone: Path) -> None:
         try:
             empty_folder(tombstone, fs=self._fs)
+        except FileNotFoundError:
+            return  # nsqd.dat was saved first, and all of it is gone
         except OSError as error:
             _log.error("failed to remove a deleted journal - %s", error)
 

@@ -1,4 +1,4 @@
-"""The data folder as a whole: its lock, nsqd.dat and channel-policies.json.
+"""The data folder as a whole: its lock, left-over files, nsqd.dat and channel-policies.json.
 
 The lock is an exclusive `flock` on the folder itself, so it leaves no lock file behind and goes with the process. The
 Go nsqd locks the same way: the two exclude each other. The folder must exist; it is never created, because a mistyped
@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emberq.base.clock import Clock
-from emberq.base.file import OS_FILES, Files, replace_file
+from emberq.base.file import OS_FILES, Files, remove_temporary_files, replace_file
 from emberq.base.timers import Timers
 from emberq.storage.error import DataPathError, MetadataError, StorageError, os_error_text
 
@@ -84,7 +84,24 @@ class DataPathLock:
         os.close(fd)
 
 
+# Left-over files.
+
+_REPLACED = (".diskqueue.meta.dat", ".diskqueue.due.dat")
+
+
+def remove_leftovers(data_path: Path, *, fs: Files = OS_FILES) -> None:
+    """Remove the files that were to replace others in the data folder when an earlier run died. A failure is logged."""
+    try:
+        remove_temporary_files(
+            data_path, lambda name: name in (METADATA_FILE, POLICY_FILE) or name.endswith(_REPLACED), fs=fs
+        )
+    except OSError as error:
+        _log.warning("left-over files were not removed - %s", os_error_text("remove", data_path, error))
+
+
 # nsqd.dat.
+
+METADATA_FILE = "nsqd.dat"
 
 
 class MetaEntry(NamedTuple):

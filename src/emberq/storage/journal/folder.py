@@ -18,7 +18,7 @@ from pathlib import Path
 from uuid import UUID
 
 from emberq.base.clock import Clock
-from emberq.base.file import OS_FILES, Files
+from emberq.base.file import OS_FILES, Files, remove_temporary_files
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
 from emberq.storage.journal.commit import GroupCommit, Work
 from emberq.storage.journal.cursor import Cursor, load_cursor, save_cursor, to_bytes
@@ -137,9 +137,7 @@ class JournalFolder:
         try:
             if not fs.is_folder(self._cursors):
                 fs.create_folder(self._cursors)
-            for name in fs.names(self._cursors):
-                if name.endswith(".tmp"):  # of a save that a crash has ended
-                    fs.unlink(self._cursors / name, missing_ok=True)
+            remove_temporary_files(self._cursors, lambda name: name.endswith(_CURSOR_SUFFIX), fs=fs)
             # A process may have died between making a folder, or a cursor, and its sync: what is there now must stay.
             fs.sync_folder(self._cursors)
             fs.sync_folder(path)

@@ -43,6 +43,8 @@ from emberq.wire.parameter import ProducerSequence
 
 log = logging.getLogger("emberq.storage")
 
+MAX_UNSAVED = 64
+"""So many contents of .idx files wait at most, if none can be written: the newest is needed, others can be remade."""
 REMOVED_SUFFIX = ".removed"
 """Behind the name of the folder of a deleted journal, until it is gone."""
 
@@ -104,6 +106,8 @@ class Journal:
         """Offsets before it may be given; as many as there are, if messages are only seen when they are synced."""
         self._unsaved: list[tuple[int, Segment, Summary]] = []
         """Contents of .idx files, each to be written when everything before the offset is on the disk."""
+        self.summary_failure: str | None = None
+        """Why an .idx file could not be written, because of which old segments stay; None: all were."""
         self._closed = False
 
     @classmethod
@@ -278,6 +282,7 @@ class Journal:
             sparse_index=SparseIndex(interval_bytes=self._config.index_interval_bytes)  # its own one grows
         )
         self._unsaved.append((end_offset, created, begin))
+        del self._unsaved[:-MAX_UNSAVED]
 
     def _summary(self) -> Summary:
         """The content of the active segment's .idx file."""
@@ -297,10 +302,14 @@ class Journal:
         """
         if self.failure is not None or not self._durability.are_names_synced:
             return
+        self.summary_failure = None
         while self._unsaved and self._unsaved[0][0] <= self._durability.synced_offset:
-            _, segment, summary = self._unsaved.pop(0)
+            _, segment, summary = self._unsaved[0]
             if segment in self._segments:
-                save_summary(segment, summary, journal=self.uuid)
+                self.summary_failure = save_summary(segment, summary, journal=self.uuid)
+                if self.summary_failure is not None:
+                    return  # it is tried again after the next sync, and when old segments are to go
+            del self._unsaved[0]
 
     # -- syncing -----------------------------------------------------------------------------------------------
 
@@ -373,8 +382,11 @@ class Journal:
             self._roll(self.next_offset)
         with _as_journal_error("read", self._directory):
             oldest = removable(segments, config=config, before_offset=before_offset, now_ns=now_ns)
-        if oldest and self._unsaved:
+        if oldest and (self._unsaved or not self._fs.exists(segments.active.summary_path)):
             self.sync()  # or the producers of what goes would be forgotten
+            self._save_summaries()
+            if not self._unsaved:
+                self.summary_failure = save_summary(segments.active, self._summary(), journal=self.uuid)
         return remove(oldest, segments, directory=self._directory, fs=self._fs)
 
     # -- the end -----------------------------------------------------------------------------------------------

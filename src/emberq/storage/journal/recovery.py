@@ -50,7 +50,7 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from emberq.base.clock import NS_PER_SECOND, Clock
-from emberq.base.file import OS_FILES, Files, read_fully, replace_file, write_fully
+from emberq.base.file import OS_FILES, Files, read_fully, remove_temporary_files, replace_file, write_fully
 from emberq.storage.error import JournalError, JournalOpenError, os_error_text
 from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan
 from emberq.storage.journal.segment import (
@@ -72,6 +72,8 @@ from emberq.wire.journal_batch import seed_of
 # journal.json.
 
 FILE_NAME = "journal.json"
+_REPLACED = (FILE_NAME, ".idx", ".mark")
+"""How the names of the files end that are replaced as a whole."""
 FORMAT = 2
 """Format 1, in which batches do not say what was synced, is read and becomes format 2."""
 RESERVED_COUNT = 1 << 20
@@ -206,9 +208,7 @@ class _Recovery:
         fs = self._fs
         if not fs.is_folder(self._directory):
             fs.create_folder(self._directory)  # not those above it: the data folder must exist
-        for name in fs.names(self._directory):
-            if name.endswith(".tmp"):
-                fs.unlink(self._directory / name)
+        remove_temporary_files(self._directory, lambda name: name.endswith(_REPLACED), fs=fs)
 
     def _identity(self, bases: list[int]) -> JournalIdentity:
         """The identity in journal.json; if there is none, a new one, with the uuid of the segments if there are any."""
