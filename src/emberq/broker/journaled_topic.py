@@ -44,6 +44,9 @@ TRIM_INTERVAL_NS = 10 * NS_PER_SECOND
 EPHEMERAL_READ_BYTES = 1024 * 1024
 """How much is read at a time to feed an ephemeral channel."""
 
+MAX_REFUSED = 10_000
+"""So many refused numbers are remembered: as many as producers."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -82,6 +85,8 @@ class JournaledTopic(Topic):
             self._mark = None
         self._released_offset = self._stored_offset if self._mark is None else self._mark
         """Everything before it may be seen by the channels."""
+        self._refused: dict[ProducerSequence, None] = {}
+        """Numbered batches that were refused and not stored since, the oldest first."""
         self._tombstone: Path | None = None
         """What its folder is called since it was deleted."""
         self._watchers: set[Callable[[], None]] = set()
@@ -132,7 +137,7 @@ class JournaledTopic(Topic):
         if not ends:
             return None
         if self._exiting or self._gate.reason is not None:
-            self._refuse_unless_open()
+            self._refuse(producer)
         timestamp_ns = self._clock.wall_ns()
         bodies = Bodies.of_items(blob, ends, prefix_bytes=PUBLISHED_HEADER_BYTES)
         stored = self._append(bodies, timestamp_ns=timestamp_ns, producer=producer)
@@ -157,7 +162,8 @@ class JournaledTopic(Topic):
     def publish_deferred(
         self, blob: bytes, *, delay_ns: int, producer: ProducerSequence | None = None
     ) -> Pending | None:
-        self._refuse_unless_open()
+        if self._exiting or self._gate.reason is not None:
+            self._refuse(producer)
         timestamp_ns = self._clock.wall_ns()
         bodies = Bodies.of_items(blob, (len(blob),), prefix_bytes=PUBLISHED_HEADER_BYTES)
         due_ns = (timestamp_ns + delay_ns,)
@@ -181,10 +187,26 @@ class JournaledTopic(Topic):
                 self._save_mark()
             stored = self._journal.append(bodies, timestamp_ns=timestamp_ns, due_ns=due_ns, producer=producer)
         except StorageError as failure:
+            self._note_refused(producer)
             self._context.report_health(str(failure))
             raise StoreError(str(failure)) from failure
         self._context.report_health(None)
+        if producer is not None and producer in self._refused:
+            if stored.is_repeated:
+                raise StoreError(f"number {producer.sequence} was refused, and a later one of its producer is stored")
+            del self._refused[producer]
         return stored
+
+    def _refuse(self, producer: ProducerSequence | None) -> None:
+        self._note_refused(producer)
+        self._refuse_unless_open()
+
+    def _note_refused(self, producer: ProducerSequence | None) -> None:
+        """Remember a number that is not stored, so that it never counts as stored because a later one is."""
+        if producer is not None:
+            self._refused[producer] = None
+            if len(self._refused) > MAX_REFUSED:
+                del self._refused[next(iter(self._refused))]
 
     def _when_stored(self, arrival: _Arrival) -> Pending | None:
         if self._settings.sync is SyncMode.ALWAYS:

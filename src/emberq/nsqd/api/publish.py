@@ -80,8 +80,8 @@ class PublishApi:
             else:
                 pending = topic.publish(blob, (len(blob),), producer=producer)
         except _REFUSALS as refusal:
-            raise unavailable(refusal) from refusal
-        return _OK if pending is None else _when_stored(pending)
+            raise unavailable(refusal, is_last=producer is not None) from refusal
+        return _OK if pending is None else _when_stored(pending, is_numbered=producer is not None)
 
     def _publish_as_asked(self, request: Request, blob: bytes, producer: ProducerSequence | None) -> Pending | None:
         query = request.query()
@@ -115,8 +115,8 @@ class PublishApi:
                 blob, ends = batch_of_lines(request.body, max_msg_size=self._max_msg_size)
             pending = topic.publish(blob, ends, producer=producer) if ends else None
         except _REFUSALS as refusal:
-            raise unavailable(refusal) from refusal
-        return _OK if pending is None else _when_stored(pending)
+            raise unavailable(refusal, is_last=producer is not None) from refusal
+        return _OK if pending is None else _when_stored(pending, is_numbered=producer is not None)
 
     def _topic(self, query: Query) -> Topic:
         topic = self._broker.find_topic(required_topic(query))
@@ -129,11 +129,11 @@ class PublishApi:
         return defer_ms
 
 
-async def _when_stored(pending: Pending) -> Response:
+async def _when_stored(pending: Pending, *, is_numbered: bool) -> Response:
     """The answer to a publish, once it is on the disk."""
     failure = await settled(pending)
     if failure is not None:
-        raise unavailable(failure)
+        raise unavailable(failure, is_last=is_numbered)
     return _OK
 
 
@@ -153,11 +153,16 @@ def _is_binary(query: Query) -> bool:
     return True
 
 
-def unavailable(refusal: Exception, **facts: int) -> HttpError:
-    """The answer to what could not be published."""
+def unavailable(refusal: Exception, *, is_last: bool = False, **facts: int) -> HttpError:
+    """The answer to what could not be published.
+
+    Behind a numbered batch `is_last`, as over TCP: were a later number of the pipeline stored, this one would count as
+    stored too.
+    """
     # A full disk refuses every publish. /ping and the log of the node's health report that, so it is not logged here.
     _log.debug("HTTP: failed to publish - %s", refusal)
-    return HttpError(503, "DISK_SPACE_LOW" if isinstance(refusal, GateClosedError) else "EXITING", **facts)
+    message = "DISK_SPACE_LOW" if isinstance(refusal, GateClosedError) else "EXITING"
+    return HttpError(503, message, is_last=is_last, **facts)
 
 
 # The body of /mpub.
