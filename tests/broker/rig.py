@@ -228,6 +228,11 @@ class Rig:
         self._start()
         self.broker.load(metadata)
 
+    def save_metadata(self) -> None:
+        """Have the broker believe that nsqd.dat is on the disk, as it is now."""
+        self.broker.metadata("test")
+        self.broker.metadata_saved()
+
     def advance(self, *, ms: float) -> None:
         """Let time pass, and ring what is due at the end of it."""
         self.clock.advance(ms=ms)

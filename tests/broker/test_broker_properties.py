@@ -143,6 +143,7 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def delete_topic(self, name: str) -> None:
         self.rig.broker.delete_topic(name)
+        self.rig.save_metadata()
         del self.model.topics[name]
         assert not [path for path in self.folder.iterdir() if path.name.startswith((f"{name}.", f"{name}:"))]
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from emberq.broker.dead_letter import BUSY_COUNT, RETRY_NS
+from emberq.broker.dead_letter import BUSY_COUNT, RETRY_NS, Redrive
+from emberq.broker.error import ClassicDeadLetterTopicError
+from emberq.broker.store import SyncMode
 from emberq.broker.topic import PublishGate
 from tests.broker.dead_letters import dead_bodies, fail, give_up_after, letters
 from tests.broker.journal_rig import JournalRig
@@ -346,3 +348,80 @@ def test_a_seek_meanwhile_is_not_undone_by_the_letter(slow: JournalRig) -> None:
     slow.journaled_channel().seek(0)
     slow.slow_disk.work_off()
     assert consumer.new_bodies() == [b"poison"]
+
+
+# A letter is as durable as the message was.
+
+
+@pytest.mark.parametrize("sync", [SyncMode.INTERVAL, SyncMode.NEVER])
+def test_a_message_is_done_with_when_no_power_failure_can_take_its_letter(tmp_path: Path, sync: SyncMode) -> None:
+    with JournalRig(tmp_path, sync=sync) as rig:
+        dying(rig)
+        channel, dead = rig.journaled_channel(), rig.journaled_topic("dead")
+        assert (channel.low_water, channel.in_flight_count) == (0, 1)
+        assert (dead.stored_offset, dead.journal.durable_offset) == (1, 0)
+        rig.slow_disk.work_off()
+        assert (channel.low_water, channel.in_flight_count) == (1, 0)
+        assert dead.journal.durable_offset == 1
+        assert dead_bodies(rig) == ["poison"]
+
+
+@pytest.mark.parametrize("sync", [SyncMode.INTERVAL, SyncMode.NEVER])
+def test_a_redriven_letter_stays_until_no_power_failure_can_take_its_message(tmp_path: Path, sync: SyncMode) -> None:
+    with JournalRig(tmp_path, sync=sync) as rig:
+        reader = rig.journaled_channel("reader", topic="dead")
+        dying(rig)
+        rig.slow_disk.work_off()
+        redrive = Redrive(rig.broker.publish_to, reader)
+        redrive.next_portion()
+        assert (reader.low_water, redrive.moved_count) == (0, 0)
+        rig.slow_disk.work_off()
+        assert (reader.low_water, redrive.moved_count) == (1, 1)
+
+
+def only_t(name: str) -> bool:
+    return name == "t"
+
+
+def test_the_dead_letter_topic_of_a_journaled_topic_is_journaled_and_survives_a_dead_process(tmp_path: Path) -> None:
+    with JournalRig(tmp_path, is_wanted=only_t) as rig:
+        consumer = rig.consumer(rdy=1)
+        give_up_after(rig, 1)
+        rig.publish(b"poison")
+        fail(rig, consumer, times=2)
+        rig.advance(ms=2000)
+        rig.crash()
+        assert rig.stats().depth == 0
+        assert dead_bodies(rig) == ["poison"]
+
+
+def test_the_dead_letters_of_dead_letters_of_a_journaled_topic_are_journaled_too(tmp_path: Path) -> None:
+    with JournalRig(tmp_path, is_wanted=only_t) as rig:
+        give_up_after(rig, 1, topic="dead", dead="deader")
+        rig.broker.delete_topic("dead")  # with its policy
+        give_up_after(rig, 1)
+        give_up_after(rig, 1, topic="dead", dead="deader")
+        assert rig.topic("deader").is_journaled
+
+
+def test_a_journaled_topic_is_refused_a_dead_letter_topic_that_is_not_journaled(tmp_path: Path) -> None:
+    with JournalRig(tmp_path, is_wanted=only_t) as rig:
+        rig.topic("dead")
+        with pytest.raises(ClassicDeadLetterTopicError, match="its dead letters would come to dead, which is not"):
+            give_up_after(rig, 1)
+        assert rig.stats().policy is None
+        give_up_after(rig, 1, topic="classic")
+        rig.broker.delete_topic("dead")
+        give_up_after(rig, 1)
+
+
+def test_a_dead_letter_topic_becomes_journaled_with_its_topic(tmp_path: Path) -> None:
+    with JournalRig(tmp_path, is_wanted=lambda _name: False) as rig:
+        consumer = rig.consumer(rdy=1)
+        give_up_after(rig, 1)
+        rig.publish(b"poison")
+        fail(rig, consumer, times=2)
+        assert not rig.topic("dead").is_journaled
+        rig.restart_with(only_t)
+        assert rig.topic("dead").is_journaled
+        assert dead_bodies(rig) == ["poison"]

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from emberq.broker.journal_queue import READ_AHEAD_BYTES, replayed_batches
+from emberq.broker.journal_queue import READ_AHEAD_BYTES, JournalQueue, JournalSource, replayed_batches
+from emberq.storage.journal.cursor import Cursor
 from emberq.wire.journal_batch import Bodies, decode, encode, header_at
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, Message, numbered
@@ -369,3 +370,25 @@ def test_peeking_shows_what_comes_next_and_takes_nothing(tmp_path: Path, mem_que
     assert {message.body: message.attempts for message in seen}[first.body] == 1
     assert len(rig.channel().peek(2)) == 2
     assert rig.stats().depth == 5
+
+
+def test_a_count_that_is_too_high_ends_where_the_journal_does(
+    rig: JournalRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.publish(*numbered(3))
+    journal = rig.journaled_topic().journal
+    cursor = Cursor(journal.uuid)
+    queue = JournalQueue(
+        JournalSource(journal),
+        cursor,
+        capacity=0,
+        end_offset=3,
+        wall_ns=rig.clock.wall_ns,
+        defer=lambda _span, _due_ns: None,
+        noted=lambda: None,
+    )
+    assert queue.depth == 3
+    cursor.acknowledge(0, 3)  # behind its back
+    assert queue.take(max_count=10, max_bytes=1000) is None
+    assert queue.depth == 0
+    assert "counted 3 messages too many" in caplog.text

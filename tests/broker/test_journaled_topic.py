@@ -11,6 +11,7 @@ import pytest
 
 from emberq.broker.error import ExitingError, GateClosedError, StoreError
 from emberq.broker.store import SyncMode
+from emberq.storage.error import StorageError
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, numbered
 from tests.storage.journal.rig import open_files
@@ -328,6 +329,7 @@ def test_a_deleted_topic_leaves_nothing(rig: JournalRig) -> None:
     rig.channel()
     rig.publish(*numbered(5))
     rig.broker.delete_topic("t")
+    rig.save_metadata()
     assert list(rig.folder.iterdir()) == []
     rig.publish(b"new")
     assert drained(rig) == [b"new"]
@@ -343,6 +345,7 @@ def test_a_topic_can_be_deleted_during_a_sync_and_a_save(rig: JournalRig) -> Non
     rig.broker.delete_topic("t")
     rig.slow_disk.work_off()
     assert all(outcome.is_known for outcome in outcomes)
+    rig.save_metadata()
     assert list(rig.folder.iterdir()) == []
     assert rig.broker.health is None
 
@@ -356,6 +359,21 @@ def test_a_channel_that_is_deleted_during_a_save_does_not_come_back(rig: Journal
     assert rig.slow_disk.waiting_count == 1
     rig.topic().delete_channel("c")
     rig.slow_disk.work_off()
+    rig.crash()
+    assert rig.topic().channels == {}
+
+
+def test_a_seek_that_waits_to_be_saved_does_not_bring_a_deleted_channel_back(rig: JournalRig) -> None:
+    rig.publish(b"a")
+    channel = rig.journaled_channel()
+    told: list[StorageError | None] = []
+    rig.slow_disk.is_slow = True
+    for _ in range(2):
+        channel.seek(0)
+        channel.when_saved(told.append)
+    rig.topic().delete_channel("c")
+    rig.slow_disk.work_off()
+    assert ["the channel was deleted" in str(failure) for failure in told] == [True, True]
     rig.crash()
     assert rig.topic().channels == {}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
+from emberq.base.file import OsFiles
 from emberq.broker.store import SyncMode
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, numbered
@@ -145,3 +147,24 @@ def test_one_unfinished_message_keeps_its_segment_alone(short_memory: JournalRig
     assert 0 < journal.first_offset <= 20
     rig.crash()
     assert drained(rig) == [messages[20].body]
+
+
+def test_an_index_that_cannot_be_written_is_ill_health_because_old_messages_stay(
+    short_memory: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_files: OsFiles, source: Path, target: Path) -> None:
+        if target.suffix == ".idx":
+            raise OSError(errno.EDQUOT, "disk quota exceeded")
+        source.rename(target)
+
+    rig = short_memory
+    rig.channel()
+    with monkeypatch.context() as broken:
+        broken.setattr(OsFiles, "rename", fails)
+        publish_slowly(rig, 30)
+        drained(rig)
+        rig.advance(ms=70_000)
+        assert ".idx: disk quota exceeded" in str(rig.broker.health)
+        assert rig.journaled_topic().journal.first_offset == 0
+    rig.advance(ms=10_000)
+    assert rig.journaled_topic().journal.first_offset == 30

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,28 +91,86 @@ def test_the_defaults_are_those_of_nsqd() -> None:
     assert settings.sync_interval_ns == of_options.sync_interval_ns == 2 * NS_PER_SECOND
 
 
-def test_a_deleted_journal_is_removed_by_the_sync_thread_behind_everything_urgent(
+# Deleted journals.
+
+
+class Sequence:
+    """What is done, in the order in which the test lets it happen."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.synced: list[Work] = []
+        self.removed: list[Work] = []
+        syncer = Syncer(clock=ManualClock(), timers=Timers(), inline=True)
+        monkeypatch.setattr(syncer, "run", self.removed.append)
+        self.journals = JournalStore(
+            folder, JournalSettings(), clock=ManualClock(), start=self.synced.append, syncer=syncer
+        )
+
+    def sync(self) -> None:
+        self.synced.pop()()
+
+    def remove(self) -> None:
+        self.removed.pop()()
+
+
+def test_a_deleted_journal_is_synced_then_emptied_and_goes_when_nsqd_dat_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    syncer = Syncer(clock=ManualClock(), timers=Timers(), inline=True)
-    given: list[tuple[bool, Work]] = []
-    monkeypatch.setattr(syncer, "run", lambda work, *, urgent=False: given.append((urgent, work)))
-    journals = JournalStore(tmp_path, JournalSettings(), clock=ManualClock(), syncer=syncer)
-    removed = journals.open("t").journal.delete()
-    journals.remove(removed)
+    steps, told = Sequence(tmp_path, monkeypatch), list[Exception | None]()
+    journals = steps.journals
+    tombstone = journals.open("t").journal.delete()
+    files = sorted(tombstone.iterdir())
+    journals.bury(tombstone, told.append)
     assert not journals.has("t")
     assert journals.topic_names() == []
-    assert removed.is_dir()
-    assert [urgent for urgent, _ in given] == [True, False]
-    for _, work in given:
-        work()
+    assert (told, steps.removed) == ([], [])
+    steps.sync()
+    assert told == [None]
+    assert sorted(tombstone.iterdir()) == files
+    steps.remove()
+    assert list(tombstone.iterdir()) == []
+    journals.forget(journals.tombstones)
+    steps.remove()
     assert list(tmp_path.iterdir()) == []
+    assert journals.tombstones == []
+
+
+def test_a_deletion_that_cannot_be_synced_is_told_and_no_file_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_fd: int) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    steps, told = Sequence(tmp_path, monkeypatch), list[Exception | None]()
+    tombstone = steps.journals.open("t").journal.delete()
+    steps.journals.bury(tombstone, told.append)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fsync", fails)
+        steps.sync()
+    assert "input/output error" in str(told[0])
+    assert steps.removed == []
+    assert list(tombstone.iterdir())
 
 
 def test_a_deleted_journal_that_was_not_removed_before_a_crash_is_removed_at_the_next_start(tmp_path: Path) -> None:
     journals = JournalStore(tmp_path, JournalSettings(), clock=ManualClock())
     kept = journals.open("kept").journal
     kept.close()
-    assert journals.open("t").journal.delete().is_dir()
-    journals.remove_leftovers()
-    assert [path.name for path in tmp_path.iterdir()] == ["kept.journal"]
+    foreign = tmp_path / "notes.journal.old.removed"
+    foreign.mkdir()
+    tombstone = journals.open("t").journal.delete()
+    again = JournalStore(tmp_path, JournalSettings(), clock=ManualClock())
+    again.find_leftovers()
+    assert list(tombstone.iterdir()) == []
+    assert [again.was_deleted(name) for name in ("t", "kept", "notes")] == [True, False, False]
+    again.forget(again.tombstones)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.journal", "notes.journal.old.removed"]
+
+
+def test_a_topic_that_was_made_anew_is_not_taken_for_deleted(tmp_path: Path) -> None:
+    journals = store_in(tmp_path)
+    journals.open("t").journal.delete()
+    journals.open("t").journal.close()
+    again = store_in(tmp_path)
+    again.find_leftovers()
+    assert not again.was_deleted("t")

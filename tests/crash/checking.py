@@ -9,10 +9,13 @@ from emberq.broker.error import BrokerError
 from emberq.broker.journaled_channel import JournaledChannel
 from emberq.broker.journaled_topic import JournaledTopic
 from emberq.storage.error import StorageError
+from emberq.storage.journal.folder import FOLDER_SUFFIX
+from emberq.storage.journal.inspection import Finding, Severity, verify
 from tests.broker.rig import Consumer, published
-from tests.crash.history import CLASSIC, DEAD_LETTERS, POLICED
+from tests.crash.history import CLASSIC, DEAD_LETTERS
 from tests.crash.model import BrokenPromiseError, Model, Promises, PublishedBatch
 from tests.crash.node import Node, batches_of
+from tests.crash.simulated_files import ROOT
 
 MAX_ROUNDS = 200
 """How often a channel is asked for more before it counts as stuck."""
@@ -40,6 +43,7 @@ class Checker:
 
     def run(self) -> None:
         """All checks; BrokenPromiseError tells which promise was broken. What is found is added to the model."""
+        self._check_deleted()
         journaled = sorted(self._promises.topics() - {CLASSIC})
         for name in journaled:
             self._check_kept(name)
@@ -50,8 +54,27 @@ class Checker:
             self._check_offsets_move_on(name)
         for key in sorted(self._promises.channels):
             self._drain(*key)
+        for name in journaled:
+            self._check_nothing_is_called_lost(name)
         if CLASSIC in self._promises.topics():
             self._check_classic()
+
+    # What was deleted is gone.
+
+    def _check_deleted(self) -> None:
+        broker = self._node.broker
+        for name in sorted(self._promises.deleted):
+            if broker.find_topic(name) is not None:
+                raise BrokenPromiseError(f"the topic {name} was deleted and is back")
+        for name in sorted(self._promises.leaving):
+            if broker.find_topic(name) is None:
+                self._model.topic_deleted(self._moment, name)
+            else:
+                self._model.topic_stays(self._moment, name)  # as a whole, which is checked below
+        for topic_name, name in sorted(self._promises.deleted_channels):
+            topic = broker.find_topic(topic_name)
+            if topic is not None and topic.find_channel(name) is not None:
+                raise BrokenPromiseError(f"the channel {name} of {topic_name} was deleted and is back")
 
     # What was stored is there.
 
@@ -151,6 +174,17 @@ class Checker:
         if taken:
             raise BrokenPromiseError(f"offsets from {min(taken)} on of {name} are given a second time")
 
+    def _check_nothing_is_called_lost(self, name: str) -> None:
+        """What a crash took was not confirmed, or allowed to go: neither nsqd nor `verify` calls it damage."""
+        topic = self._node.journaled_topic(name)
+        if topic is None:
+            return
+        if topic.journal.gaps:
+            raise BrokenPromiseError(f"{name} shows gaps: {topic.journal.gaps}")
+        for found in verify(ROOT / f"{name}{FOLDER_SUFFIX}", fs=self._node.fs):
+            if isinstance(found, Finding) and found.severity is Severity.LOSS:
+                raise BrokenPromiseError(f"{name} is said to have lost something: {found}")
+
     # Channels deliver what they owe.
 
     def _drain(self, topic_name: str, name: str) -> None:
@@ -159,11 +193,12 @@ class Checker:
         topic = self._node.journaled_topic(topic_name)
         channel = None if topic is None else topic.find_channel(name)
         if channel is None:
-            if promise.is_certain and owed:
+            if promise.is_certain and owed and not promise.deletion:
                 raise BrokenPromiseError(f"the channel {name} of {topic_name} is gone")
             self._model.channel_deleted(self._moment, topic_name, name)
             return
         assert isinstance(channel, JournaledChannel)
+        self._model.channel_leaves(self._moment, topic_name, name, deletion=0)
         if not promise.is_certain:
             self._model.channel_found(self._moment, topic_name, name, floor=channel.low_water)
             owed = self._promises.owed(topic_name, name)
@@ -179,10 +214,7 @@ class Checker:
                 f"{name} of {topic_name} gave {min(again)[:20]!r} again, long after it was finished"
             )
         missing = owed - delivered - self._dead_letters()
-        if name == POLICED and not self._is_lossless:
-            for body in missing:  # its letter was not on the disk yet
-                self._model.finished(self._moment, topic_name, name, body)
-        elif missing:
+        if missing:
             raise BrokenPromiseError(f"skipped: {name} of {topic_name} owes {sorted(missing)[0][:20]!r}")
 
     def _delivered(self, channel: JournaledChannel, topic_name: str) -> set[bytes]:

@@ -26,7 +26,8 @@ from tests.crash.simulated_files import Fault
 
 CLASSIC = "classic"
 """A topic that is not journaled. It has no channel while it is published to, so its messages are in its disk queue."""
-DEAD_LETTERS = "jdead"
+DEAD_LETTERS = "dead"
+"""It is journaled because the topics are from which its messages come."""
 POLICED = "policed"
 """The channel that gives messages up, if there is one of this name."""
 POLICY = ChannelPolicy(max_attempts=2, dead_letter_topic=DEAD_LETTERS)
@@ -60,7 +61,7 @@ class History:
         self._consumers: dict[tuple[str, str], Consumer] = {}
         self._seeks: dict[JournaledChannel, int] = {}
         """The latest seek of each channel."""
-        self._topics = sorted(model.now.topics() - {CLASSIC})
+        self._topics = sorted(model.now.topics() - model.now.leaving - {CLASSIC})
 
     @property
     def _moment(self) -> int:
@@ -166,6 +167,7 @@ class History:
         name = self._dice.choice(("c", "d", POLICED))
         if topic is None or topic.find_channel(name) is not None:
             return
+        self.model.channel_begins(self._moment, topic.name, name)
         try:
             channel = topic.channel(name)
             if name == POLICED:
@@ -206,25 +208,42 @@ class History:
         channel = self._channel()
         if channel is None:
             return
-        self.model.channel_deleted(self._moment, channel.topic_name, channel.name)
-        self._consumers.pop((channel.topic_name, channel.name), None)
+        topic, name, deletion = channel.topic_name, channel.name, self._numbers.next()
+        self.model.channel_leaves(self._moment, topic, name, deletion=deletion)
+        self._consumers.pop((topic, name), None)
         try:
-            self.node.broker.topic(channel.topic_name).delete_channel(channel.name)
-        except OSError:
+            pending = self.node.broker.topic(topic).delete_channel(name)
+        except StorageError:
+            self.model.channel_leaves(self._moment, topic, name, deletion=0)
             return
+
+        def deleted(failure: Exception | None) -> None:
+            if failure is None:
+                self.model.channel_deleted(self._moment, topic, name, deletion=deletion)
+
+        assert pending is not None
+        pending.when_settled(deleted)
 
     def _delete_topic(self) -> None:
         topic = self._journaled()
         if topic is None:
             return
-        self.model.topic_deleted(self._moment, topic.name)
-        self._topics.remove(topic.name)
-        for key in [key for key in self._consumers if key[0] == topic.name]:
-            del self._consumers[key]
+        name = topic.name
+        self.model.topic_leaves(self._moment, name)
         try:
-            self.node.broker.delete_topic(topic.name)
-        except (OSError, StorageError):
+            pending = self.node.broker.delete_topic(name)
+        except StorageError:
+            self.model.topic_stays(self._moment, name)
             return
+        self._topics.remove(name)
+        for key in [key for key in self._consumers if key[0] == name]:
+            del self._consumers[key]
+
+        def deleted(failure: Exception | None) -> None:
+            if failure is None:
+                self.model.topic_deleted(self._moment, name)
+
+        pending.when_settled(deleted)
 
     # Consuming.
 

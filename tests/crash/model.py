@@ -9,13 +9,15 @@ the promises as they stood at any moment: a crash at that moment is held against
                 to, and not finished
     logged      a message that was finished so long ago that its channel does not deliver it again, unless the machine
                 dies
+    deleted     a topic or channel whose deletion was answered never comes back. One whose deletion was not is there as
+                a whole, or not at all
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from emberq.wire.parameter import ProducerSequence
@@ -55,6 +57,8 @@ class ChannelPromise:
     """What a process that dies does not bring back."""
     is_certain: bool = True
     """Whether it is there for sure; while it is moved, a crash may leave it at either place."""
+    deletion: int = 0
+    """The number of its deletion, if one has begun: then it may be gone."""
 
 
 @dataclass
@@ -65,7 +69,10 @@ class Promises:
     channels: dict[tuple[str, str], ChannelPromise] = field(default_factory=dict)
     seen: dict[tuple[UUID, int], bytes] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
-    """Topics that were deleted, or of which the deletion has begun: nothing is promised of them."""
+    """Topics that were deleted."""
+    leaving: set[str] = field(default_factory=set)
+    """Topics of which the deletion has begun: each is there as a whole, or gone."""
+    deleted_channels: set[tuple[str, str]] = field(default_factory=set)
     bodies: dict[bytes, str] = field(default_factory=dict)
     """Everything that was ever published, and the topic."""
 
@@ -74,17 +81,18 @@ class Promises:
         return Promises(
             {number: copy.copy(batch) for number, batch in self.batches.items()},
             {
-                key: ChannelPromise(
-                    known.floor,
-                    set(known.finished),
-                    set(known.finished_before),
-                    set(known.logged),
-                    is_certain=known.is_certain,
+                key: replace(
+                    known,
+                    finished=set(known.finished),
+                    finished_before=set(known.finished_before),
+                    logged=set(known.logged),
                 )
                 for key, known in self.channels.items()
             },
             dict(self.seen),
             set(self.deleted),
+            set(self.leaving),
+            set(self.deleted_channels),
             dict(self.bodies),
         )
 
@@ -199,7 +207,18 @@ class Model:
         def change(promises: Promises) -> None:
             known = promises.channels[topic, name]
             finished = known.finished | known.finished_before
-            promises.channels[topic, name] = ChannelPromise(floor, finished)
+            promises.channels[topic, name] = ChannelPromise(floor, finished, deletion=known.deletion)
+
+        self.note(moment, change)
+
+    def channel_begins(self, moment: int, topic: str, name: str) -> None:
+        """A channel is being made; from now on it may be there in the place of one that was deleted."""
+
+        def change(promises: Promises) -> None:
+            promises.deleted_channels.discard((topic, name))
+            known = promises.channels.get((topic, name))
+            if known is not None:
+                known.is_certain = False
 
         self.note(moment, change)
 
@@ -247,14 +266,40 @@ class Model:
 
         self.note(moment, change)
 
-    def channel_deleted(self, moment: int, topic: str, name: str) -> None:
+    def channel_leaves(self, moment: int, topic: str, name: str, *, deletion: int) -> None:
+        """The deletion of a channel, which has this number, begins; 0: it has been refused."""
+
         def change(promises: Promises) -> None:
-            promises.channels.pop((topic, name), None)
+            known = promises.channels.get((topic, name))
+            if known is not None:
+                known.deletion = deletion
 
         self.note(moment, change)
 
-    def topic_deleted(self, moment: int, topic: str) -> None:
+    def channel_deleted(self, moment: int, topic: str, name: str, *, deletion: int | None = None) -> None:
+        """A channel is gone for good; unless it was made anew since its deletion, which has this number, began."""
+
         def change(promises: Promises) -> None:
+            known = promises.channels.get((topic, name))
+            if known is not None and deletion in (None, known.deletion):
+                del promises.channels[topic, name]
+                promises.deleted_channels.add((topic, name))
+
+        self.note(moment, change)
+
+    def topic_leaves(self, moment: int, topic: str) -> None:
+        """The deletion of a topic begins."""
+        self.note(moment, lambda promises: promises.leaving.add(topic))
+
+    def topic_stays(self, moment: int, topic: str) -> None:
+        """The deletion of a topic was refused, or a crash has undone it."""
+        self.note(moment, lambda promises: promises.leaving.discard(topic))
+
+    def topic_deleted(self, moment: int, topic: str) -> None:
+        """A topic is gone for good."""
+
+        def change(promises: Promises) -> None:
+            promises.leaving.discard(topic)
             promises.deleted.add(topic)
             for key in [key for key in promises.channels if key[0] == topic]:
                 del promises.channels[key]

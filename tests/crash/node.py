@@ -119,6 +119,7 @@ class Node:
             timers=self.timers,
             fs=fs,
         )
+        self.metadata_file.on_saved = self.broker.metadata_saved
 
     def start(self) -> None:
         """Bring back what an earlier run left."""

@@ -4,13 +4,15 @@
     OS_FILES                the one of the operating system
 
     replace_file            a small file gets new content as a whole
+    remove_temporary_files  what that left behind when the process died
     write_fully             all bytes of a buffer, or how far it came
     read_fully              so many bytes, fewer only at the end of the file
     read_around             the same, with zeros where the medium cannot be read
     sync_file               the content of a file is on the disk
     sync_folder             the names of files in a folder are on the disk
     make_folder             a folder that is there after a power failure
-    remove_folder           a folder and everything in it goes
+    empty_folder            everything in a folder goes
+    remove_folder           and so does the folder
     move_without_replacing  another name for a file, unless it is taken
 
 Content and name of a file become durable separately. A file that is synced can still vanish in a power failure if its
@@ -28,8 +30,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -44,6 +47,8 @@ _MEDIUM_ERRORS = frozenset((errno.EIO, errno.EBADMSG))
 """The medium did not give the bytes, or not those that were written (EBADMSG: a file system with checksums)."""
 _NO_ROOM_ERRORS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS))
 
+_TEMPORARY = re.compile(r"(.+)\.[0-9]{1,19}\.tmp")
+"""What `replace_file` calls the new file until it takes the place of the old one, whose name is the group."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -225,6 +230,16 @@ def replace_file(path: Path, content: bytes, *, durable: bool = True, fs: Files 
         raise
 
 
+def remove_temporary_files(folder: Path, is_ours: Callable[[str], bool], *, fs: Files = OS_FILES) -> None:
+    """Remove the new files that were to replace others when the process died. OSError if that fails.
+
+    `is_ours` tells by the name of the file to be replaced whether it may be done.
+    """
+    for match in map(_TEMPORARY.fullmatch, fs.names(folder)):
+        if match is not None and is_ours(match[1]):
+            fs.unlink(folder / match[0], missing_ok=True)
+
+
 def _write_new(path: Path, content: bytes, *, durable: bool, fs: Files) -> None:
     fd = fs.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -336,13 +351,18 @@ def make_folder(path: Path) -> None:
     sync_folder(path.parent)
 
 
-def remove_folder(path: Path, *, fs: Files = OS_FILES) -> None:
-    """Remove a folder and everything in it, as far as that goes before an OSError."""
+def empty_folder(path: Path, *, fs: Files = OS_FILES) -> None:
+    """Remove everything in a folder, as far as that goes before an OSError."""
     for name in fs.names(path):
         try:
             fs.unlink(path / name)
         except IsADirectoryError:
             remove_folder(path / name, fs=fs)
+
+
+def remove_folder(path: Path, *, fs: Files = OS_FILES) -> None:
+    """Remove a folder and everything in it, as far as that goes before an OSError."""
+    empty_folder(path, fs=fs)
     fs.delete_folder(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from emberq.base.clock import Clock
@@ -13,7 +14,7 @@ from emberq.base.timers import Timers
 from emberq.broker.channel import Channel
 from emberq.broker.classic import ClassicTopic
 from emberq.broker.dead_letter import DeadLetterForwarder, PolicyBook
-from emberq.broker.error import ExitingError, JournalFailedError
+from emberq.broker.error import ClassicDeadLetterTopicError, ExitingError, JournalFailedError
 from emberq.broker.journaled_topic import JournaledTopic
 from emberq.broker.stats import TopicStats
 from emberq.broker.store import JournalStore, Store
@@ -54,6 +55,8 @@ class Broker:
         self._leaving: deque[Topic] = deque()
         """Topics that were deleted but still have channels. No caller finds them."""
         self._leaving_alarm = timers.alarm(self._remove_portions)
+        self._unnamed: list[Path] = []
+        """Folders of deleted journals whose topics are not among the entries that were asked for last."""
         self._clock = clock
         self._listeners: list[Callable[[TopologyChange], None]] = []
         self._loading = False
@@ -90,9 +93,9 @@ class Broker:
         return self._topics.get(name)
 
     def delete_topic(self, name: str) -> Pending:
-        """Remove a topic and all it holds; KeyError when there is none of that name.
+        """Remove a topic and all it holds; KeyError when there is none of that name. StorageError leaves it as it was.
 
-        It is out of sight at once. Its channels go in portions; what is returned tells when the last has gone.
+        It is out of sight at once. Its channels go in portions; what is returned tells when all has gone for good.
         JournalFailedError if its journal is in quarantine, whose files are the operator's.
         """
         topic = self._topics[name]
@@ -111,7 +114,7 @@ class Broker:
 
     def _make_topic(self, name: str) -> Topic:
         journals = self._journals
-        if journals is None or not journals.has(name):
+        if journals is None or not self._is_to_be_journaled(name, journals):
             return ClassicTopic(name, self._context)
         try:
             return JournaledTopic(name, self._context, journals)
@@ -120,9 +123,19 @@ class Broker:
                 raise
             raise JournalFailedError(name, str(failure)) from failure
 
+    def _is_to_be_journaled(self, name: str, journals: JournalStore) -> bool:
+        """Whether a topic is to be journaled: it has a journal, is wanted so, or gets dead letters of one that is."""
+        for source in self._policies.sources(name):
+            topic = self._topics.get(source)
+            is_journaled = journals.has(source) if topic is None else topic.is_journaled
+            if is_journaled:
+                return True
+        return False
+
     def _remove(self, topic: Topic) -> Pending:
-        del self._topics[topic.name]
         _log.info("TOPIC(%s): deleting", topic.name)
+        topic.bury()
+        del self._topics[topic.name]
         self._policies.forget_topic(topic.name)
         self._leaving.append(topic)
         self._remove_portion(topic)
@@ -154,7 +167,7 @@ class Broker:
         if is_gone:
             if topic.name not in self._topics:
                 self._announce(TopologyChange(topic.name, None, exists=False))
-            topic.deleted.settle(None)
+            topic.settle_deletion()
 
     def finish_deleting(self) -> None:
         """Delete the rest of all topics that are being deleted, in one go."""
@@ -204,20 +217,32 @@ class Broker:
         return self._policies.get(channel)
 
     def check_policy(self, *, topic: str, channel: str, policy: ChannelPolicy) -> None:
-        """PolicyCycleError if messages of the topic would come back to it by this policy."""
+        """PolicyCycleError if messages of the topic would come back to it by this policy.
+
+        ClassicDeadLetterTopicError if the topic is journaled and one to which its dead letters come exists and is not.
+        """
         self._policies.check(topic, channel, policy)
+        source = self._topics.get(topic)
+        if source is None or not source.is_journaled:
+            return
+        for name in self._policies.reached(topic, channel, policy):
+            target = self._topics.get(name)
+            if target is not None and not target.is_journaled:
+                raise ClassicDeadLetterTopicError(topic, dead_letter_topic=name)
 
     def set_policy(self, channel: Channel, policy: ChannelPolicy | None) -> None:
         """Give up messages by this policy from here on; None: never again. It is on the disk when this returns.
 
-        PolicyCycleError if dead letters would come back to this topic; StorageError if the policy cannot be saved.
+        The errors of `check_policy` if dead letters cannot go there; StorageError if the policy cannot be saved.
         """
+        if policy is not None and policy != self._policies.get(channel):
+            self.check_policy(topic=channel.topic_name, channel=channel.name, policy=policy)
         self._policies.set(channel, policy)
         self._apply_policy(channel)
 
     def publish_to(self, topic_name: str, blob: bytes, ends: Sequence[int]) -> Pending | None:
-        """As `Topic.publish` of that topic; it is created if there is none."""
-        return self.topic(topic_name).publish(blob, ends)
+        """As `Topic.publish_durably` of that topic; it is created if there is none."""
+        return self.topic(topic_name).publish_durably(blob, ends)
 
     def _apply_policy(self, channel: Channel) -> None:
         policy = self._policies.get(channel)
@@ -242,20 +267,28 @@ class Broker:
         """Bring back the topics and channels of an earlier run, with what their queues hold."""
         self._loading = True
         try:
+            self._context.store.remove_leftovers()
             self._policies.load()
             if self._journals is not None:
-                self._journals.remove_leftovers()
+                self._journals.find_leftovers()
             for topic_meta in metadata.topics:
-                if is_valid_name(topic_meta.name):
-                    self._load_topic(topic_meta)
-                else:
+                if not is_valid_name(topic_meta.name):
                     _log.warning("skipping creation of invalid topic %s", topic_meta.name)
+                elif self._was_deleted(topic_meta.name):
+                    _log.info("TOPIC(%s): was deleted by an earlier run", topic_meta.name)
+                else:
+                    self._load_topic(topic_meta)
             # A crash may come between a publish that was confirmed and the next write of the metadata.
             for name in self._journals.topic_names() if self._journals is not None else ():
                 if name not in self._topics:
                     self._load_topic(TopicMeta(name=name, paused=False, channels=()))
         finally:
             self._loading = False
+
+    def _was_deleted(self, name: str) -> bool:
+        """Whether a topic that nsqd.dat names was deleted since. If it had been made anew, it would have a journal."""
+        journals = self._journals
+        return journals is not None and journals.was_deleted(name) and self._is_to_be_journaled(name, journals)
 
     def _load_topic(self, topic_meta: TopicMeta) -> None:
         """Bring back a topic: in quarantine if its journal cannot be opened. All other topics are served as ever."""
@@ -273,18 +306,22 @@ class Broker:
             )
 
     def _load_channels(self, topic_meta: TopicMeta) -> None:
+        had_journal = self._journals is not None and self._journals.has_folder(topic_meta.name)
         topic = self.topic(topic_meta.name)
         topic.pause()  # so that a channel that is loaded later than another misses nothing of what waits in the topic
+        saved_names = topic.saved_channel_names() if isinstance(topic, JournaledTopic) else []
         for channel_meta in topic_meta.channels:
             if not is_valid_name(channel_meta.name):
                 _log.warning("skipping creation of invalid channel %s", channel_meta.name)
                 continue
+            if had_journal and channel_meta.name not in saved_names:
+                _log.info("TOPIC(%s): channel(%s) was deleted by an earlier run", topic.name, channel_meta.name)
+                continue
             channel = topic.channel(channel_meta.name)
             if channel_meta.paused:
                 channel.pause()
-        if isinstance(topic, JournaledTopic):
-            for name in topic.saved_channel_names():
-                topic.channel(name)
+        for name in saved_names:
+            topic.channel(name)
         if not topic_meta.paused:
             topic.unpause()
 
@@ -294,6 +331,8 @@ class Broker:
         A topic that is being deleted is among them until its files are on their way out: after a crash the next run
         must not take what is left of them for the messages of a new topic.
         """
+        if self._journals is not None:
+            self._unnamed = list(self._journals.tombstones)
         leaving = [topic for topic in self._leaving if topic.name not in self._topics]
         for topic in [*self._topics.values(), *leaving]:
             if topic.is_ephemeral:
@@ -339,6 +378,12 @@ class Broker:
             self._loading = False
         for channel in self._topics[topic.name].channels:
             self._announce(TopologyChange(topic.name, channel, exists=True))
+
+    def metadata_saved(self) -> None:
+        """What `entries` gave last is on the disk: what is left of deleted journals is not needed any more."""
+        if self._journals is not None and self._unnamed:
+            unnamed, self._unnamed = self._unnamed, []
+            self._journals.forget(unnamed)
 
     def metadata(self, version: str) -> Metadata:
         """The entries as they are now."""

@@ -391,6 +391,9 @@ class Channel(ABC):
             self._lines.join(subscriber)
         self._alarm.cancel()
 
+    def forget_place(self) -> None:  # noqa: B027 - the files of a classic channel go when it is deleted
+        """Let no later run find the channel, before it is deleted. StorageError leaves it as it was."""
+
     def delete(self) -> None:
         """Drop every message, close the consumers' connections and remove the files."""
         self._exiting = True

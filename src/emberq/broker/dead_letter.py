@@ -4,14 +4,16 @@
 
 `DeadLetterForwarder`: a channel with a policy hands such messages to its forwarder instead of a consumer. The forwarder
 puts each into an envelope that tells where it comes from (see `wire.dead_letter`), and publishes what has come together
-as one batch, in a turn of its own. Until the batch is stored the messages belong to the channel. If it cannot be stored
+as one batch, in a turn of its own. Until the batch is as durable as the messages were, they belong to the channel: in a
+journaled topic a power failure must not be able to take it any more, whatever the sync mode. If it cannot be stored
 they are deferred for a while, so that a dead-letter topic on a full disk does not hold up other messages. The channel
 delivers nothing while BUSY_COUNT messages wait here, so a long backlog of dead letters passes through in portions. A
 portion is one batch of the dead-letter topic, of which it is known how much was stored.
 
 `PolicyBook`: which channels give up on messages, and where those go. Dead letters must not come back to the topic they
 died in, neither directly nor by way of the policies of other channels: every round would wrap them into one more
-envelope.
+envelope. The dead-letter topic of a journaled topic is journaled too (see `Broker`), or a process that dies would take
+messages with it that were on the disk.
 
     channel of the dead-letter topic ──take out──> topic of origin ──stored──> dropped here
 
@@ -26,7 +28,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
@@ -54,7 +56,7 @@ RETRY_NS = 5 * NS_PER_SECOND
 """How long messages are deferred that the dead-letter topic did not take."""
 
 Publish = Callable[[bytes, Sequence[int]], Pending | None]
-"""As `Topic.publish` of the dead-letter topic; it is created if there is none."""
+"""As `Topic.publish_durably` of the dead-letter topic; it is created if there is none."""
 
 _log = logging.getLogger(__name__)
 
@@ -222,11 +224,9 @@ class PolicyBook:
         return self._policies.get(_key(channel))
 
     def set(self, channel: Channel, policy: ChannelPolicy | None) -> None:
-        """Replace the policy of a channel; None removes it. PolicyCycleError and StorageError leave all as it was."""
+        """Replace the policy of a channel by a checked one; None removes it. StorageError leaves all as it was."""
         if policy == self.get(channel):
             return
-        if policy is not None:
-            self.check(channel.topic_name, channel.name, policy)
         changed = dict(self._policies)
         if policy is None:
             changed.pop(_key(channel), None)
@@ -256,18 +256,23 @@ class PolicyBook:
 
     def check(self, topic: str, channel: str, policy: ChannelPolicy) -> None:
         """PolicyCycleError if dead letters of the topic would come back to it."""
-        reached = {policy.dead_letter_topic}
-        newly = reached
-        while newly:
-            if topic in newly:
-                raise PolicyCycleError(topic, dead_letter_topic=policy.dead_letter_topic)
-            further = {
-                other.dead_letter_topic
-                for key, other in self._policies.items()
-                if key[0] in newly and key != (topic, channel)
-            }
-            newly = further - reached
-            reached = reached | newly
+        if topic in self.reached(topic, channel, policy):
+            raise PolicyCycleError(topic, dead_letter_topic=policy.dead_letter_topic)
+
+    def reached(self, topic: str, channel: str, policy: ChannelPolicy) -> frozenset[str]:
+        """Where dead letters come by this policy of a channel, and from there by the policies of other channels."""
+        others = {key: other for key, other in self._policies.items() if key != (topic, channel)}
+        return _closure(
+            policy.dead_letter_topic,
+            lambda names: {other.dead_letter_topic for key, other in others.items() if key[0] in names},
+        )
+
+    def sources(self, topic: str) -> frozenset[str]:
+        """This topic, and those whose dead letters come to it, also by way of others."""
+        return _closure(
+            topic,
+            lambda names: {key[0] for key, policy in self._policies.items() if policy.dead_letter_topic in names},
+        )
 
     def _save(self, policies: dict[_Key, ChannelPolicy]) -> None:
         entries = [
@@ -282,6 +287,15 @@ def _key(channel: Channel) -> _Key:
     return channel.topic_name, channel.name
 
 
+def _closure(name: str, neighbours: Callable[[frozenset[str]], Iterable[str]]) -> frozenset[str]:
+    """This name, its neighbours, the neighbours of those, and so on."""
+    reached = newly = frozenset((name,))
+    while newly:
+        newly = frozenset(neighbours(newly)) - reached
+        reached |= newly
+    return reached
+
+
 # Redrive.
 
 REDRIVE_PORTION_COUNT = 500
@@ -292,7 +306,7 @@ MAX_LEFT_COUNT = 10_000
 """A redrive ends when so many messages stay, because they are held in memory."""
 
 PublishTo = Callable[[str, bytes, Sequence[int]], Pending | None]
-"""As `Topic.publish` of the topic of that name; it is created if there is none."""
+"""As `Topic.publish_durably` of the topic of that name; it is created if there is none."""
 
 
 class _Traveller(NamedTuple):

@@ -55,6 +55,13 @@ class PolicyCycleError(BrokerError):
         super().__init__(f"dead letters of {topic} in {dead_letter_topic} would come back to {topic}")
 
 
+class ClassicDeadLetterTopicError(BrokerError):
+    """Messages that are on the disk would leave it for the memory of a topic that is not journaled."""
+
+    def __init__(self, topic: str, *, dead_letter_topic: str) -> None:
+        super().__init__(f"{topic} is journaled, but its dead letters would come to {dead_letter_topic}, which is not")
+
+
 class TooManyConsumersError(BrokerError):
     def __init__(self, topic: str, channel: str, *, limit: int) -> None:
         super().__init__(f"consumers for {topic}:{channel} exceeds limit of {limit}")

@@ -310,9 +310,13 @@ class JournalQueue(Queue):
         return None
 
     def _take_fresh(self, max_count: int, max_bytes: int) -> Span | None:
-        while self._fresh or self._ahead_count:
+        while self._fresh or self._ahead_count > 0:
             if not self._fresh:
+                position = self._position
                 self._read_ahead()  # what it finds may all be due later
+                if self._position <= position:  # then there is no more, whatever was counted
+                    _log.error("a channel counted %d messages too many", self._ahead_count)
+                    self._ahead_count = 0
                 continue
             span = _split(self._fresh, max_count, max_bytes)
             self._fresh_count -= span.stop - span.start

@@ -244,7 +244,7 @@ class JournaledChannel(Channel):
 
     def _saved(self, failure: StorageError | None, awaiting: list[Told]) -> None:
         self._is_saving = False
-        if failure is not None:
+        if failure is not None and not self._exiting:  # of a channel that was deleted meanwhile none is saved
             _log.error("CHANNEL(%s): failed to save its cursor - %s", self.name, failure)
             self._is_unsaved = True
         if self._is_unsaved or self._acknowledger.is_unlogged:
@@ -254,5 +254,8 @@ class JournaledChannel(Channel):
         if self._awaiting_save:
             self.save_soon()
 
-    def _remove_files(self) -> None:
+    def forget_place(self) -> None:
         self._file.remove()
+
+    def _remove_files(self) -> None:
+        """Its only file has gone before."""

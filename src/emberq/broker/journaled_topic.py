@@ -19,12 +19,13 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.broker.batch import Span
 from emberq.broker.channel import Channel
 from emberq.broker.classic import classic_channel
-from emberq.broker.error import JournalFailedError
+from emberq.broker.error import JournalFailedError, StoreError
 from emberq.broker.journal_queue import JournaledBatch, JournalSource, published_batches, replayed_batches
 from emberq.broker.journaled_channel import JournaledChannel
 from emberq.broker.layout import PUBLISHED_HEADER_BYTES
@@ -43,6 +44,9 @@ TRIM_INTERVAL_NS = 10 * NS_PER_SECOND
 """How often retention is applied."""
 EPHEMERAL_READ_BYTES = 1024 * 1024
 """How much is read at a time to feed an ephemeral channel."""
+
+MAX_REFUSED = 10_000
+"""So many refused numbers are remembered: as many as producers."""
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +92,10 @@ class JournaledTopic(Topic):
             self._mark = None
         self._released_offset = self._stored_offset if self._mark is None else self._mark
         """Everything before it may be seen by the channels."""
+        self._refused: dict[ProducerSequence, None] = {}
+        """Numbered batches that were refused and not stored since, the oldest first."""
+        self._tombstone: Path | None = None
+        """What its folder is called since it was deleted."""
         self._watchers: set[Callable[[], None]] = set()
         self._save_alarm = context.timers.alarm(self._save_cursors)
         self._sync_alarm = context.timers.alarm(self._sync)
@@ -160,7 +168,7 @@ class JournaledTopic(Topic):
         if not ends:
             return None
         if self._exiting or self._gate.reason is not None:
-            self._refuse_unless_open()
+            self._refuse(producer)
         timestamp_ns = self._clock.wall_ns()
         bodies = Bodies.of_items(blob, ends, prefix_bytes=PUBLISHED_HEADER_BYTES)
         stored = self._append(bodies, timestamp_ns=timestamp_ns, producer=producer)
@@ -170,10 +178,23 @@ class JournaledTopic(Topic):
         body_bytes = len(blob) - PUBLISHED_HEADER_BYTES * len(ends)
         return self._when_stored(_Arrival(stored.next_offset, batches, body_bytes=body_bytes))
 
+    def publish_durably(self, blob: bytes, ends: Sequence[int]) -> Pending | None:
+        pending = self.publish(blob, ends)
+        if pending is not None or not ends:
+            return pending
+        # With sync `interval` or `never` they count as stored, but a power failure could still take them.
+        durable = Pending()
+        self._folder.commit.when_synced(
+            self._journal.next_offset,
+            lambda failure: durable.settle(None if failure is None else JournalFailedError(self.name, str(failure))),
+        )
+        return durable
+
     def publish_deferred(
         self, blob: bytes, *, delay_ns: int, producer: ProducerSequence | None = None
     ) -> Pending | None:
-        self._refuse_unless_open()
+        if self._exiting or self._gate.reason is not None:
+            self._refuse(producer)
         timestamp_ns = self._clock.wall_ns()
         bodies = Bodies.of_items(blob, (len(blob),), prefix_bytes=PUBLISHED_HEADER_BYTES)
         due_ns = (timestamp_ns + delay_ns,)
@@ -197,12 +218,29 @@ class JournaledTopic(Topic):
                 self._save_mark()
             stored = self._journal.append(bodies, timestamp_ns=timestamp_ns, due_ns=due_ns, producer=producer)
         except StorageError as failure:
+            self._note_refused(producer)
             problem = self._journal.problem
             if problem is None:
                 self._context.report_health(str(failure))  # else it is known, and nothing was written
             raise JournalFailedError(self.name, problem or str(failure)) from failure
         self._context.report_health(None)
+        if producer is not None and producer in self._refused:
+            if stored.is_repeated:
+                reason = f"number {producer.sequence} was refused, and a later one of its producer is stored"
+                raise StoreError(reason)
+            del self._refused[producer]
         return stored
+
+    def _refuse(self, producer: ProducerSequence | None) -> None:
+        self._note_refused(producer)
+        self._refuse_unless_open()
+
+    def _note_refused(self, producer: ProducerSequence | None) -> None:
+        """Remember a number that is not stored, so that it never counts as stored because a later one is."""
+        if producer is not None:
+            self._refused[producer] = None
+            if len(self._refused) > MAX_REFUSED:
+                del self._refused[next(iter(self._refused))]
 
     def _when_stored(self, arrival: _Arrival) -> Pending | None:
         if self._settings.sync is SyncMode.ALWAYS:
@@ -282,6 +320,14 @@ class JournaledTopic(Topic):
         if self._lost[0] < self._lost[1]:
             channel.skip(*self._lost)  # has been done; but so the cursor is saved soon
         return channel
+
+    def delete_channel(self, name: str) -> Pending | None:
+        super().delete_channel(name)
+        if is_ephemeral(name) or self._exiting:
+            return None
+        forgotten = Pending()
+        self._folder.sync_cursors(forgotten.settle)
+        return forgotten
 
     def saved_channel_names(self) -> list[str]:
         """The channels that have a cursor in the folder."""
@@ -387,6 +433,8 @@ class JournaledTopic(Topic):
         except StorageError as failure:
             _log.error("TOPIC(%s): failed to remove old messages - %s", self.name, failure)
             return
+        if self._journal.summary_failure is not None:
+            self._context.report_health(self._journal.summary_failure)
         if freed_bytes:
             _log.info("TOPIC(%s): removed %d bytes of old messages", self.name, freed_bytes)
 
@@ -405,12 +453,19 @@ class JournaledTopic(Topic):
         self._remove_mark()
         self._flow_changed()
 
-    def _remove_files(self) -> None:
-        self._end_watches()
+    def bury(self) -> None:
         try:
-            self._journals.remove(self._journal.delete())
-        except OSError as failure:
-            _log.error("TOPIC(%s): failed to remove its journal - %s", self.name, failure)
+            self._tombstone = self._journal.delete()
+        except OSError as error:
+            raise StorageError(f"the journal of {self.name} cannot be removed: {error.strerror or error}") from error
+
+    def settle_deletion(self) -> None:
+        assert self._tombstone is not None  # noqa: S101 - for the type checker
+        self._journals.bury(self._tombstone, self.deleted.settle)
+
+    def _remove_files(self) -> None:
+        """They went with the name of their folder, the cursors of the channels too."""
+        self._end_watches()
 
     def _save(self) -> None:
         self._end_watches()

@@ -1,13 +1,21 @@
 """Which files belong to which topic or channel: disk queues, due times, policies and journals.
 
 `Store` is what the broker asks of the data folder, `DiskStore` is the data folder. `JournalStore` says which topics are
-journaled, and opens their folders.
+journaled, and opens and removes their folders.
+
+A journal is deleted as a whole or not at all, whenever the process dies or the power fails:
+
+    t.journal ──renamed──> t.journal.<16 hex digits>.removed ──data folder synced──> emptied ──nsqd.dat saved──> gone
+
+The rename is the deletion; it is answered when it is on the disk, and only then is a file removed. Until nsqd.dat does
+not name the topic any more, the folder stays: it tells the next run that the topic was deleted.
 """
 
 from __future__ import annotations
 
 import enum
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +23,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from emberq.base.clock import NS_PER_SECOND, Clock
-from emberq.base.file import OS_FILES, Files, remove_folder
+from emberq.base.file import OS_FILES, Files, empty_folder, remove_folder
 from emberq.base.timers import Timers
 from emberq.broker.journaled_channel import LoggingTurns
 from emberq.storage import data_folder, disk_queue_files
@@ -24,8 +32,9 @@ from emberq.storage.data_folder import PolicyEntry
 from emberq.storage.disk_queue import DiskQueue
 from emberq.storage.disk_queue_files import Kind, QueueFiles
 from emberq.storage.disk_queue_sync import Syncer
-from emberq.storage.error import StorageError
+from emberq.storage.error import StorageError, os_error_text
 from emberq.storage.journal.commit import Work
+from emberq.storage.journal.cursor_log import Told
 from emberq.storage.journal.folder import FOLDER_SUFFIX, JournalFolder
 from emberq.storage.journal.journal import REMOVED_SUFFIX
 from emberq.storage.journal.segment import JournalConfig
@@ -53,6 +62,10 @@ class Store(Protocol):
 
     def left_queues(self, topic: str) -> list[str]:
         """The names of the backends of a topic and its channels that an earlier run left."""
+        ...
+
+    def remove_leftovers(self) -> None:
+        """Remove what an earlier run was writing when it died."""
         ...
 
     def load_policies(self) -> list[PolicyEntry]:
@@ -104,6 +117,9 @@ class DiskStore:
         path, content, fs = self._times_path(name), dict(times), self._fs
         self._syncer.run(lambda: _save_or_log(path, content, kind, fs), urgent=True)
 
+    def remove_leftovers(self) -> None:
+        data_folder.remove_leftovers(self._data_path, fs=self._fs)
+
     def load_policies(self) -> list[PolicyEntry]:
         return data_folder.load_policies(self._data_path / data_folder.POLICY_FILE, fs=self._fs)
 
@@ -145,6 +161,10 @@ def _queues_by_topic(data_path: Path, *, fs: Files) -> dict[str, list[str]]:
 # Journals.
 
 
+_TOMBSTONE = re.compile(rf"(.+){re.escape(FOLDER_SUFFIX)}\.[0-9a-f]{{16}}{re.escape(REMOVED_SUFFIX)}")
+"""The name of the folder of a deleted journal; the group is the topic."""
+
+
 class SyncMode(enum.StrEnum):
     """When a published message counts as stored."""
 
@@ -175,7 +195,7 @@ def run_here(work: Work) -> None:
 class JournalStore:
     """The journals in a data folder. `start` runs work in another thread, `hand_back` in the broker's thread.
 
-    Deleted journals are removed by the syncer's thread, if there is one.
+    The files of deleted journals are removed by the syncer's thread, if there is one.
     """
 
     def __init__(
@@ -197,6 +217,10 @@ class JournalStore:
         self._start = start
         self._hand_back = hand_back
         self._turns: LoggingTurns | None = None
+        self.tombstones: list[Path] = []
+        """The folders of deleted journals that are not gone yet. Others get a copy."""
+        self._deleted: set[str] = set()
+        """The topics of which this run found such a folder when it began."""
 
     def logging_turns(self, timers: Timers) -> LoggingTurns:
         """The turns that the channels of all topics share."""
@@ -206,7 +230,11 @@ class JournalStore:
 
     def has(self, topic: str) -> bool:
         """Whether this topic is journaled, or is to be once it exists."""
-        return not is_ephemeral(topic) and (self._fs.is_folder(self._folder(topic)) or self.settings.is_wanted(topic))
+        return not is_ephemeral(topic) and (self.has_folder(topic) or self.settings.is_wanted(topic))
+
+    def has_folder(self, topic: str) -> bool:
+        """Whether there is a journal of this topic."""
+        return self._fs.is_folder(self._folder(topic))
 
     def topic_names(self) -> list[str]:
         """The topics that have a journal."""
@@ -228,31 +256,79 @@ class JournalStore:
             fs=self._fs,
         )
 
-    def remove(self, folder: Path) -> None:
-        """Remove the folder of a deleted journal, soon; that it has no topic any more is known to the disk before."""
-        if self._syncer is None:
-            self._remove_folder(folder)
-        else:
-            self._syncer.run(self._sync_names, urgent=True)
-            self._syncer.run(lambda: self._remove_folder(folder))
-
-    def remove_leftovers(self) -> None:
-        """Remove the deleted journals that an earlier run did not come to remove."""
-        for name in self._names():
-            if f"{FOLDER_SUFFIX}." in name and name.endswith(REMOVED_SUFFIX):
-                self.remove(self._data_path / name)
-
     def _folder(self, topic: str) -> Path:
         return self._data_path / f"{topic}{FOLDER_SUFFIX}"
 
-    def _sync_names(self) -> None:
+    # Deleted journals.
+
+    def bury(self, tombstone: Path, told: Told) -> None:
+        """The folder of a journal was renamed to this. `told` is called when that is on the disk, or why it is not.
+
+        Then its files are removed, soon. If it is not on the disk, the next run removes them: until then a power
+        failure may bring the journal back, and must bring back all of it.
+        """
+        self.tombstones.append(tombstone)
+
+        def work() -> None:
+            failure = self._sync_names()
+            self._hand_back(lambda: self._buried(tombstone, failure, told))
+
+        self._start(work)
+
+    def _buried(self, tombstone: Path, failure: StorageError | None, told: Told) -> None:
+        if failure is None:
+            self._run(lambda: self._empty(tombstone))
+        told(failure)
+
+    def find_leftovers(self) -> None:
+        """Find the deleted journals that an earlier run did not come to remove, and remove their files, soon."""
+        found = [match for match in map(_TOMBSTONE.fullmatch, self._names()) if match is not None]
+        self._deleted = {match[1] for match in found}
+        self.tombstones = tombstones = [self._data_path / match[0] for match in found]
+
+        def work() -> None:
+            if self._sync_names() is None:  # the process may have died before it did
+                for tombstone in tombstones:
+                    self._empty(tombstone)
+
+        if tombstones:
+            self._run(work)
+
+    def was_deleted(self, topic: str) -> bool:
+        """Whether an earlier run deleted the journal of this topic, and nsqd.dat may not know that."""
+        return topic in self._deleted and not self.has_folder(topic)
+
+    def forget(self, tombstones: list[Path]) -> None:
+        """Remove these folders, soon: nsqd.dat is on the disk and does not name their topics."""
+        self.tombstones = [tombstone for tombstone in self.tombstones if tombstone not in tombstones]
+        self._run(lambda: self._remove(tombstones))
+
+    def _run(self, work: Work) -> None:
+        """Do this in the syncer's thread, behind everything that a caller waits for."""
+        if self._syncer is None:
+            work()
+        else:
+            self._syncer.run(work)
+
+    def _sync_names(self) -> StorageError | None:
         try:
             self._fs.sync_folder(self._data_path)
-        except OSError as failure:
-            _log.error("failed to sync %s - %s", self._data_path, failure)
+        except OSError as error:
+            _log.error("failed to sync %s - %s", self._data_path, error)
+            return StorageError(os_error_text("sync", self._data_path, error))
+        return None
 
-    def _remove_folder(self, folder: Path) -> None:
+    def _empty(self, tombstone: Path) -> None:
         try:
-            remove_folder(folder, fs=self._fs)
-        except OSError as failure:
-            _log.error("failed to remove a deleted journal - %s", failure)
+            empty_folder(tombstone, fs=self._fs)
+        except FileNotFoundError:
+            return  # nsqd.dat was saved first, and all of it is gone
+        except OSError as error:
+            _log.error("failed to remove a deleted journal - %s", error)
+
+    def _remove(self, tombstones: list[Path]) -> None:
+        for tombstone in tombstones:
+            try:
+                remove_folder(tombstone, fs=self._fs)
+            except OSError as error:
+                _log.error("failed to remove a deleted journal - %s", error)

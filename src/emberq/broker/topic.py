@@ -112,7 +112,7 @@ class Topic(ABC):
         """Whether it waits for nsqlookupd to tell which channels it has."""
         self._exiting = False
         self.deleted = Pending()
-        """Settled when the topic was deleted and its last channel is gone."""
+        """Settled when the topic was deleted, its last channel is gone and no crash can bring it back."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} depth={self.depth} channels={len(self.channels)}>"
@@ -144,6 +144,13 @@ class Topic(ABC):
         None when they are stored, else what tells when they are. StoreError when the disk refuses some of them; those
         before are kept. A journaled topic stores a batch that a `producer` sends again only once; others ignore it.
         """
+
+    def publish_durably(self, blob: bytes, ends: Sequence[int]) -> Pending | None:
+        """As `publish`; but a journaled topic settles it only when a power failure cannot take the messages any more.
+
+        For messages that leave another topic for this one: they must be here for good before they go there.
+        """
+        return self.publish(blob, ends)
 
     @abstractmethod
     def publish_deferred(
@@ -192,14 +199,20 @@ class Topic(ABC):
     def _make_channel(self, name: str) -> Channel:
         """A new channel of this topic's kind."""
 
-    def delete_channel(self, name: str) -> None:
-        """Remove a channel and all it holds; KeyError when there is none of that name."""
-        channel = self.channels.pop(name)
+    def delete_channel(self, name: str) -> Pending | None:
+        """Remove a channel and all it holds; KeyError when there is none of that name.
+
+        None when it has gone for good, else what tells when it has. StorageError leaves it as it was.
+        """
+        channel = self.channels[name]
         _log.info("TOPIC(%s): deleting channel %s", self.name, name)
+        channel.forget_place()
+        del self.channels[name]
         self._flow_changed()
         _log.info("CHANNEL(%s): deleting", name)
         channel.delete()
         self._context.on_channel(self, channel, False)
+        return None
 
     # The topic as a whole.
 
@@ -225,6 +238,13 @@ class Topic(ABC):
     @abstractmethod
     def empty(self) -> None:
         """Drop what waits in the topic; the channels keep what they have."""
+
+    def bury(self) -> None:  # noqa: B027 - the files of a classic topic go when it is deleted
+        """Let no later run find its files, before it is deleted. StorageError leaves it as it was."""
+
+    def settle_deletion(self) -> None:
+        """The topic is gone: settle `deleted`, now or when the disk knows that."""
+        self.deleted.settle(None)
 
     def delete(self, *, max_channels: int) -> bool:
         """Remove so many channels, and everything else when there are no more; whether all has gone.

@@ -175,7 +175,7 @@ def required(query: Query, name: str) -> str:
 class Response:
     """An answer; immutable, so one object may be sent any number of times."""
 
-    __slots__ = ("body", "content_type", "file", "head", "headers", "status")
+    __slots__ = ("body", "content_type", "file", "head", "headers", "is_last", "status")
 
     def __init__(
         self,
@@ -185,8 +185,11 @@ class Response:
         content_type: str | None = None,
         headers: Headers = (),
         file: StreamBody | None = None,
+        is_last: bool = False,
     ) -> None:
         """`file` is the body in place of `body`. Raises ValueError if a header would break out of its line."""
+        self.is_last = is_last
+        """Whether requests that the client has sent behind this one must not be carried out: it ends the connection."""
         self.status = status
         self.body = body
         self.file = file
@@ -268,16 +271,19 @@ def plain(body: str | bytes, status: int = 200, content_type: str | None = TEXT)
 class HttpError(Exception):
     """A refusal that a handler raises: the client gets it as a V1 error."""
 
-    def __init__(self, status: int, message: str, **facts: int | str) -> None:
+    def __init__(self, status: int, message: str, *, is_last: bool = False, **facts: int | str) -> None:
         """`facts` are further keys of the JSON, for programs: such as the offset that would do."""
         super().__init__(message)
+        self.is_last = is_last
+        """As in `Response`."""
         self.status = status
         self.message = message
         self.facts = facts
 
     def response(self) -> Response:
         """The error as it is sent: `{"message":"TEXT"}`, and the facts."""
-        return json({"message": self.message, **self.facts}, status=self.status)
+        body = encode_json({"message": self.message, **self.facts})
+        return Response(self.status, body, content_type=JSON, headers=V1_HEADERS, is_last=self.is_last)
 
 
 def encode_json(value: Any) -> bytes:

@@ -347,6 +347,9 @@ class HttpConnection:
     def _send(self, exchange: Exchange, response: Response, started_ns: int) -> None:
         """Put an answer into the output."""
         body = response.body if exchange.request.method != "HEAD" else b""
+        if response.is_last:
+            exchange.ending = CLOSE
+            exchange.has_unread_body = True  # the next request may be on its way
         head = response.head + self._server.endings(self._now_ns)[exchange.ending]
         if len(body) < JOINED_BYTES:
             self._output.append(head + body)

@@ -39,7 +39,7 @@ from emberq.nsqd.session import ClientSession
 from emberq.nsqd.statsd import StatsdConfig, StatsdPusher, expand_prefix
 from emberq.nsqd.tls import ServerTls, TlsError
 from emberq.storage.backend import DiskLimits
-from emberq.storage.data_folder import DataPathLock, MetadataFile
+from emberq.storage.data_folder import METADATA_FILE, DataPathLock, MetadataFile
 from emberq.storage.disk_queue_sync import Syncer
 from emberq.storage.error import StorageError
 from emberq.wire.frame import BODY_OFFSET
@@ -76,7 +76,7 @@ class Nsqd:
             timers=self._timers,
         )
         self._metadata_file = MetadataFile(
-            self._data_path / "nsqd.dat",
+            self._data_path / METADATA_FILE,
             version=emberq.NSQ_VERSION,
             entries=self.broker.entries,
             run=self._run_urgently,
@@ -84,6 +84,7 @@ class Nsqd:
             clock=self.clock,
             timers=self._timers,
         )
+        self._metadata_file.on_saved = self.broker.metadata_saved
         self._health = Health(
             self.broker,
             self._data_path,

@@ -1,4 +1,4 @@
-"""The data folder as a whole: its lock, nsqd.dat and channel-policies.json.
+"""The data folder as a whole: its lock, left-over files, nsqd.dat and channel-policies.json.
 
 The lock is an exclusive `flock` on the folder itself, so it leaves no lock file behind and goes with the process. The
 Go nsqd locks the same way: the two exclude each other. The folder must exist; it is never created, because a mistyped
@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emberq.base.clock import NS_PER_SECOND, Clock
-from emberq.base.file import OS_FILES, Files, replace_file
+from emberq.base.file import OS_FILES, Files, remove_temporary_files, replace_file
 from emberq.base.timers import Timers
 from emberq.storage.error import DataPathError, MetadataError, StorageError, os_error_text
 
@@ -84,7 +84,24 @@ class DataPathLock:
         os.close(fd)
 
 
+# Left-over files.
+
+_REPLACED = (".diskqueue.meta.dat", ".diskqueue.due.dat")
+
+
+def remove_leftovers(data_path: Path, *, fs: Files = OS_FILES) -> None:
+    """Remove the files that were to replace others in the data folder when an earlier run died. A failure is logged."""
+    try:
+        remove_temporary_files(
+            data_path, lambda name: name in (METADATA_FILE, POLICY_FILE) or name.endswith(_REPLACED), fs=fs
+        )
+    except OSError as error:
+        _log.warning("left-over files were not removed - %s", os_error_text("remove", data_path, error))
+
+
 # nsqd.dat.
+
+METADATA_FILE = "nsqd.dat"
 
 
 class MetaEntry(NamedTuple):
@@ -158,6 +175,8 @@ class MetadataFile:
         """Saves begun; counted by the loop's thread alone."""
         self._written = 0
         """The newest save in the file; guarded by `_lock`."""
+        self.on_saved: Callable[[], None] = lambda: None
+        """Called in the loop's thread when the file is on the disk, as `entries` was at the last question."""
 
     def load(self) -> Metadata:
         """The topics and channels of the last run."""
@@ -167,6 +186,7 @@ class MetadataFile:
         """Write the file and return when it is on the disk; StorageError if it cannot be."""
         self._taken += 1
         self._write(b"".join(encoded(self._entries(), self._version)), self._taken)
+        self.on_saved()
 
     def save_soon(self, told: Told | None = None) -> None:
         """Write the file without holding up the loop; then call `told`, in the loop's thread."""
@@ -228,6 +248,8 @@ class MetadataFile:
             self._is_due = True
             self._rested_ns = max(self._rested_ns, now_ns + RETRY_NS)
         told, self._told = self._told, []
+        if failure is None:
+            self.on_saved()
         for tell in told:
             tell(failure)
         if self._is_due:

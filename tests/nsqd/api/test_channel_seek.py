@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emberq.base.file import OsFiles
 from emberq.base.text import format_moment
 from emberq.broker.journaled_channel import JournaledChannel
 from emberq.storage.error import StorageError
@@ -256,3 +259,45 @@ def test_a_place_is_for_channels_of_journaled_topics(nsqd: NsqdHarness, http: Ht
     assert http.post("/channel/create?topic=classic&channel=c&from=0").error == (404, "TOPIC_NOT_JOURNALED")
     assert create(http, "0", channel="c%23ephemeral").error == (400, "CHANNEL_NOT_JOURNALED")
     assert not nsqd.has_channel("classic", "c")
+
+
+# The folder of the cursors is synced before the answer.
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "/channel/seek?topic=t&channel=c&to=1",
+        "/channel/create?topic=t&channel=new&from=1",
+        "/channel/delete?topic=t&channel=c",
+        "/channel/empty?topic=t&channel=c",
+    ],
+)
+def test_what_a_power_failure_could_undo_is_not_answered_with_200(
+    nsqd: NsqdHarness, http: HttpClient, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    sync_folder = OsFiles.sync_folder
+
+    def fails(files: OsFiles, path: Path) -> None:
+        if path.name == "cursors":
+            raise OSError(errno.EIO, "input/output error")
+        sync_folder(files, path)
+
+    nsqd.create_channel("t", "c")
+    publish(http, b"0", b"1")
+    with monkeypatch.context() as broken:
+        broken.setattr(OsFiles, "sync_folder", fails)
+        assert http.post(asked).status == 500
+
+
+def test_a_channel_that_was_emptied_is_empty_after_a_crash(nsqd: NsqdHarness, http: HttpClient) -> None:
+    nsqd.create_channel("t", "c")
+    publish(http, b"0", b"1")
+    assert http.post("/channel/empty?topic=t&channel=c").status == 200
+    assert saved_low_water(nsqd) == 2
+
+
+def saved_low_water(nsqd: NsqdHarness) -> int:
+    """Where the file of the channel `c` is, read without our own code."""
+    content = (Path(nsqd.options.data_path) / "t.journal" / "cursors" / "c.cursor").read_bytes()
+    return int.from_bytes(content[32:40], "little")

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from pathlib import Path
 
 import pytest
 
+from emberq.base.file import OsFiles
 from emberq.broker.broker import PORTION_CHANNELS
 from emberq.nsqd.api.channel import TopicApi
 from emberq.storage.error import MetadataError
 from tests.broker.rig import Rig
 from tests.nsqd.api.rig import RigNode, answer_of, refusal_of, request
+from tests.support.harness import NsqdHarness
+from tests.support.http_client import HttpClient
+from tests.support.waiting import wait_until
 
 
 def test_a_pause_that_cannot_be_saved_is_a_failure(rig: Rig) -> None:
@@ -79,3 +85,33 @@ def test_creating_a_topic_again_changes_nothing(rig: Rig) -> None:
     rig.publish(b"kept")
     api.create(request("topic=t"))
     assert rig.topic_stats().depth == 1
+
+
+@pytest.mark.nsqd(journal=True)
+def test_a_journaled_topic_that_cannot_be_deleted_stays_and_the_caller_is_told(
+    nsqd: NsqdHarness, http: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_files: OsFiles, _source: Path, _target: Path) -> None:
+        raise OSError(errno.EACCES, "permission denied")
+
+    nsqd.create_channel("t", "c")
+    with monkeypatch.context() as broken:
+        broken.setattr(OsFiles, "rename", fails)
+        assert http.post("/topic/delete?topic=t").status == 500
+    assert http.post("/pub?topic=t", b"x").status == 200
+    assert nsqd.channel("t", "c").depth == 1
+    assert http.post("/topic/delete?topic=t").status == 200
+    wait_until(lambda: not list(Path(nsqd.options.data_path).glob("t.*")))
+
+
+@pytest.mark.nsqd(journal=True)
+def test_a_deletion_that_a_power_failure_could_undo_is_not_answered_with_200(
+    nsqd: NsqdHarness, http: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_files: OsFiles, _path: Path) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    nsqd.create_channel("t", "c")
+    with monkeypatch.context() as broken:
+        broken.setattr(OsFiles, "sync_folder", fails)
+        assert http.post("/topic/delete?topic=t").status == 500

@@ -74,6 +74,21 @@ def test_a_policy_outlives_a_restart(nsqd: NsqdHarness, http: HttpClient) -> Non
     assert HttpClient(nsqd.http_address).get(CHANNEL).json() == POLICY
 
 
+def test_the_messages_of_a_journaled_topic_do_not_die_into_one_that_is_not(start_nsqd: StartNsqd) -> None:
+    nsqd = start_nsqd(journal_topic=("^t$",))
+    nsqd.create_channel("t", "c")
+    nsqd.create_channel("t.dead", "r")
+    http = HttpClient(nsqd.http_address)
+    refused = http.post(CHANNEL, json.dumps(POLICY).encode())
+    assert (refused.status, refused.json()) == (400, {"message": "DEAD_LETTER_TOPIC_NOT_JOURNALED"})
+    made = http.post("/channel/create?topic=t&channel=new&max_attempts=2&dead_letter_topic=t.dead")
+    assert (made.status, made.json()) == (400, {"message": "DEAD_LETTER_TOPIC_NOT_JOURNALED"})
+    assert http.post("/topic/delete?topic=t.dead").status == 200
+    set_policy(http)
+    nsqd.create_channel("t.dead", "r")
+    assert [topic["is_journaled"] for topic in http.get("/stats?format=json").json()["topics"]] == [True, True]
+
+
 def test_a_channel_can_be_made_with_a_policy(http: HttpClient) -> None:
     made = http.post("/channel/create?topic=t&channel=new&max_attempts=2&dead_letter_topic=t.dead")
     assert (made.status, made.body) == (200, b"")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import socket
+import struct
+from collections.abc import Sequence
 
 import pytest
 
@@ -93,3 +98,108 @@ def test_headers_are_read_as_they_are() -> None:
     assert producer_of(request()) is None
     with pytest.raises(HttpError, match="INVALID_PRODUCER"):
         producer_of(request(headers={b"x-emberq-sequence": b"7"}))
+
+
+# A batch that is refused while others are on their way.
+
+
+def request_bytes(sequence: int, body: bytes, target: str) -> bytes:
+    head = f"POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}X-Emberq-Producer: {PRODUCER}\r\nX-Emberq-Sequence: {sequence}\r\n\r\n".encode() + body
+
+
+def sent_at_once(nsqd: NsqdHarness, requests: bytes) -> bytes:
+    """Everything that nsqd answers until it closes the connection."""
+    address = nsqd.http_address
+    assert isinstance(address, tuple)
+    with socket.create_connection(address, timeout=10) as connection:
+        connection.sendall(requests)
+        answers = b""
+        while piece := connection.recv(65536):
+            answers += piece
+    return answers
+
+
+def refuse_large_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is nearly full."""
+    write = os.pwritev
+
+    def pwritev(fd: int, parts: Sequence[bytes], position: int) -> int:
+        if sum(map(len, parts)) > 10_000:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        return write(fd, parts, position)
+
+    monkeypatch.setattr(os, "pwritev", pwritev)
+
+
+@pytest.mark.parametrize("target", ["/pub?topic=t", "/pub?topic=t&defer=1000", "/mpub?topic=t"])
+def test_what_is_sent_behind_a_refused_batch_is_not_stored(
+    nsqd: NsqdHarness, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    large = b"7" * 20_000
+    with monkeypatch.context() as full:
+        refuse_large_writes(full)
+        pipeline = request_bytes(7, large, target) + request_bytes(8, b"8", target)
+        answers = sent_at_once(nsqd, pipeline)
+    assert answers.count(b"HTTP/1.1 ") == 1
+    assert answers.startswith(b"HTTP/1.1 503 ")
+    assert b"Connection: close" in answers
+    for number, body in ((7, large), (8, b"8")):
+        assert post(nsqd, target, body, producer=PRODUCER, sequence=str(number)).status == 200
+    assert [body[0] for body in bodies(nsqd)] == ["7", "8"]
+
+
+def test_a_refused_batch_does_not_count_as_stored_because_a_later_one_is(
+    nsqd: NsqdHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = b"7" * 20_000
+    with monkeypatch.context() as full:
+        refuse_large_writes(full)
+        assert post(nsqd, "/pub?topic=t", large, producer=PRODUCER, sequence="7").status == 503
+        assert post(nsqd, "/pub?topic=t", b"8", producer=PRODUCER, sequence="8").status == 200
+    assert post(nsqd, "/pub?topic=t", large, producer=PRODUCER, sequence="7").status == 503
+    assert post(nsqd, "/pub?topic=t", b"8", producer=PRODUCER, sequence="8").status == 200
+    assert bodies(nsqd) == ["8"]
+
+
+def test_a_refused_batch_is_stored_when_it_is_sent_again_before_a_later_one(
+    nsqd: NsqdHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = b"7" * 20_000
+    with monkeypatch.context() as full:
+        refuse_large_writes(full)
+        assert post(nsqd, "/pub?topic=t", large, producer=PRODUCER, sequence="7").status == 503
+    for _ in range(2):
+        assert post(nsqd, "/pub?topic=t", large, producer=PRODUCER, sequence="7").status == 200
+    assert len(bodies(nsqd)) == 1
+
+
+def test_a_refused_request_without_a_number_leaves_the_connection_open(
+    nsqd: NsqdHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http = HttpClient(nsqd.http_address)
+    with monkeypatch.context() as full:
+        refuse_large_writes(full)
+        refused = http.post("/pub?topic=t", b"7" * 20_000)
+    assert refused.status == 503
+    assert "close" not in str(refused.headers).lower()
+
+
+def test_what_is_sent_behind_a_refused_batch_over_tcp_is_not_stored_either(
+    nsqd: NsqdHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = b"7" * 20_000
+    with monkeypatch.context() as full:
+        refuse_large_writes(full)
+        client = nsqd.connect()
+        client.identify(emberq_producer_id=PRODUCER)
+        sent = b"".join(
+            b"PUB t %d\n" % number + struct.pack(">i", len(body)) + body
+            for number, body in ((6, b"6"), (7, large), (8, b"8"))
+        )
+        client.send(sent)
+        frames = client.frames_until_eof()
+    assert [frame.data[:12] for frame in frames] == [b"OK", b"E_PUB_FAILED"]
+    for number, body in ((7, large), (8, b"8")):
+        assert post(nsqd, "/pub?topic=t", body, producer=PRODUCER, sequence=str(number)).status == 200
+    assert [body[0] for body in bodies(nsqd)] == ["6", "7", "8"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from pathlib import Path
 
 import pytest
 
 from emberq.base.clock import ManualClock
+from emberq.base.file import OsFiles
 from emberq.storage.error import StorageError
 from emberq.storage.journal.commit import Work
 from emberq.storage.journal.cursor import Cursor
@@ -140,11 +142,44 @@ def test_a_damaged_cursor_means_the_oldest_message(
 
 
 def test_what_a_crash_left_of_a_save_is_cleared_away(folder: JournalFolder, tmp_path: Path, threads: Threads) -> None:
-    leftover = tmp_path / "t.journal" / "cursors" / "c.cursor.123.tmp"
-    leftover.write_bytes(b"half a cur")
+    path = tmp_path / "t.journal"
+    leftovers = [path / "cursors" / "c.cursor.123.tmp", path / "topic.mark.4.tmp", path / f"{0:020}.idx.5.tmp"]
+    others = [path / "cursors" / "notes.tmp", path / "cursors" / "notes.5.tmp", path / "backup.tmp"]
+    for file in leftovers + others:
+        file.write_bytes(b"half a cur")
     folder.journal.close()
-    opened(tmp_path / "t.journal", threads)
-    assert not leftover.exists()
+    opened(path, threads)
+    assert [file.exists() for file in leftovers] == [False, False, False]
+    assert [file.exists() for file in others] == [True, True, True]
+
+
+def test_a_save_that_is_overtaken_by_one_that_fails_is_written(
+    folder: JournalFolder, threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_files: OsFiles, _source: Path, _target: Path) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    cursor, file = folder.cursor("c", start_offset=0), folder.cursor_file("c")
+    told: list[StorageError | None] = []
+    cursor.acknowledge(0, 1)
+    file.save_soon(cursor, told.append)
+    with monkeypatch.context() as broken:
+        broken.setattr(OsFiles, "rename", fails)
+        with pytest.raises(StorageError):
+            file.save(cursor)
+    threads.run()
+    assert told == [None]
+    assert folder.cursor("c", start_offset=9).low_water == 1
+
+
+def test_a_save_fails_behind_the_removal(folder: JournalFolder, threads: Threads) -> None:
+    cursor, file = folder.cursor("c", start_offset=0), folder.cursor_file("c")
+    told: list[StorageError | None] = []
+    file.save_soon(cursor, told.append)
+    file.remove()
+    threads.run()
+    assert "the channel was deleted" in str(told[0])
+    assert folder.channel_names() == []
 
 
 def test_the_offset_that_channels_have_seen_is_the_highest_of_any(folder: JournalFolder, tmp_path: Path) -> None:

@@ -186,3 +186,50 @@ def test_looking_at_a_journal_changes_nothing_and_needs_no_right_to(
     assert len(list(dump(journals.folder))) == 30
     assert set(opened) == {os.O_RDONLY}
     assert {path: path.read_bytes() for path in journals.folder.iterdir()} == before
+
+
+def moved_on(journals: JournalRig) -> Path:
+    """A journal of nine messages that went on at offset 100; of the nine, the last three are damaged. The segment."""
+    journal = journals.open()
+    journals.fill(journal, batches=3)
+    batch_bytes = (journals.segment().stat().st_size - 64) // 3
+    journal.skip_to(100)
+    journals.append(journal, b"later")
+    journal.close()
+    flip(journals.segment(), 64 + 2 * batch_bytes + 80)
+    return journals.segment()
+
+
+def test_offsets_that_no_message_had_are_not_called_lost_with_the_damage_before_them(journals: JournalRig) -> None:
+    path = moved_on(journals)
+    loss, note = findings(journals.folder)
+    assert (loss.severity, loss.path) == (Severity.LOSS, path)
+    assert loss.text.endswith(": offsets 6 to 8 are lost")
+    assert (note.severity, note.path) == (Severity.NOTE, path)
+    assert note.text == "offsets 9 to 99 are skipped: the journal moved on after an unclean stop"
+
+
+def test_a_dump_shows_damage_as_large_as_it_is(journals: JournalRig) -> None:
+    moved_on(journals)
+    *before, damage, later = dump(journals.folder)
+    assert len(before) == 6
+    assert isinstance(damage, Damage)
+    assert (damage.first_offset, damage.next_offset) == (6, 9)
+    assert isinstance(later, JournalRow)
+    assert (later.offset, later.body) == (100, b"later")
+    assert [row.offset for row in dump(journals.folder, offset=9) if isinstance(row, JournalRow)] == [100]
+
+
+def test_what_an_interrupted_cut_left_is_a_note(journals: JournalRig) -> None:
+    journal = journals.open()
+    journals.fill(journal, batches=2)
+    content = journals.segment().read_bytes()
+    journals.fill(journal, batches=1)
+    with_more = journals.segment().read_bytes()
+    journals.segment().write_bytes(content)
+    again = journals.open()
+    again.skip_to(100)
+    again.close()
+    journals.segment().write_bytes(with_more)
+    assert {found.severity for found in findings(journals.folder)} == {Severity.NOTE}
+    assert [row.offset for row in dump(journals.folder) if isinstance(row, JournalRow)] == list(range(6))

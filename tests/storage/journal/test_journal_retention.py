@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
+from emberq.base.file import OsFiles
+from emberq.storage.journal.journal import MAX_UNSAVED
 from tests.storage.journal.rig import MANY, START_NS, JournalRig, producer, read_all
 
 
@@ -139,3 +142,58 @@ def test_a_segment_that_is_gone_already_does_not_keep_the_others(journals: Journ
     journals.index().unlink()
     journal.trim(before_offset=60, now_ns=START_NS)
     assert journal.total_bytes <= 1000
+
+
+def refuse_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = OsFiles.rename
+
+    def fails(files: OsFiles, source: Path, target: Path) -> None:
+        if target.suffix == ".idx":
+            raise OSError(errno.EDQUOT, "disk quota exceeded")
+        rename(files, source, target)
+
+    monkeypatch.setattr(OsFiles, "rename", fails)
+
+
+def test_an_index_that_could_not_be_written_is_written_later_and_old_segments_go_then(
+    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=0)
+    with monkeypatch.context() as broken:
+        refuse_indexes(broken)
+        journals.fill(journal, batches=20)
+        journal.sync()
+        assert "disk quota exceeded" in str(journal.summary_failure)
+        assert journal.trim(before_offset=60, now_ns=START_NS) == 0
+    assert journal.trim(before_offset=60, now_ns=START_NS) > 0
+    assert journal.summary_failure is None
+    assert len(journal.segments) == 1
+
+
+def test_an_index_that_could_not_be_written_at_the_start_is_written_before_old_segments_go(
+    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=0)
+    for sequence in range(20):
+        journals.append(journal, b"x" * 60, by=producer(b"p", sequence))
+    journal.sync()
+    for path in journals.folder.glob("*.idx"):
+        path.unlink()
+    with monkeypatch.context() as broken:
+        refuse_indexes(broken)
+        again = journals.open(segment_bytes=500, retention_bytes=0)
+    assert again.trim(before_offset=20, now_ns=START_NS) > 0
+    after = journals.open(segment_bytes=500).producer_state(producer(b"p", 0).producer_id)
+    assert after is not None
+    assert after.sequence == 19
+
+
+def test_contents_of_indexes_that_cannot_be_written_do_not_pile_up(
+    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journals.open(segment_bytes=500)
+    with monkeypatch.context() as broken:
+        refuse_indexes(broken)
+        journals.fill(journal, batches=250)
+    journals.fill(journal, batches=1)
+    assert 0 < len(list(journals.folder.glob("*.idx"))) <= MAX_UNSAVED < len(journal.segments)

@@ -28,7 +28,8 @@ from emberq.nsqd.api.argument import (
     valid_channel,
     valid_topic,
 )
-from emberq.nsqd.api.policy import policy_in_query, refuse_cycle, set_policy
+from emberq.nsqd.api.policy import policy_in_query, refuse_policy, set_policy
+from emberq.nsqd.api.publish import settled
 from emberq.storage.data_folder import ChannelPolicy
 from emberq.storage.error import StorageError
 from emberq.wire.frame import WireMessage
@@ -67,16 +68,7 @@ class TopicApi:
         topic = existing_topic(self._broker, required_topic(request.query()))
         with failing_as_internal_error():
             deletion = self._broker.delete_topic(topic.name)
-        return _when_done(self._deleted(deletion))
-
-    async def _deleted(self, deletion: Pending) -> None:
-        """Return when the last channel and all files have gone."""
-        done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        deletion.when_settled(done.set_result)
-        failure = await done
-        if failure is not None:
-            raise failure
-        await self._disk.files_removed()
+        return _when_done(_gone(deletion, self._disk))
 
     def empty(self, request: Request) -> Awaitable[Response]:
         topic = existing_topic(self._broker, valid_topic(request.query()))
@@ -107,8 +99,8 @@ MAX_PEEK_BYTES = 4 * 1024 * 1024
 
 
 class ChannelApi:
-    """Changes channels of topics that exist. A pause or seek is on disk when it is answered, and the files of what was
-    deleted or emptied are gone."""
+    """Changes channels of topics that exist. A change is on disk when it is answered, and the files of what was deleted
+    or emptied are gone."""
 
     def __init__(self, node: Disk) -> None:
         self._broker = node.broker
@@ -127,7 +119,7 @@ class ChannelApi:
         topic = existing_topic(self._broker, names.topic)
         policy = policy_in_query(query)
         if policy is not None:
-            refuse_cycle(self._broker, topic=names.topic, channel=names.channel, policy=policy)
+            refuse_policy(self._broker, topic=names.topic, channel=names.channel, policy=policy)
         if query.get("from") is not None and topic.find_channel(names.channel) is None:
             return self._create_at(query, policy)
         with failing_as_internal_error():
@@ -166,13 +158,15 @@ class ChannelApi:
     def delete(self, request: Request) -> Awaitable[Response]:
         channel = self._existing_channel(request.query())
         with failing_as_internal_error():
-            self._broker.topic(channel.topic_name).delete_channel(channel.name)
-        return _when_done(self._disk.files_removed())
+            deletion = self._broker.topic(channel.topic_name).delete_channel(channel.name)
+        return _when_done(_gone(deletion, self._disk))
 
     def empty(self, request: Request) -> Awaitable[Response]:
         channel = self._existing_channel(request.query())
         with failing_as_internal_error():
             channel.empty()
+        if isinstance(channel, JournaledChannel):
+            return _when_saved(channel, empty())
         return _when_done(self._disk.files_removed())
 
     def pause(self, request: Request) -> Awaitable[Response]:
@@ -202,6 +196,14 @@ async def _when_done(work: Awaitable[None]) -> Response:
     with failing_as_internal_error():
         await work
     return empty()
+
+
+async def _gone(deletion: Pending | None, disk: Disk) -> None:
+    """Return when what was deleted, and its files, have gone for good; else the reason why they may come back."""
+    failure = None if deletion is None else await settled(deletion)
+    if failure is not None:
+        raise failure
+    await disk.files_removed()
 
 
 async def _when_saved(channel: JournaledChannel, response: Response) -> Response:

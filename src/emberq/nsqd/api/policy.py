@@ -22,7 +22,7 @@ from typing import Any
 from emberq.broker.broker import Broker
 from emberq.broker.channel import Channel
 from emberq.broker.dead_letter import Redrive
-from emberq.broker.error import PolicyCycleError
+from emberq.broker.error import ClassicDeadLetterTopicError, PolicyCycleError
 from emberq.http.message import HttpError, Query, Request, Response, json
 from emberq.nsqd.api.argument import existing_channel, failing_as_internal_error, parse_integer
 from emberq.nsqd.api.publish import settled, unavailable
@@ -72,17 +72,19 @@ class PolicyApi:
 def set_policy(broker: Broker, channel: Channel, policy: ChannelPolicy | None) -> None:
     """Set a channel's policy, or HttpError."""
     if policy is not None:
-        refuse_cycle(broker, topic=channel.topic_name, channel=channel.name, policy=policy)
+        refuse_policy(broker, topic=channel.topic_name, channel=channel.name, policy=policy)
     with failing_as_internal_error():
         broker.set_policy(channel, policy)
 
 
-def refuse_cycle(broker: Broker, *, topic: str, channel: str, policy: ChannelPolicy) -> None:
-    """HttpError if dead letters would come back to the topic. The channel need not exist yet."""
+def refuse_policy(broker: Broker, *, topic: str, channel: str, policy: ChannelPolicy) -> None:
+    """HttpError if dead letters cannot go where the policy says. The channel need not exist yet."""
     try:
         broker.check_policy(topic=topic, channel=channel, policy=policy)
     except PolicyCycleError as cycle:
         raise HttpError(400, "DEAD_LETTER_CYCLE") from cycle
+    except ClassicDeadLetterTopicError as wrong:
+        raise HttpError(400, "DEAD_LETTER_TOPIC_NOT_JOURNALED") from wrong
 
 
 def policy_in_query(query: Query) -> ChannelPolicy | None:

@@ -93,8 +93,8 @@ class PublishApi:
             else:
                 pending = topic.publish(blob, (len(blob),), producer=producer)
         except _REFUSALS as refusal:
-            raise unavailable(refusal) from refusal
-        return _OK if pending is None else _when_stored(pending)
+            raise unavailable(refusal, is_last=producer is not None) from refusal
+        return _OK if pending is None else _when_stored(pending, is_numbered=producer is not None)
 
     def _publish_with_others(self, topic: str, blob: bytes) -> Response | LaterResponse:
         waiting = _BatchedPublish()
@@ -136,8 +136,8 @@ class PublishApi:
                 blob, ends = batch_of_lines(request.body, max_msg_size=self._max_msg_size)
             pending = topic.publish(blob, ends, producer=producer) if ends else None
         except _REFUSALS as refusal:
-            raise unavailable(refusal) from refusal
-        return _OK if pending is None else _when_stored(pending)
+            raise unavailable(refusal, is_last=producer is not None) from refusal
+        return _OK if pending is None else _when_stored(pending, is_numbered=producer is not None)
 
     def _topic(self, query: Query) -> Topic:
         topic = self._broker.find_topic(required_topic(query))
@@ -163,10 +163,14 @@ class _BatchedPublish(LaterResponse):
         return self
 
 
-def _when_stored(pending: Pending) -> LaterResponse:
+def _when_stored(pending: Pending, *, is_numbered: bool) -> LaterResponse:
     """The answer to a publish, once it is on the disk."""
     answer = LaterResponse()
-    pending.when_settled(lambda failure: answer.settle(_OK if failure is None else unavailable(failure)))
+
+    def settled(failure: Exception | None) -> None:
+        answer.settle(_OK if failure is None else unavailable(failure, is_last=is_numbered))
+
+    pending.when_settled(settled)
     return answer
 
 
@@ -186,13 +190,18 @@ def _is_binary(query: Query) -> bool:
     return True
 
 
-def unavailable(refusal: Exception, **facts: int) -> HttpError:
-    """The answer to what could not be published."""
+def unavailable(refusal: Exception, *, is_last: bool = False, **facts: int) -> HttpError:
+    """The answer to what could not be published.
+
+    Behind a numbered batch `is_last`, as over TCP: were a later number of the pipeline stored, this one would count as
+    stored too.
+    """
     # A full disk refuses every publish. /ping and the log of the node's health report that, so it is not logged here.
     _log.debug("HTTP: failed to publish - %s", refusal)
     if isinstance(refusal, JournalFailedError):
-        return HttpError(503, "JOURNAL_FAILED", topic=refusal.topic, reason=refusal.reason, **facts)
-    return HttpError(503, "DISK_SPACE_LOW" if isinstance(refusal, GateClosedError) else "EXITING", **facts)
+        return HttpError(503, "JOURNAL_FAILED", is_last=is_last, topic=refusal.topic, reason=refusal.reason, **facts)
+    message = "DISK_SPACE_LOW" if isinstance(refusal, GateClosedError) else "EXITING"
+    return HttpError(503, message, is_last=is_last, **facts)
 
 
 # The body of /mpub.

@@ -94,7 +94,7 @@ class Syncable(Protocol):
     """What a group commit needs of a journal."""
 
     @property
-    def synced_offset(self) -> int:
+    def durable_offset(self) -> int:
         """Everything before it is on the disk."""
         ...
 
@@ -103,8 +103,11 @@ class Syncable(Protocol):
         """Why it takes no more."""
         ...
 
-    def begin_sync(self) -> CommitJob | None:
-        """A job for everything appended so far; None if all of it is on the disk, or never will be."""
+    def begin_sync(self, *, is_awaited: bool) -> CommitJob | None:
+        """A job for everything appended so far; None if all of it is on the disk, or never will be.
+
+        Unless it `is_awaited`, the journal may leave the sync of its end to the operating system.
+        """
         ...
 
     def finish_sync(self, job: CommitJob) -> None:
@@ -135,7 +138,7 @@ class GroupCommit:
 
     def when_synced(self, offset: int, told: Told) -> None:
         """Call `told` when everything before `offset` is on the disk, or cannot be: at once, if it is so already."""
-        if offset <= self._journal.synced_offset:
+        if offset <= self._journal.durable_offset:
             told(None)
         elif self._journal.failure is not None:
             told(self._journal.failure)
@@ -154,7 +157,7 @@ class GroupCommit:
 
     def _begin(self) -> None:
         """Begin a sync, unless everything is on the disk or the journal takes no more."""
-        job = self._journal.begin_sync()
+        job = self._journal.begin_sync(is_awaited=bool(self._waiting))
         if job is not None:
             self._running = True
             self._start(lambda: self._work(job))
@@ -179,11 +182,11 @@ class GroupCommit:
 
     def _take_ended(self) -> list[tuple[Told, JournalSyncError | None]]:
         """Remove the callbacks whose wait is over; each with what it is called with."""
-        synced_offset, failure = self._journal.synced_offset, self._journal.failure
+        durable_offset, failure = self._journal.durable_offset, self._journal.failure
         waiting, self._waiting = self._waiting, []
         ended: list[tuple[Told, JournalSyncError | None]] = []
         for offset, told in waiting:
-            if offset <= synced_offset:
+            if offset <= durable_offset:
                 ended.append((told, None))
             elif failure is not None:
                 ended.append((told, failure))

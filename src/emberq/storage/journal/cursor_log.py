@@ -36,7 +36,7 @@ from typing import NamedTuple
 from uuid import UUID
 from zlib import crc32
 
-from emberq.base.file import OS_FILES, Files, read_fully, write_fully
+from emberq.base.file import OS_FILES, Files, read_fully, remove_temporary_files, write_fully
 from emberq.storage.error import StorageError, os_error_text
 from emberq.storage.journal.commit import Work
 from emberq.storage.journal.cursor import (
@@ -141,12 +141,11 @@ def load_logged_cursor(path: Path, *, journal: UUID, fs: Files = OS_FILES) -> Cu
 
 def remove_leftovers(folder: Path, *, fs: Files = OS_FILES) -> None:
     """Remove what a crash has left of saves: temporary files, and logs of other generations than the cursors have."""
+    remove_temporary_files(folder, lambda name: name.endswith(CURSOR_SUFFIX), fs=fs)
     names = fs.names(folder)
     known = set(names)
     for name in names:
-        if name.endswith(".tmp"):
-            fs.unlink(folder / name, missing_ok=True)
-        elif name.endswith(LOG_SUFFIX):
+        if name.endswith(LOG_SUFFIX):
             channel, _, generation = name.removesuffix(LOG_SUFFIX).rpartition(".")
             cursor_name = f"{channel}{CURSOR_SUFFIX}"
             if cursor_name not in known or generation != _generation_text(folder / cursor_name, fs=fs):
@@ -226,8 +225,8 @@ class _Snapshot(NamedTuple):
 class CursorFile:
     """The file of one channel's cursor and its log. Owned by the channel.
 
-    A save may still run, or wait, in another thread when the next one or the removal is asked for. The last request
-    decides: a save that comes too late does nothing.
+    A save may still run, or wait, in another thread when the next one or the removal is asked for. One that comes
+    behind a later save that was written does nothing; behind the removal none is written.
     """
 
     def __init__(
@@ -242,8 +241,10 @@ class CursorFile:
         self._fs = fs
         self._start = start
         self._hand_back = hand_back
-        self._lock = threading.Lock()  # held while the file is written or removed
-        self._asked = 0  # how often something was asked for
+        self._asked = 0  # how many saves were asked for
+        self._lock = threading.Lock()  # held while the file is written or removed; guards the two below
+        self._last_written = 0  # which of them is in the file
+        self._is_removed = False
         self._logs: list[CursorLog] = []  # each gets every record: the log of the file, and of the one being written
         self._abandoned: list[CursorLog] = []  # those that get no more records, to be removed after the next save
         self._is_due = True  # whether a new file is wanted, whatever the length of the log
@@ -382,17 +383,23 @@ class CursorFile:
         snapshot.log.remove()
 
     def remove(self) -> None:
-        """Remove the files of a deleted channel. OSError if that fails."""
-        self._asked += 1
-        logs, self._logs, self._abandoned = [*self._abandoned, *self._logs], [], []
+        """Remove the files of a deleted channel. StorageError if that fails; then they are as they were."""
         with self._lock:
-            self._fs.unlink(self._path, missing_ok=True)
+            try:
+                self._fs.unlink(self._path, missing_ok=True)
+            except OSError as error:
+                raise StorageError(os_error_text("remove", self._path, error)) from error
+            self._is_removed = True
+        logs, self._logs, self._abandoned = [*self._abandoned, *self._logs], [], []
         for log in logs:
             log.remove()
 
     def _write(self, snapshot: _Snapshot) -> None:
         with self._lock:
-            if snapshot.number == self._asked:
+            if self._is_removed:
+                raise StorageError(f"write {self._path}: the channel was deleted")
+            if snapshot.number > self._last_written:
                 content = to_bytes(snapshot.cursor, generation=snapshot.generation)
                 save_cursor(self._path, content, fs=self._fs)
                 self._size_bytes = len(content)
+                self._last_written = snapshot.number

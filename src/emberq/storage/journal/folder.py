@@ -21,7 +21,7 @@ from emberq.base.file import OS_FILES, Files, lacks_room
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
 from emberq.storage.journal.commit import GroupCommit, Work
 from emberq.storage.journal.cursor import Cursor, load_cursor, save_cursor, to_bytes
-from emberq.storage.journal.cursor_log import CURSOR_SUFFIX, CursorFile, remove_leftovers
+from emberq.storage.journal.cursor_log import CURSOR_SUFFIX, CursorFile, Told, remove_leftovers
 from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.segment import JournalConfig
 
@@ -112,6 +112,19 @@ class JournalFolder:
                 if cursor is not None:
                     seen = max(seen, cursor.high_water)
         return seen
+
+    def sync_cursors(self, told: Told) -> None:
+        """Have the disk know which cursors there are, by another thread; `told` is called in this one."""
+
+        def work() -> None:
+            failure: StorageError | None = None
+            try:
+                self._fs.sync_folder(self._cursors)
+            except OSError as error:
+                failure = StorageError(os_error_text("sync", self._cursors, error))
+            self._hand_back(lambda: told(failure))
+
+        self._start(work)
 
     # The mark of the topic.
 

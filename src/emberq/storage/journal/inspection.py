@@ -128,9 +128,13 @@ def _verify_segment(
     header = read_header(segment.path, fs=segment.fs)
     if header is None or (header.journal, header.base_offset) != (journal, segment.base_offset):
         yield Finding(Severity.NOTE, segment.path, 0, "the header is damaged or of another journal")
-    end_offset = following.base_offset if following is not None else END_OF_OFFSETS
+    end_offset = _end_before(following, journal=journal)
     entries, fault = _index_entries(segment, is_sealed=following is not None, journal=journal)
     yield from _verify_batches(segment, entries, journal=journal, end_offset=end_offset, count=count)
+    if following is not None and end_offset < following.base_offset:
+        skipped = f"offsets {end_offset} to {following.base_offset - 1} are skipped"
+        text = f"{skipped}: the journal moved on after an unclean stop"
+        yield Finding(Severity.NOTE, segment.path, segment.size_bytes, text)
     if fault is None and entries:
         position, offset = next(iter(entries.items()))
         fault = f"no batch with offset {offset} begins at position {position}"
@@ -151,7 +155,9 @@ def _verify_batches(
             if isinstance(found, Damage):
                 for position in [position for position in entries if found.position <= position < found.end]:
                     del entries[position]
-                yield _finding(segment, found, is_tail=is_last and found.end == segment.size_bytes)
+                yield _finding(
+                    segment, found, is_tail=is_last and found.end == segment.size_bytes, end_offset=end_offset
+                )
             else:
                 count.batches += 1
                 count.messages += found.count
@@ -164,17 +170,18 @@ def _verify_batches(
         segment.close()
     count.done_bytes = done_before + segment.size_bytes
     if not is_last and scan.offset < end_offset:
-        yield _end_finding(segment, scan.offset, end_offset)
+        text = f"offsets {scan.offset} to {end_offset - 1} are in no batch"
+        yield Finding(Severity.LOSS, segment.path, segment.size_bytes, text)
 
 
-def _end_finding(segment: Segment, offset: int, end_offset: int) -> Finding:
-    """A segment ends before the next one begins."""
-    following = read_header(log_path(segment.path.parent, end_offset), fs=segment.fs)
-    offsets = f"offsets {offset} to {end_offset - 1}"
-    if following is not None and following.after_offset == offset:
-        text = f"{offsets} are skipped: the journal moved on after an unclean stop"
-        return Finding(Severity.NOTE, segment.path, segment.size_bytes, text)
-    return Finding(Severity.LOSS, segment.path, segment.size_bytes, f"{offsets} are in no batch")
+def _end_before(following: Segment | None, *, journal: UUID) -> int:
+    """Where the offsets before a segment end. Those between there and its own belong to no message that is kept."""
+    if following is None:
+        return END_OF_OFFSETS
+    header = read_header(following.path, fs=following.fs)
+    if header is None or (header.journal, header.base_offset) != (journal, following.base_offset):
+        return following.base_offset
+    return following.base_offset if header.after_offset is None else header.after_offset
 
 
 def _index_entries(segment: Segment, *, is_sealed: bool, journal: UUID) -> tuple[dict[int, int], str | None]:
@@ -186,7 +193,10 @@ def _index_entries(segment: Segment, *, is_sealed: bool, journal: UUID) -> tuple
     return dict(zip(index.positions, index.offsets, strict=True)), None
 
 
-def _finding(segment: Segment, damage: Damage, *, is_tail: bool) -> Finding:
+def _finding(segment: Segment, damage: Damage, *, is_tail: bool, end_offset: int) -> Finding:
+    if damage.first_offset >= end_offset:  # a crash has interrupted a cut, as the next segment tells
+        text = f"{damage.end - damage.position} bytes behind offset {end_offset - 1} are cut off at the next start"
+        return Finding(Severity.NOTE, segment.path, damage.position, text)
     if is_tail and damage.is_incomplete:
         text = f"a torn tail of {damage.end - damage.position} bytes: {damage.reason}"
         return Finding(Severity.NOTE, segment.path, damage.position, text)
@@ -199,15 +209,17 @@ def _finding(segment: Segment, damage: Damage, *, is_tail: bool) -> Finding:
 
 def _found_from(directory: Path, offset: int, *, fs: Files) -> Iterator[JournalBatch | Damage]:
     journal, bases = _journal_of(directory, fs=fs)
-    for base, following in pairwise([*bases, END_OF_OFFSETS]):
-        if following <= offset:
+    segments = [_segment(directory, base, fs=fs) for base in bases]
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        end_offset = _end_before(following, journal=journal)
+        if end_offset <= offset:
             continue
-        segment = _segment(directory, base, fs=fs)
-        scan = _scan(segment, journal=journal, end_offset=following)
+        scan = _scan(segment, journal=journal, end_offset=end_offset)
         scan.pass_before(offset)
         try:
             for found in scan:
-                if isinstance(found, Damage) or found.next_offset > offset:
+                is_cut = isinstance(found, Damage) and found.first_offset >= end_offset
+                if found.next_offset > offset and not is_cut:
                     yield found
         finally:
             segment.close()

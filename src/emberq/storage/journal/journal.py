@@ -52,6 +52,8 @@ from emberq.wire.parameter import ProducerSequence
 
 log = logging.getLogger("emberq.storage")
 
+MAX_UNSAVED = 64
+"""So many contents of .idx files wait at most, if none can be written: the newest is needed, others can be remade."""
 REMOVED_SUFFIX = ".removed"
 """Behind the name of the folder of a deleted journal, until it is gone."""
 
@@ -134,6 +136,9 @@ class Journal:
         """Offsets before it may be given; as many as there are, if messages are only seen when they are synced."""
         self._unsaved: list[tuple[int, Segment, Summary]] = []
         """Contents of .idx files, each to be written when everything before the offset is on the disk."""
+        self.summary_failure: str | None = None
+        """Why an .idx file could not be written, because of which old segments stay; None: all were."""
+        self._closed = False
 
     @classmethod
     def open(cls, directory: Path, config: JournalConfig, *, clock: Clock, fs: Files = OS_FILES) -> Journal:
@@ -186,6 +191,11 @@ class Journal:
     def synced_offset(self) -> int:
         """Everything before this offset survives a power failure; without `fsync`, everything counts as synced."""
         return self._durability.synced_offset if self._config.fsync else self._segments.next_offset
+
+    @property
+    def durable_offset(self) -> int:
+        """Everything before this offset survives a power failure, whatever the settings say."""
+        return self._durability.synced_offset
 
     @property
     def failure(self) -> JournalSyncError | None:
@@ -369,6 +379,7 @@ class Journal:
             sparse_index=SparseIndex(interval_bytes=self._config.index_interval_bytes)  # its own one grows
         )
         self._unsaved.append((end_offset, created, begin))
+        del self._unsaved[:-MAX_UNSAVED]
 
     def _summary(self) -> Summary:
         """The content of the active segment's .idx file."""
@@ -388,19 +399,24 @@ class Journal:
         """
         if self.failure is not None or not self._durability.are_names_synced:
             return
+        self.summary_failure = None
         while self._unsaved and self._unsaved[0][0] <= self._durability.synced_offset:
-            _, segment, summary = self._unsaved.pop(0)
+            _, segment, summary = self._unsaved[0]
             if segment in self._segments:
-                save_summary(segment, summary, journal=self.uuid)
+                self.summary_failure = save_summary(segment, summary, journal=self.uuid)
+                if self.summary_failure is not None:
+                    return  # it is tried again after the next sync, and when old segments are to go
+            del self._unsaved[0]
 
     # -- syncing -----------------------------------------------------------------------------------------------
 
-    def begin_sync(self) -> CommitJob | None:
+    def begin_sync(self, *, is_awaited: bool = False) -> CommitJob | None:
         """A job that brings everything appended so far to the disk; None if all of it is there, or a sync has failed.
 
-        One job at a time: the next begins after `finish_sync` of this one.
+        One job at a time: the next begins after `finish_sync` of this one. Without `fsync`, and unless it `is_awaited`,
+        only sealed segments are synced.
         """
-        if not self._config.fsync:
+        if not self._config.fsync and not is_awaited:
             return self._durability.begin_sealed(self._segments.active)
         return self._durability.begin(self._segments.active, next_offset=self.next_offset)
 
@@ -481,8 +497,11 @@ class Journal:
             self._roll(self.next_offset)
         with _as_journal_error("read", self._directory):
             oldest = removable(segments, config=config, before_offset=before_offset, now_ns=now_ns)
-        if oldest and self._unsaved:
+        if oldest and (self._unsaved or not self._fs.exists(segments.active.summary_path)):
             self.sync()  # or the producers of what goes would be forgotten
+            self._save_summaries()
+            if not self._unsaved:
+                self.summary_failure = save_summary(segments.active, self._summary(), journal=self.uuid)
         return remove(oldest, segments, directory=self._directory, fs=self._fs)
 
     # -- the end -----------------------------------------------------------------------------------------------
@@ -514,14 +533,14 @@ class Journal:
         """Let go of the files and give the folder another name, under which it is no journal. OSError if that fails.
 
         Its old name is free at once, for a new journal. The caller removes what is returned, with everything in it:
-        that takes long if it is large.
+        that takes long if it is large. After an OSError the journal is as it was.
         """
-        self._closed = True
-        self._unsaved.clear()
         self._durability.end_running_job()
-        self._let_go()
         removed = self._directory.with_name(f"{self._directory.name}.{secrets.token_hex(8)}{REMOVED_SUFFIX}")
         self._fs.rename(self._directory, removed)
+        self._closed = True
+        self._unsaved.clear()
+        self._let_go()
         return removed
 
     def _let_go(self) -> None:

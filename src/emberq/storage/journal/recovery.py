@@ -66,6 +66,7 @@ from emberq.base.file import (
     is_medium_error,
     lacks_room,
     read_around,
+    remove_temporary_files,
     replace_file,
     write_fully,
 )
@@ -90,6 +91,8 @@ from emberq.wire.journal_batch import seed_of
 # journal.json.
 
 FILE_NAME = "journal.json"
+_REPLACED = (FILE_NAME, ".idx", ".mark")
+"""How the names of the files end that are replaced as a whole."""
 FORMAT = 2
 """Format 1, in which batches do not say what was synced, is read and becomes format 2."""
 RESERVED_COUNT = 1 << 20
@@ -254,9 +257,7 @@ class _Recovery:
             return
         if not fs.is_folder(self._directory):
             fs.create_folder(self._directory)  # not those above it: the data folder must exist
-        for name in fs.names(self._directory):
-            if name.endswith(".tmp"):
-                fs.unlink(self._directory / name)
+        remove_temporary_files(self._directory, lambda name: name.endswith(_REPLACED), fs=fs)
 
     def _identity(self, bases: list[int]) -> JournalIdentity:
         """The identity in journal.json; if there is none, a new one, with the uuid of the segments if there are any."""

@@ -40,7 +40,7 @@ from uuid import UUID
 from zlib import crc32
 
 from emberq.base.file import replace_file
-from emberq.storage.error import DamagedSummaryError
+from emberq.storage.error import DamagedSummaryError, os_error_text
 from emberq.storage.journal.scan import END_OF_OFFSETS, Damage, Scan
 from emberq.storage.journal.segment import Segment, SparseIndex
 from emberq.wire.journal_batch import JournalBatch, seed_of
@@ -207,12 +207,15 @@ def note_batch(
         producers.record(producer_id, LastBatch(sequence, batch.base_offset, batch.count))
 
 
-def save_summary(segment: Segment, summary: Summary, *, journal: UUID) -> None:
-    """Replace the file; a crash leaves the old one, the new one or a damaged one. A failure is no more than logged."""
+def save_summary(segment: Segment, summary: Summary, *, journal: UUID) -> str | None:
+    """Replace the file; a crash leaves the old one, the new one or a damaged one. Why that failed, which is logged."""
     try:
         replace_file(segment.summary_path, encode(summary, journal=journal), durable=False, fs=segment.fs)
     except OSError as error:
-        log.warning("%s was not written - %s", segment.summary_path, error)
+        reason = os_error_text("write", segment.summary_path, error)
+        log.warning("an index was not written - %s", reason)
+        return reason
+    return None
 
 
 def load_summary(segment: Segment, *, journal: UUID, interval_bytes: int) -> Summary | None:
