@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -392,3 +393,37 @@ def test_a_count_that_is_too_high_ends_where_the_journal_does(
     assert queue.take(max_count=10, max_bytes=1000) is None
     assert queue.depth == 0
     assert "counted 3 messages too many" in caplog.text
+
+
+# What takes long.
+
+
+def fake_headers(count: int) -> bytes:
+    """A body full of batch headers, each of a batch that reaches to the end of the body."""
+    fakes = b""
+    for left in range(count, 0, -1):
+        length = 64 * (left + 1)
+        fakes += struct.pack("<4sIIHHqqII16sq", b"EqB1", left, length, 2, 0, 2, 7, 1, length - 80, bytes(16), 0)
+    return fakes + bytes(64)
+
+
+def test_messages_behind_damage_that_is_hard_to_pass_come_over_several_turns(tmp_path: Path, reads: Reads) -> None:
+    rig = with_memory(tmp_path, 0)
+    rig.channel()
+    start = rig.last_segment().stat().st_size
+    rig.publish(fake_headers(3000))
+    rig.publish(b"good")
+    rig.restart()
+    flip(rig.last_segment(), start)
+    consumer = rig.consumer(rdy=10)
+    turns = 0
+    while not consumer.received:
+        before = reads.byte_count
+        rig.advance(ms=5)
+        assert reads.byte_count - before <= 4 << 20
+        turns += 1
+        assert turns < 1000
+    assert turns > 5
+    assert consumer.new_bodies() == [b"good"]
+    consumer.finish(*consumer.received)
+    assert rig.journaled_channel().low_water == 2

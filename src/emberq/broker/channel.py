@@ -22,7 +22,7 @@ from emberq.broker.batch import Span
 from emberq.broker.deferred import Deferred, InTransit
 from emberq.broker.error import ExitingError, MessageNotInFlightError, NotOwnerError, StoreError, TooManyConsumersError
 from emberq.broker.in_flight import FinishListener, InFlight, LatencyListener
-from emberq.broker.queue import UNREADABLE_RETRY_NS, Queue
+from emberq.broker.queue import Queue
 from emberq.broker.stats import ChannelStats, ClientStats, LatencyConfig
 from emberq.broker.subscriber import Locality, ReadyLines, Subscriber
 from emberq.storage.data_folder import ChannelPolicy
@@ -195,7 +195,7 @@ class Channel(ABC):
             progress = self._hand_over(subscriber, min(subscriber.window, lines.share))
             lines.join(subscriber)
             if not progress:
-                self._alarm.set_earlier(self._clock.monotonic_ns() + UNREADABLE_RETRY_NS)
+                self._alarm.set_earlier(self._clock.monotonic_ns() + queue.retry_ns)
                 return
 
     def _hand_over(self, subscriber: Subscriber, count: int) -> bool:

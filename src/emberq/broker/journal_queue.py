@@ -30,11 +30,12 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
+from emberq.base.clock import NS_PER_MS
 from emberq.base.compiled import mypyc_attr
 from emberq.broker.batch import Batch, Span, cut, published_shape
 from emberq.broker.layout import Lone, Published, Shape
-from emberq.broker.queue import Queue
-from emberq.storage.error import JournalError
+from emberq.broker.queue import UNREADABLE_RETRY_NS, Queue
+from emberq.storage.error import JournalBusyError, JournalError
 from emberq.storage.journal.cursor import Cursor
 from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.reader import Chunk
@@ -48,6 +49,9 @@ MAX_LOADED_COUNT = 1000
 RECENT_BYTES = 8 * 1024 * 1024
 RECENT_COUNT = 16
 """How many batches are remembered from which messages were read again, and their bytes: more than one MPUB has."""
+
+BUSY_RETRY_NS = 5 * NS_PER_MS
+"""When to go on with a search that the journal does in portions of a few milliseconds: others get half the time."""
 
 _log = logging.getLogger(__name__)
 
@@ -297,11 +301,15 @@ class JournalQueue(Queue):
         return span
 
     def _take(self, max_count: int, max_bytes: int) -> Span | None:
+        self.retry_ns = UNREADABLE_RETRY_NS
         for _ in range(2):  # from `fresh` or `again`, as it is the turn; if there is none, from the other
             takes_again, self._again_is_next = self._again_is_next, not self._again_is_next
             take = self._take_again if takes_again else self._take_fresh
             try:
                 span = take(max_count, max_bytes)
+            except JournalBusyError:
+                self.retry_ns = BUSY_RETRY_NS
+                continue
             except JournalError as failure:
                 _log.error("a journal cannot be read now - %s", failure)
                 continue

@@ -31,6 +31,8 @@ class Queue(ABC):
 
     was_in_memory = True
     """Whether what was last taken did not have to be read."""
+    retry_ns = UNREADABLE_RETRY_NS
+    """When to try again if nothing could be taken although messages wait."""
 
     @property
     @abstractmethod

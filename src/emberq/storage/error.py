@@ -65,6 +65,10 @@ class JournalError(StorageError):
     """Something about a journal's folder went wrong."""
 
 
+class JournalBusyError(JournalError):
+    """A part of the journal cannot be read before a search has ended that is under way."""
+
+
 class JournalOpenError(JournalError):
     """The folder cannot be read, or its files make no sense together."""
 

@@ -50,7 +50,7 @@ HAS_DUE = 2
 HAS_PRODUCER = 4
 _KNOWN_FLAGS = HAS_TIMES | HAS_DUE | HAS_PRODUCER
 
-_CHECKED_FROM = 8  # the crc is over everything from here on
+CHECKED_FROM = 8  # the crc is over everything from here on
 _START = struct.Struct("<4sI")
 _REST = struct.Struct("<IHHqqII16sq")
 _HEADER = struct.Struct("<4sIIHHqqII16sq")
@@ -339,7 +339,7 @@ def decode(data: memoryview, header: BatchHeader, *, seed: int) -> JournalBatch:
 
 def check_crc(data: memoryview, header: BatchHeader, *, seed: int) -> None:
     """DamagedBatchError unless the crc of the batch in `data` is right: then it is what nsqd has written."""
-    if crc32(data[_CHECKED_FROM:], seed) != header.crc:
+    if crc32(data[CHECKED_FROM:], seed) != header.crc:
         raise DamagedBatchError("the crc does not fit the contents")
 
 

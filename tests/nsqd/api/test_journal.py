@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import threading
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +12,7 @@ import pytest
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.text import format_moment, parse_moment
+from emberq.broker.journaled_topic import JournaledTopic
 from emberq.nsqd.api import journal
 from tests.conftest import StartNsqd
 from tests.support.auth_server import AuthServer, entry, grant
@@ -281,3 +284,38 @@ def test_seeking_needs_subscribe_on_the_channel(start_nsqd: StartNsqd) -> None:
         assert http.post(target).error == (401, "UNAUTHORIZED")
         assert http.request("POST", target, headers=shown).status == 200
         assert http.request("POST", target.replace("channel=c", "channel=x"), headers=shown).status == 403
+
+
+# What takes long.
+
+
+@pytest.mark.nsqd(journal=True, journal_segment_bytes=MIB)
+def test_nothing_is_searched_on_the_loop(nsqd: NsqdHarness, http: HttpClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    nsqd.create_channel("t", "c")
+    for _ in range(20):
+        publish(http, b"x" * 100_000)
+    loop_thread = nsqd.call(threading.get_ident)
+    nsqd.call(lambda: journaled(nsqd).journal.release_files())
+    for index in (nsqd.data_path / "t.journal").glob("*.idx"):
+        index.unlink()
+    readers: set[int] = set()
+    pread = os.pread
+
+    def seen_pread(fd: int, length: int, position: int) -> bytes:
+        readers.add(threading.get_ident())
+        return pread(fd, length, position)
+
+    monkeypatch.setattr(os, "pread", seen_pread)
+    moment = format_moment(nsqd.clock.wall_ns())
+    for path in ("/journal?topic=t", "/topic/peek?topic=t&offset=7", "/journal/read?topic=t&offset=7"):
+        assert http.get(path).status == 200
+    assert http.post(f"/channel/seek?topic=t&channel=c&to={moment}", b"").json() == {"offset": 0}
+    assert http.post(f"/channel/create?topic=t&channel=d&from={moment}", b"").status == 200
+    assert readers
+    assert loop_thread not in readers
+
+
+def journaled(nsqd: NsqdHarness) -> JournaledTopic:
+    topic = nsqd.broker.find_topic("t")
+    assert isinstance(topic, JournaledTopic)
+    return topic

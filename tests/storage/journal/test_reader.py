@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.storage.error import JournalError
+from emberq.storage.error import JournalBusyError, JournalError
+from emberq.storage.journal import reader
+from emberq.storage.journal.commit import Work
 from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.reader import Extent, JournalReader, Segments
 from emberq.storage.journal.recovery import recover
@@ -351,3 +353,98 @@ def test_messages_with_times_of_their_own_are_found_one_by_one(journals: Journal
     journal = journals.open()
     journal.append(Bodies.of([b"a", b"b", b"c"]), timestamp_ns=0, times_ns=[10, 20, 30])
     assert [journal.offset_at(moment) for moment in (5, 10, 11, 20, 30, 31)] == [0, 0, 1, 1, 2, 3]
+
+
+# -- what takes long -------------------------------------------------------------------------------------------------
+
+
+class OtherThread:
+    """Work waits until the test lets it run."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Work] = []
+
+    def run(self) -> None:
+        while self.waiting:
+            self.waiting.pop(0)()
+
+
+@pytest.fixture
+def other_thread() -> OtherThread:
+    return OtherThread()
+
+
+def without_indexes(journals: JournalRig, journal: Journal, other_thread: OtherThread) -> Journal:
+    """The journal, opened again after the .idx files of its sealed segments were lost."""
+    journal.close()
+    for path in sorted(journals.folder.glob("*.idx"))[:-1]:
+        path.unlink()
+    again = journals.open(segment_bytes=1500)
+    again.make_indexes_in(other_thread.waiting.append)
+    return again
+
+
+def test_a_lost_index_of_a_large_segment_is_made_in_another_thread(
+    journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "SOON_READ_BYTES", 1000)
+    journal = journals.open(segment_bytes=1500)
+    published = journals.fill(journal, batches=40, count=3)
+    journal = without_indexes(journals, journal, other_thread)
+    for _ in range(2):
+        with pytest.raises(JournalBusyError, match="made anew"):
+            journal.read(4, max_bytes=100)
+    assert len(other_thread.waiting) == 1
+    other_thread.run()
+    assert bodies_of(journal.read(4, max_bytes=1).batches) == published[3:6]
+
+
+def test_the_beginning_of_a_segment_is_read_without_its_index(
+    journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "SOON_READ_BYTES", 1000)
+    journal = journals.open(segment_bytes=1500)
+    published = journals.fill(journal, batches=40, count=3)
+    journal = without_indexes(journals, journal, other_thread)
+    assert read_all(journal, max_bytes=100)[0] == published
+    assert other_thread.waiting == []
+
+
+def test_a_view_finds_what_the_journal_finds_and_leaves_no_file_open(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=1500)
+    for number in range(40):
+        journals.append(journal, b"%d" % number)
+        journals.clock.advance(ms=1000)
+    journal.sync()
+    held = open_files(journals.folder)
+    view = journal.view()
+    journals.append(journal, b"behind it")
+    for offset in (0, 17, 39):
+        assert view.read(offset, max_bytes=100).next_offset == journal.read(offset, max_bytes=100).next_offset
+        assert view.located(offset, max_bytes=100) == journal.locate(offset, max_bytes=100)
+        assert view.offset_at(START_NS + offset * NS_PER_SECOND) == offset
+    assert view.located(40, max_bytes=100) is None
+    view.close()
+    assert open_files(journals.folder) <= held + 1
+
+
+def test_damage_that_a_view_came_across_is_known_to_the_journal(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=1500)
+    journals.fill(journal, batches=10, count=3)
+    flip(journal.segments[0].path, 100)
+    view = journal.view()
+    view.read(0, max_bytes=MANY)
+    view.close()
+    assert journal.gaps == []
+    journal.learn(view)
+    assert [gap[:2] for gap in journal.gaps] == [(0, 3)]
+
+
+def test_a_view_of_files_that_are_gone_is_an_error(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=1500)
+    journals.fill(journal, batches=10, count=3)
+    view = journal.view()
+    journal.segments[0].path.unlink()
+    with pytest.raises(JournalError, match="no such file"):
+        view.read(0, max_bytes=100)
+    view.close()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from zlib import crc32
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from emberq.storage.journal.scan import END_OF_OFFSETS, Damage, Scan
+from emberq.storage.journal.scan import END_OF_OFFSETS, Damage, Scan, UnfinishedSearch
 from emberq.storage.journal.segment import BatchPlace
-from emberq.wire.journal_batch import HEADER_BYTES, MAGIC, Bodies, encode
+from emberq.wire.journal_batch import HEADER_BYTES, MAGIC, Bodies, encode, header_at
 
 SEED = 5
 
@@ -36,6 +41,12 @@ def scan_of(folder: Path, content: bytes, *, block_bytes: int = 64, end_offset: 
         )
     finally:
         os.close(fd)
+
+
+@contextmanager
+def scan_at(content: bytes) -> Iterator[Scan]:
+    """A scan of no file, for what it does without one."""
+    yield Scan(-1, seed=SEED, start=BatchPlace(0, 0), end_position=len(content))
 
 
 def walked(scan: Scan) -> list[object]:
@@ -163,3 +174,91 @@ def test_what_looks_like_a_batch_within_a_damaged_one_is_not_taken_for_one(tmp_p
     damaged[damaged.index(b"????")] ^= 1
     with scan_of(tmp_path, batch(0, b"a") + damaged + batch(3, b"b")) as scan:
         assert walked(scan) == [[b"a"], (1, 3), [b"b"]]
+
+
+# Very many places where a batch may begin.
+
+FAKE_COUNT = 6000
+
+
+def fakes(count: int, *, room_bytes: int = 0) -> bytes:
+    """Headers that make sense, of batches that reach from each to the end of all, or `room_bytes` farther."""
+    pieces = []
+    for number in range(count):
+        length = HEADER_BYTES * (count - number + 1) + room_bytes
+        body_bytes = length - HEADER_BYTES - 8 - 8
+        start = struct.pack("<4sIIHHqq", MAGIC, number, length, 2, 0, 2, 7)
+        pieces.append(start + struct.pack("<II16sq", 1, body_bytes, bytes(16), 0))
+    return b"".join(pieces) + bytes(HEADER_BYTES)
+
+
+def damaged_batch(first: int, body: bytes) -> bytes:
+    """A batch whose header cannot be read."""
+    return b"????" + batch(first, body)[4:]
+
+
+@pytest.fixture
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How much each system call has read."""
+    pread, sizes = os.pread, list[int]()
+
+    def counted(fd: int, size: int, position: int) -> bytes:
+        content = pread(fd, size, position)
+        sizes.append(len(content))
+        return content
+
+    monkeypatch.setattr(os, "pread", counted)
+    return sizes
+
+
+@pytest.mark.parametrize("room_bytes", [0, 4096, 400_000])
+def test_a_body_full_of_headers_costs_no_more_than_a_few_readings(
+    tmp_path: Path, read_bytes: list[int], room_bytes: int
+) -> None:
+    others = [batch(offset, b"b" * 4000) for offset in range(5, 105)]
+    content = batch(0, b"a") + damaged_batch(1, fakes(FAKE_COUNT, room_bytes=room_bytes)) + b"".join(others)
+    with scan_of(tmp_path, content, block_bytes=1 << 16) as scan:
+        assert walked(scan) == [[b"a"], (1, 5), *[[b"b" * 4000]] * 100]
+    assert sum(read_bytes) <= 6 * len(content)
+
+
+def test_a_good_batch_among_very_many_headers_is_found(tmp_path: Path) -> None:
+    hidden = batch(3, b"hidden")
+    content = batch(0, b"a") + damaged_batch(1, fakes(FAKE_COUNT)) + hidden + fakes(FAKE_COUNT) + batch(9, b"b")
+    with scan_of(tmp_path, content, block_bytes=1 << 16) as scan:
+        assert walked(scan) == [[b"a"], (1, 3), [b"hidden"], (4, 9), [b"b"]]
+
+
+def test_a_search_is_done_in_portions_if_that_is_asked_for(tmp_path: Path, read_bytes: list[int]) -> None:
+    content = batch(0, b"a") + damaged_batch(1, fakes(FAKE_COUNT)) + batch(5, b"b")
+    with scan_of(tmp_path, content, block_bytes=1 << 16) as scan:
+        scan.max_portions = 1
+        assert scan.next() is not None
+        place, portions = (scan.position, scan.offset), 0
+        while True:
+            read_bytes.clear()
+            try:
+                found = scan.next()
+                break
+            except UnfinishedSearch:
+                portions += 1
+                assert (scan.position, scan.offset) == place
+                assert sum(read_bytes) <= 2 << 20
+        assert portions > FAKE_COUNT // 200
+        assert isinstance(found, Damage)
+        assert (found.first_offset, found.next_offset) == (1, 5)
+        assert walked(scan) == [[b"b"]]
+
+
+@given(st.integers(0, 2**32), st.integers(0, 400), st.integers(0, 400))
+def test_among_headers_the_crc_of_any_batch_is_known(seed: int, before: int, after: int) -> None:
+    """Whatever lies before and behind it, as the arithmetic of crcs promises."""
+    dice = random.Random(seed)
+    good = batch(4, dice.randbytes(dice.randrange(2000)))
+    content = dice.randbytes(8 * before) + good + dice.randbytes(8 * after)
+    start, end = 8 * before + 8, 8 * before + len(good)
+    crc_before = {cut: crc32(content[:cut]) for cut in (start, end)}
+    with scan_at(content) as scan:
+        header = header_at(memoryview(good))
+        assert scan._fits(8 * before, header, crc_before)
+        assert not scan._fits(8 * before, header._replace(crc=header.crc ^ 1), crc_before)

@@ -17,11 +17,12 @@ would do. A moment always has a place: the oldest message if it is before all of
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from emberq.base.text import parse_moment
 from emberq.broker.broker import Broker
@@ -31,9 +32,11 @@ from emberq.broker.journaled_topic import JournaledTopic
 from emberq.broker.topic import QuarantinedTopic, Topic
 from emberq.http.message import HttpError, Query, required
 from emberq.storage.error import StorageError
+from emberq.storage.journal.reader import JournalView
 from emberq.wire.parameter import is_valid_name
 
 _log = logging.getLogger(__name__)
+Found = TypeVar("Found")
 
 
 # Topics and channels.
@@ -131,12 +134,28 @@ def asked_topic(broker: Broker, query: Query) -> JournaledTopic:
     return journaled_topic(broker, valid_topic(query))
 
 
-def required_position(query: Query, name: str, topic: JournaledTopic) -> int:
+async def found_in(topic: JournaledTopic, search: Callable[[JournalView], Found]) -> Found:
+    """What a search of a topic's journal finds. It may read much: it runs in another thread. HttpError if it fails."""
+    view = topic.journal.view()
+
+    def work() -> Found:
+        try:
+            return search(view)
+        finally:
+            view.close()
+
+    with failing_as_internal_error():
+        found = await asyncio.to_thread(work)
+    topic.journal.learn(view)
+    return found
+
+
+async def required_position(query: Query, name: str, topic: JournaledTopic) -> int:
     """The offset that a parameter stands for."""
-    return position_of(required(query, name), topic, argument=name)
+    return await position_of(required(query, name), topic, argument=name)
 
 
-def position_of(text: str, topic: JournaledTopic, *, argument: str) -> int:
+async def position_of(text: str, topic: JournaledTopic, *, argument: str) -> int:
     """The offset that `text` stands for; HttpError if it stands for none."""
     if text == EARLIEST:
         return topic.journal.first_offset
@@ -147,8 +166,8 @@ def position_of(text: str, topic: JournaledTopic, *, argument: str) -> int:
     time_ns = parse_moment(text)
     if time_ns is None:
         raise HttpError(400, f"INVALID_ARG_{argument.upper()}")
-    with failing_as_internal_error():
-        return topic.offset_at(time_ns)
+    offset = await found_in(topic, lambda view: view.offset_at(time_ns))
+    return min(max(offset, topic.journal.first_offset), topic.stored_offset)
 
 
 def required_offset(query: Query, topic: JournaledTopic) -> int:

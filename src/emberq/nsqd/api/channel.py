@@ -128,21 +128,23 @@ class ChannelApi:
             set_policy(self._broker, channel, policy)
         return empty()
 
-    def _create_at(self, query: Query, policy: ChannelPolicy | None) -> Awaitable[Response]:
+    async def _create_at(self, query: Query, policy: ChannelPolicy | None) -> Response:
         names = valid_channel(query)
         topic = journaled_topic(self._broker, names.topic)
         if is_ephemeral(names.channel):
             raise HttpError(400, "CHANNEL_NOT_JOURNALED")
-        offset = required_position(query, "from", topic)
+        offset = await required_position(query, "from", topic)
+        if topic.find_channel(names.channel) is not None:
+            return empty()  # it has come meanwhile, and stays where it is
         with failing_as_internal_error():
             channel = topic.channel(names.channel)
             assert isinstance(channel, JournaledChannel)  # noqa: S101 - only ephemeral channels of a journaled topic are of another class
             channel.seek(offset)
         if policy is not None:
             set_policy(self._broker, channel, policy)
-        return _when_saved(channel, empty())
+        return await _when_saved(channel, empty())
 
-    def seek(self, request: Request) -> Awaitable[Response]:
+    async def seek(self, request: Request) -> Response:
         """Deliver from another place of the journal on, before or behind the present one."""
         query = request.query()
         names = valid_channel(query)
@@ -150,10 +152,12 @@ class ChannelApi:
         channel = self._existing_channel(query)
         if not isinstance(channel, JournaledChannel):
             raise HttpError(400, "CHANNEL_NOT_JOURNALED")
-        offset = required_position(query, "to", topic)
+        offset = await required_position(query, "to", topic)
+        if self._existing_channel(query) is not channel:
+            raise HttpError(404, "CHANNEL_NOT_FOUND")
         with failing_as_internal_error():
             channel.seek(offset)
-        return _when_saved(channel, json({"offset": offset}))
+        return await _when_saved(channel, json({"offset": offset}))
 
     def delete(self, request: Request) -> Awaitable[Response]:
         channel = self._existing_channel(request.query())

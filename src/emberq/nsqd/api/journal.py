@@ -43,6 +43,7 @@ from emberq.nsqd.api.argument import (
     EARLIEST,
     asked_topic,
     failing_as_internal_error,
+    found_in,
     kept_offset,
     parse_integer,
     position_of,
@@ -50,8 +51,7 @@ from emberq.nsqd.api.argument import (
 )
 from emberq.nsqd.api.channel import MAX_PEEK_BYTES, peek_count, shown_body
 from emberq.storage.error import StorageError, os_error_text
-from emberq.storage.journal.journal import Journal
-from emberq.storage.journal.reader import Extent, Gap
+from emberq.storage.journal.reader import Extent, Gap, JournalView
 from emberq.wire.journal_batch import JournalBatch
 
 # /journal and /topic/peek.
@@ -70,24 +70,24 @@ class JournalApi:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def describe(self, request: Request) -> Response:
+    async def describe(self, request: Request) -> Response:
         """GET /journal: where it begins and ends, what is kept, its files, and the place of each channel."""
         topic = asked_topic(self._broker, request.query())
-        with failing_as_internal_error():
-            return json(_description(topic))
+        stored_offset = topic.stored_offset
+        times = await found_in(topic, lambda view: _times(view, stored_offset))
+        return json(_description(topic, times))
 
-    def peek(self, request: Request) -> Response:
+    async def peek(self, request: Request) -> Response:
         """GET /topic/peek: some messages from an offset or a moment on, whether or not they were delivered."""
         query = request.query()
         topic = asked_topic(self._broker, query)
         given = query.get("offset")
-        offset = position_of(EARLIEST if given is None else given, topic, argument="offset")
         count = peek_count(query)
-        with failing_as_internal_error():
-            return json(_peeked(topic, offset, count))
+        offset = await position_of(EARLIEST if given is None else given, topic, argument="offset")
+        return json(await found_in(topic, lambda view: _peeked(view, offset, count)))
 
 
-def _description(topic: JournaledTopic) -> JsonObject:
+def _description(topic: JournaledTopic, times: JsonObject) -> JsonObject:
     journal = topic.journal
     return {
         "topic_name": topic.name,
@@ -97,7 +97,7 @@ def _description(topic: JournaledTopic) -> JsonObject:
         "next_offset": journal.next_offset,
         "synced_offset": journal.synced_offset,
         "bytes": journal.total_bytes,
-        **_times(topic),
+        **times,
         **_settings(topic),
         "segments": [
             {
@@ -115,14 +115,14 @@ def _description(topic: JournaledTopic) -> JsonObject:
     }
 
 
-def _times(topic: JournaledTopic) -> JsonObject:
+def _times(journal: JournalView, stored_offset: int) -> JsonObject:
     """When the oldest and the newest message that is kept were published; null if none can be read."""
-    is_empty = topic.journal.first_offset >= topic.stored_offset
-    ends = {"oldest": topic.journal.first_offset, "newest": topic.stored_offset - 1}
-    return {name: None if is_empty else _moment_of(topic.journal, offset) for name, offset in ends.items()}
+    is_empty = journal.first_offset >= stored_offset
+    ends = {"oldest": journal.first_offset, "newest": stored_offset - 1}
+    return {name: None if is_empty else _moment_of(journal, offset) for name, offset in ends.items()}
 
 
-def _moment_of(journal: Journal, offset: int) -> str | None:
+def _moment_of(journal: JournalView, offset: int) -> str | None:
     """When the message was published or, if it is damaged, the first readable one behind it."""
     batches = journal.read(offset, max_bytes=TIME_READ_BYTES).batches
     return format_moment(_published_ns(batches[0], max(offset, batches[0].base_offset))) if batches else None
@@ -160,9 +160,8 @@ def _gap(gap: Gap) -> JsonObject:
     return {"first_offset": gap.first_offset, "next_offset": gap.next_offset, "reason": gap.reason}
 
 
-def _peeked(topic: JournaledTopic, offset: int, count: int) -> JsonObject:
+def _peeked(journal: JournalView, offset: int, count: int) -> JsonObject:
     """Up to `count` messages that are on the disk, while their bodies stay within the limit."""
-    journal = topic.journal
     messages: list[JsonObject] = []
     gaps: list[Gap] = []
     room = MAX_PEEK_BYTES
@@ -244,21 +243,23 @@ class JournalReadApi:
 
     def read(self, request: Request) -> Response | Awaitable[Response]:
         asked = _asked(self._broker, request)
-        extent = _located(asked)
-        if extent is None and asked.wait_ms:
-            return self._read_later(asked)
-        return _read_answer(asked, extent)
+        if asked.offset >= asked.topic.journal.synced_offset and not asked.wait_ms:
+            return _read_answer(asked, None)
+        return self._read(asked)
 
-    async def _read_later(self, asked: _Asked) -> Response:
+    async def _read(self, asked: _Asked) -> Response:
         """The answer as soon as there is something to read, the time is up, or the topic is deleted."""
-        extent: Extent | None = None
-        loop = asyncio.get_running_loop()
+        topic, loop = asked.topic, asyncio.get_running_loop()
         deadline = loop.time() + asked.wait_ms / _MS_PER_SECOND
-        while extent is None and asked.topic.is_open and loop.time() < deadline:
-            await _more(asked.topic, deadline=deadline)
-            if asked.topic.is_open:
-                kept_offset(asked.offset, asked.topic)
-                extent = _located(asked)
+        while True:
+            synced_offset = topic.journal.synced_offset
+            extent = await _located(asked)
+            if extent is not None or not topic.is_open or loop.time() >= deadline:
+                break
+            if topic.journal.synced_offset == synced_offset:  # else more has come while it was searched
+                await _more(topic, deadline=deadline)
+            if topic.is_open:
+                kept_offset(asked.offset, topic)
         if self._broker.find_topic(asked.topic.name) is not asked.topic:
             raise HttpError(404, "TOPIC_NOT_FOUND")
         return _read_answer(asked, extent)
@@ -285,9 +286,10 @@ def _number(query: Query, name: str, *, default: int, at_least: int, at_most: in
     return number
 
 
-def _located(asked: _Asked) -> Extent | None:
-    with failing_as_internal_error():
-        return asked.topic.journal.locate(asked.offset, max_bytes=asked.max_bytes)
+async def _located(asked: _Asked) -> Extent | None:
+    if asked.offset >= asked.topic.journal.synced_offset:
+        return None
+    return await found_in(asked.topic, lambda view: view.located(asked.offset, max_bytes=asked.max_bytes))
 
 
 async def _more(topic: JournaledTopic, *, deadline: float) -> None:

@@ -339,13 +339,14 @@ class Cursor:
         self._note(self._due_ns, offset, due_ns)
 
     def _note(self, notes: dict[int, int], offset: int, value: int) -> None:
-        before = notes.pop(offset, 0)
-        if self.is_acknowledged(offset):
-            return
         value = max(value, 0)
-        changes = self._changes
-        if changes is not None and value != before:
-            (changes.attempts if notes is self._attempts else changes.due_ns)[offset] = value
+        if value == notes.get(offset, 0) or self.is_acknowledged(offset):
+            return
+        notes.pop(offset, None)  # the order of notes is that in which they were made
+        if self._changes is not None:
+            changed = self._changes.attempts if notes is self._attempts else self._changes.due_ns
+            changed.pop(offset, None)
+            changed[offset] = value
         if not value:
             return
         notes[offset] = value

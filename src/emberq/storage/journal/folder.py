@@ -58,6 +58,7 @@ class JournalFolder:
         self._cursors = path / _CURSORS
         self._mark = path / _MARK
         self.journal = Journal.open(path, config, clock=clock, fs=fs)
+        self.journal.make_indexes_in(start)
         self.commit = GroupCommit(self.journal, start=start, hand_back=hand_back)
         try:
             if not fs.is_folder(self._cursors):

@@ -34,7 +34,7 @@ from emberq.base.clock import Clock
 from emberq.base.file import OS_FILES, Files, sync_file
 from emberq.storage.error import JournalError, JournalOpenError, JournalSyncError, JournalWriteError, os_error_text
 from emberq.storage.journal.commit import CommitJob, Durability
-from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, Segments
+from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, JournalView, Segments
 from emberq.storage.journal.recovery import RESERVED_COUNT, JournalIdentity, Recovered, RecoveryReport, recover
 from emberq.storage.journal.recovery import save as save_identity
 from emberq.storage.journal.scan import END_OF_OFFSETS
@@ -481,6 +481,18 @@ class Journal:
         """The first offset that was published at or after `time_ns`; `next_offset` if none was."""
         with _as_journal_error("read", self._directory):
             return self._reader.offset_at(time_ns)
+
+    def view(self) -> JournalView:
+        """The journal as it is now, for searches in another thread; hand it to `learn` when they have ended."""
+        return JournalView(self._reader, directory=self._directory, synced_offset=self.synced_offset)
+
+    def learn(self, view: JournalView) -> None:
+        """Take over what a view has come across."""
+        self._reader.learn(view)
+
+    def make_indexes_in(self, start: Callable[[Callable[[], None]], object]) -> None:
+        """Make lost indexes of large segments anew in another thread; until then those cannot be read everywhere."""
+        self._segments.start = start
 
     # -- retention ---------------------------------------------------------------------------------------------
 

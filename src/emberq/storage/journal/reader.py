@@ -9,6 +9,11 @@ moved on to a new epoch, the next segment says so, and the gap is no damage.
 A channel reads on from where its last read ended. So the places where reads ended are remembered for a while, and a
 sequential reader needs no search. Other reads go by the index of the segment, and from there by batch headers.
 
+What may take long is done in another thread. `JournalView` is the journal at one moment, with descriptors of its own:
+searches for a caller that can wait go there. A channel cannot wait. If the index of a large segment is lost, or damage
+hides the next batch among very many places where one may begin, a JournalBusyError tells it to come again. The index is
+made anew meanwhile, by another thread; the search goes on where it was, a portion at a time.
+
 Damage is never passed over silently: it is logged once, counted, and handed to the caller as a `Gap`. A file that
 cannot be opened is something else, and an OSError.
 """
@@ -17,12 +22,14 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan
+from emberq.storage.error import JournalBusyError, JournalError, os_error_text
+from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan, UnfinishedSearch
 from emberq.storage.journal.segment import BatchPlace, Segment, SparseIndex, read_header
 from emberq.storage.journal.summary import load_summary, save_summary, summarize
 from emberq.wire.journal_batch import JournalBatch, seed_of
@@ -35,6 +42,8 @@ log = logging.getLogger("emberq.storage")
 MAX_OPEN_SEGMENTS = 8
 """Sealed segments that keep their descriptor and their index: enough for channels that read in different places, few
 enough for a thousand topics in one process."""
+SOON_READ_BYTES = 4 * 1024 * 1024
+"""A segment of this size is read in less than ten milliseconds, so its index may be made anew where it is needed."""
 
 
 class Segments:
@@ -49,6 +58,9 @@ class Segments:
         self._bases = [segment.base_offset for segment in segments]
         self._interval_bytes = interval_bytes
         self._open: dict[int, Segment] = {}  # sealed ones that are open, by base offset; used least recently first
+        self.start: Callable[[Callable[[], None]], object] | None = None
+        """Runs work in another thread; None: what takes long is done here."""
+        self._in_making: set[int] = set()  # the base offsets of segments whose index is made anew in another thread
 
     def __len__(self) -> int:
         return len(self._all)
@@ -140,6 +152,12 @@ class Segments:
         found = load_summary(segment, journal=self.journal, interval_bytes=self._interval_bytes)
         if found is not None and found.covered_bytes == segment.size_bytes:
             return found.sparse_index
+        if self.start is not None and segment.size_bytes > SOON_READ_BYTES:
+            self._make_index_soon(segment)
+            raise JournalBusyError(f"the index of {segment.path} is being made anew")
+        return self._make_index(segment)
+
+    def _make_index(self, segment: Segment) -> SparseIndex:
         log.warning("the index of %s is missing or damaged and is made anew", segment.path)
         made = summarize(
             segment, seed=self.seed, end_offset=self.end_offset(segment), interval_bytes=self._interval_bytes
@@ -147,10 +165,43 @@ class Segments:
         save_summary(segment, made, journal=self.journal)
         return made.sparse_index
 
+    def _make_index_soon(self, segment: Segment) -> None:
+        """Let another thread write the .idx file, unless one does so already."""
+        base_offset = segment.base_offset
+        if self.start is None or base_offset in self._in_making:
+            return
+        self._in_making.add(base_offset)
+        apart = self.detached()
+
+        def work() -> None:
+            try:
+                apart._make_index(apart.opened(apart.holding(base_offset)))
+            except OSError as error:
+                log.warning("the index of %s was not made - %s", segment.path, error)
+            finally:
+                apart.close_sealed()
+                self._in_making.discard(base_offset)  # the next reader finds the file, or tries again
+
+        self.start(work)
+
+    def detached(self) -> Segments:
+        """The same segments as they are now, with descriptors of their own: for another thread."""
+        copies = [_copied(segment, is_active=segment is self.active) for segment in self._all]
+        return Segments(copies, journal=self.journal, next_offset=self.next_offset, interval_bytes=self._interval_bytes)
+
     @staticmethod
     def _let_go(segment: Segment) -> None:
         segment.close()
         segment.index = None
+
+
+def _copied(segment: Segment, *, is_active: bool) -> Segment:
+    copy = Segment(
+        segment.path, base_offset=segment.base_offset, size_bytes=segment.size_bytes, read_only=True, fs=segment.fs
+    )
+    copy.latest_ns = segment.latest_ns
+    copy.index = segment.index.copy() if is_active and segment.index is not None else segment.index
+    return copy
 
 
 # Reading.
@@ -159,6 +210,10 @@ MAX_REMEMBERED_PLACES = 256
 """If more channels than this of one topic lag, each in another place, they search for their place at each read."""
 MAX_REMEMBERED_GAPS = 1024
 """Beyond this many, damage is logged again at each read."""
+MAX_UNFINISHED_SEARCHES = 4
+"""Searches behind damage that channels wait for; of more than this the oldest begins anew."""
+SEARCH_PORTIONS = 2
+"""How many portions of a search are done at a time, a few milliseconds each, where others wait."""
 
 
 MOVED_ON = "skipped after an unclean stop"
@@ -202,7 +257,10 @@ class JournalReader:
         self.gaps: dict[int, Gap] = {}
         """The damage that reads came across, by first offset."""
         self._segments = segments
-        self._places: dict[int, tuple[Segment, BatchPlace]] = {}  # where reads ended, by offset; the oldest first
+        self._unfinished: dict[tuple[int, int], Scan] = {}
+        """Scans within a search, by the segment's base offset and the position; the oldest first."""
+        self._places: dict[int, tuple[int, BatchPlace]] = {}
+        """Where reads ended, by offset, each with the base offset of its segment; the oldest first."""
 
     def read(self, offset: int, *, max_bytes: int) -> Chunk:
         """The batches from the one that holds `offset` on: at least one, then as many as fit into `max_bytes`."""
@@ -215,10 +273,16 @@ class JournalReader:
             gaps.append(Gap(offset, first_offset, "removed by retention"))
             offset = first_offset
         segment = segments.holding(offset)
-        scan = self._scan_from(segment, offset, block_bytes=max_bytes)
+        scan = self._resumed(self._scan_from(segment, offset, block_bytes=max_bytes), segment)
         batches: list[JournalBatch] = []
         while not batches or scan.next_is_loaded():
-            found = scan.next()
+            try:
+                found = scan.next()
+            except UnfinishedSearch:
+                self._keep_unfinished(segment, scan)
+                if scan.offset > offset:
+                    break  # what was found so far is something
+                raise JournalBusyError(f"{segment.path}: the next batch behind damage is searched for") from None
             if found is None:
                 break
             if isinstance(found, Damage):
@@ -246,7 +310,7 @@ class JournalReader:
                 if first.next_offset > end_offset:
                     return None
                 self._pass_within(scan, segment, end_position=start + max_bytes, end_offset=end_offset)
-                self._remember(segment, BatchPlace(scan.offset, scan.position))
+                self._remember(segment.base_offset, BatchPlace(scan.offset, scan.position))
                 assert start < scan.position <= segment.size_bytes
                 assert first.next_offset <= scan.offset <= end_offset
                 return Extent(segment.path, start, scan.position - start, first.base_offset, scan.offset)
@@ -263,17 +327,44 @@ class JournalReader:
                     return found
         return segments.next_offset
 
+    def learn(self, view: JournalView) -> None:
+        """Take over what a view has come across: damage, and the places where its reads ended."""
+        for first_offset, gap in view.gaps.items():
+            if len(self.gaps) < MAX_REMEMBERED_GAPS:
+                self.gaps.setdefault(first_offset, gap)
+        for segment_offset, place in view._places.values():
+            if place.offset not in self._places:
+                self._remember(segment_offset, place)
+
     # -- scanning ----------------------------------------------------------------------------------------------
 
     def _scan_from(self, segment: Segment, offset: int, *, block_bytes: int) -> Scan:
         """A scan at the batch that holds `offset`, or before damage that hides it."""
         remembered = self._places.get(offset)
-        if remembered is not None and remembered[0] is segment:
-            return self._scan(segment, remembered[1], block_bytes=block_bytes)
-        place = self._segments.index(segment).before_offset(offset)
-        scan = self._scan(segment, place, block_bytes=block_bytes)
-        scan.pass_before(offset)
+        if remembered is not None and remembered[0] == segment.base_offset:
+            scan = self._scan(segment, remembered[1], block_bytes=block_bytes)
+        elif offset == segment.base_offset:
+            scan = self._scan(segment, segment.start, block_bytes=block_bytes)
+        else:
+            place = self._segments.index(segment).before_offset(offset)
+            scan = self._scan(segment, place, block_bytes=block_bytes)
+            scan.pass_before(offset)
         return scan
+
+    def _resumed(self, scan: Scan, segment: Segment) -> Scan:
+        """The scan that is within a search from the same position, if there is one; else this one."""
+        unfinished = self._unfinished.pop((segment.base_offset, scan.position), None)
+        if unfinished is not None:
+            unfinished.use(self._segments.opened(segment).descriptor())
+            return unfinished
+        if self._segments.start is not None:
+            scan.max_portions = SEARCH_PORTIONS
+        return scan
+
+    def _keep_unfinished(self, segment: Segment, scan: Scan) -> None:
+        self._unfinished[segment.base_offset, scan.position] = scan
+        if len(self._unfinished) > MAX_UNFINISHED_SEARCHES:
+            del self._unfinished[next(iter(self._unfinished))]
 
     def _scan(self, segment: Segment, place: BatchPlace | None, *, block_bytes: int) -> Scan:
         segments = self._segments
@@ -320,13 +411,13 @@ class JournalReader:
     def _end_of_read(self, scan: Scan, segment: Segment, gaps: list[Gap], *, offset: int) -> int:
         """Where the next read begins: behind the last batch, or with the next segment if this one is at its end."""
         if scan.position < segment.size_bytes:
-            self._remember(segment, BatchPlace(scan.offset, scan.position))
+            self._remember(segment.base_offset, BatchPlace(scan.offset, scan.position))
             return scan.offset
         end_offset = self._segments.end_offset(segment)
         if scan.offset < end_offset:
             self._note_rest(scan, segment, gaps, offset=offset)
         elif segment is self._segments.active:
-            self._remember(segment, BatchPlace(scan.offset, scan.position))
+            self._remember(segment.base_offset, BatchPlace(scan.offset, scan.position))
         return end_offset
 
     def _note_rest(self, scan: Scan, segment: Segment, gaps: list[Gap], *, offset: int) -> None:
@@ -351,11 +442,55 @@ class JournalReader:
         path = self._segments.holding(damage.first_offset).path
         log.error("journal %s: %s", path.parent, damage._replace(file=path.name))
 
-    def _remember(self, segment: Segment, place: BatchPlace) -> None:
+    def _remember(self, segment_offset: int, place: BatchPlace) -> None:
         self._places.pop(place.offset, None)
-        self._places[place.offset] = (segment, place)
+        self._places[place.offset] = (segment_offset, place)
         if len(self._places) > MAX_REMEMBERED_PLACES:
             del self._places[next(iter(self._places))]
+
+
+class JournalView(JournalReader):
+    """A journal as it is at one moment, for one other thread, which closes it. What it learns goes back: `learn`."""
+
+    def __init__(self, reader: JournalReader, *, directory: Path, synced_offset: int) -> None:
+        super().__init__(reader._segments.detached())
+        self.synced_offset = synced_offset
+        """Everything before it is on the disk."""
+        self.gaps = dict(reader.gaps)
+        self._places = dict(reader._places)
+        self._directory = directory
+
+    @property
+    def first_offset(self) -> int:
+        """The oldest offset that was kept."""
+        return self._segments.first.base_offset
+
+    def read(self, offset: int, *, max_bytes: int) -> Chunk:
+        """As `JournalReader.read`. JournalError if a file cannot be read at all, or is gone."""
+        with self._failing_as_journal_error():
+            return super().read(offset, max_bytes=max_bytes)
+
+    def located(self, offset: int, *, max_bytes: int) -> Extent | None:
+        """As `JournalReader.locate`, up to what was on the disk. JournalError as for `read`."""
+        with self._failing_as_journal_error():
+            return self.locate(offset, max_bytes=max_bytes, end_offset=self.synced_offset)
+
+    def offset_at(self, time_ns: int) -> int:
+        """As `JournalReader.offset_at`. JournalError as for `read`."""
+        with self._failing_as_journal_error():
+            return super().offset_at(time_ns)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for segment in self._segments:
+            segment.close()
+
+    @contextmanager
+    def _failing_as_journal_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise JournalError(os_error_text("read", self._directory, error)) from error
 
 
 def _first_index_at(batch: JournalBatch, time_ns: int) -> int:

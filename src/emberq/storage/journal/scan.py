@@ -9,6 +9,11 @@ Where the disk cannot read, 4 KiB at a time are taken for zeros: that is damage 
 as a whole is not, because it may come back: a scan ends with an OSError where neither a block nor the two ends of the
 file can be read, and beyond MAX_UNREADABLE_PIECES.
 
+A message may be full of headers that are none, and each may claim to be megabytes long. To check them one by one would
+take hours. So the search goes over the file once, notes the crc up to each place where a candidate begins or ends, and
+gets the crc of any stretch between two places from these: that takes the same time, however long the stretch is. And
+it is done in portions of a few milliseconds, if the caller does not want to wait for the end.
+
 A scan can also pass over batches by their headers alone: so a reader gets from an index entry to an offset.
 """
 
@@ -16,13 +21,17 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from functools import lru_cache
 from typing import NamedTuple
+from zlib import crc32
 
 from emberq.base.file import OS_FILES, UNREADABLE_PIECE_BYTES, Files, read_around, read_fully
 from emberq.storage.journal.segment import BatchPlace
 from emberq.wire.journal_batch import (
     ALIGNMENT,
+    CHECKED_FROM,
     HEADER_BYTES,
     MAGIC,
     NOT_COMPLETE,
@@ -36,6 +45,14 @@ from emberq.wire.journal_batch import (
 
 BLOCK_BYTES = 1024 * 1024
 """How much is read at a time when a whole segment is walked."""
+WINDOW_BYTES = 4 * 1024 * 1024
+"""Candidates that begin within so many bytes are checked together, which bounds how many there are."""
+PORTION_BYTES = 1024 * 1024
+"""A portion of a search: so much is read and checked, ..."""
+PORTION_COUNT = 50
+"""... or so many candidates are looked at; both take some milliseconds."""
+SEARCH_BLOCK_BYTES = 256 * 1024
+"""How much is read at a time in a search, also if single batches are read otherwise."""
 END_OF_OFFSETS = (1 << 63) - 1
 MAX_UNREADABLE_PIECES = 256
 """A mebibyte. More than that is no bad sector, and messages are not given up because a cable is loose."""
@@ -66,6 +83,10 @@ class Damage(NamedTuple):
         return f"{lost}: {place}: {self.reason}"
 
 
+class UnfinishedSearch(Exception):
+    """A search behind damage has done its portions, and goes on at the next call."""
+
+
 class Scan:
     """A walk through one file from `start` to `end_position`. The descriptor still belongs to the segment."""
 
@@ -94,6 +115,14 @@ class Scan:
         self._block = memoryview(self._block_data)
         self._block_start = 0  # where in the file it begins
         self._unreadable: set[int] = set()  # where pieces begin that the disk could not read
+        self.max_portions: int | None = None
+        """If it is set, `next` does so much of a search and then raises UnfinishedSearch; else it ends each search."""
+        self._search: Generator[None, None, BatchPlace | None] | None = None  # the one that is not finished
+        self._reason = ""  # why it was begun
+
+    def use(self, fd: int) -> None:
+        """Go on with another descriptor of the same file."""
+        self._fd = fd
 
     def __iter__(self) -> Iterator[JournalBatch | Damage]:
         while (found := self.next()) is not None:
@@ -103,6 +132,8 @@ class Scan:
         """The batch at `position`, or what stands in its place; None at the end."""
         if self.position >= self._end_position:
             return None
+        if self._search is not None:
+            return self._pass_damage(self._reason)
         try:
             batch = self._batch_at(self.position)
         except DamagedBatchError as error:
@@ -197,7 +228,10 @@ class Scan:
 
     def _pass_damage(self, reason: str) -> Damage:
         start, first_offset = self.position, self.offset
-        found = self._search(start)
+        if self._search is None:
+            self._search, self._reason = self._searching(start), reason
+        found = self._portions_of(self._search)
+        self._search = None
         if found is None:
             self.position = self._end_position
             if self._end_offset != END_OF_OFFSETS:
@@ -209,24 +243,89 @@ class Scan:
             reason = f"the disk cannot read it at position {max(start, min(hit))}"
         return Damage(start, self.position, first_offset, self.offset, reason)
 
-    def _search(self, start: int) -> BatchPlace | None:
-        """The next place behind `start` where a good batch begins."""
-        for position in self._candidates(start):
+    def _portions_of(self, search: Generator[None, None, BatchPlace | None]) -> BatchPlace | None:
+        """What the search finds; UnfinishedSearch if it is to go on at another time."""
+        left = self.max_portions
+        while True:
             try:
-                return BatchPlace(self._batch_at(position).base_offset, position)
-            except DamagedBatchError:
-                continue
+                next(search)
+            except StopIteration as end:
+                found: BatchPlace | None = end.value
+                return found
+            if left is not None:
+                left -= 1
+                if left <= 0:
+                    raise UnfinishedSearch
+
+    def _searching(self, start: int) -> Generator[None, None, BatchPlace | None]:
+        """The next place behind `start` where a good batch begins; in portions."""
+        self._block_bytes = max(self._block_bytes, SEARCH_BLOCK_BYTES)
+        end = self._end_by_header(start)
+        found = None if end is None else self._good_at(end)
+        position = padded(start + 1)
+        while found is None and position < self._end_position:
+            window_end = min(position + WINDOW_BYTES, self._end_position)
+            candidates: list[tuple[int, BatchHeader]] = []
+            looked_at = 0
+            while (position := self._next_magic(position, window_end)) < window_end:
+                with suppress(DamagedBatchError):
+                    candidates.append((position, self._header_at(position)))
+                position += ALIGNMENT
+                looked_at += 1
+                if looked_at % PORTION_COUNT == 0:
+                    yield
+            found = yield from self._first_good(candidates)
+            position = window_end
+            yield
+        return found
+
+    def _first_good(self, candidates: list[tuple[int, BatchHeader]]) -> Generator[None, None, BatchPlace | None]:
+        """The first of these places where a good batch begins."""
+        total_bytes = sum(header.length for _, header in candidates)
+        crc_before: dict[int, int] | None = None
+        if total_bytes > WINDOW_BYTES:
+            cuts = {position + CHECKED_FROM for position, _ in candidates}
+            cuts.update(position + header.length for position, header in candidates)
+            crc_before = yield from self._crc_before(sorted(cuts))
+        for number, (position, header) in enumerate(candidates, 1):
+            if crc_before is None or self._fits(position, header, crc_before):
+                found = self._good_at(position)
+                if found is not None:
+                    return found
+            if number % PORTION_COUNT == 0:
+                yield
         return None
 
-    def _candidates(self, start: int) -> Iterator[int]:
-        end = self._end_by_header(start)
-        if end is not None:
-            yield end
-        position = padded(start + 1)
-        while position < self._end_position:
-            position = self._next_magic(position)
-            yield position
-            position += ALIGNMENT
+    def _good_at(self, position: int) -> BatchPlace | None:
+        try:
+            return BatchPlace(self._batch_at(position).base_offset, position)
+        except DamagedBatchError:
+            return None
+
+    def _crc_before(self, cuts: list[int]) -> Generator[None, None, dict[int, int]]:
+        """The crc of everything from the first of these positions up to each of them, as far as the file goes."""
+        found: dict[int, int] = {}
+        at, crc, done = cuts[0], 0, 0
+        for cut in cuts:
+            while at < cut:
+                block = read_around(self._fd, min(PORTION_BYTES, cut - at), position=at, fs=self._fs).content
+                if not block:
+                    return found
+                crc = crc32(block, crc)
+                at += len(block)
+                done += len(block)
+                if done >= PORTION_BYTES:
+                    done = 0
+                    yield
+            found[cut] = crc
+        return found
+
+    def _fits(self, position: int, header: BatchHeader, crc_before: dict[int, int]) -> bool:
+        """Whether the crc of a candidate is right, by the crcs up to its beginning and its end."""
+        start, end = position + CHECKED_FROM, position + header.length
+        if end not in crc_before:
+            return False
+        return crc_before[end] ^ _followed_by(crc_before[start] ^ self._seed, end - start) == header.crc
 
     def _end_by_header(self, start: int) -> int | None:
         """Where the batch at `start` ends if its header is right; None if the header makes no sense."""
@@ -235,9 +334,9 @@ class Scan:
         except DamagedBatchError:
             return None
 
-    def _next_magic(self, position: int) -> int:
+    def _next_magic(self, position: int, end: int) -> int:
         """The first multiple of 8 at or behind `position` where a batch may begin, or the end."""
-        while position < self._end_position:
+        while position < end:
             try:
                 self._loaded(position, len(MAGIC))
             except DamagedBatchError:
@@ -245,8 +344,58 @@ class Scan:
             at = position - self._block_start
             while (at := self._block_data.find(MAGIC, at)) >= 0:
                 if (self._block_start + at) % ALIGNMENT == 0:
-                    return self._block_start + at
+                    return min(self._block_start + at, end)
                 at += 1
             # On with the first multiple of 8 at which the magic number would not have been within the block.
             position = padded(self._block_start + len(self._block_data) - len(MAGIC) + 1)
-        return self._end_position
+        return end
+
+
+# The arithmetic of crcs. A crc is a polynomial over the field of two elements, the highest power in the lowest bit.
+
+_POLYNOMIAL = 0xEDB88320
+_ONE = 1 << 31
+_TABLE_BITS = 7
+_TABLE_SIZE = 1 << _TABLE_BITS
+_BATCH_BITS = 27
+"""A batch is at most 2^30 bytes long, in multiples of 8."""
+
+
+def _followed_by(crc: int, size_bytes: int) -> int:
+    """What a crc becomes when so many zeros follow, a multiple of 8.
+
+    The crc of A followed by B is this of A and the length of B, xor the crc of B.
+    """
+    words = size_bytes // ALIGNMENT
+    for table in _powers():
+        if words % _TABLE_SIZE:
+            crc = _product(table[words % _TABLE_SIZE], crc)
+        words //= _TABLE_SIZE
+    return crc
+
+
+@lru_cache(maxsize=1)
+def _powers() -> list[list[int]]:
+    """For each group of bits of a length in words of 8 bytes: what stands for so many zeros."""
+    step = 1 << 30  # one bit
+    for _ in range(6):  # a word has 2^6 bits
+        step = _product(step, step)
+    tables: list[list[int]] = []
+    for _ in range(0, _BATCH_BITS, _TABLE_BITS):
+        table = [_ONE]
+        while len(table) <= _TABLE_SIZE:
+            table.append(_product(table[-1], step))
+        step = table.pop()
+        tables.append(table)
+    return tables
+
+
+def _product(one: int, other: int) -> int:
+    """The product of two polynomials, modulo that of the crc."""
+    product = 0
+    while one:
+        if one & _ONE:
+            product ^= other
+        one = one << 1 & 0xFFFFFFFF
+        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
+    return product

@@ -88,6 +88,13 @@ class SparseIndex:
         if timestamp_ns > self.latest_ns:
             self.latest_ns = timestamp_ns
 
+    def copy(self) -> SparseIndex:
+        """The same entries, to be read in another thread while these become more."""
+        same = SparseIndex(interval_bytes=self._interval_bytes)
+        same.offsets, same.positions, same.times = self.offsets[:], self.positions[:], self.times[:]
+        same.latest_ns = self.latest_ns
+        return same
+
     def before_offset(self, offset: int) -> BatchPlace | None:
         """The last entry whose batch begins at or before `offset`; None: search from the start of the segment."""
         return self._place(bisect_right(self.offsets, offset) - 1)
