@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -77,3 +80,46 @@ def test_statistics_show_what_is_wrong(rig: JournalRig) -> None:
     assert "format 99" in str(bad.journal.problem)
     assert good.journal is not None
     assert good.journal.problem is None
+
+
+# Without room on the disk.
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
+    """Makes a disk on which no temporary file can be written, as long as it is entered."""
+
+    @contextmanager
+    def full() -> Iterator[None]:
+        def refuses(_fd: int, _content: bytes, _position: int) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pwrite", refuses)
+            yield
+
+    return full
+
+
+def test_a_channel_without_a_cursor_comes_back_on_a_full_disk_and_is_saved_before_a_publish(
+    tmp_path: Path, full: Callable[[], AbstractContextManager[None]]
+) -> None:
+    rig = JournalRig(tmp_path)
+    rig.channel("old")
+    rig.publish(b"kept")
+    rig.channel("new")
+    rig.broker.close()
+    with full():
+        rig.crash(before_start=rig.cursor_path("new").unlink)
+        assert [message.body for message in Consumer(rig.channel("old"), rdy=5).received] == [b"kept"]
+        for _ in range(2):
+            with pytest.raises(JournalFailedError, match=r"new\.cursor: no space left on device"):
+                rig.publish(b"more")
+            rig.broker.reopen_journals()
+        assert "no space left on device" in rig.broker.journal_problems["t"]
+    rig.broker.reopen_journals()
+    assert not rig.broker.journal_problems
+    assert rig.cursor_path("new").exists()
+    assert rig.send(b"more").is_stored
+    rig.crash()
+    assert [message.body for message in Consumer(rig.channel("new"), rdy=5).received] == [b"more"]

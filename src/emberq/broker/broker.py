@@ -279,7 +279,8 @@ class Broker:
             if not is_valid_name(channel_meta.name):
                 _log.warning("skipping creation of invalid channel %s", channel_meta.name)
                 continue
-            channel = topic.channel(channel_meta.name)
+            name = channel_meta.name
+            channel = topic.bring_back(name) if isinstance(topic, JournaledTopic) else topic.channel(name)
             if channel_meta.paused:
                 channel.pause()
         if isinstance(topic, JournaledTopic):

@@ -167,10 +167,14 @@ class JournaledChannel(Channel):
             self._cursor.note_due(offsets_of(span)[0], due_ns + wall_offset_ns)
         self.save_now()
 
+    def save(self) -> None:
+        """Write the cursor to its file. StorageError if that fails."""
+        self._file.save(self._cursor)
+
     def save_now(self) -> None:
         """Write the cursor to its file; a failure is logged."""
         try:
-            self._file.save(self._cursor)
+            self.save()
         except StorageError as failure:
             _log.error("CHANNEL(%s): failed to save its cursor - %s", self.name, failure)
 

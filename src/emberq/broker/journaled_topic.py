@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from emberq.base.clock import NS_PER_SECOND
+from emberq.base.file import lacks_room
 from emberq.broker.batch import Span
 from emberq.broker.channel import Channel
 from emberq.broker.classic import classic_channel
@@ -33,6 +34,7 @@ from emberq.broker.stats import JournalStats, TopicStats
 from emberq.broker.store import JournalSettings, JournalStore, SyncMode
 from emberq.broker.topic import Pending, Topic, TopicContext
 from emberq.storage.error import JournalError, JournalSyncError, StorageError
+from emberq.storage.journal.cursor import Cursor
 from emberq.storage.journal.journal import Journal, Stored
 from emberq.wire.journal_batch import Bodies, JournalBatch
 from emberq.wire.parameter import ProducerSequence, is_ephemeral
@@ -89,6 +91,9 @@ class JournaledTopic(Topic):
         self._released_offset = self._stored_offset if self._mark is None else self._mark
         """Everything before it may be seen by the channels."""
         self._watchers: set[Callable[[], None]] = set()
+        self._is_loading = False
+        self._unsaved: dict[str, str] = {}
+        """Channels whose first cursor could not be saved for want of room, and the reasons."""
         self._save_alarm = context.timers.alarm(self._save_cursors)
         self._sync_alarm = context.timers.alarm(self._sync)
         self._trim_alarm = context.timers.alarm(self._trim)
@@ -97,24 +102,36 @@ class JournaledTopic(Topic):
 
     def _note_problem(self) -> None:
         """Let the node's health tell whether the journal takes messages."""
-        problem = self._journal.problem
+        problem = self.problem
         if problem is None or self._exiting:
             self._context.journal_problems.pop(self.name, None)
         else:
             self._context.journal_problems[self.name] = problem
 
     @property
+    def problem(self) -> str | None:
+        """Why it takes no messages; None if it does."""
+        if self._unsaved and self._journal.problem is None:
+            return f"read-only for want of room: {next(iter(self._unsaved.values()))}"
+        return self._journal.problem
+
+    @property
     def lacks_room(self) -> bool:
-        """Whether its journal is read-only until there is room on the disk."""
-        return self._journal.is_read_only
+        """Whether it takes no messages until there is room on the disk."""
+        return self._journal.is_read_only or bool(self._unsaved)
 
     def reopen(self) -> None:
         """There may be room on the disk again: take messages again. StorageError if that does not work yet."""
-        self._journal.reopen()
-        self._lost = self._skip_what_was_lost()
-        self._stored_offset = self._journal.next_offset
+        if self._journal.is_read_only:
+            self._journal.reopen()
+            self._lost = self._skip_what_was_lost()
+            self._stored_offset = self._journal.next_offset
+            for channel in self._cursors():
+                channel.skip(*self._lost)
         for channel in self._cursors():
-            channel.skip(*self._lost)
+            if channel.name in self._unsaved:
+                channel.save()
+        self._unsaved.clear()
         self._note_problem()
         self._flow_changed()
 
@@ -192,6 +209,8 @@ class JournaledTopic(Topic):
         due_ns: Sequence[int] | None = None,
         producer: ProducerSequence | None = None,
     ) -> Stored:
+        if self._unsaved:
+            raise JournalFailedError(self.name, self.problem or "")
         try:
             if self._mark is None and not self._may_flow:
                 self._save_mark()
@@ -264,7 +283,7 @@ class JournaledTopic(Topic):
         if is_ephemeral(name):
             return classic_channel(name, topic_name=self.name, context=self._context)
         context = self._context
-        cursor = self._folder.cursor(name, start_offset=self._released_offset)
+        cursor = self._cursor_of(name)
         cursor.acknowledge(*self._lost)
         channel = JournaledChannel(
             name,
@@ -281,6 +300,25 @@ class JournaledTopic(Topic):
         if self._lost[0] < self._lost[1]:
             channel.skip(*self._lost)  # has been done; but so the cursor is saved soon
         return channel
+
+    def bring_back(self, name: str) -> Channel:
+        """As `channel`, for one of an earlier run. On a full disk it is brought back although it has no cursor yet."""
+        self._is_loading = True
+        try:
+            return self.channel(name)
+        finally:
+            self._is_loading = False
+            self._note_problem()
+
+    def _cursor_of(self, name: str) -> Cursor:
+        try:
+            return self._folder.cursor(name, start_offset=self._released_offset)
+        except StorageError as failure:
+            if not (self._is_loading and lacks_room(failure)):
+                raise
+            # Nothing is published until it is saved: or after a crash the channel would begin behind its messages.
+            self._unsaved[name] = str(failure)
+            return Cursor(self._journal.uuid, low_water=self._released_offset)
 
     def saved_channel_names(self) -> list[str]:
         """The channels that have a cursor in the folder."""
@@ -433,6 +471,6 @@ class JournaledTopic(Topic):
                 synced_offset=journal.synced_offset,
                 size_bytes=journal.total_bytes,
                 lag=max((channel.lag for channel in self._cursors()), default=0),
-                problem=journal.problem,
+                problem=self.problem,
             ),
         )
