@@ -26,6 +26,9 @@ from tests.crash.simulated_files import Choice, SimulatedFiles
 STATES_PER_RUN = 40
 """Crashes of one run. More of them would be more alike than those of another run."""
 
+FULL_SHARE = 0.25
+"""How many starts find the disk full."""
+
 
 class CrashFoundError(AssertionError):
     """A crash after which a promise is broken, and how to see it again."""
@@ -85,8 +88,10 @@ class Run:
         for life in range(3):
             fs, model = crash.fs, Model(crash.promises)
             node = Node(fs, self._settings, clock=new_clock(self._clock))
-            node.start()
-            Checker(node, model, is_lossless=crash.is_lossless, is_killed=crash.is_killed).run()
+            was_full = self._start(node, random.Random(f"start {self.seed} {number} {life}"))
+            # On a full disk a classic topic may lose what it cannot hand to a channel, as in NSQ.
+            is_killed = crash.is_killed and not was_full
+            Checker(node, model, is_lossless=crash.is_lossless, is_killed=is_killed).run()
             if life == 2 or dice.random() < 0.4:
                 node.stop()
                 if fs.open_count:
@@ -109,6 +114,18 @@ class Run:
                 was_lossless=crash.is_lossless or is_checked,
                 was_killed=is_checked,  # before, classic messages were on their way from the topic to the channel
             )
+
+    @staticmethod
+    def _start(node: Node, dice: random.Random) -> bool:
+        """Start it, sometimes on a full disk: then it is read-only until there is room. Whether it was full."""
+        node.fs.is_full = was_full = dice.random() < FULL_SHARE
+        node.start()
+        if was_full:
+            if dice.random() < 0.5:
+                node.advance(ms=1100)
+                node.settle()
+            node.make_room()
+        return was_full
 
     def _crash(
         self,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
+from emberq.base.file import lacks_room
 from emberq.base.timers import Timers
 from emberq.broker.broker import Broker, TopologyChange
 from emberq.broker.channel import ChannelLimits
@@ -18,6 +19,7 @@ from emberq.broker.topic import Pending, TopicConfig
 from emberq.storage.backend import DiskLimits
 from emberq.storage.data_folder import MetadataFile
 from emberq.storage.disk_queue_sync import Syncer
+from emberq.storage.error import StorageError
 from emberq.storage.journal.segment import DescriptorCache, JournalConfig
 from emberq.wire.journal_batch import JournalBatch
 from tests.crash.simulated_files import ROOT, SimulatedFiles
@@ -122,10 +124,22 @@ class Node:
         self.metadata_file.on_saved = self.broker.metadata_saved
 
     def start(self) -> None:
-        """Bring back what an earlier run left."""
+        """Bring back what an earlier run left; on a full disk, as far as that goes without writing."""
         self.broker.load(self.metadata_file.load())
-        self.metadata_file.save()
+        try:
+            self.metadata_file.save()
+        except StorageError as failure:
+            if not (self.fs.is_full and lacks_room(failure)):
+                raise
         self.broker.add_listener(self._changed)
+        self.run_due()
+
+    def make_room(self) -> None:
+        """The disk is not full any more: what the daemon does then."""
+        self.fs.is_full = False
+        self.broker.reopen_journals()
+        self.metadata_file.save()
+        assert not self.broker.awaits_room, "a journal is still read-only"
         self.run_due()
 
     def stop(self) -> None:

@@ -4,6 +4,9 @@ nsqd sends whole batches, as they lie in its files; the range may begin and end 
 journal's uuid, each batch's crc, and that no offset is missing between. An nsqd that does not answer is asked again for
 as long as `retryTimeout` says, from where the last answer ended. So rows that went to Spark are not read twice.
 
+Where offsets are missing, nsqd is asked for the jumps of the journal: offsets that were passed over after a crash and
+belong to no message. They are no loss.
+
 Without Spark: `newest_bodies` looks at the newest messages, without taking them from a consumer. `JournalReplay` reads
 a topic's messages in order, for `emberq replay`. It reads what is there when it begins and not what is published later,
 so a topic can be replayed into itself.
@@ -72,7 +75,7 @@ class RangeReader:
             except NsqdRefusedError as refusal:
                 return self._refused(refusal)
             if not answer.body:
-                return self._lost(self._wanted.end, "they are not in the journal any more")
+                return self._pass_gap(self._wanted.end, "they are not in the journal any more")
             if answer.headers.get("X-Emberq-Journal") != self._wanted.journal:
                 return self._lost(self._wanted.end, "the topic was deleted and made again")
             decoded = decode(answer.body, seed=self._seed)
@@ -98,7 +101,7 @@ class RangeReader:
         end = self._wanted.end
         for batch in batches:
             if self._offset < min(batch.base_offset, end):
-                self._lost(min(batch.base_offset, end), "they are damaged or were never stored")
+                self._pass_gap(min(batch.base_offset, end), "they are damaged or were never stored")
             if self._offset >= end:
                 break
             if batch.next_offset > self._offset:
@@ -114,6 +117,26 @@ class RangeReader:
         if refusal.code in ("TOPIC_NOT_FOUND", "TOPIC_NOT_JOURNALED"):
             return self._lost(self._wanted.end, f"nsqd answers {refusal.code}")
         raise refusal
+
+    def _pass_gap(self, end: int, reason: str) -> list[ArrowBatch]:
+        """No batch holds the offsets up to `end`. Those that no message ever had are not lost."""
+        for first_offset, next_offset in self._jumps():
+            if self._offset < min(first_offset, end):
+                self._lost(min(first_offset, end), reason)
+            if first_offset <= self._offset < next_offset:
+                self._offset = min(next_offset, end)
+        if self._offset < end:
+            self._lost(end, reason)
+        return []
+
+    def _jumps(self) -> list[tuple[int, int]]:
+        """The offsets that no message has, as nsqd tells; none if it does not."""
+        try:
+            told = self._peer.get_json("/journal", topic=self._wanted.place.topic)
+        except (NsqdRefusedError, NsqdUnavailableError):
+            return []
+        jumps = told.get("jumps", ()) if told.get("uuid") == self._wanted.journal else ()
+        return sorted((jump["first_offset"], jump["next_offset"]) for jump in jumps)
 
     def _lost(self, end: int, reason: str) -> list[ArrowBatch]:
         """The messages up to `end` cannot be read: fail, or go on behind them."""

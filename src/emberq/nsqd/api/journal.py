@@ -51,6 +51,7 @@ from emberq.nsqd.api.argument import (
 )
 from emberq.nsqd.api.channel import MAX_PEEK_BYTES, peek_count, shown_body
 from emberq.storage.error import StorageError, os_error_text
+from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.reader import Extent, Gap, JournalView
 from emberq.wire.journal_batch import JournalBatch
 
