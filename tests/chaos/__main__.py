@@ -110,7 +110,7 @@ def _keep_logs(folder: Path) -> None:
 
 def _report(outcome: Outcome) -> None:
     plan = outcome.plan
-    measured = Measurements(outcome.nodes)
+    measured = Measurements(outcome.nodes, backlogs=outcome.backlogs)
     measured.take(read_history(OUTPUT / "history.tsv"))
     title = f"emberq chaos, seed {plan.seed}, {measured.end_s:.0f} s"
     words = text_report(title, outcome.verdict, measured, incidents=outcome.incidents, notes=outcome.notes)
