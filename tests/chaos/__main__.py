@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import logging
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     print(f"SEED={seed}", flush=True)
     logging.disable(logging.CRITICAL)  # clients tell of each lost connection
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way the processes of the run end with it
     plan = _plan(seed, options)
     is_everything = not (options.kills or options.only or options.mode)
     simulated = _simulate(seed, options.minutes * 60 * SIMULATED_SHARE) if is_everything else []

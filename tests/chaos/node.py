@@ -37,7 +37,7 @@ COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqd")
 POLL_S = 0.02
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-HTTP_TIMEOUT_S = 10.0
+HTTP_TIMEOUT_S = 30.0
 SYNC_TIMEOUT_S = 30.0
 
 
