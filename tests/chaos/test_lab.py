@@ -10,7 +10,6 @@ import pytest
 
 from tests.chaos.lab import FILE_KINDS, DamageLab, HandoverLab
 
-
 KINDS = [kind for kind in FILE_KINDS if kind.name in ("nsqd.dat", "segment", "cursor", "disk queue data")]
 """Those with most of what there is to lose. For each an nsqd is started, which takes a while."""
 
