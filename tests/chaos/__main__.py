@@ -90,6 +90,7 @@ def _simulate(seed: int, duration_s: float) -> list[str]:
 
 def _make_trouble(plan: Plan, *, with_labs: bool) -> Outcome:
     OUTPUT.mkdir(parents=True, exist_ok=True)
+    (OUTPUT / "logs.txt").unlink(missing_ok=True)  # of an earlier run
     with tempfile.TemporaryDirectory(prefix="emberq-chaos-") as name:
         folder = Path(name)
         damage, handover = DamageLab(folder / "damage"), HandoverLab(folder / "handover")
