@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import logging
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     print(f"SEED={seed}", flush=True)
     logging.disable(logging.CRITICAL)  # clients tell of each lost connection
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # either way the processes of the run end with it
     plan = _plan(seed, options)
     is_everything = not (options.kills or options.only or options.mode)
     simulated = _simulate(seed, options.minutes * 60 * SIMULATED_SHARE) if is_everything else []
@@ -88,6 +90,7 @@ def _simulate(seed: int, duration_s: float) -> list[str]:
 
 def _make_trouble(plan: Plan, *, with_labs: bool) -> Outcome:
     OUTPUT.mkdir(parents=True, exist_ok=True)
+    (OUTPUT / "logs.txt").unlink(missing_ok=True)  # of an earlier run
     with tempfile.TemporaryDirectory(prefix="emberq-chaos-") as name:
         folder = Path(name)
         damage, handover = DamageLab(folder / "damage"), HandoverLab(folder / "handover")
@@ -110,7 +113,7 @@ def _keep_logs(folder: Path) -> None:
 
 def _report(outcome: Outcome) -> None:
     plan = outcome.plan
-    measured = Measurements(outcome.nodes)
+    measured = Measurements(outcome.nodes, backlogs=outcome.backlogs)
     measured.take(read_history(OUTPUT / "history.tsv"))
     title = f"emberq chaos, seed {plan.seed}, {measured.end_s:.0f} s"
     words = text_report(title, outcome.verdict, measured, incidents=outcome.incidents, notes=outcome.notes)

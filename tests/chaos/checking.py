@@ -11,8 +11,8 @@ What may come again: a message whose FIN was written shortly before its nsqd was
 shortly depends on the promise: `again_s` for a kill, which is how often the place of a channel is saved, and TRANSIT_S
 for a connection. Time during which a fault was going on does not count: a FIN may be on its way that long.
 
-A dead letter ends a message like a FIN, but a message and its letter may both be there after a crash, so that either
-may come again.
+A dead letter ends a message like a FIN. But a message and its letter may both be there after a crash, so either may
+come again.
 
 What may be lost: on a topic that is not to survive a kill, everything that was published before one.
 """

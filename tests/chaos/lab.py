@@ -13,7 +13,7 @@ import contextlib
 import errno
 import random
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,7 +133,7 @@ class FileKind:
 FILE_KINDS = (
     FileKind("nsqd.dat", "nsqd.dat"),
     FileKind("policies", "channel-policies.json", may_lose=False),
-    FileKind("journal identity", "*.journal/journal.json"),
+    FileKind("journal identity", "*.journal/journal.json", may_lose=False),
     FileKind("segment", "*.journal/*.log"),
     FileKind("segment index", "*.journal/*.idx", may_lose=False),
     FileKind("cursor", "*.journal/cursors/*"),
@@ -158,12 +158,12 @@ class DamageLab:
         library = compile_shim(folder)
         self._shim = Shim(library, folder / "faults") if library is not None else None
 
-    async def visit(self, dice: random.Random) -> None:
-        """One damage in each kind of file there is."""
+    async def visit(self, dice: random.Random, *, kinds: Sequence[FileKind] = FILE_KINDS) -> None:
+        """One damage in each kind of file."""
         if not self._specimen.exists():
             await self._make_specimen(dice)
         broken: list[str] = []
-        for kind in FILE_KINDS:
+        for kind in kinds:
             try:
                 await self.damage(kind, dice)
             except AssertionError as error:
@@ -202,13 +202,9 @@ class DamageLab:
         log_path = self._folder / f"copy-{self._rounds}.log"
         try:
             result = await self._try(copy, log_path, kind)
-        except (StartRefusedError, OSError):  # it listens while it starts, so it may end when it has been asked already
-            text = log_path.read_text(errors="replace")[-3000:]
-            assert "FATAL: " in text, f"{case}: nsqd neither serves nor refuses:\n{text}"
-            assert "Traceback" not in text, f"{case}: a traceback instead of a refusal:\n{text}"
-            named = path.name in text or f"{path.parent.name}" in text or path.name.split(".")[0] in text
-            assert named, f"{case}: the refusal does not name the file:\n{text}"
-            result = "refused, and named the file"
+        except (StartRefusedError, OSError) as error:
+            # It listens while it starts, so it may end when it has been asked already.
+            result = _refusal(log_path.read_text(errors="replace"), path, case=f"{case} ({error!r})"[:300])
         except AssertionError as error:
             raise AssertionError(f"{case}: {error}") from error
         finally:
@@ -234,6 +230,7 @@ class DamageLab:
                         missing += total - len({key_of(topic, body) for body in bodies} & _keys(total))
         assert kind.may_lose or not missing, f"{missing} messages are missing"
         is_told = "ERROR: " in nsqd.life.log or "WARNING: " in nsqd.life.log
+        is_told |= kind.may_change_bodies
         assert is_told or not missing, f"{missing} messages are missing, and the log does not complain"
         return f"served, {missing} messages missing"
 
@@ -254,6 +251,15 @@ class DamageLab:
         bad = (sector, sector + SECTOR_BYTES)
         self._shim.set(OsFaults(str(path), read_errno=errno.EIO, bad_positions=bad))
         return f"unreadable from {sector} to {sector + SECTOR_BYTES} of {len(content)} bytes"
+
+
+def _refusal(log: str, path: Path, *, case: str) -> str:
+    """What a refusal to start came to. AssertionError if it does not say in one line what is wrong with which file."""
+    fatal = [line for line in log.splitlines() if "FATAL: " in line]
+    assert fatal, f"{case}: nsqd neither serves nor refuses:\n{log[-3000:]}"
+    assert "Traceback" not in log, f"{case}: a traceback instead of a refusal:\n{log[-3000:]}"
+    assert path.name in fatal[-1] or path.parent.name in fatal[-1], f"{case}: the file is not named: {fatal[-1]}"
+    return "refused, and named the file"
 
 
 def _keys(total: int) -> set[str]:

@@ -37,7 +37,8 @@ COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqd")
 POLL_S = 0.02
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-HTTP_TIMEOUT_S = 10.0
+HTTP_TIMEOUT_S = 30.0
+SYNC_TIMEOUT_S = 30.0
 
 
 class StartRefusedError(Exception):
@@ -274,11 +275,18 @@ class ChaosNode:
         return {}
 
     async def journal(self, topic: str) -> list[tuple[int, bytes]]:
-        """All messages of a journal with their offsets, read as docs/JOURNAL.md teaches it."""
+        """All messages of a journal with their offsets, read as docs/JOURNAL.md teaches it, when all are synced."""
+        async with asyncio.timeout(SYNC_TIMEOUT_S):
+            while not await self._is_synced(topic):
+                await asyncio.sleep(POLL_S)
         found: list[tuple[int, bytes]] = []
         while batches := await self.life.get("/journal/read", topic=topic, offset=found[-1][0] + 1 if found else 0):
             found += messages_in(batches)
         return found
+
+    async def _is_synced(self, topic: str) -> bool:
+        journal = json.loads(await self.life.get("/journal", topic=topic))
+        return bool(journal["synced_offset"] >= journal["next_offset"])
 
 
 BATCH_HEADER = struct.Struct("<4sIIHHqqII16sq")

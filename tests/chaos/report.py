@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.chaos.checking import Verdict
@@ -58,11 +58,12 @@ class NodeSeries:
 class Measurements:
     """Takes in a history, and sums it up for each nsqd."""
 
-    def __init__(self, nodes: Mapping[str, str]) -> None:
-        """`nodes` says for each topic which nsqd has it."""
+    def __init__(self, nodes: Mapping[str, str], *, backlogs: Container[str] = ()) -> None:
+        """`nodes` says for each topic which nsqd has it. How long `backlogs` wait says nothing."""
         self.end_s = 0.0
         self.series: dict[str, NodeSeries] = {}
         self._nodes = nodes
+        self._backlogs = backlogs
         self._published: dict[tuple[str, str], float] = {}
         self._delivered: set[tuple[str, str, str]] = set()
         self._open: dict[tuple[str, str], float] = {}
@@ -87,7 +88,7 @@ class Measurements:
             case Kind.DELIVER:
                 series.delivered[second] += 1
                 delivery = (*message, event.channel)
-                if delivery not in self._delivered:
+                if delivery not in self._delivered and event.topic not in self._backlogs:
                     self._delivered.add(delivery)
                     series.delivery_ms[second].append(1000 * (time_s - self._published.get(message, time_s)))
             case Kind.MEMORY:

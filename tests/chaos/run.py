@@ -88,6 +88,8 @@ class Outcome:
     """What could not be done here, and what labs have found out."""
     nodes: dict[str, str]
     """Which nsqd has which topic."""
+    backlogs: list[str]
+    """The topics without consumers."""
 
     @property
     def is_clean(self) -> bool:
@@ -123,7 +125,8 @@ class ChaosRun:
             await self._drain()
             await self._look_back()
         nodes = {stream.topic: stream.node for stream in self._streams}
-        return Outcome(self.plan, self._judged(), self.incidents, self.notes, nodes)
+        backlogs = [stream.topic for stream in self._streams if stream.is_backlog]
+        return Outcome(self.plan, self._judged(), self.incidents, self.notes, nodes, backlogs)
 
     # Starting.
 

@@ -22,7 +22,7 @@ def test_every_promise_is_kept_under_a_few_faults(tmp_path: Path) -> None:
     assert outcome.is_clean, words
     assert outcome.verdict.counts["finished"] > 0, words
 
-    measured = Measurements(outcome.nodes)
+    measured = Measurements(outcome.nodes, backlogs=outcome.backlogs)
     measured.take(read_history(tmp_path / "history.tsv"))
     assert set(measured.fault_counts) <= FEW
     assert measured.fault_counts.total() > 0
