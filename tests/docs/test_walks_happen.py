@@ -56,6 +56,7 @@ PASSED_BY = {
         "broker/subscriber",  # whether a consumer is ready
     },
     "One delivery from disk": {
+        "broker/broker",  # told that nsqd.dat, with the new channel, is saved
         "broker/classic",  # whether a restart deferred it
         "wire/run",  # a part of the decoder
         "broker/layout",  # records made to frames

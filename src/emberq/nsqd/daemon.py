@@ -278,10 +278,12 @@ class Nsqd:
             raise failure
 
     async def files_removed(self) -> None:
-        """Return when the files of everything that was deleted or emptied so far are gone."""
+        """Return when the files of all that was deleted or emptied so far are gone; StorageError if some are not."""
         removed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._run_urgently(lambda: self._hand_back(lambda: _resolve(removed, None)))
         await removed
+        if self._syncer.failed_removals:
+            raise StorageError(self._syncer.failed_removals.popleft())
 
     def _on_change(self, change: TopologyChange) -> None:
         """A topic or channel was created or deleted."""

@@ -97,6 +97,8 @@ class Ticking(Protocol):
         ...
 
 
+MAX_FAILED_REMOVALS = 100
+"""More need not be told: each caller is told of one."""
 TICKS_PER_TURN = 100
 """Queues whose sync timeout is handled in one turn of the event loop: a few milliseconds of work."""
 
@@ -111,6 +113,8 @@ class Syncer:
     def __init__(self, *, clock: Clock, timers: Timers, inline: bool = False) -> None:
         self.last_error: str | None = None
         """The most recent failure of any queue."""
+        self.failed_removals: deque[str] = deque(maxlen=MAX_FAILED_REMOVALS)
+        """Why files of queues that were deleted or emptied are still there; taken out by the caller that is told."""
         self.unsettled: dict[Path, SyncSlot] = {}
         """The slots with work to do, by meta file, and those whose queue was deleted but whose files could not be. An
         entry is changed under the lock of its slot."""
@@ -292,6 +296,8 @@ class SyncSlot:
             self._bring_to_disk(work)
         except OSError as error:
             self._remember(error)
+            if work.position is None:
+                self._syncer.failed_removals.append(str(error))
         except Exception as defect:
             self.error = repr(defect)  # a thread that waits for this job must not take it for done
             raise

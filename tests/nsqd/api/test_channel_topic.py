@@ -115,3 +115,24 @@ def test_a_deletion_that_a_power_failure_could_undo_is_not_answered_with_200(
     with monkeypatch.context() as broken:
         broken.setattr(OsFiles, "sync_folder", fails)
         assert http.post("/topic/delete?topic=t").status == 500
+
+
+@pytest.mark.nsqd(mem_queue_size=0)
+@pytest.mark.parametrize("asked", ["/topic/delete?topic=t", "/channel/delete?topic=t&channel=c"])
+def test_files_of_a_disk_queue_that_cannot_be_removed_are_told(
+    nsqd: NsqdHarness, http: HttpClient, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    unlink = OsFiles.unlink
+
+    def fails(files: OsFiles, path: Path, *, missing_ok: bool = False) -> None:
+        if path.name.startswith("t:c.diskqueue"):
+            raise OSError(errno.EIO, "input/output error")
+        unlink(files, path, missing_ok=missing_ok)
+
+    nsqd.create_channel("t", "c")
+    http.post("/pub?topic=t", b"x")
+    with monkeypatch.context() as broken:
+        broken.setattr(OsFiles, "unlink", fails)
+        assert http.post(asked).status == 500
+    nsqd.create_channel("u", "c")
+    assert http.post("/topic/delete?topic=u").status == 200

@@ -212,6 +212,24 @@ def test_offsets_that_were_never_given_are_a_gap_at_the_end_of_a_segment(journal
     assert journal.gaps == []  # that is no damage
 
 
+def test_damage_before_offsets_that_were_never_given_costs_no_more_than_it_hides(journals: JournalRig) -> None:
+    journal = journals.open()
+    published = journals.fill(journal, batches=3)
+    batch_bytes = (journals.segment().stat().st_size - 64) // 3
+    journal.skip_to(100)
+    journals.append(journal, b"later")
+    journal.sync()
+    flip(journals.segment(), 64 + 2 * batch_bytes + 80)
+    bodies, gaps = read_all(journal)
+    assert bodies == [*published[:6], b"later"]
+    assert [(gap.first_offset, gap.next_offset) for gap in gaps] == [(6, 9), (9, 100)]
+    assert [(gap.first_offset, gap.next_offset) for gap in journal.gaps] == [(6, 9)]
+    assert [gap[:2] for gap in journal.read(50, max_bytes=MANY).gaps] == [(50, 100)]
+    extent = journal.locate(6, max_bytes=MANY)
+    assert extent is not None
+    assert extent.base_offset == 100
+
+
 # -- locate ----------------------------------------------------------------------------------------------------------
 
 

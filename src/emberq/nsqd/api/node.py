@@ -85,7 +85,7 @@ class Node(Protocol):
         ...
 
     async def files_removed(self) -> None:
-        """Return when the files of everything that was deleted or emptied so far are gone."""
+        """Return when the files of all that was deleted or emptied so far are gone; StorageError if some are not."""
         ...
 
     def producers(self) -> Iterator[ClientStats]:

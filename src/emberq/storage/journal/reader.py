@@ -92,11 +92,12 @@ class Segments:
         following = bisect_right(self._bases, segment.base_offset)
         return self._bases[following] if following < len(self._bases) else self.next_offset
 
-    def moved_on_behind(self, segment: Segment, offset: int) -> bool:
-        """Whether the next segment begins an epoch, and says that this one ends at `offset`."""
+    def told_end(self, segment: Segment) -> int:
+        """Where the offsets of a sealed segment end, as the next one says: before its own, if it begins an epoch."""
         following = self._all[bisect_right(self._bases, segment.base_offset)]
         header = read_header(following.path, fs=following.fs)
-        return header is not None and header.after_offset == offset
+        after_offset = None if header is None else header.after_offset
+        return following.base_offset if after_offset is None else after_offset
 
     def add(self, segment: Segment) -> None:
         """Seal the active segment and let this one follow it."""
@@ -286,7 +287,7 @@ class JournalReader:
             if found is None:
                 break
             if isinstance(found, Damage):
-                self._note(found, gaps, offset=offset)
+                self._note_damage(found, segment, gaps, offset=offset)
             elif found.next_offset > offset:
                 batches.append(found)
         next_offset = self._end_of_read(scan, segment, gaps, offset=offset)
@@ -304,7 +305,7 @@ class JournalReader:
         while offset < end_offset:
             segment = self._segments.holding(offset)
             scan = self._scan_from(segment, offset, block_bytes=BLOCK_BYTES)
-            first = self._first_good(scan, offset=offset)
+            first = self._first_good(scan, segment, offset=offset)
             if first is not None:
                 start = scan.position - first.length
                 if first.next_offset > end_offset:
@@ -378,12 +379,12 @@ class JournalReader:
             fs=segment.fs,
         )
 
-    def _first_good(self, scan: Scan, *, offset: int) -> JournalBatch | None:
+    def _first_good(self, scan: Scan, segment: Segment, *, offset: int) -> JournalBatch | None:
         """The first batch of the scan that reaches beyond `offset`."""
         gaps: list[Gap] = []
         while (found := scan.next()) is not None:
             if isinstance(found, Damage):
-                self._note(found, gaps, offset=offset)
+                self._note_damage(found, segment, gaps, offset=offset)
             elif found.next_offset > offset:
                 return found
         return None
@@ -423,11 +424,22 @@ class JournalReader:
     def _note_rest(self, scan: Scan, segment: Segment, gaps: list[Gap], *, offset: int) -> None:
         """The segment ends before the next one begins: because the journal moved on, or because something is lost."""
         end_offset = self._segments.end_offset(segment)
-        if self._segments.moved_on_behind(segment, scan.offset):
+        if self._segments.told_end(segment) == scan.offset:
             gaps.append(Gap(max(scan.offset, offset), end_offset, MOVED_ON))
         else:
             rest = Damage(scan.position, scan.position, scan.offset, end_offset, "no batch holds these offsets")
             self._note(rest, gaps, offset=offset)
+
+    def _note_damage(self, damage: Damage, segment: Segment, gaps: list[Gap], *, offset: int) -> None:
+        """Note damage in a segment. Offsets that the journal skipped behind it are no part of it."""
+        end_offset = self._segments.end_offset(segment)
+        if segment is self._segments.active or damage.next_offset < end_offset:
+            self._note(damage, gaps, offset=offset)
+            return
+        lost_end = max(damage.first_offset, self._segments.told_end(segment))
+        self._note(damage._replace(next_offset=lost_end), gaps, offset=offset)
+        if lost_end < end_offset:
+            gaps.append(Gap(max(lost_end, offset), end_offset, MOVED_ON))
 
     def _note(self, damage: Damage, gaps: list[Gap], *, offset: int) -> None:
         """Add the damage to the caller's gaps, as far as it lies behind `offset`; log and count it once."""
