@@ -71,6 +71,7 @@ def test_the_nearest_come_first() -> None:
 def test_a_subscriber_joins_when_its_window_is_open_and_stands_there_once() -> None:
     lines = ReadyLines()
     waiting(lines, 1, rdy=0)
+    assert lines.is_empty
     (subscriber,) = waiting(lines, 1, rdy=1)
     lines.join(subscriber)
     assert taken(lines) == [subscriber]
@@ -128,15 +129,16 @@ def test_who_has_left_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("staying_count", [0, 1, 50])
-def test_those_who_left_are_forgotten_before_they_are_most(staying_count: int) -> None:
+def test_those_who_left_are_forgotten_when_they_are_most(staying_count: int) -> None:
     lines = ReadyLines()
     staying = waiting(lines, staying_count)
     for _ in range(3):  # the same again and again: what was forgotten is not counted twice
-        leaving = waiting(lines, 40)
-        for subscriber in leaving:
-            leave(lines, subscriber)
-        del subscriber
-        assert held_count(leaving) <= staying_count
+        leaving = waiting(lines, staying_count + 1)
+        for index in range(staying_count):
+            leave(lines, leaving[index])
+        assert held_count(leaving) == len(leaving)  # going through the line for one of them would take long
+        leave(lines, leaving[-1])
+        assert held_count(leaving) == 0
     assert taken(lines) == staying
 
 

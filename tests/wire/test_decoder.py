@@ -381,3 +381,20 @@ def test_any_other_packet_goes_the_long_way(packet: bytes) -> None:
 def test_an_mpub_of_several_is_not_the_last_that_published_one() -> None:
     several = b"MPUB t\n" + int32(17) + int32(2) + sized(b"hi") + sized(b"you")
     assert decoder_after(b"  V2" + several).repeated(MPUB_OF_ONE) is None
+
+
+def test_a_large_message_that_was_received_directly_is_a_command_like_any_other() -> None:
+    body = b"x" * 200_000
+    stream = b"PUB t\n" + sized(body)
+    decoder = decoder_after(b"  V2" + stream[:100_000])
+    room = decoder.room()
+    assert room is not None
+    room[:] = stream[100_000:]
+    room.release()
+    assert not decoder.has_received_body
+    decoder.received(len(stream) - 100_000)
+    assert decoder.has_received_body
+    assert decoder.next_command() == Publish(b"PUB", "t", sized(body), (len(body) + 4,), 1)
+    assert not decoder.has_received_body
+    decoder.feed(b"NOP\n")
+    assert list(commands_in(decoder)) == [Nop()]
