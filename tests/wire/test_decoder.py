@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from emberq.wire.command import Auth, Cls, Command, DeferredPublish, Fin, Identify, Nop, Publish, Rdy, Req, Sub, Touch
@@ -398,3 +400,30 @@ def test_a_large_message_that_was_received_directly_is_a_command_like_any_other(
     assert not decoder.has_received_body
     decoder.feed(b"NOP\n")
     assert list(commands_in(decoder)) == [Nop()]
+
+
+@pytest.mark.parametrize(
+    ("plain", "odd"),
+    [
+        (b"PUB t\n" + sized(b"x"), b"PUB t\r\n" + sized(b"x")),
+        (b"REQ %b 0\n" % ID, b"REQ %b 0\r\n" % ID),
+        (b"RDY 5\n", b"RDY 5\r\n"),
+    ],
+)
+def test_what_clients_send_most_is_taken_without_parsing_its_line(plain: bytes, odd: bytes) -> None:
+    decoder = decoder_after(b"  V2SUB t c\nPUB t\n" + sized(b"x"))
+    short, long = call_count(decoder, plain), call_count(decoder, odd)
+    assert short < long or long == 0  # compiled, there are no calls to be counted
+
+
+def call_count(decoder: CommandDecoder, packet: bytes) -> int:
+    """How many functions in Python it takes to decode one command."""
+    calls: list[str] = []
+    decoder.feed(packet)
+    sys.setprofile(lambda _frame, event, _argument: calls.append(event))
+    try:
+        command = decoder.next_command()
+    finally:
+        sys.setprofile(None)
+    assert command is not None
+    return calls.count("call")
