@@ -21,6 +21,7 @@ from emberq.broker.topic import Topic, TopicConfig
 from emberq.storage.backend import DiskLimits
 from emberq.storage.disk_queue_sync import Syncer
 from tests.broker.simulated_disk import SimulatedDisk
+from tests.support.unsynced_files import UnsyncedFiles
 
 
 class Message(NamedTuple):
@@ -209,7 +210,7 @@ class Rig:
         if self._folder is None:
             return self.disk
         syncer = Syncer(clock=self.clock, timers=self.timers, inline=True)
-        return DiskStore(self._folder, limits=self._limits, syncer=syncer)
+        return DiskStore(self._folder, limits=self._limits, syncer=syncer, fs=UnsyncedFiles())
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.broker.batch import (
@@ -25,6 +25,7 @@ from emberq.broker.layout import MAX_BATCH_COUNT, Recorded
 from emberq.storage.backend import Records
 from tests.broker.rig import Message, fin_lines, messages_in, numbered, published, stored
 from tests.broker.simulated_disk import joined, taken_apart
+from tests.support.examples import examples
 
 FIRST_ID = 0x1A2B3C4D5E6F7000
 TIMESTAMP_NS = 1_700_000_000_123_456_789
@@ -79,7 +80,7 @@ def bodies_in(blob: bytes, ends: Sequence[int]) -> list[bytes]:
 # Shapes.
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     bodies=any_bodies,
     origin=st.sampled_from(["published", "stored", "replayed", "gathered", "picked"]),
@@ -276,7 +277,7 @@ def test_a_message_that_is_too_big_for_a_batch_is_a_batch_of_its_own() -> None:
     assert [bodies_in(blob, ends) for blob, ends in cut(*published(bodies))] == [[body] for body in bodies]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(st.sampled_from([1, 2, 1000, MAX_BATCH_BYTES // 3, MAX_BATCH_BYTES]), min_size=1, max_size=20))
 def test_the_pieces_of_a_publish_leave_nothing_out(sizes: list[int]) -> None:
     bodies = [b"%d" % (index % 10) * size for index, size in enumerate(sizes)]
@@ -288,7 +289,7 @@ def test_the_pieces_of_a_publish_leave_nothing_out(sizes: list[int]) -> None:
 # From disk.
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     attempts=st.lists(st.sampled_from([0, 0, 1, 2, 255, 256, 65535]), min_size=1, max_size=15),
     same_size=st.booleans(),

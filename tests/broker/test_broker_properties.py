@@ -13,7 +13,6 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -21,6 +20,7 @@ from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.broker.error import MessageNotInFlightError, NotOwnerError
 from tests.broker.broker_model import BrokerModel, ChannelModel, ConsumerModel, TopicModel
 from tests.broker.rig import Consumer, Rig, fin_lines
+from tests.support.examples import examples
 
 DROPPING_ACTS = ["empty a topic", "empty a channel", "delete a topic", "delete a channel"]
 MAX_MSG_TIMEOUT_MS = 5000
@@ -315,7 +315,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.model.check(self.rig.broker.snapshot())
 
 
-BrokerMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=80)
+BrokerMachine.TestCase.settings = examples(120, stateful_step_count=80)
 
 
 class TestAnyHistory(BrokerMachine.TestCase):  # type: ignore[misc, valid-type]

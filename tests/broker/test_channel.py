@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from emberq.base.clock import NS_PER_MS
+from emberq.broker.channel import ChannelLimits
 from emberq.broker.error import ExitingError, MessageNotInFlightError, NotOwnerError, TooManyConsumersError
 from emberq.broker.stats import LatencyConfig
 from emberq.broker.subscriber import Subscriber
@@ -54,6 +55,25 @@ def test_a_deleted_channel_cannot_be_joined() -> None:
     rig.topic().delete_channel("c")
     with pytest.raises(ExitingError, match=r"^exiting$"):
         channel.subscribe(Subscriber(Consumer(rig.channel("other")), msg_timeout_ns=1))
+
+
+def test_a_closed_channel_cannot_be_joined() -> None:
+    rig = Rig()
+    channel = rig.channel()
+    channel.close()
+    with pytest.raises(ExitingError, match=r"^exiting$"):
+        channel.subscribe(Subscriber(Consumer(rig.channel("other")), msg_timeout_ns=1))
+
+
+def test_a_channel_takes_any_number_of_consumers_unless_told_otherwise() -> None:
+    assert ChannelLimits().max_consumers == 0
+    assert Rig(max_channel_consumers=0).consumer().channel.subscriber_count == 1
+
+
+def test_who_has_left_wants_nothing_more() -> None:
+    consumer = Rig().consumer(rdy=5)
+    consumer.leave()
+    assert consumer.subscriber.window == 0
 
 
 # Answers.

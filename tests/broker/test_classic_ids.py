@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.broker.classic import IdSource
+from tests.support.examples import examples
 
 WALL_NS = 1_700_000_000 * 1_000_000_000
 TICK_NS = 1 << 20
@@ -74,7 +75,7 @@ def test_a_node_id_that_does_not_fit_is_refused(node_id: int) -> None:
         IdSource(node_id)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     node_id=st.integers(0, 1023),
     steps=st.lists(

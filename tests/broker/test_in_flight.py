@@ -6,7 +6,7 @@ import tracemalloc
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
@@ -16,6 +16,7 @@ from emberq.broker.in_flight import MAX_OVERDUE_COUNT, FinishListener, InFlight,
 from emberq.broker.stats import ClientStats, Histogram, LatencyWindow
 from emberq.broker.subscriber import Subscriber
 from tests.broker.rig import fin_lines, numbered, published
+from tests.support.examples import examples
 
 UNKNOWN = b"0" * 16
 
@@ -371,7 +372,7 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(operations)
 def test_any_history_agrees_with_a_dictionary(history: list[tuple[str, int]]) -> None:
     flight = Flight()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emberq.broker.subscriber import Locality
-from tests.broker.rig import Rig
+from tests.broker.rig import Rig, numbered
 
 
 def test_a_new_subscriber_wants_nothing_and_has_done_nothing() -> None:
@@ -36,3 +36,17 @@ def test_a_blocked_subscriber_has_no_window() -> None:
 def test_localities_are_numbered_from_the_nearest() -> None:
     assert [Locality.ZONE, Locality.REGION, Locality.GLOBAL] == [0, 1, 2]
     assert list(Locality) == [0, 1, 2]
+
+
+def test_what_was_sent_together_is_a_run_until_it_is_answered() -> None:
+    rig = Rig()
+    consumer = rig.consumer(rdy=30, msg_timeout_ms=2000)
+    rig.publish(*numbered(50))
+    (run,) = consumer.subscriber.runs
+    assert run.holder is consumer.subscriber
+    assert (run.start, run.stop, run.left, run.attempts) == (0, 30, 30, 1)
+    assert (run.deadline_ns - run.delivered_ns, run.delivered_ns) == (2_000_000_000, rig.clock.monotonic_ns())
+    assert run.batch.ids(run.start, run.stop) == [message.id for message in consumer.received]
+    consumer.channel.set_ready(consumer.subscriber, 0)
+    consumer.finish(*consumer.take_new())
+    assert not consumer.subscriber.runs

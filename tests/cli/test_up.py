@@ -143,6 +143,20 @@ def start_up(tmp_path: Path) -> Iterator[StartUp]:
         yield lambda *flags: running.enter_context(RunningStack(*flags, folder=tmp_path))
 
 
+@pytest.fixture(scope="module", params=[1, 2])
+def nsqd_count(request: pytest.FixtureRequest) -> int:
+    """How many nsqds `stack` has."""
+    count: int = request.param
+    return count
+
+
+@pytest.fixture(scope="module")
+def stack(nsqd_count: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """`emberq up` with one nsqd, and with two, for all tests that leave it running; each has a topic of its own."""
+    with RunningStack(f"--nsqd={nsqd_count}", folder=tmp_path_factory.mktemp("stack")) as running:
+        yield running
+
+
 @pytest.fixture
 def taken_port() -> Iterator[int]:
     """A port on which something else listens."""
@@ -168,46 +182,36 @@ def port_below_a_taken_one() -> Iterator[int]:
         return
 
 
-with_one_and_two_nsqds = pytest.mark.parametrize("nsqd_count", [1, 2])
-
-
 # While it runs.
 
 
-@with_one_and_two_nsqds
-def test_the_addresses_in_the_banner_are_served(start_up: StartUp, nsqd_count: int) -> None:
-    stack = start_up(f"--nsqd={nsqd_count}")
+def test_the_addresses_in_the_banner_are_served(stack: RunningStack, nsqd_count: int) -> None:
     assert len(stack.nsqds) == nsqd_count
     for number, nsqd in enumerate(stack.nsqds):
-        assert nsqd.http.post("/pub?topic=greetings", b"hello %d" % number).text == "OK"
-        assert nsqd.next_body("greetings") == b"hello %d" % number
+        assert nsqd.http.post("/pub?topic=served", b"hello %d" % number).text == "OK"
+        assert nsqd.next_body("served") == b"hello %d" % number
 
 
-@with_one_and_two_nsqds
-def test_its_nsqlookupd_finds_the_topics_of_every_nsqd(start_up: StartUp, nsqd_count: int) -> None:
-    stack = start_up(f"--nsqd={nsqd_count}")
+def test_its_nsqlookupd_finds_the_topics_of_every_nsqd(stack: RunningStack) -> None:
     for nsqd in stack.nsqds:
-        nsqd.http.post("/topic/create?topic=greetings")
+        nsqd.http.post("/topic/create?topic=found")
 
     def found() -> set[tuple[str, int]]:
-        answer = stack.nsqlookupd.http.get("/lookup?topic=greetings")
+        answer = stack.nsqlookupd.http.get("/lookup?topic=found")
         producers = answer.json()["producers"] if answer.status == 200 else []
         return {(producer["broadcast_address"], producer["tcp_port"]) for producer in producers}
 
     wait_until(lambda: found() == {("127.0.0.1", nsqd.tcp_port) for nsqd in stack.nsqds})
 
 
-@with_one_and_two_nsqds
-def test_topics_are_journaled_unless_told_otherwise(start_up: StartUp, nsqd_count: int) -> None:
-    stack = start_up(f"--nsqd={nsqd_count}")
+def test_topics_are_journaled_unless_told_otherwise(stack: RunningStack, start_up: StartUp, nsqd_count: int) -> None:
     for nsqd in stack.nsqds:
-        nsqd.http.post("/pub?topic=greetings", b"hello")
-        assert nsqd.http.get("/journal?topic=greetings").json()["next_offset"] == 1
-    assert stack.press_ctrl_c() == 0
-    classic = start_up(f"--nsqd={nsqd_count}", "--no-journal", "--data-path=classic")
+        nsqd.http.post("/pub?topic=journaled", b"hello")
+        assert nsqd.http.get("/journal?topic=journaled").json()["next_offset"] == 1
+    classic = start_up(f"--nsqd={nsqd_count}", "--no-journal")
     for nsqd in classic.nsqds:
-        nsqd.http.post("/pub?topic=greetings", b"hello")
-        assert nsqd.http.get("/journal?topic=greetings").error == (404, "TOPIC_NOT_JOURNALED")
+        nsqd.http.post("/pub?topic=journaled", b"hello")
+        assert nsqd.http.get("/journal?topic=journaled").error == (404, "TOPIC_NOT_JOURNALED")
 
 
 def test_it_serves_on_an_ipv6_address(start_up: StartUp) -> None:
@@ -219,9 +223,8 @@ def test_it_serves_on_an_ipv6_address(start_up: StartUp) -> None:
     assert re.search(r"^  nsqd +tcp \[::1\]:\d+ +http://\[::1\]:\d+$", stack.output, re.MULTILINE)
 
 
-def test_the_commands_in_the_banner_work_as_typed(start_up: StartUp) -> None:
+def test_the_commands_in_the_banner_work_as_typed(stack: RunningStack) -> None:
     require_command("curl")
-    stack = start_up()
 
     def typed(command: str) -> str:
         arguments = [*shlex.split(command), "--silent", "--noproxy", "*"]
@@ -233,16 +236,14 @@ def test_the_commands_in_the_banner_work_as_typed(start_up: StartUp) -> None:
     wait_until(lambda: len(json.loads(typed(look_up)).get("producers", [])) == 1)
 
 
-@pytest.mark.parametrize(("nsqd_count", "process_count"), [(1, 0), (2, 2)])
-def test_several_nsqds_are_processes_of_their_own(start_up: StartUp, nsqd_count: int, process_count: int) -> None:
-    stack = start_up(f"--nsqd={nsqd_count}")
-    assert len(stack.child_pids) == process_count
+def test_several_nsqds_are_processes_of_their_own(stack: RunningStack, nsqd_count: int) -> None:
+    assert len(stack.child_pids) == (0 if nsqd_count == 1 else nsqd_count)
 
 
 # How it ends.
 
 
-@with_one_and_two_nsqds
+@pytest.mark.parametrize("nsqd_count", [1, 2])
 def test_messages_outlive_ctrl_c(start_up: StartUp, nsqd_count: int, tmp_path: Path) -> None:
     stack = start_up(f"--nsqd={nsqd_count}")
     for number, nsqd in enumerate(stack.nsqds):
@@ -254,7 +255,7 @@ def test_messages_outlive_ctrl_c(start_up: StartUp, nsqd_count: int, tmp_path: P
         assert nsqd.next_body("greetings") == b"hello %d" % number
 
 
-@with_one_and_two_nsqds
+@pytest.mark.parametrize("nsqd_count", [1, 2])
 def test_ctrl_c_ends_every_process_and_says_where_the_messages_are(start_up: StartUp, nsqd_count: int) -> None:
     stack = start_up(f"--nsqd={nsqd_count}")
     children = stack.child_pids

@@ -93,6 +93,14 @@ def test_a_unit_longer_than_the_longest_pause_still_pauses() -> None:
     assert Backoff(unit_s=10, max_pause_s=3).record(FAILURE).pause_s == 3
 
 
+@pytest.mark.parametrize(("max_pause_s", "level", "pause_s"), [(8.0, 3, 8.0), (7.9, 2, 4.0)])
+def test_the_level_rises_as_long_as_its_pause_is_allowed(max_pause_s: float, level: int, pause_s: float) -> None:
+    backoff = after(*[FAILURE] * 10, max_pause_s=max_pause_s)
+    assert backoff.level == level
+    backoff.resume()
+    assert backoff.record(FAILURE).pause_s == pause_s
+
+
 def test_full_jitter_takes_a_fraction_of_the_exponential_pause() -> None:
     backoff = Backoff(strategy=BackoffStrategy.FULL_JITTER, random_fraction=lambda: 0.25)
     assert backoff.record(FAILURE).pause_s == 0.5

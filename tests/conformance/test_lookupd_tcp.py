@@ -119,14 +119,14 @@ def test_a_tombstoned_node_is_listed_and_flagged(lookupd: LookupdHarness) -> Non
 def test_nothing_is_registered_before_identify(lookupd: LookupdHarness, line: str) -> None:
     client = lookupd.connect()
     assert client.command(line) == b"E_INVALID client must IDENTIFY"
-    client.expect_eof()
+    client.expect_closed()
 
 
 @pytest.mark.conformance(215)
 def test_a_client_identifies_itself_once(lookupd: LookupdHarness) -> None:
     client = lookupd.nsqd()
     assert client.command("IDENTIFY") == b"E_INVALID cannot IDENTIFY again"
-    client.expect_eof()
+    client.expect_closed()
 
 
 @pytest.mark.conformance(216)
@@ -142,14 +142,14 @@ def test_an_identity_must_say_where_the_nsqd_is(lookupd: LookupdHarness, missing
         )
         client.send(struct.pack(">i", len(body)) + body)
         assert client.read() == b"E_BAD_BODY IDENTIFY missing fields"
-    client.expect_eof()
+    client.expect_closed()
 
 
 @pytest.mark.conformance(217)
 def test_an_unknown_command_ends_the_connection(lookupd: LookupdHarness) -> None:
     client = lookupd.connect()
     assert client.command("INVALID_COMMAND") == b"E_INVALID invalid command INVALID_COMMAND"
-    client.expect_eof()
+    client.expect_closed()
 
 
 @pytest.mark.conformance(217)
@@ -165,7 +165,7 @@ def test_an_unknown_command_ends_the_connection_even_if_the_answer_cannot_be_sen
 def test_a_wrong_magic_is_refused(lookupd: LookupdHarness) -> None:
     client = lookupd.connect(magic=b"  V2")
     assert client.read() == b"E_BAD_PROTOCOL"
-    client.expect_eof()
+    client.expect_closed()
 
 
 @pytest.mark.conformance(219)

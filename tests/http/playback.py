@@ -11,20 +11,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from emberq.base.clock import ManualClock
 from emberq.base.timers import Timers
 from emberq.http.server import HttpServer
 from tests.http.site import MAX_ECHO_BYTES, Site
+from tests.support.examples import examples as examples
 from tests.support.raw_http_client import Answer, chunked, cut_answers, request
 from tests.support.waiting import turns
-
-
-def examples(count: int) -> settings:
-    """How a property is tested: so many examples, the same ones every time."""
-    return settings(max_examples=count)
 
 
 class RecordingTransport(asyncio.Transport):

@@ -77,7 +77,7 @@ def test_a_client_that_wants_to_close_gets_everything_first(site: HttpHarness, c
 
 def test_a_client_that_sends_no_more_gets_everything(site: HttpHarness, client: RawClient) -> None:
     client.send(request("GET", "/file", connection="close"))
-    client.send_eof()
+    client.half_close()
     assert client.read_answer().body == PART
     assert client.is_closed_by_server()
 
@@ -126,7 +126,7 @@ def test_no_more_is_read_than_a_slow_client_takes(site: HttpHarness, monkeypatch
     monkeypatch.setattr(os, "preadv", count)
     client = site.connect(receive_buffer_bytes=SMALL_BUFFER_BYTES)
     client.send(request("GET", "/file"))
-    client.read_some(1)
+    client.read_exactly(1)
     site.settle()
     assert 0 < read_bytes < LENGTH
     assert site.connect().ask("GET", "/ping").body == b"OK"
@@ -138,7 +138,7 @@ def test_a_client_that_reads_nothing_is_cut_off_in_time(start_server: StartServe
     offer(server, path)
     client = server.connect(receive_buffer_bytes=SMALL_BUFFER_BYTES)
     client.send(request("GET", "/file"))
-    client.read_some(1)
+    client.read_exactly(1)
     wait_until(lambda: _is_blocked(server))
     server.advance(ms=1000)
     with pytest.raises((AssertionError, ConnectionResetError)):
@@ -167,7 +167,7 @@ def test_a_client_that_goes_away_leaves_no_file_open(site: HttpHarness, path: Pa
 def test_a_server_that_closes_sends_what_it_has_begun(site: HttpHarness) -> None:
     client = site.connect(receive_buffer_bytes=BUFFER_BYTES)
     client.send(request("GET", "/file"))
-    client.read_some(1)
+    client.read_exactly(1)
     site.call(site.server.close)
     rest = client.read_to_end()
     assert rest.endswith(PART[-1000:])

@@ -43,7 +43,7 @@ def test_other_versions_are_not_supported(client: RawClient, line: bytes) -> Non
 def test_a_malformed_request_is_refused_and_is_the_last(server: HttpHarness, malformed: bytes) -> None:
     client = server.connect()
     client.send(request("GET", "/ping") + malformed + request("POST", "/topic/create"))
-    client.send_eof()
+    client.half_close()
     first, second = cut_answers(client.read_to_end())
     assert first.body == b"OK"
     assert second.error == (400, "INVALID_REQUEST")
@@ -196,7 +196,7 @@ def test_endless_chunks_are_refused_when_there_are_too_many(client: RawClient) -
 
 def test_a_body_that_breaks_off_is_an_internal_error(server: HttpHarness, client: RawClient) -> None:
     client.send(request("POST", "/echo", b"hello")[:-1])
-    client.send_eof()
+    client.half_close()
     answer = client.read_answer()
     assert answer.error == (500, "INTERNAL_ERROR")
     assert answer.closes

@@ -45,7 +45,7 @@ def test_stopping_closes_every_connection() -> None:
         addresses = ["{}:{}".format(*address) for address in (lookupd.daemon.tcp_address, lookupd.daemon.http_address)]
         lookupd.stop()
         for client in clients:
-            client.expect_eof()
+            client.expect_closed()
         assert all(map(is_free, addresses))
 
 

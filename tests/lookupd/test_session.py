@@ -30,14 +30,14 @@ def test_commands_in_one_packet_are_answered_in_order(lookupd: LookupdHarness) -
     client = lookupd.nsqd()
     client.send(b"PING\nREGISTER t c\nNOPE\nREGISTER u\n")
     assert [client.read() for _ in range(3)] == [b"OK", b"OK", b"E_INVALID invalid command NOPE"]
-    client.expect_eof()
+    client.expect_closed()
     assert lookupd.topics() == ["t"]
 
 
 def test_an_error_ends_all_registrations(lookupd: LookupdHarness) -> None:
     client = lookupd.nsqd("t")
     assert client.command("NOPE").startswith(b"E_INVALID")
-    client.expect_eof()
+    client.expect_closed()
     wait_until(lambda: lookupd.nodes() == [])
     assert lookupd.lookup("t")["producers"] == []
 
@@ -47,7 +47,7 @@ def test_a_body_of_impossible_size_is_refused_at_once(lookupd: LookupdHarness, s
     client = lookupd.connect()
     client.send(b"IDENTIFY\n" + struct.pack(">i", size))
     assert client.read().startswith(b"E_BAD_BODY IDENTIFY ")
-    client.expect_eof()
+    client.expect_closed()
 
 
 def test_a_client_that_stops_inside_a_body_is_told(lookupd: LookupdHarness) -> None:
@@ -55,14 +55,14 @@ def test_a_client_that_stops_inside_a_body_is_told(lookupd: LookupdHarness) -> N
     client.send(b"IDENTIFY\n\0\0\0\x09{")
     client.half_close()
     assert client.read() == b"E_BAD_BODY IDENTIFY failed to read body"
-    client.expect_eof()
+    client.expect_closed()
 
 
 def test_a_client_that_stops_inside_a_line_is_just_gone(lookupd: LookupdHarness) -> None:
     client = lookupd.connect()
     client.send(b"PIN")
     client.half_close()
-    client.expect_eof()
+    client.expect_closed()
 
 
 def test_a_client_that_does_not_read_is_not_read_from_until_it_does(lookupd: LookupdHarness) -> None:

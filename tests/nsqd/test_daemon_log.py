@@ -48,7 +48,7 @@ class Log:
 
     def of(self, client: Client) -> list[str]:
         """The lines about this client, with `A` for its address."""
-        address = address_of(client)
+        address = client.address
         return [line.replace(address, "A") for line in self.lines if address in line]
 
     def expect_of(self, client: Client, *lines: str) -> None:
@@ -59,11 +59,6 @@ class Log:
 
     def clear(self) -> None:
         self._caplog.clear()
-
-
-def address_of(client: Client) -> str:
-    host, port = client.socket.getsockname()
-    return f"{host}:{port}"
 
 
 @pytest.fixture
@@ -112,7 +107,7 @@ def test_the_magic_is_logged_before_what_comes_behind_it(nsqd: NsqdHarness, log:
     client = nsqd.connect(magic=b"")
     client.send(b"  V2SUB t c\n")
     client.expect_ok()
-    magic = f"INFO CLIENT({address_of(client)}): desired protocol magic '  V2'"
+    magic = f"INFO CLIENT({client.address}): desired protocol magic '  V2'"
     assert log.lines.index(magic) < log.lines.index("INFO TOPIC(t): created")
 
 
@@ -166,7 +161,7 @@ def test_an_upgrade_of_the_stream_is_logged(
 ) -> None:
     nsqd = start_nsqd(**authority.issue("server").options())
     client = nsqd.connect()
-    address = address_of(client)
+    address = client.address
     upgrade(client, authority, kinds=kinds)
     log.expect(*(f"INFO PROTOCOL(V2): [{address}] upgrading connection to {line}" for line in lines))
 
@@ -217,7 +212,7 @@ def test_a_line_without_end_is_logged(nsqd: NsqdHarness, log: Log) -> None:
 def test_a_connection_that_is_reset_is_logged(nsqd: NsqdHarness, log: Log) -> None:
     client = nsqd.connect()
     wait_until(lambda: MAGIC in log.of(client))
-    address = address_of(client)
+    address = client.address
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
     log.expect(f"ERROR client({address}) - failed to read command - connection reset by peer")
@@ -239,7 +234,7 @@ def test_a_client_that_does_not_read_is_logged(nsqd: NsqdHarness, log: Log) -> N
     reader.identify(heartbeat_interval=1000)
     reader.sub("t", "c")
     reader.rdy(20)
-    line = f"ERROR PROTOCOL(V2): [{address_of(reader)}] messagePump error - i/o timeout: it does not read"
+    line = f"ERROR PROTOCOL(V2): [{reader.address}] messagePump error - i/o timeout: it does not read"
 
     def is_cut_off() -> bool:
         reader.nop()
@@ -255,7 +250,7 @@ def test_a_requeue_beyond_the_limit_is_logged(nsqd: NsqdHarness, log: Log) -> No
     nsqd.connect().pub("t", b"body")
     consumer.req(consumer.read_message(), 99_999_999)
     log.expect(
-        f"INFO PROTOCOL(V2): [{address_of(consumer)}] REQ timeout 99999999 out of range 0-3600000. Setting to 3600000"
+        f"INFO PROTOCOL(V2): [{consumer.address}] REQ timeout 99999999 out of range 0-3600000. Setting to 3600000"
     )
 
 
@@ -272,7 +267,7 @@ def test_rdy_after_cls_is_logged(nsqd: NsqdHarness, log: Log) -> None:
     consumer = nsqd.consumer("t", "c", rdy=1)
     consumer.command(b"CLS")
     consumer.command(b"RDY nonsense")
-    log.expect(f"INFO PROTOCOL(V2): [{address_of(consumer)}] ignoring RDY after CLS in state ClientStateV2Closing")
+    log.expect(f"INFO PROTOCOL(V2): [{consumer.address}] ignoring RDY after CLS in state ClientStateV2Closing")
 
 
 def test_no_error_is_logged_when_nsqd_stops(nsqd: NsqdHarness, log: Log) -> None:
@@ -301,7 +296,7 @@ def test_every_command_and_message_is_a_debug_line(nsqd: NsqdHarness, log: Log) 
     consumer.req(two, 100)
     consumer.nop()
     consumer.command(b"CLS")
-    log.expect(*(f"DEBUG PROTOCOL(V2): [{address_of(consumer)}] [{line}]" for line in ("NOP", "CLS")))
+    log.expect(*(f"DEBUG PROTOCOL(V2): [{consumer.address}] [{line}]" for line in ("NOP", "CLS")))
     debug = [line for line in log.of(publisher) if line.startswith("DEBUG")]
     assert debug == [f"DEBUG PROTOCOL(V2): [A] [{line}]" for line in ("PUB t", "PUB t", "MPUB t", "DPUB t 5")]
     debug = [line for line in log.of(consumer) if line.startswith("DEBUG")]
@@ -341,7 +336,7 @@ def test_debug_lines_begin_and_end_for_clients_that_are_connected_when_the_level
     nsqd: NsqdHarness, http: HttpClient, log: Log
 ) -> None:
     client = nsqd.connect()
-    line = f"DEBUG PROTOCOL(V2): [{address_of(client)}] [PUB t]"
+    line = f"DEBUG PROTOCOL(V2): [{client.address}] [PUB t]"
     client.pub("t", b"x")
     for level, is_shown in (("debug", True), ("info", False)):
         log.clear()

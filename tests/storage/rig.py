@@ -10,6 +10,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from emberq.base.clock import ManualClock
+from emberq.base.file import OS_FILES, Files
 from emberq.base.timers import Timers
 from emberq.storage.backend import DiskLimits, Records
 from emberq.storage.disk_queue import DiskQueue
@@ -68,8 +69,9 @@ def numbered(count: int, *, size: int = 10, first: int = 0) -> list[bytes]:
 class Rig:
     """A data folder with queues in it; syncs run at once, and time stands still until `advance`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, fs: Files = OS_FILES) -> None:
         self.folder = folder
+        self._fs = fs
         self.clock = ManualClock()
         self.timers = Timers()
         self.syncer = Syncer(clock=self.clock, timers=self.timers, inline=True)
@@ -93,7 +95,7 @@ class Rig:
             sync_every=sync_every,
             sync_timeout_ns=sync_timeout_ms * 1_000_000,
         )
-        queue = DiskQueue(name, data_path=self.folder, limits=limits, syncer=self.syncer)
+        queue = DiskQueue(name, data_path=self.folder, limits=limits, syncer=self.syncer, fs=self._fs)
         queue.open()
         self._queues.append(queue)
         return queue

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from emberq.storage.disk_queue import DiskQueue
 from tests.storage.rig import MANY, Rig, batch, drain, payloads_of
+from tests.support.unsynced_files import UnsyncedFiles
 
 Operation = tuple[str, list[int]]
 """The name of a method of Player, and the sizes of the records to put or the number to take."""
@@ -122,7 +123,7 @@ def test_any_history_gives_first_in_first_out(
 ) -> None:
     with folder() as data:
         data.mkdir()
-        player = Player(Rig(data), max_bytes_per_file=max_bytes_per_file, sync_every=sync_every)
+        player = Player(Rig(data, fs=UnsyncedFiles()), max_bytes_per_file=max_bytes_per_file, sync_every=sync_every)
         player.play(history)
         assert drain(player.queue) == player.model.waiting
         player.queue.close()
@@ -138,11 +139,11 @@ def test_a_killed_process_loses_nothing_and_repeats_only_what_was_taken_since_th
 ) -> None:
     with folder() as data:
         data.mkdir()
-        player = Player(Rig(data), max_bytes_per_file=max_bytes_per_file, sync_every=sync_every)
+        player = Player(Rig(data, fs=UnsyncedFiles()), max_bytes_per_file=max_bytes_per_file, sync_every=sync_every)
         player.play(history)
         model = player.model
         copy = shutil.copytree(data, data.with_name("killed"))
-        queue = player.reopened(Rig(copy))
+        queue = player.reopened(Rig(copy, fs=UnsyncedFiles()))
         depth, found = queue.depth, drain(queue)
         queue.close()
         player.queue.close()
@@ -234,7 +235,7 @@ def test_no_damage_raises_or_keeps_later_records_from_coming(
 ) -> None:
     with folder() as data:
         data.mkdir()
-        player = Player(Rig(data), max_bytes_per_file=max_bytes_per_file, sync_every=-1)
+        player = Player(Rig(data, fs=UnsyncedFiles()), max_bytes_per_file=max_bytes_per_file, sync_every=-1)
         player.play(history)
         if not while_running:
             player.queue.close()

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import json
 import socket
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar
-
-import uvloop
+from typing import Any
 
 from emberq.admin.access.user import PasswordHash
 from emberq.admin.daemon import Nsqadmin
@@ -20,60 +16,20 @@ from emberq.admin.options import AdminOptions
 from emberq.base.clock import Clock
 from emberq.embedded import EmbeddedThread
 from tests.support.http_client import Answer, HttpClient
+from tests.support.server_thread import DaemonThread
 from tests.support.waiting import PATIENCE_S
 
-T = TypeVar("T")
 
-
-class AdminThread:
-    """A running nsqadmin; a context manager. Owns the daemon, its loop and its thread."""
+class AdminThread(DaemonThread[Nsqadmin]):
+    """A running nsqadmin. Its time is that of the machine, unless it is given a clock."""
 
     def __init__(self, *, clock: Clock | None = None, **options: Any) -> None:
+        super().__init__("nsqadmin", clock=clock)
         defaults: dict[str, Any] = {"http_address": "127.0.0.1:0", "history_duration_ns": 0}
         self._options = defaults | options
-        self._clock = clock
-        self._unhandled: list[str] = []  # what nsqadmin let escape into the event loop
-        self._loop = uvloop.new_event_loop()
-        self._loop.set_exception_handler(lambda _, context: self._unhandled.append(str(context)))
-        self._thread = threading.Thread(target=self._loop.run_forever, name="nsqadmin", daemon=True)
-        self.daemon: Nsqadmin
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        try:
-            self.daemon = self._await(self._start())
-        except BaseException:
-            self._end_thread()
-            raise
-        return self
-
-    async def _start(self) -> Nsqadmin:
-        daemon = Nsqadmin(AdminOptions(**self._options), clock=self._clock)
-        await daemon.start()
-        return daemon
-
-    def __exit__(self, *_raised: object) -> None:
-        try:
-            self._await(self.daemon.stop())
-        finally:
-            self._end_thread()
-        assert not self._unhandled, self._unhandled
-
-    def _end_thread(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE_S)
-        self._loop.close()
-
-    def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
-
-    def call(self, function: Callable[[], T]) -> T:
-        """Run a function on nsqadmin's thread and return its result."""
-
-        async def run() -> T:
-            return function()
-
-        return self._await(run())
+    def _make(self) -> Nsqadmin:
+        return Nsqadmin(AdminOptions(**self._options), clock=self._clock)
 
     # What anybody may ask.
 

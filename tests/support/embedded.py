@@ -9,7 +9,8 @@ from urllib.parse import quote
 
 from emberq.embedded import EmbeddedThread
 from tests.support.http_client import HttpClient
-from tests.support.raw_client import Address, Client
+from tests.support.raw_client import Client
+from tests.support.raw_connection import Address
 from tests.support.waiting import wait_until
 
 

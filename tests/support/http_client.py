@@ -12,7 +12,7 @@ from contextlib import closing
 from http.client import HTTPConnection
 from typing import Any, NamedTuple
 
-from tests.support.raw_client import Address
+from tests.support.raw_connection import Address
 from tests.support.waiting import PATIENCE_S
 
 

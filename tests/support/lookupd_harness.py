@@ -1,7 +1,6 @@
 """nsqlookupd inside the test's process, with its time in the test's hand, and a client that shares no code with it.
 
-`LookupdHarness` runs the real daemon on an event loop in a thread of its own; clients reach it through real sockets.
-Time stands still until `advance` moves it. `Nsqd` speaks the V1 protocol as an nsqd would, on a blocking socket:
+`Nsqd` speaks the V1 protocol as an nsqd would, on a blocking socket:
 
     client -> server   | COMMAND params... LF |   or   | IDENTIFY LF | int32 size | JSON |
     server -> client   | int32 size | data |
@@ -9,24 +8,17 @@ Time stands still until `advance` moves it. `Nsqd` speaks the V1 protocol as an 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import socket
 import struct
-import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, Self, TypeVar
-
-import uvloop
+from typing import Any
 
 from emberq.base.clock import ManualClock
 from emberq.lookupd.daemon import Nsqlookupd
 from emberq.lookupd.options import LookupdOptions
 from tests.support.http_client import Answer, HttpClient
-from tests.support.waiting import PATIENCE_S, wait_until
-
-T = TypeVar("T")
+from tests.support.raw_connection import Address, RawConnection
+from tests.support.server_thread import DaemonThread
+from tests.support.waiting import wait_until
 
 MAGIC = b"  V1"
 
@@ -42,26 +34,12 @@ NODE = "nsqd.example:4151"
 """The name it is tombstoned by."""
 
 
-class Nsqd:
-    """A connection to nsqlookupd. Every read gives up after `PATIENCE_S`."""
+class Nsqd(RawConnection):
+    """An nsqd's connection to nsqlookupd."""
 
-    def __init__(self, address: tuple[str, int], *, magic: bytes = MAGIC, receive_buffer_bytes: int = 0) -> None:
-        self.socket = socket.socket()
-        if receive_buffer_bytes:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self.socket.settimeout(PATIENCE_S)
-        self.socket.connect(address)
+    def __init__(self, address: Address, *, magic: bytes = MAGIC, receive_buffer_bytes: int = 0) -> None:
+        super().__init__(address, receive_buffer_bytes=receive_buffer_bytes)
         self.send(magic)
-
-    @property
-    def address(self) -> str:
-        """Its own end of the connection, which nsqlookupd takes for its id."""
-        host, port = self.socket.getsockname()
-        return f"{host}:{port}"
-
-    def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
-        self.socket.sendall(data)
 
     def command(self, line: str, body: bytes | None = None) -> bytes:
         """Send a command and return its answer."""
@@ -91,114 +69,22 @@ class Nsqd:
         (size,) = struct.unpack(">i", self.read_exactly(4))
         return self.read_exactly(size)
 
-    def read_exactly(self, size: int) -> bytes:
-        """The next `size` bytes."""
-        data = bytearray()
-        while len(data) < size:
-            received = self.socket.recv(size - len(data))
-            if not received:
-                raise EOFError(f"connection closed after {len(data)} of {size} bytes")
-            data += received
-        return bytes(data)
 
-    def expect_eof(self) -> None:
-        """nsqlookupd closed, and said nothing more."""
-        with contextlib.suppress(ConnectionResetError):
-            assert self.socket.recv(1) == b""
-
-    def half_close(self) -> None:
-        """Send no more, but go on reading."""
-        self.socket.shutdown(socket.SHUT_WR)
-
-    def reset(self) -> None:
-        """Vanish: what nsqlookupd writes from now on cannot be delivered."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.socket.close()
-
-    def close(self) -> None:
-        """Close in order. Closing twice is harmless."""
-        self.socket.close()
-
-
-class LookupdHarness:
-    """A running nsqlookupd; a context manager. Owns the daemon, its loop, its thread and the clients it connected."""
+class LookupdHarness(DaemonThread[Nsqlookupd]):
+    """A running nsqlookupd."""
 
     def __init__(self, **options: Any) -> None:
         listen = {"tcp_address": "127.0.0.1:0", "http_address": "127.0.0.1:0"}
         self.options = LookupdOptions(**(listen | options))
         self.clock = ManualClock()
-        self._daemon: Nsqlookupd | None = None
-        self._clients: list[Nsqd] = []
-        self._unhandled: list[str] = []  # what the daemon let escape into the event loop
-        self._loop = uvloop.new_event_loop()
-        self._loop.set_exception_handler(self._note_unhandled)
-        self._thread = threading.Thread(target=self._loop.run_forever, name="nsqlookupd", daemon=True)
+        super().__init__("nsqlookupd", clock=self.clock)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        try:
-            daemon = Nsqlookupd(self.options, clock=self.clock)
-            self._await(daemon.start())
-            self._daemon = daemon
-        except BaseException:
-            self._end_thread()
-            raise
-        return self
-
-    def __exit__(self, *_raised: object) -> None:
-        try:
-            self.stop()
-            for client in self._clients:
-                client.close()
-        finally:
-            self._end_thread()
-        assert not self._unhandled, self._unhandled
-
-    def stop(self) -> None:
-        """Shut the daemon down, if it runs."""
-        if self._daemon is not None:
-            daemon, self._daemon = self._daemon, None
-            self._await(daemon.stop())
-
-    def _end_thread(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(PATIENCE_S)
-        self._loop.close()
-
-    def _note_unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self._unhandled.append(f"{context['message']}: {context.get('exception')!r}")
-
-    def _await(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE_S)
-
-    def call(self, function: Callable[[], T]) -> T:
-        """Run a function on the daemon's thread and return its result."""
-
-        async def run() -> T:
-            return function()
-
-        return self._await(run())
-
-    @property
-    def daemon(self) -> Nsqlookupd:
-        """The running daemon."""
-        assert self._daemon is not None, "nsqlookupd is not running"
-        return self._daemon
-
-    def advance(self, *, ms: int) -> None:
-        """Move the clock, ringing every alarm that has come due."""
-
-        def move() -> None:
-            self.clock.advance(ms=ms)
-            self.daemon.run_timers()
-
-        self.call(move)
+    def _make(self) -> Nsqlookupd:
+        return Nsqlookupd(self.options, clock=self.clock)
 
     def connect(self, *, magic: bytes = MAGIC, receive_buffer_bytes: int = 0) -> Nsqd:
         """A new connection, closed with the harness at the latest."""
-        client = Nsqd(self.daemon.tcp_address, magic=magic, receive_buffer_bytes=receive_buffer_bytes)
-        self._clients.append(client)
-        return client
+        return self._kept(Nsqd(self.daemon.tcp_address, magic=magic, receive_buffer_bytes=receive_buffer_bytes))
 
     def nsqd(self, *topics: str, **identity: Any) -> Nsqd:
         """A new connection that identified itself and registered these topics."""

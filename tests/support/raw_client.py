@@ -14,21 +14,17 @@ from __future__ import annotations
 import contextlib
 import json
 import select
-import socket
 import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tests.support.waiting import PATIENCE_S
+from tests.support.raw_connection import Address, RawConnection
 
 MAGIC = b"  V2"
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 HEARTBEAT = b"_heartbeat_"
 SCRATCH_TOPIC = "scratch#ephemeral"
 """Where `frames_until_now` publishes: ephemeral, so that it leaves no trace on disk."""
-
-Address = tuple[str, int] | str
-"""Host and port, or the path of a unix socket."""
 
 
 class Frame(NamedTuple):
@@ -58,23 +54,14 @@ def mpub_body(bodies: Sequence[bytes]) -> bytes:
     return struct.pack(">i", len(bodies)) + b"".join(struct.pack(">i", len(body)) + body for body in bodies)
 
 
-class Client:
-    """One connection. Every read gives up after `PATIENCE_S`."""
+class Client(RawConnection):
+    """One connection."""
 
     def __init__(self, address: Address, *, magic: bytes = MAGIC, receive_buffer_bytes: int = 0) -> None:
-        family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
-        self.socket = socket.socket(family, socket.SOCK_STREAM)
-        if receive_buffer_bytes:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self.socket.settimeout(PATIENCE_S)
-        self.socket.connect(address)
+        super().__init__(address, receive_buffer_bytes=receive_buffer_bytes)
         self.send(magic)
 
     # Sending
-
-    def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
-        self.socket.sendall(data)
 
     def command(self, line: bytes, body: bytes | None = None) -> None:
         """Send a command line, and with a body also its size and the body, in one go."""
@@ -133,19 +120,10 @@ class Client:
 
     # Receiving
 
-    def _read_exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            received = self.socket.recv(size - len(data))
-            if not received:
-                raise EOFError(f"connection closed after {len(data)} of {size} bytes")
-            data += received
-        return bytes(data)
-
     def read_frame(self) -> Frame:
         """The next frame, whatever it is."""
-        size, frame_type = struct.unpack(">ii", self._read_exactly(8))
-        return Frame(frame_type, self._read_exactly(size - 4))
+        size, frame_type = struct.unpack(">ii", self.read_exactly(8))
+        return Frame(frame_type, self.read_exactly(size - 4))
 
     def _read_past_heartbeats(self) -> Frame:
         while (frame := self.read_frame()) == Frame(RESPONSE, HEARTBEAT):
@@ -218,27 +196,3 @@ class Client:
         """An error with exactly this text, and then the end."""
         self.expect_error(text)
         self.expect_eof()
-
-    def expect_eof(self) -> None:
-        """The server closed in order and said nothing more."""
-        assert self.socket.recv(1) == b""
-
-    def expect_closed(self) -> None:
-        """The server closed, in order or by a reset, and said nothing more."""
-        with contextlib.suppress(ConnectionResetError):
-            self.expect_eof()
-
-    # Ending
-
-    def half_close(self) -> None:
-        """Send no more, but go on reading."""
-        self.socket.shutdown(socket.SHUT_WR)
-
-    def reset(self) -> None:
-        """Vanish: what the server writes from now on cannot be delivered."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.socket.close()
-
-    def close(self) -> None:
-        """Close in order. Closing twice is harmless."""
-        self.socket.close()

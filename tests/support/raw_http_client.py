@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import socket
 import ssl
-import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.raw_connection import Address, RawConnection
 from tests.support.waiting import PATIENCE_S
 
 
@@ -44,53 +43,27 @@ class Answer:
         return self.headers.get("connection") == "close"
 
 
-class RawClient:
+class RawClient(RawConnection):
     """One connection."""
 
-    def __init__(
-        self, address: tuple[str, int] | str, *, tls: ssl.SSLContext | None = None, receive_buffer_bytes: int = 0
-    ) -> None:
-        family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
-        self._socket = socket.socket(family)
-        self._socket.settimeout(PATIENCE_S)
-        if receive_buffer_bytes:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self._socket.connect(address)
+    def __init__(self, address: Address, *, tls: ssl.SSLContext | None = None, receive_buffer_bytes: int = 0) -> None:
+        super().__init__(address, receive_buffer_bytes=receive_buffer_bytes)
         if tls is not None:
-            self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self._received = b""
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def reset(self) -> None:
-        """Vanish without a goodbye."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._socket.close()
-
-    @property
-    def local_address(self) -> str:
-        host, port = self._socket.getsockname()
-        return f"{host}:{port}"
-
-    def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
 
     def send_what_fits(self, data: bytes) -> int:
         """Send without waiting for room; returns how many bytes the system took."""
-        self._socket.setblocking(False)
+        self.socket.setblocking(False)
         sent = 0
         try:
             while sent < len(data):
-                sent += self._socket.send(data[sent:])
+                sent += self.socket.send(data[sent:])
         except BlockingIOError:
             pass
         finally:
-            self._socket.settimeout(PATIENCE_S)
+            self.socket.settimeout(PATIENCE_S)
         return sent
-
-    def send_eof(self) -> None:
-        self._socket.shutdown(socket.SHUT_WR)
 
     def ask(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
         """A whole request and its answer."""
@@ -107,14 +80,14 @@ class RawClient:
             found = cut_answer(self._received, method)
             if found is not None:
                 return found
-            piece = self._socket.recv(65536)
+            piece = self.socket.recv(65536)
             assert piece, f"the connection was closed over {self._received!r}"
             self._received += piece
 
-    def read_some(self, size: int) -> bytes:
+    def read_exactly(self, size: int) -> bytes:
         """Just so many bytes, whatever they are."""
         while len(self._received) < size:
-            piece = self._socket.recv(65536)
+            piece = self.socket.recv(65536)
             assert piece, "the connection was closed early"
             self._received += piece
         some, self._received = self._received[:size], self._received[size:]
@@ -122,7 +95,7 @@ class RawClient:
 
     def read_to_end(self) -> bytes:
         """Everything until the server closes."""
-        while piece := self._socket.recv(65536):
+        while piece := self.socket.recv(65536):
             self._received += piece
         everything, self._received = self._received, b""
         return everything
@@ -130,7 +103,7 @@ class RawClient:
     def is_closed_by_server(self) -> bool:
         """Whether the server has closed without saying anything more; waits for it to do either."""
         try:
-            return not self._received and self._socket.recv(1) == b""
+            return not self._received and self.socket.recv(1) == b""
         except ConnectionResetError:
             return True
 

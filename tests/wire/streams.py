@@ -10,20 +10,15 @@ import struct
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from emberq.wire.line import CommandLimits
+from tests.support.examples import examples as examples
 from tests.wire.reference_decoder import transcribe
 
 LIMITS = CommandLimits(max_msg_size=40, max_body_size=200, max_req_timeout_ms=5000, max_rdy_count=50)
 MAX_MPUB_COUNT = 39
-
-
-def examples(count: int) -> settings:
-    """How a property is tested: so many examples, the same ones every time."""
-    return settings(max_examples=count)
 
 
 def int32(value: int) -> bytes:

@@ -209,6 +209,26 @@ def test_what_comes_as_packets_meanwhile_belongs_to_it_too() -> None:
     assert command.blob == int32(len(body)) + body
 
 
+def test_a_packet_may_hold_more_than_what_is_missing_of_it() -> None:
+    message = int32(len(NOISE)) + NOISE
+    body = SizedBody(Publish(b"PUB", "t", b"", (), 1), b"PUB", len(NOISE), is_message=True)
+    body.keep(message[:100_000], 0, 100_000)
+    assert body.room() is not None
+    for start, end in ((100_000, 150_000), (150_000, len(message))):
+        packet = b"NOP\n" + message[start:end] + b"NOP\n"
+        body.keep(packet, 4, len(packet) - 4)
+        assert body.arrived_bytes == end
+    assert body.joined() == message
+
+
+def test_a_message_of_which_a_sixteenth_has_arrived_is_received_directly() -> None:
+    size = 16 * 100_000 - 4  # the size itself is 4 bytes
+    for arrived_bytes, is_direct in ((99_999, False), (100_000, True)):
+        body = SizedBody(Publish(b"PUB", "t", b"", (), 1), b"PUB", size, is_message=True)
+        body.keep(NOISE, 0, arrived_bytes)
+        assert (body.room() is not None) == is_direct
+
+
 @pytest.mark.parametrize("first_bytes", [100, 30_000, 60_000])
 def test_a_promise_of_many_bytes_is_not_given_memory_for_all_of_them(first_bytes: int) -> None:
     decoder, _ = begun(NOISE * 5, first_bytes)

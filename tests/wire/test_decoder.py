@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from emberq.wire.command import Auth, Cls, Command, DeferredPublish, Fin, Identify, Nop, Publish, Rdy, Req, Sub, Touch
@@ -381,3 +383,47 @@ def test_any_other_packet_goes_the_long_way(packet: bytes) -> None:
 def test_an_mpub_of_several_is_not_the_last_that_published_one() -> None:
     several = b"MPUB t\n" + int32(17) + int32(2) + sized(b"hi") + sized(b"you")
     assert decoder_after(b"  V2" + several).repeated(MPUB_OF_ONE) is None
+
+
+def test_a_large_message_that_was_received_directly_is_a_command_like_any_other() -> None:
+    body = b"x" * 200_000
+    stream = b"PUB t\n" + sized(body)
+    decoder = decoder_after(b"  V2" + stream[:100_000])
+    room = decoder.room()
+    assert room is not None
+    room[:] = stream[100_000:]
+    room.release()
+    assert not decoder.has_received_body
+    decoder.received(len(stream) - 100_000)
+    assert decoder.has_received_body
+    assert decoder.next_command() == Publish(b"PUB", "t", sized(body), (len(body) + 4,), 1)
+    assert not decoder.has_received_body
+    decoder.feed(b"NOP\n")
+    assert list(commands_in(decoder)) == [Nop()]
+
+
+@pytest.mark.parametrize(
+    ("plain", "odd"),
+    [
+        (b"PUB t\n" + sized(b"x"), b"PUB t\r\n" + sized(b"x")),
+        (b"REQ %b 0\n" % ID, b"REQ %b 0\r\n" % ID),
+        (b"RDY 5\n", b"RDY 5\r\n"),
+    ],
+)
+def test_what_clients_send_most_is_taken_without_parsing_its_line(plain: bytes, odd: bytes) -> None:
+    decoder = decoder_after(b"  V2SUB t c\nPUB t\n" + sized(b"x"))
+    short, long = call_count(decoder, plain), call_count(decoder, odd)
+    assert short < long or long == 0  # compiled, there are no calls to be counted
+
+
+def call_count(decoder: CommandDecoder, packet: bytes) -> int:
+    """How many functions in Python it takes to decode one command."""
+    calls: list[str] = []
+    decoder.feed(packet)
+    sys.setprofile(lambda _frame, event, _argument: calls.append(event))
+    try:
+        command = decoder.next_command()
+    finally:
+        sys.setprofile(None)
+    assert command is not None
+    return calls.count("call")

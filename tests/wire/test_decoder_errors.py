@@ -278,3 +278,21 @@ def test_where_tls_is_required_only_identify_comes_before_it(line: bytes, name: 
     with pytest.raises(FatalError) as refusal:
         decoder.next_command()
     assert refusal.value.data == b"E_INVALID cannot %b in current state (TLS required)" % name
+
+
+@pytest.mark.parametrize(
+    ("sent", "line"),
+    [
+        (b"AUTH s3cret\n", b"AUTH"),
+        (b"AUTHs3cret\n", b"AUTH"),
+        (b"AUTH\n" + int32(0), b"AUTH"),
+        (b"SUB t a$\n", b"SUB t a$"),
+        (b"PUB t\n" + int32(0), b"PUB t"),
+    ],
+)
+def test_an_error_names_the_line_that_earned_it_without_a_secret(sent: bytes, line: bytes) -> None:
+    decoder = CommandDecoder(DEFAULT)
+    decoder.feed(b"  V2" + sent)
+    with pytest.raises(FatalError) as wrong:
+        decoder.next_command()
+    assert wrong.value.line == line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 
 import pytest
@@ -74,6 +75,18 @@ def test_a_very_long_run_of_fins_is_taken_in_portions() -> None:
     first = take_fins(buffer, 0)
     assert 500 <= len(first) // FIN_LINE_BYTES <= 1000
     assert take_fins(buffer, len(first)) == first
+
+
+@pytest.mark.parametrize("count", [28, 60, 600])
+def test_most_of_a_run_is_checked_at_once(count: int) -> None:
+    events: list[str] = []
+    sys.setprofile(lambda _frame, event, _argument: events.append(event))
+    try:
+        taken = take_fins(FIN * count, 0)
+    finally:
+        sys.setprofile(None)
+    assert len(taken) == count * FIN_LINE_BYTES
+    assert events.count("call") < 20  # of functions in Python; compiled there are none
 
 
 @pytest.mark.parametrize("odd", [b"FIN 01234567 9abcdef\n", b"FIN 01234567\r9abcdef\n", b"FIN 0123456789a\nFIN \n"])
