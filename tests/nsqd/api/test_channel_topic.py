@@ -91,8 +91,12 @@ def test_creating_a_topic_again_changes_nothing(rig: Rig) -> None:
 def test_a_journaled_topic_that_cannot_be_deleted_stays_and_the_caller_is_told(
     nsqd: NsqdHarness, http: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(_files: OsFiles, _source: Path, _target: Path) -> None:
-        raise OSError(errno.EACCES, "permission denied")
+    rename = OsFiles.rename
+
+    def fails(files: OsFiles, source: Path, target: Path) -> None:
+        if source.name == "t.journal":
+            raise OSError(errno.EACCES, "permission denied")
+        rename(files, source, target)
 
     nsqd.create_channel("t", "c")
     with monkeypatch.context() as broken:
