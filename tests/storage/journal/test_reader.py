@@ -212,6 +212,14 @@ def test_offsets_that_were_never_given_are_a_gap_at_the_end_of_a_segment(journal
     assert journal.gaps == []  # that is no damage
 
 
+def test_a_read_before_a_journal_of_which_retention_has_left_nothing_ends_behind_it(journals: JournalRig) -> None:
+    journal = journals.open(retention_ns=NS_PER_SECOND)
+    journals.fill(journal, batches=3)
+    journal.trim(before_offset=9, now_ns=START_NS + 100 * NS_PER_SECOND)
+    assert journal.first_offset == journal.next_offset == 9
+    assert journal.read(4, max_bytes=MANY) == ([], 9, [(4, 9, "removed by retention")])
+
+
 def test_damage_before_offsets_that_were_never_given_costs_no_more_than_it_hides(journals: JournalRig) -> None:
     journal = journals.open()
     published = journals.fill(journal, batches=3)

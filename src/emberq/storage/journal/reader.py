@@ -273,6 +273,8 @@ class JournalReader:
         if offset < first_offset:
             gaps.append(Gap(offset, first_offset, "removed by retention"))
             offset = first_offset
+            if offset == segments.next_offset:
+                return Chunk([], offset, gaps)
         segment = segments.holding(offset)
         scan = self._resumed(self._scan_from(segment, offset, block_bytes=max_bytes), segment)
         batches: list[JournalBatch] = []
