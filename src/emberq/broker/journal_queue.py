@@ -320,11 +320,7 @@ class JournalQueue(Queue):
     def _take_fresh(self, max_count: int, max_bytes: int) -> Span | None:
         while self._fresh or self._ahead_count > 0:
             if not self._fresh:
-                position = self._position
                 self._read_ahead()  # what it finds may all be due later
-                if self._position <= position:  # then there is no more, whatever was counted
-                    _log.error("a channel counted %d messages too many", self._ahead_count)
-                    self._ahead_count = 0
                 continue
             span = _split(self._fresh, max_count, max_bytes)
             self._fresh_count -= span.stop - span.start
@@ -377,8 +373,9 @@ class JournalQueue(Queue):
             for run_start, run_stop in list(self._cursor.unacknowledged(start, stop)):
                 self._ahead_count -= run_stop - run_start
                 self._take_in(batch, run_start, run_stop)
-        self._position = min(chunk.next_offset, self._end)
-        if self._position == self._end:
+        position, self._position = self._position, min(chunk.next_offset, self._end)
+        if self._ahead_count and (self._position == self._end or self._position <= position):
+            _log.error("a channel counted %d messages too many", self._ahead_count)  # there is no more to be read
             self._ahead_count = 0
 
     def _give_up(self, start: int, stop: int) -> int:

@@ -449,7 +449,7 @@ class JournalReader:
             return
         if damage.next_offset > offset:
             gaps.append(Gap(max(damage.first_offset, offset), damage.next_offset, damage.reason))
-        if damage.first_offset in self.gaps:
+        if any(gap.first_offset <= damage.first_offset < gap.next_offset for gap in self.gaps.values()):
             return
         if len(self.gaps) < MAX_REMEMBERED_GAPS:
             self.gaps[damage.first_offset] = Gap(damage.first_offset, damage.next_offset, damage.reason)
