@@ -203,7 +203,7 @@ class Checker:
             self._model.channel_found(self._moment, topic_name, name, floor=channel.low_water)
             owed = self._promises.owed(topic_name, name)
         promise = self._promises.channels[topic_name, name]
-        floor, logged = promise.floor, promise.logged
+        floor, logged = promise.floor, set(promise.logged)
         delivered = self._delivered(channel, topic_name)
         early = delivered & self._promises.before(topic_name, floor)
         if early:

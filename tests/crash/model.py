@@ -253,6 +253,7 @@ class Model:
             promise = promises.channels.get((topic, name))
             if promise is not None:
                 promise.finished.add(body)
+                promise.logged.discard(body)  # if a power cut brought it back, it is to be written down again
 
         self.note(moment, change)
 

@@ -96,11 +96,15 @@ class OffsetSet:
             self.stops.insert(first, stop)
             self.count += stop - start
             return stop - start
-        start, stop = min(start, self.starts[first]), max(stop, self.stops[last - 1])
-        before = sum(self.stops[first:last]) - sum(self.starts[first:last])
-        self.starts[first], self.stops[first] = start, stop
-        if last - first > 1:
+        first_start, last_stop = self.starts[first], self.stops[last - 1]
+        start, stop = (start if start < first_start else first_start), (stop if stop > last_stop else last_stop)
+        if last - first == 1:
+            before = last_stop - first_start
+        else:
+            before = sum(self.stops[first:last]) - sum(self.starts[first:last])
             del self.starts[first + 1 : last], self.stops[first + 1 : last]
+        self.starts[first] = start
+        self.stops[first] = stop
         fresh = stop - start - before
         self.count += fresh
         return fresh
@@ -274,7 +278,8 @@ class Cursor:
             start = self.low_water
         if start >= stop:
             return 0
-        self._forget(start, stop)
+        if self._attempts or self._due_ns:
+            self._forget(start, stop)
         if start > self.low_water:
             if self._changes is not None:
                 self._changes.note_range(start, stop)
