@@ -72,6 +72,11 @@ class JournaledTopic(Topic):
         self._journals = journals
         self._folder = journals.open(name)
         self._journal = self._folder.journal
+        self._is_loading = False
+        self._unsaved: dict[str, str] = {}
+        """Channels whose first cursor could not be saved for want of room, and the reasons."""
+        self._is_unsettled = False
+        """Whether the journal has been opened again and the offsets of lost messages are not passed over yet."""
         self._journal.on_failure = self._note_problem
         self._source = JournalSource(self._journal)
         try:
@@ -81,6 +86,7 @@ class JournaledTopic(Topic):
         except StorageError:
             with suppress(StorageError):
                 self._journal.close()
+            context.journal_problems.pop(name, None)  # there is no such topic after all
             raise
         self._stored_offset = self._journal.next_offset
         """Everything before it counts as stored."""
@@ -91,9 +97,6 @@ class JournaledTopic(Topic):
         self._released_offset = self._stored_offset if self._mark is None else self._mark
         """Everything before it may be seen by the channels."""
         self._watchers: set[Callable[[], None]] = set()
-        self._is_loading = False
-        self._unsaved: dict[str, str] = {}
-        """Channels whose first cursor could not be saved for want of room, and the reasons."""
         self._save_alarm = context.timers.alarm(self._save_cursors)
         self._sync_alarm = context.timers.alarm(self._sync)
         self._trim_alarm = context.timers.alarm(self._trim)
@@ -111,23 +114,29 @@ class JournaledTopic(Topic):
     @property
     def problem(self) -> str | None:
         """Why it takes no messages; None if it does."""
-        if self._unsaved and self._journal.problem is None:
+        problem = self._journal.problem
+        if problem is None and self._unsaved:
             return f"read-only for want of room: {next(iter(self._unsaved.values()))}"
-        return self._journal.problem
+        if problem is None and self._is_unsettled:
+            return "read-only for want of room: it cannot go on behind messages that are lost"
+        return problem
 
     @property
     def lacks_room(self) -> bool:
         """Whether it takes no messages until there is room on the disk."""
-        return self._journal.is_read_only or bool(self._unsaved)
+        return self._journal.is_read_only or bool(self._unsaved) or self._is_unsettled
 
     def reopen(self) -> None:
         """There may be room on the disk again: take messages again. StorageError if that does not work yet."""
         if self._journal.is_read_only:
             self._journal.reopen()
+            self._is_unsettled = True
+        if self._is_unsettled:
             self._lost = self._skip_what_was_lost()
             self._stored_offset = self._journal.next_offset
             for channel in self._cursors():
                 channel.skip(*self._lost)
+            self._is_unsettled = False
         for channel in self._cursors():
             if channel.name in self._unsaved:
                 channel.save()
@@ -209,8 +218,8 @@ class JournaledTopic(Topic):
         due_ns: Sequence[int] | None = None,
         producer: ProducerSequence | None = None,
     ) -> Stored:
-        if self._unsaved:
-            raise JournalFailedError(self.name, self.problem or "")
+        if self._unsaved or self._is_unsettled:
+            raise JournalFailedError(self.name, self.problem or "it takes no messages yet")
         try:
             if self._mark is None and not self._may_flow:
                 self._save_mark()
