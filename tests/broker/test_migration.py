@@ -254,3 +254,23 @@ def test_a_full_disk_leaves_the_queues_for_the_next_start(rig: JournalRig, monke
     assert not rig.broker.awaits_room
     for channel in ("a", "b"):
         assert bodies(drain(rig, channel)) == numbered(6)
+
+
+def test_a_sync_that_fails_puts_the_topic_into_quarantine_and_leaves_the_queues(
+    rig: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.channel("a")
+    rig.publish(*numbered(6))
+
+    def fails(_fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdatasync", fails)
+        rig.restart_with(all_wanted)
+    assert list(rig.broker.journal_problems) == ["t"]
+    with pytest.raises(StoreError, match=r"the journal of t: it cannot be opened: .*input/output error"):
+        rig.publish(b"more")
+    rig.crash()
+    assert not rig.broker.journal_problems
+    assert set(bodies(drain(rig, "a"))) == set(numbered(6))

@@ -12,7 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import StartNsqd
 from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.nsqd(journal_topic=("^j",))
 
@@ -135,11 +134,44 @@ def test_a_sector_that_cannot_be_read_costs_its_own_messages(
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return pread(fd, size, position)
 
+    def waits(*_: object) -> int:
+        raise BlockingIOError
+
     monkeypatch.setattr(os, "pread", spoiled)
+    monkeypatch.setattr(os, "preadv", waits)  # else what is in memory is read without asking the disk
     nsqd.start()
     consumer = nsqd.consumer("j1", "c", rdy=4)
     assert [consumer.read_message().body for _ in range(2)] == bodies[2:]
     http = HttpClient(nsqd.http_address)
     (gap,) = http.get("/journal?topic=j1").json()["gaps"]
     assert gap == {"first_offset": 0, "next_offset": 2, "reason": "the disk cannot read it at position 4096"}
-    wait_until(lambda: http.post("/pub?topic=j1", b"more").text == "OK")
+    answer = http.get("/journal/read?topic=j1&offset=0")
+    assert (answer.headers["x-emberq-base-offset"], answer.headers["x-emberq-next-offset"]) == ("2", "4")
+    nsqd.connect().pub("j1", b"more")
+
+
+def test_bulk_readers_get_zeros_for_a_sector_that_cannot_be_read_and_find_the_next_batch(
+    start_nsqd: StartNsqd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nsqd = start_nsqd(journal_topic=("^j",))
+    for number in range(4):
+        nsqd.connect().pub("j1", b"%d" % number * 5000)
+    http = HttpClient(nsqd.http_address)
+    whole = http.get("/journal/read?topic=j1&offset=0").body
+    read_piece = os.pread
+
+    def spoiled(fd: int, size: int, position: int) -> bytes:
+        if position < 12288 and position + size > 8192 and Path(f"/proc/self/fd/{fd}").readlink().suffix == ".log":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read_piece(fd, size, position)
+
+    def waits(*_: object) -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "pread", spoiled)
+    monkeypatch.setattr(os, "preadv", waits)
+    answer = http.get("/journal/read?topic=j1&offset=0")
+    two_batches = len(whole) // 2  # the header of the third cannot be read
+    assert answer.body == whole[: 8192 - 64] + bytes(two_batches - 8192 + 64)
+    following = http.get("/journal/read?topic=j1&offset=1")
+    assert (following.headers["x-emberq-base-offset"], following.body) == ("3", whole[3 * len(whole) // 4 :])

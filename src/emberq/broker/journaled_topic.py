@@ -74,6 +74,8 @@ class JournaledTopic(Topic):
         self._journals = journals
         self._folder = journals.open(name)
         self._journal = self._folder.journal
+        self._is_unsettled = False
+        """Whether the journal has been opened again and the offsets of lost messages are not passed over yet."""
         self._journal.on_failure = self._note_problem
         self._source = JournalSource(self._journal)
         try:
@@ -83,6 +85,7 @@ class JournaledTopic(Topic):
         except StorageError:
             with suppress(StorageError):
                 self._journal.close()
+            context.journal_problems.pop(name, None)  # there is no such topic after all
             raise
         self._stored_offset = self._journal.next_offset
         """Everything before it counts as stored."""
@@ -105,24 +108,36 @@ class JournaledTopic(Topic):
 
     def _note_problem(self) -> None:
         """Let the node's health tell whether the journal takes messages."""
-        problem = self._journal.problem
+        problem = self.problem
         if problem is None or self._exiting:
             self._context.journal_problems.pop(self.name, None)
         else:
             self._context.journal_problems[self.name] = problem
 
     @property
+    def problem(self) -> str | None:
+        """Why it takes no messages; None if it does."""
+        problem = self._journal.problem
+        if problem is None and self._is_unsettled:
+            return "read-only for want of room: it cannot go on behind messages that are lost"
+        return problem
+
+    @property
     def lacks_room(self) -> bool:
-        """Whether its journal is read-only until there is room on the disk."""
-        return self._journal.is_read_only
+        """Whether it takes no messages until there is room on the disk."""
+        return self._journal.is_read_only or self._is_unsettled
 
     def reopen(self) -> None:
         """There may be room on the disk again: take messages again. StorageError if that does not work yet."""
-        self._journal.reopen()
-        self._lost = self._skip_what_was_lost()
-        self._stored_offset = self._journal.next_offset
-        for channel in self._cursors():
-            channel.skip(*self._lost)
+        if self._journal.is_read_only:
+            self._journal.reopen()
+            self._is_unsettled = True
+        if self._is_unsettled:
+            self._lost = self._skip_what_was_lost()
+            self._stored_offset = self._journal.next_offset
+            for channel in self._cursors():
+                channel.skip(*self._lost)
+            self._is_unsettled = False
         self._note_problem()
         self._flow_changed()
 
@@ -213,6 +228,8 @@ class JournaledTopic(Topic):
         due_ns: Sequence[int] | None = None,
         producer: ProducerSequence | None = None,
     ) -> Stored:
+        if self._is_unsettled:
+            raise JournalFailedError(self.name, self.problem or "it takes no messages yet")
         try:
             if self._mark is None and not self._may_flow:
                 self._save_mark()
@@ -490,6 +507,6 @@ class JournaledTopic(Topic):
                 synced_offset=journal.synced_offset,
                 size_bytes=journal.total_bytes,
                 lag=max((channel.lag for channel in self._cursors()), default=0),
-                problem=journal.problem,
+                problem=self.problem,
             ),
         )

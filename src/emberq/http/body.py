@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from emberq.base.clock import NS_PER_MS, Clock
+from emberq.base.file import read_around
 
 _T = TypeVar("_T")
 _P = TypeVar("_P")
@@ -133,9 +134,13 @@ _log = logging.getLogger(__name__)
 class FileBody(StreamBody):
     """A stretch of a file. Opened by a handler, closed by the connection that sends it; sent once."""
 
-    def __init__(self, path: Path, *, position: int, length: int) -> None:
-        """OSError if it cannot be opened. Once open, it can be read even if the file is removed."""
+    def __init__(self, path: Path, *, position: int, length: int, reads_around: bool = False) -> None:
+        """OSError if it cannot be opened. Once open, it can be read even if the file is removed.
+
+        If it `reads_around` bad sectors, zeros are sent in their place: for content that has checksums of its own.
+        """
         self.length = length
+        self._reads_around = reads_around
         self._path = path
         self._position = position
         self._end = position + length
@@ -151,11 +156,16 @@ class FileBody(StreamBody):
             return b""
         piece: bytes | bytearray | None = self._read_from_memory(wanted)
         if piece is None:
-            piece = await asyncio.to_thread(os.pread, self._fd, wanted, self._position)
+            piece = await asyncio.to_thread(self._read, wanted)
         if not piece:
             raise OSError(f"{self._path} ends at {self._position}, {self._end} was announced")
         self._position += len(piece)
         return piece
+
+    def _read(self, wanted: int) -> bytes:
+        if self._reads_around:
+            return read_around(self._fd, wanted, position=self._position).content
+        return os.pread(self._fd, wanted, self._position)
 
     def _read_from_memory(self, wanted: int) -> bytearray | None:
         """As much as the system has in memory; None if that is nothing or unknown."""

@@ -247,6 +247,19 @@ def test_a_lost_identity_is_found_in_the_segments(journals: JournalRig, content:
     assert read_all(again) == (published, [])
 
 
+def test_a_digit_that_flipped_in_the_identity_makes_no_other_journal(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500)
+    published = journals.fill(journal, batches=8)
+    identity = journals.folder / "journal.json"
+    flipped = UUID(int=journal.uuid.int ^ 1)
+    identity.write_text(identity.read_text().replace(str(journal.uuid), str(flipped)))
+    again = journals.open(segment_bytes=500)
+    assert again.uuid == journal.uuid
+    assert again.report.repairs == ["journal.json named another journal than all segments do, and is made anew"]
+    assert json.loads(identity.read_bytes())["uuid"] == str(journal.uuid)
+    assert read_all(again) == (published, [])
+
+
 def test_segments_of_no_known_journal_are_refused(journals: JournalRig) -> None:
     journals.folder.mkdir()
     journals.segment().write_bytes(b"?" * 100)

@@ -345,7 +345,8 @@ def _wanted(asked: _Asked, tag: str, *, length: int) -> _Stretch | None:
 def _sent(status: int, extent: Extent, part: _Stretch, headers: Headers) -> Response:
     with failing_as_internal_error():
         try:
-            file = FileBody(extent.path, position=extent.position + part.start, length=part.stop - part.start)
+            start, length = extent.position + part.start, part.stop - part.start
+            file = FileBody(extent.path, position=start, length=length, reads_around=True)
         except OSError as error:
             raise StorageError(os_error_text("open", extent.path, error)) from error
     return Response(status, content_type=BINARY, headers=headers, file=file)

@@ -263,9 +263,10 @@ class _Recovery:
         """The identity in journal.json; if there is none, a new one, with the uuid of the segments if there are any."""
         found = load(self._directory, fs=self._fs)
         if found is not None:
-            if found.format < FORMAT and not self._is_read_only:
-                save(self._directory, found, fs=self._fs)  # before a batch that older versions take for damage
-            return found
+            believed = self._believed(found, bases)
+            if (found.format < FORMAT or believed != found) and not self._is_read_only:
+                save(self._directory, believed, fs=self._fs)  # before a batch that older versions take for damage
+            return believed
         headers = (read_header(log_path(self._directory, base), fs=self._fs) for base in bases)
         known = next((header for header in headers if header is not None), None)
         if bases and known is None:
@@ -278,6 +279,20 @@ class _Recovery:
             self._fs.sync_folder(self._directory.parent)
             save(self._directory, made, fs=self._fs)
         return made
+
+    def _believed(self, found: JournalIdentity, bases: list[int]) -> JournalIdentity:
+        """What journal.json says, unless all segments are of another journal: it has no checksum, and they have."""
+        uuids: set[UUID] = set()
+        for base in bases:
+            header = read_header(log_path(self._directory, base), fs=self._fs)
+            if header is not None:
+                uuids.add(header.journal)
+                if len(uuids) > 1 or header.journal == found.uuid:
+                    return found
+        if not uuids:
+            return found
+        self._report.repairs.append(f"{FILE_NAME} named another journal than all segments do, and is made anew")
+        return found._replace(uuid=uuids.pop())
 
     def _reserve(self, identity: JournalIdentity, *, next_offset: int) -> JournalIdentity:
         """Reserve offsets if messages are seen before they are synced, and give up a reservation if they are not."""
