@@ -73,6 +73,8 @@ class Verdict:
     findings: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     """How many messages were published, confirmed and so on, over all topics."""
+    again_s: float = 0.0
+    """The longest time of any promise in which a message must have been finished to come again after a kill."""
     oldest_again_s: float = 0.0
     """Of all messages that came again after a kill: the longest time from the FIN to the kill."""
 
@@ -96,7 +98,8 @@ class Verdict:
         lines.append(f"{counts['lost to a kill']} messages of classic topics were lost to a kill, as NSQ has it")
         lines.append(
             f"{counts['again']} deliveries of messages that had been finished, "
-            f"the oldest of them {self.oldest_again_s:.2f} s before a kill"
+            f"the oldest of them {self.oldest_again_s:.2f} s before a kill "
+            f"(promised: {self.again_s:g} s, and up to {TRANSIT_S:g} s for a FIN to arrive)"
         )
         kinds = Counter(finding.kind for finding in self.findings)
         lines.append("broken promises: " + (", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "none"))
@@ -203,7 +206,7 @@ class Checker:
         self._kills: dict[str, list[float]] = defaultdict(list)
         self._starts: dict[str, list[float]] = defaultdict(list)
         self._repeats: list[_Repeat] = []
-        self._verdict = Verdict()
+        self._verdict = Verdict(again_s=max(promise.again_s for promise in promises.values()))
 
     def check(self, events: Iterable[Event]) -> Verdict:
         """The verdict on a whole history."""

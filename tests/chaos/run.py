@@ -110,10 +110,6 @@ class ChaosRun:
         self._streams: list[Stream] = []
         self._lookupd: FlappingLookupd | None = None
 
-    @property
-    def history(self) -> History:
-        return self._history
-
     async def run(self) -> Outcome:
         async with AsyncExitStack() as running:
             running.enter_context(self._history)
