@@ -26,6 +26,20 @@ class QueueRig:
         blob, ends = published(bodies)
         self.queue.put(Span(published_batch(blob, ends, 0x1000, 0), 0, len(bodies)))
 
+    def put_again(self, *spans: list[bytes]) -> None:
+        """Messages that were tried twice before, in spans of these bodies."""
+        batches = [published_batch(*published(bodies), 0x1000, 0) for bodies in spans]
+        self.queue.put_again([Span(batch, 0, batch.count, 2) for batch in batches])
+
+    def take_all(self) -> list[bytes]:
+        """The bodies of all, in as many takes as that needs; each gives something."""
+        taken: list[bytes] = []
+        while self.queue.depth:
+            more = self.take()
+            assert more
+            taken += more
+        return taken
+
     def take(self, *, max_count: int = 100, max_bytes: int = ANY_BYTES) -> list[bytes]:
         """The bodies of one take."""
         return [message.body for message in self.take_messages(max_count=max_count, max_bytes=max_bytes)]
@@ -110,6 +124,27 @@ def test_memory_and_disk_are_served_in_turn() -> None:
     assert sorted(taken) == [[b"d1"], [b"d2"], [b"m1"], [b"m2"]]
     origins = [body[:1] for (body,) in taken]
     assert origins in ([b"m", b"d", b"m", b"d"], [b"d", b"m", b"d", b"m"])
+
+
+def test_it_is_known_what_had_to_be_read() -> None:
+    rig = QueueRig(capacity=1)
+    assert rig.queue.was_in_memory
+    rig.put(b"m", b"d")
+    for _ in range(2):
+        (body,) = rig.take()
+        assert rig.queue.was_in_memory == (body == b"m")
+    rig.take()
+    assert rig.queue.was_in_memory
+
+
+@pytest.mark.parametrize("waiting", [1, 2, 3, 4])
+def test_what_is_put_again_fills_memory_and_then_goes_to_disk(waiting: int) -> None:
+    rig = QueueRig(capacity=3)
+    rig.put(*numbered(waiting))
+    again = [numbered(2, first=10), numbered(3, first=20)]
+    rig.put_again(*again)
+    assert (rig.queue.memory_count, rig.queue.depth) == (3, waiting + 5)
+    assert sorted(rig.take_all()) == [*numbered(waiting), *again[0], *again[1]]
 
 
 def test_a_busy_memory_does_not_starve_the_disk() -> None:
@@ -259,6 +294,24 @@ def test_what_is_put_again_stays_in_memory_when_the_disk_refuses_it() -> None:
         taken += more
     assert sorted(message.body for message in taken) == numbered(5)
     assert {message.attempts for message in taken} == {3}
+
+
+@pytest.mark.parametrize("room", range(7))
+def test_each_message_that_is_put_again_is_kept_once_wherever_the_disk_refuses(room: int) -> None:
+    rig = QueueRig(capacity=0)
+    rig.disk.room["q"] = room
+    spans = [numbered(2), numbered(3, first=2), numbered(1, first=5)]
+    rig.put_again(*spans)
+    assert (rig.queue.backend_depth, rig.queue.memory_count) == (room, 6 - room)
+    assert rig.on_disk() == numbered(room)
+    assert sorted(rig.take_all()) == numbered(6)
+
+
+def test_what_memory_gives_instead_of_the_disk_keeps_to_the_limits() -> None:
+    rig = QueueRig(capacity=4)
+    rig.put(*numbered(4), b"disk")
+    rig.disk.unreadable.add("q")
+    assert [len(rig.take(max_count=2)) for _ in range(3)] == [2, 2, 0]
 
 
 def test_a_disk_that_cannot_be_read_does_not_hold_up_memory() -> None:

@@ -29,6 +29,8 @@ def test_only_the_queues_own_data_files_are_found(tmp_path: Path) -> None:
     files = QueueFiles(tmp_path, "t")
     assert files.all_existing() == [3, 1_000_000]
     assert files.existing(first=0, last=9) == [3]
+    assert files.existing(first=3, last=3) == [3]
+    assert files.existing(first=0, last=2) == []
     assert files.existing(first=4, last=10**15) == [1_000_000]
     assert files.existing(first=5, last=4) == []
 

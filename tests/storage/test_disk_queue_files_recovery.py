@@ -69,6 +69,8 @@ def test_data_files_without_a_meta_file_are_ignored_but_kept(rig: Rig) -> None:
     write_folder(rig.folder, meta=None, files=[old[0]], first=3)
     queue = rig.queue(max_bytes_per_file=28)
     assert queue.depth == 0
+    assert not rig.data(0).exists()
+    assert not rig.data(1).exists()  # set aside before the writer comes to it: after a crash it would look newer
     new = numbered(7, first=50)
     queue.put(batch(*new))
     assert [rig.data(number).read_bytes() for number in range(4)] == [
@@ -136,6 +138,16 @@ def test_files_begun_after_the_last_sync_are_found_too(rig: Rig) -> None:
     queue.put(batch(b"new"))
     assert drain(queue) == [*payloads, b"new"]
     assert rig.names() == {"q.diskqueue.000003.dat", "q.diskqueue.meta.dat"}
+
+
+@pytest.mark.parametrize("file_count", [2, 3, 4])
+def test_the_next_file_is_the_one_behind_those_that_were_found(rig: Rig, file_count: int) -> None:
+    payloads = numbered(file_count)
+    write_folder(rig.folder, meta="1\n0,0\n0,14\n", files=[on_disk(payload) for payload in payloads])
+    queue = rig.queue()
+    queue.put(batch(b"new"))
+    assert rig.data(file_count).read_bytes() == on_disk(b"new")
+    assert drain(queue) == [*payloads, b"new"]
 
 
 def test_what_came_after_the_last_sync_is_added_to_what_was_counted_before_it(rig: Rig) -> None:

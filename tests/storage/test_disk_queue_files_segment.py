@@ -108,6 +108,15 @@ def test_damage_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
         reader.records_at(0, end=max(1, len(content)), max_count=10, max_bytes=MANY)
 
 
+@pytest.mark.parametrize("payloads", [[b"abc"], [b"abcde"], [b"abc", b"abcde", b"abcd"]])
+def test_the_shortest_and_the_longest_record_are_no_damage(tmp_path: Path, payloads: list[bytes]) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(on_disk(*payloads))
+    reader = SegmentReader(path, limits=DiskLimits(min_record_bytes=3, max_record_bytes=5))
+    assert read_all(reader) == payloads
+    reader.close()
+
+
 def test_the_records_before_the_damage_are_given_first(tmp_path: Path) -> None:
     content = on_disk(b"abc", b"def") + b"\0\0\0\0" + on_disk(b"ghi")
     with reading(tmp_path, content) as reader:
