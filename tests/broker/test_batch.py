@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.broker.batch import (
     LARGE_BYTES,
     MAX_BATCH_BYTES,
@@ -16,12 +17,14 @@ from emberq.broker.batch import (
     Gathering,
     Span,
     cut,
+    joined_records,
     lone_message,
     published_batch,
     published_shape,
     spans_of_records,
 )
 from emberq.broker.layout import MAX_BATCH_COUNT, Recorded
+from emberq.broker.stats import Histogram, LatencyWindow
 from emberq.storage.backend import Records
 from tests.broker.rig import Message, fin_lines, messages_in, numbered, published, stored
 from tests.broker.simulated_disk import joined, taken_apart
@@ -245,6 +248,55 @@ def test_splitting_a_span_takes_its_first_messages_off() -> None:
     assert (span.start, span.stop, span.count, span.attempts) == (3, 5, 2, 3)
 
 
+def test_a_span_takes_in_what_goes_on_where_it_ends_and_nothing_else() -> None:
+    batch = batch_of(numbered(5))
+    span = Span(batch, 0, 2)
+    for other in (Span(batch, 3, 4), Span(batch, 2, 3, 1), Span(batch_of(numbered(5)), 2, 3)):
+        assert span.extend(other) is False
+        assert (span.start, span.stop) == (0, 2)
+    assert span.extend(Span(batch, 2, 5)) is True
+    assert (span.start, span.stop) == (0, 5)
+
+
+@pytest.mark.parametrize("parts", [[(0, 3)], [(1, 2)], [(0, 2), (2, 3)], [(2, 3), (0, 1), (0, 3)]])
+def test_the_records_of_several_spans_are_joined(parts: list[tuple[int, int]]) -> None:
+    bodies = [b"a", b"bbb", b"cc"]
+    batch = batch_of(bodies)
+    expected = [
+        stored(message) for start, stop in parts for message in expected_messages(bodies, attempts=2)[start:stop]
+    ]
+    records = joined_records([Span(batch, start, stop, 2) for start, stop in parts])
+    assert taken_apart(records) == expected
+
+
+@pytest.mark.parametrize("make", [batch_of, replayed_batch, gathered_batch])
+def test_what_is_finished_is_measured_from_its_publish(make: Callable[[list[bytes]], Batch]) -> None:
+    clock = ManualClock(wall_ns=TIMESTAMP_NS + 5000)
+    window, total = LatencyWindow(window_ns=NS_PER_SECOND, clock=clock), Histogram()
+    make([b"a", b"bb", b"c"]).report_finished(1, 3, window)
+    window.add_to(total)
+    assert total.count == 2
+    assert total.values_at([0.5]) == [pytest.approx(5000, rel=0.01)]
+
+
+def test_publishes_of_many_messages_are_gathered_too_until_they_wait_no_longer() -> None:
+    gathering = Gathering()
+    bodies = [b"a", b"bb", b"ccc"]
+    first = gathering.add(*published(bodies), FIRST_ID, TIMESTAMP_NS)
+    second = gathering.add(*published([b"d"]), FIRST_ID + 3, TIMESTAMP_NS)
+    assert second.batch is first.batch
+    frames = first.batch.frames(0, 4, 1)
+    assert messages_in(frames) == expected_messages([*bodies, b"d"], attempts=1)
+    gathering.end()
+    third = gathering.add(*published([b"e"]), FIRST_ID + 4, TIMESTAMP_NS)
+    assert third.batch is not first.batch
+    assert (third.start, third.stop) == (0, 1)
+
+
+def test_a_large_message_alone_is_one_message() -> None:
+    assert lone_message(published([b"x" * LARGE_BYTES])[0], FIRST_ID, TIMESTAMP_NS).count == 1
+
+
 def test_the_size_of_bodies_is_known_in_every_shape() -> None:
     messages = [Message(11, 0, b"a" * 16, b"x"), Message(22, 0, b"b" * 16, b"yyy")]
     for batch in (batch_of([b"x", b"yyy"]), stored_batch(messages)):
@@ -263,6 +315,8 @@ def test_what_fits_is_limited_by_count_and_by_bytes_but_is_never_nothing() -> No
     assert batch.fitting(2, max_count=100, max_bytes=350) == 3
     assert batch.fitting(2, max_count=100, max_bytes=300) == 3
     assert batch.fitting(2, max_count=100, max_bytes=1) == 1
+    assert batch.fitting(2, max_count=2, max_bytes=10_000) == 2
+    assert batch.fitting(2, max_count=1, max_bytes=10_000) == 1
 
 
 def test_a_publish_is_cut_into_pieces_that_are_small_enough() -> None:
