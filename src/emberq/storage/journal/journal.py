@@ -108,6 +108,8 @@ class Journal:
         self._clock = clock
         self._fs = fs
         self._closed = False
+        self._start_index: Callable[[Callable[[], None]], object] | None = None
+        """Runs in another thread what makes an index anew; None: it is made when it is needed."""
         self._adopt(recovered)
 
     def _adopt(self, recovered: Recovered) -> None:
@@ -123,6 +125,7 @@ class Journal:
             next_offset=recovered.next_offset,
             interval_bytes=config.index_interval_bytes,
         )
+        self._segments.start = self._start_index
         self._reader = JournalReader(self._segments)
         self._producers = recovered.producers
         self._segments.active.sync_journal = self._sync_before_closing
@@ -138,7 +141,6 @@ class Journal:
         """Contents of .idx files, each to be written when everything before the offset is on the disk."""
         self.summary_failure: str | None = None
         """Why an .idx file could not be written, because of which old segments stay; None: all were."""
-        self._closed = False
 
     @classmethod
     def open(cls, directory: Path, config: JournalConfig, *, clock: Clock, fs: Files = OS_FILES) -> Journal:
@@ -492,7 +494,7 @@ class Journal:
 
     def make_indexes_in(self, start: Callable[[Callable[[], None]], object]) -> None:
         """Make lost indexes of large segments anew in another thread; until then those cannot be read everywhere."""
-        self._segments.start = start
+        self._segments.start = self._start_index = start
 
     # -- retention ---------------------------------------------------------------------------------------------
 
