@@ -104,6 +104,29 @@ def test_messages_finished_in_order_are_forgotten(flight: Flight, holder: Subscr
     assert flight.finish(holder, ids[:1]) == ids[:1]
 
 
+@pytest.mark.parametrize("index", [0, 2, 4])
+def test_one_message_of_a_batch_may_be_delivered_alone(flight: Flight, holder: Subscriber, index: int) -> None:
+    batch = published_batch(*published(numbered(5)), 0x1000, 0)
+    (message_id,) = batch.ids(index, index + 1)
+    span = Span(batch, index, index + 1)
+    flight.registry.add(holder, span, batch.frames(index, index + 1, 1), flight.clock.monotonic_ns())
+    assert (flight.registry.count, holder.in_flight_count) == (1, 1)
+    again = flight.registry.take(holder, message_id)
+    assert again is not None
+    assert (again.ids(), again.attempts, flight.registry.count) == ([message_id], 1, 0)
+
+
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_what_was_cleared_is_not_held_any_more(flight: Flight, holder: Subscriber, size: int) -> None:
+    ids = flight.give(holder, size)
+    assert all(map(flight.registry.is_held, ids))
+    flight.registry.clear()
+    assert not any(map(flight.registry.is_held, ids))
+    assert (flight.registry.count, holder.in_flight_count) == (0, 0)
+    assert flight.finish(holder, ids) == ids
+    assert flight.advance(200) == []
+
+
 @pytest.mark.parametrize("size", [3, 4, 50])
 def test_messages_finished_in_reverse_order_are_forgotten(flight: Flight, holder: Subscriber, size: int) -> None:
     ids = flight.give(holder, size)
