@@ -472,6 +472,8 @@ class Settling(Protocol):
 FEW_FRAME_BYTES = 4096
 MAX_HELD_BYTES = 16 * 1024
 """Messages of more bytes, or more of them for one client, are sent at once."""
+MAX_SETTLED_COUNT = 256
+"""How many subscriptions settle in one turn; a command of each of thousands may arrive at once."""
 
 
 class Deliveries:
@@ -504,7 +506,10 @@ class Deliveries:
         What is sent leaves at the very end, one write right behind the other: a client on another core that has just
         gone to sleep is expensive to wake.
         """
-        unsettled, self._unsettled = self._unsettled, []
+        unsettled = self._unsettled[:MAX_SETTLED_COUNT]
+        del self._unsettled[:MAX_SETTLED_COUNT]
+        if self._unsettled:
+            asyncio.get_running_loop().call_soon(self._end_turn)
         outputs: list[Output] = []
         self._outputs = outputs if len(unsettled) > 1 else None
         failures: list[Exception] = []
