@@ -26,8 +26,7 @@ PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/tools
 WITHOUT_EXAMPLES := tests/browser tests/spark_cluster
 # Where memory has room for them, the files of tests that run in parallel are kept there: they would wait for the disk.
 TEST_FILES := $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 ] && echo TMPDIR=/dev/shm)
-# More workers than two cores need: a quarter of the time each of them waits, for processes that it starts.
-PYTEST_PARALLEL := env $(TEST_FILES) $(BIN)/pytest -n 3 --dist loadfile
+PYTEST_PARALLEL := env $(TEST_FILES) $(BIN)/pytest -n 2 --dist loadfile
 # Lines and branches; measuring doubles what a test takes, so its time limit is longer.
 COVERED := --cov --cov-report= -o timeout=600
 IN_PARALLEL := $(MAKE) --no-print-directory -j2 --output-sync=target

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 LISTENING = re.compile(r"\blistening on 127\.0\.0\.1:(\d+)")
 
@@ -24,8 +24,12 @@ def hold_port(port: int = 0) -> Iterator[int]:
 
 
 def hold_ports(log: str) -> ExitStack:
-    """Hold the ports on which a daemon listened, as its log tells, for its successor."""
+    """Hold the ports on which a daemon listened, as its log tells, for its successor.
+
+    One that another process has got meanwhile is not held: a successor that needs it says so.
+    """
     with ExitStack() as held:
         for port in set(LISTENING.findall(log)):
-            held.enter_context(hold_port(int(port)))
+            with suppress(OSError):
+                held.enter_context(hold_port(int(port)))
         return held.pop_all()
