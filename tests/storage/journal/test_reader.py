@@ -400,23 +400,25 @@ def other_thread() -> OtherThread:
     return OtherThread()
 
 
-def without_indexes(journals: JournalRig, journal: Journal, other_thread: OtherThread) -> Journal:
-    """The journal, opened again after the .idx files of its sealed segments were lost."""
+def without_indexes(
+    journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Journal, list[bytes]]:
+    """A journal whose sealed segments count as large and have lost their .idx files; and what was published."""
+    monkeypatch.setattr(reader, "SOON_READ_BYTES", 1000)
+    journal = journals.open(segment_bytes=1500)
+    published = journals.fill(journal, batches=40, count=3)
     journal.close()
     for path in sorted(journals.folder.glob("*.idx"))[:-1]:
         path.unlink()
     again = journals.open(segment_bytes=1500)
     again.make_indexes_in(other_thread.waiting.append)
-    return again
+    return again, published
 
 
 def test_a_lost_index_of_a_large_segment_is_made_in_another_thread(
     journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "SOON_READ_BYTES", 1000)
-    journal = journals.open(segment_bytes=1500)
-    published = journals.fill(journal, batches=40, count=3)
-    journal = without_indexes(journals, journal, other_thread)
+    journal, published = without_indexes(journals, other_thread, monkeypatch)
     for _ in range(2):
         with pytest.raises(JournalBusyError, match="made anew"):
             journal.read(4, max_bytes=100)
@@ -428,10 +430,7 @@ def test_a_lost_index_of_a_large_segment_is_made_in_another_thread(
 def test_the_beginning_of_a_segment_is_read_without_its_index(
     journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "SOON_READ_BYTES", 1000)
-    journal = journals.open(segment_bytes=1500)
-    published = journals.fill(journal, batches=40, count=3)
-    journal = without_indexes(journals, journal, other_thread)
+    journal, published = without_indexes(journals, other_thread, monkeypatch)
     assert read_all(journal, max_bytes=100)[0] == published
     assert other_thread.waiting == []
 
