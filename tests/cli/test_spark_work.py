@@ -28,7 +28,7 @@ def java(**options):
 {work}
 
 async def command(arguments, terminal):
-    return await in_thread(work, on_stop=lambda: terminal.note("stopping"))
+    return await in_thread(work, on_stop=lambda: terminal.note("stopping"), patience_s=lambda: {patience_s})
 
 sys.exit(run_command(command_parser("test", "A test."), [], command))
 """
@@ -46,6 +46,15 @@ def work(stopping):
     stopping.wait()
     print("batch finished", flush=True)
 """
+ABOUT_TO_START_JAVA = """
+def work(stopping):
+    print("running", flush=True)
+    stopping.wait()
+    time.sleep(0.3)         # as the import of PySpark
+    process = java()
+    process.wait()
+    print("Java is gone", flush=True)
+"""
 HANGING_FOR_EVER = """
 def work(stopping):
     print("running", flush=True)
@@ -53,8 +62,8 @@ def work(stopping):
 """
 
 
-def started(work: str) -> subprocess.Popen[str]:
-    script = COMMAND.format(work=textwrap.dedent(work))
+def started(work: str, *, patience_s: float = 2.0) -> subprocess.Popen[str]:
+    script = COMMAND.format(work=textwrap.dedent(work), patience_s=patience_s)
     process = subprocess.Popen(
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,
@@ -83,6 +92,13 @@ def test_work_that_ends_by_itself_is_waited_for() -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=TIMEOUT_S)
         assert (process.returncode, out, err) == (130, "batch finished\n", "test: stopping\n")
+
+
+def test_a_java_that_starts_after_the_patience_is_over_is_ended_too() -> None:
+    with started(ABOUT_TO_START_JAVA, patience_s=0.0) as process:
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        assert (process.returncode, out, err) == (130, "Java is gone\n", "test: stopping\n")
 
 
 def test_work_that_nothing_can_end_does_not_keep_the_command_alive() -> None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Self
 
 from emberq.cli.argument import positive_count
 from emberq.cli.demo_events import EventProcess
-from emberq.cli.spark_work import add_master_flag, in_thread, require_spark, spark_session
+from emberq.cli.spark_work import STOP_TIMEOUT_S, add_master_flag, in_thread, require_spark, spark_session
 from emberq.cli.terminal import DONE, FAILED, INTERRUPTED, CommandError, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ QUICK_START = {
 }
 DEFAULT_RATE = 200
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
+STACK_TIMEOUT_S = 60.0
+SPARK_STARTS = "Spark starts"
 CATCH_UP_TIMEOUT_S = 600.0
 """Generous: a busy machine may need minutes to start Spark's workers."""
 LOOK_INTERVAL_S = 0.05
@@ -81,10 +82,9 @@ async def _demo(arguments: argparse.Namespace, terminal: Terminal) -> int:
     require_spark()
     from emberq.spark.error import NsqSparkError
 
+    demo = _Demo(arguments, terminal)
     try:
-        return await in_thread(
-            lambda stopping: _Demo(arguments, terminal, stopping).run(), on_stop=lambda: terminal.note("stopping")
-        )
+        return await in_thread(demo.run, on_stop=lambda: terminal.note("stopping"), patience_s=demo.patience_s)
     except NsqSparkError as failure:
         raise CommandError(str(failure)) from failure
 
@@ -92,12 +92,12 @@ async def _demo(arguments: argparse.Namespace, terminal: Terminal) -> int:
 class _Demo:
     """One run of the demo. Owned by the thread of Spark's work; another thread draws the screen and only reads."""
 
-    def __init__(self, arguments: argparse.Namespace, terminal: Terminal, stopping: threading.Event) -> None:
+    def __init__(self, arguments: argparse.Namespace, terminal: Terminal) -> None:
         from emberq.spark.pipeline.report import ProgressTable
 
         self._arguments = arguments
         self._terminal = terminal
-        self._stopping = stopping
+        self._stopping = threading.Event()
         self._count: int | None = arguments.count
         self._held_ports, self._ports = _hold_ports(len(DEFAULT_PORTS)) if self._count else (ExitStack(), DEFAULT_PORTS)
         self._events = EventProcess(
@@ -108,8 +108,13 @@ class _Demo:
         self._phase = ""
         """What the run waits for; empty when everything runs."""
 
-    def run(self) -> int:
-        """The exit status."""
+    def patience_s(self) -> float:
+        """How long a stop may take from now on: there is nothing to bring to a good end before Spark has started."""
+        return 0.0 if self._phase == SPARK_STARTS else STOP_TIMEOUT_S
+
+    def run(self, stopping: threading.Event) -> int:
+        """The exit status. The demo ends when `stopping` is set."""
+        self._stopping = stopping
         with ExitStack() as resources:
             resources.enter_context(self._held_ports)
             folder = self._folder(resources)
@@ -156,7 +161,7 @@ class _Demo:
         with ThreadPoolExecutor(1, "emberq-open") as beside:
             opened = beside.submit(self._open, stack, folder)  # beside Spark: each takes seconds to start
             try:
-                self._phase = "Spark starts"
+                self._phase = SPARK_STARTS
                 with spark_session(
                     "emberq demo",
                     self._arguments,
@@ -260,7 +265,7 @@ class _Stack:
     def __exit__(self, *_raised: object) -> None:
         assert self._process is not None  # noqa: S101 - it was entered
         self.ask_to_stop()
-        self._process.wait(STOP_TIMEOUT_S)
+        self._process.wait(STACK_TIMEOUT_S)
 
     def ask_to_stop(self) -> None:
         """Tell NSQ to stop, without waiting for it."""

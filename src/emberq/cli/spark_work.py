@@ -19,6 +19,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
@@ -43,12 +44,13 @@ if TYPE_CHECKING:
     from emberq.spark.session import Session
 
 
-STOP_TIMEOUT_S = 2.5
+STOP_TIMEOUT_S = 2.0
 """How long work may take to end by itself. A batch of a stream takes a second."""
 JAVA_TIMEOUT_S = 0.7
 """How long Java may take to end when it is told to."""
 BREAK_TIMEOUT_S = 1.0
 """How long work may take to notice that Java is gone. After that it is left alone; its thread ends with the process."""
+BREAK_INTERVAL_S = 0.1
 
 _T = TypeVar("_T")
 
@@ -112,6 +114,8 @@ def spark_session(
 
     settings = {"spark.ui.showConsoleProgress": "false", **(config or {})}  # Spark's progress bars would overwrite ours
     with _java_folder(terminal, stopping) as folder:
+        if stopping.is_set():
+            raise CommandError("stopped before Spark was started")
         terminal.note(f"starting Spark{_hint() if terminal.is_watched else ''}")
         try:
             spark = quiet_session(
@@ -159,10 +163,15 @@ def _hint() -> str:
     return "" if archive_path(find_java()).is_file() else "; `emberq prepare-spark` makes this a third shorter"
 
 
-async def in_thread(work: Callable[[threading.Event], _T], *, on_stop: Callable[[], None] = lambda: None) -> _T:
+async def in_thread(
+    work: Callable[[threading.Event], _T],
+    *,
+    on_stop: Callable[[], None] = lambda: None,
+    patience_s: Callable[[], float] = lambda: STOP_TIMEOUT_S,
+) -> _T:
     """What `work` returns. When cancelled, set the event that `work` got, call `on_stop`, and wait for the end.
 
-    Work that takes too long to end is broken off.
+    Work that takes longer to end than `patience_s` says then is broken off.
     """
     stopping = threading.Event()
     running = _started(work, stopping)
@@ -172,12 +181,18 @@ async def in_thread(work: Callable[[threading.Event], _T], *, on_stop: Callable[
         stopping.set()
         on_stop()
         try:
-            await asyncio.wait([running], timeout=STOP_TIMEOUT_S)
+            await asyncio.wait([running], timeout=patience_s())
         finally:  # a second Ctrl-C ends the waiting
-            if not running.done():
-                end_spark()
-                await asyncio.wait([running], timeout=BREAK_TIMEOUT_S)
+            await _break_off(running)
         raise
+
+
+async def _break_off(running: asyncio.Future[_T]) -> None:
+    """Kill Spark until the work has ended: it may be about to start Java."""
+    deadline_s = time.monotonic() + BREAK_TIMEOUT_S
+    while not running.done() and time.monotonic() < deadline_s:
+        end_spark()
+        await asyncio.wait([running], timeout=BREAK_INTERVAL_S)
 
 
 def _started(work: Callable[[threading.Event], _T], stopping: threading.Event) -> asyncio.Future[_T]:

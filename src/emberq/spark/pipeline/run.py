@@ -92,7 +92,7 @@ def _file(query: SinkQuery) -> str:
 
 PARQUET = "parquet"
 LOOK_INTERVAL_S = 0.2
-BATCH_TIMEOUT_S = 2.0
+BATCH_TIMEOUT_S = 1.5
 """How long a stop waits for batches that have begun. A longer one is interrupted, and done again by the next run."""
 START_TIMEOUT_S = 120.0
 """How long a query may take to begin. On an idle machine it takes two seconds."""
