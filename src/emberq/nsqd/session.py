@@ -131,7 +131,7 @@ class ClientSession:
             fail=self._fail,
         )
         self._subscription = ClientSubscription(
-            self, context, output=output, deadlines=self._deadlines, give_way=self._pause.give_way
+            self, context, output=output, deadlines=self._deadlines, stop_until=self._pause.until
         )
 
     def __repr__(self) -> str:
@@ -248,6 +248,7 @@ class ClientSession:
         self.data_received(kept)
 
     def eof_received(self) -> bool:
+        self._subscription.answer_refused()
         publishing = self._publishing
         if publishing.is_unanswered:
             self._batcher.flush()
@@ -321,6 +322,7 @@ class ClientSession:
 
     def _fail(self, wrong: FatalError) -> None:
         """Tell the client what is wrong, and close."""
+        self._subscription.answer_refused()
         publishing = self._publishing
         if publishing.is_unanswered:
             self._batcher.flush()

@@ -3,15 +3,19 @@
 Messages leave as the channel hands them over, or are held back if the client asked for that (see `connection`). FIN,
 REQ and TOUCH of a message that this client does not hold are refused; the connection stays open.
 
-Commands only change what the channel knows; `settle`, at the end of the loop's turn, lets it hand over what they made
-room for (see `Deliveries` in `connection`).
+Commands only change what the channel knows; `settle`, at the end of the loop's turn, answers those that were refused,
+and lets the channel hand over what the others made room for (see `Deliveries` in `connection`). A refusal takes longer
+than the command: it is logged and sent. When thousands of consumers are late at once, only some of them settle in a
+turn, and clients that have nothing to do with it are served in between.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.channel import Channel
@@ -27,6 +31,9 @@ from emberq.wire.error import ClientError, FatalError
 from emberq.wire.negotiation import ConnectionSettings
 
 _log = logging.getLogger(__name__)
+
+MAX_REFUSED_COUNT = 64
+"""How many refusals of one client are sent in a turn of the loop. The client is not read from while more wait."""
 
 
 class SubscribedConnection(Protocol):
@@ -45,9 +52,10 @@ class ClientSubscription:
         "_connection",
         "_context",
         "_deadlines",
-        "_give_way",
         "_is_closing",
         "_output",
+        "_refused",
+        "_stop_until",
         "_trace",
         "is_unsettled",
         "remote_address",
@@ -62,7 +70,7 @@ class ClientSubscription:
         *,
         output: Output,
         deadlines: Deadlines,
-        give_way: Callable[[], None],
+        stop_until: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._connection: SubscribedConnection | None = connection
         """None once the connection is gone."""
@@ -70,10 +78,13 @@ class ClientSubscription:
         self._trace = context.trace
         self._output = output
         self._deadlines = deadlines
-        self._give_way = give_way
+        self._stop_until = stop_until
+        """Executes no more commands of this client until the work is done."""
         self._channel: Channel | None = None
         self._is_closing = False
         """CLS has come."""
+        self._refused: deque[ClientError] = deque()
+        """What is to be answered to commands that failed."""
         self.is_unsettled = False
         """Whether the channel may have something to hand over, and `Deliveries` knows of it."""
         self.remote_address = ""
@@ -145,6 +156,7 @@ class ClientSubscription:
         """The connection is gone, and let go."""
         channel, subscriber = self._channel, self.subscriber
         self._connection = self._channel = self.subscriber = None
+        self._refused.clear()
         if subscriber is not None and channel is not None:
             channel.unsubscribe(subscriber)
             if self.is_unsettled:
@@ -164,6 +176,8 @@ class ClientSubscription:
         if not self.is_unsettled:
             return
         self.is_unsettled = False
+        if self._refused:
+            self.answer_refused()
         if self._channel is not None:
             self._channel.pump()
             if self._output.holds and self._output.has_held and not self._is_ready():
@@ -206,8 +220,6 @@ class ClientSubscription:
         self._settle_later()
         for message_id in unknown:
             self._refuse(error.FIN_FAILED, b"FIN", message_id, channel.why_not(message_id))
-        if unknown:
-            self._give_way()  # each refusal takes time, and a client in error may send many
 
     def requeue(self, command: Req) -> None:
         """REQ."""
@@ -244,10 +256,24 @@ class ClientSubscription:
         self._output.reply(frame.CLOSE_WAIT)
 
     def _refuse(self, code: bytes, verb: bytes, message_id: bytes, refusal: BrokerError) -> None:
-        """Answer a command that failed; the connection stays open."""
-        wrong = ClientError(code, b"%b %b failed %b" % (verb, message_id, str(refusal).encode()))
-        _log.error("[%s] - %s", self.remote_address, wrong)
-        self._output.reply(frame.error(wrong.data))
+        """Remember to answer a command that failed; the connection stays open."""
+        self._refused.append(ClientError(code, b"%b %b failed %b" % (verb, message_id, str(refusal).encode())))
+        self._settle_later()
+        if len(self._refused) == MAX_REFUSED_COUNT + 1:
+            self._stop_until(self._all_refused_are_answered())
+
+    def answer_refused(self) -> None:
+        """Tell the client, and the log, which commands failed; MAX_REFUSED_COUNT of them at most."""
+        refused = self._refused
+        for _ in range(min(len(refused), MAX_REFUSED_COUNT)):
+            wrong = refused.popleft()
+            _log.error("[%s] - %s", self.remote_address, wrong)
+            self._output.reply(frame.error(wrong.data))
+
+    async def _all_refused_are_answered(self) -> None:
+        while self._refused:
+            self.answer_refused()
+            await asyncio.sleep(0)
 
     def _subscribed(self) -> tuple[Channel, Subscriber]:
         """The channel and subscriber. The decoder refuses commands that need them before there is a SUB."""
