@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from statistics import median
+from urllib.parse import quote
 
 from bench import process
 from bench.generator import Generator
@@ -22,6 +25,7 @@ SYNCING = (*SPILLING, "--sync-every=100")  # what has spilled is synced at once
 _WIDE_BATCH = 12_000
 _STATS_CALLS = 5
 _AFTER_DUE_S = 0.5
+_IDLE_S = 5.0
 _LATE_TIMEOUT_MS = 1000  # the shortest that nsqd allows
 
 
@@ -73,6 +77,26 @@ def maturing(stage: Stage) -> list[Metric]:
     due_s = published.started_s + int(order.settings["due_in_ms"]) / 1000
     worst, p99, _ = _beside(stage, lambda: time.sleep(max(due_s + _AFTER_DUE_S - time.monotonic(), 0)))
     return [worst, p99]
+
+
+def journal(stage: Stage) -> list[Metric]:
+    """A large topic is replayed from a cold disk, searched by time without its index files, and deleted."""
+    stage.create(CHANNEL)
+    idle = _beside(stage, lambda: time.sleep(_IDLE_S))
+    stage.load(stage.publish(messages=stage.messages // 2))
+    middle = datetime.now(UTC).isoformat()
+    stage.load(stage.publish(messages=stage.messages // 2))
+    stage.settle()
+    stage.forget_files()
+    replayed = _beside(stage, lambda: stage.load(stage.consume(CHANNEL)))
+    stage.forget_files()
+    for path in stage.files("*.idx"):
+        path.unlink()
+    to_the_middle = f"/channel/seek?topic={stage.topic}&channel={CHANNEL}&to={quote(middle)}"
+    searched = _beside(stage, lambda: stage.call("POST", to_the_middle))
+    deleted = _beside(stage, lambda: stage.call("POST", f"/topic/delete?topic={stage.topic}"))
+    beside = {"idle": idle, "replay": replayed, "search": searched, "delete": deleted}
+    return [replace(metric, measure=f"{what}: {metric.measure}") for what in beside for metric in beside[what]]
 
 
 def many_topics(stage: Stage) -> list[Metric]:

@@ -15,6 +15,7 @@ _BULK_TIMES = 4  # a uniform message is a fifth as large as the usual mixed one;
 
 _LARGE = Bodies(least=1_000_000, most=1_000_000)
 _TEXT = Bodies(is_text=True)
+_PAGES = Bodies(least=2_000, most=2_000)
 _SMALL = Bodies(least=250, most=250)
 _TINY = Bodies(least=20, most=40)  # 12,000 of them to 500 channels are 400 MB on disk
 
@@ -412,6 +413,14 @@ _EVENTS = (
         summary="100,000 deferred messages due at once",
         size=Size(messages=100_000),
         run=event.maturing,
+    ),
+    Scenario(
+        name="stall-journal",
+        summary="PUBs to a journal, fsynced, beside another of 2 GB: replayed cold, searched without index, deleted",
+        size=Size(messages=1_000_000),
+        run=event.journal,
+        bodies=_PAGES,
+        own_flags=_JOURNAL,
     ),
     Scenario(
         name="many-topics",

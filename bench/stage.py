@@ -10,6 +10,7 @@ import http.client
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from bench import frame, process
@@ -214,13 +215,16 @@ class Stage:
 
     def forget_files(self) -> None:
         """Have the operating system write what nsqd stored and drop it from its cache."""
+        os.sync()
+        for path in self.files("*"):
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def files(self, pattern: str) -> list[Path]:
+        """What nsqd has stored, by the names of the files."""
         if self.server.data_path is None:
             raise LoadFailure("this work needs the server's files: let it be started here, with --binary")
-        os.sync()
-        for path in self.server.data_path.rglob("*"):
-            if path.is_file():
-                with path.open("rb") as file:
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return [path for path in self.server.data_path.rglob(pattern) if path.is_file()]
 
     def stop(self) -> float:
         """Stop nsqd as an operator would, and return how long that took."""
