@@ -45,7 +45,7 @@ class Promise:
     """Its nsqd."""
     is_journaled: bool = True
     survives_kill: bool = True
-    again_s: float = 1.0
+    again_s: float = 0.02
     """What was finished in so many seconds before a kill may come again."""
     is_backlog: bool = False
     """Its messages are not consumed before the run is over, so none of them is late."""

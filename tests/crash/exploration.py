@@ -12,22 +12,28 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from emberq.broker.store import SyncMode
+from emberq.storage.journal.folder import CURSORS, FOLDER_SUFFIX, JournalFolder
+from emberq.storage.journal.recovery import recover
 from tests.crash.checking import Checker
 from tests.crash.history import History, Numbers
 from tests.crash.model import BrokenPromiseError, Model, Promises
-from tests.crash.node import Node, NodeSettings, new_clock
+from tests.crash.node import Node, NodeSettings, journal_config, new_clock
 from tests.crash.queue_run import QueueRun
-from tests.crash.simulated_files import Choice, SimulatedFiles
+from tests.crash.simulated_files import ROOT, Choice, SimulatedFiles
 
 STATES_PER_RUN = 40
 """Crashes of one run. More of them would be more alike than those of another run."""
 
 FULL_SHARE = 0.25
 """How many starts find the disk full."""
+
+
+NEEDED = (".log", "journal.json")
+"""How the names of files end that a journal cannot do without."""
 
 
 class CrashFoundError(AssertionError):
@@ -85,6 +91,7 @@ class Run:
         numbers = copy.deepcopy(self._numbers)
         moment = dice.randint(0, self._fs.moment)
         crash = self._crash(self._fs, moment, self._model.at(moment), dice)
+        self._check_what_opening_leaves(crash.fs)
         for life in range(3):
             fs, model = crash.fs, Model(crash.promises)
             node = Node(fs, self._settings, clock=new_clock(self._clock))
@@ -114,6 +121,20 @@ class Run:
                 was_lossless=crash.is_lossless or is_checked,
                 was_killed=is_checked,  # before, classic messages were on their way from the topic to the channel
             )
+
+    def _check_what_opening_leaves(self, found: SimulatedFiles) -> None:
+        """What an opened journal starts with is on the disk, also what an earlier process had not brought there."""
+        config = journal_config(self._settings)
+        for path in [ROOT / name for name in found.names(ROOT) if name.endswith(FOLDER_SUFFIX)]:
+            fs = found.killed(found.moment, Choice(0))
+            report = recover(path, config, clock=self._clock, fs=fs).report
+            left = {name for name in fs.unsynced_names(path) | fs.unsynced_files(path) if name.endswith(NEEDED)}
+            if config.fsync and left and not any("header" in repair for repair in report.repairs):
+                raise BrokenPromiseError(f"opening {path} left {', '.join(sorted(left))} unsynced")
+            fs = found.killed(found.moment, Choice(0))
+            JournalFolder(path, config, clock=self._clock, start=_not_now, hand_back=_not_now, fs=fs)
+            if fs.unsynced_names(path / CURSORS):
+                raise BrokenPromiseError(f"opening {path} left the names of cursors unsynced")
 
     @staticmethod
     def _start(node: Node, dice: random.Random) -> bool:
@@ -145,6 +166,10 @@ class Run:
                 fs.killed(moment, choice), promises, is_always or (was_lossless and is_well), was_killed and is_well
             )
         return Crash(fs.power_cut(moment, choice), promises, is_always, is_killed=False)
+
+
+def _not_now(_work: Callable[[], None]) -> None:
+    """What is to run in another thread does not run."""
 
 
 def recorded(seed: int, *, sync: SyncMode | None = None, fs: SimulatedFiles | None = None) -> Run | QueueRun:

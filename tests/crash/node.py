@@ -73,6 +73,19 @@ class NodeSettings:
     """How many files of journals may be open at a time."""
 
 
+def journal_config(settings: NodeSettings) -> JournalConfig:
+    """How the journals of a node are set up."""
+    return JournalConfig(
+        segment_bytes=settings.segment_bytes,
+        retention_bytes=settings.retention_bytes,
+        retention_ns=None,
+        index_interval_bytes=settings.index_interval_bytes,
+        fsync=settings.sync is not SyncMode.NEVER,
+        is_seen_unsynced=settings.sync is not SyncMode.ALWAYS,
+        descriptors=DescriptorCache(max_open=settings.max_open),
+    )
+
+
 class Node:
     """One run of the nsqd. A crash is to leave it as it is and start another on other files."""
 
@@ -87,14 +100,7 @@ class Node:
         journal_settings = JournalSettings(
             is_wanted=lambda name: name.startswith("j"),
             sync=settings.sync,
-            config=JournalConfig(
-                segment_bytes=settings.segment_bytes,
-                retention_bytes=settings.retention_bytes,
-                retention_ns=None,
-                index_interval_bytes=settings.index_interval_bytes,
-                fsync=settings.sync is not SyncMode.NEVER,
-                descriptors=DescriptorCache(max_open=settings.max_open),
-            ),
+            config=journal_config(settings),
         )
         self.broker = Broker(
             config=TopicConfig(channel=ChannelLimits(mem_queue_size=settings.mem_queue_size)),

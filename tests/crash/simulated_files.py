@@ -13,7 +13,9 @@ What a power cut may leave:
     a page (4 KiB)       the version that was synced last, or any version made since, each page for itself; its sectors
                          (512 bytes) may even be of two of these versions
     the size of a file   likewise; where no page has arrived there are zeros
-    names in a folder    those of the last sync of the folder, and the first so many changes since
+    names in a folder    those of the last sync of the folder, and the first so many changes since; or, as on file
+                         systems that do not keep the order, any of the changes since; but removals, and changes of
+                         the same name, in order
 
 A sync that is made to fail leaves pages clean, as on Linux: the next sync does not bring them to the disk, and reports
 nothing. Only what is written again afterwards is. In a process that starts later such a page may be what it was before,
@@ -63,6 +65,10 @@ class Fault:
         return True
 
 
+Names = dict[str, "File | Folder | None"]
+"""A change of a folder: what each of these names stands for afterwards."""
+
+
 class Choice:
     """Which of the legal states a power cut leaves. Everything follows from the seed."""
 
@@ -71,6 +77,8 @@ class Choice:
         self._newest = self._random.choice((0.0, 0.2, 0.5, 0.8, 0.95, 1.0))
         """How likely it is that a page has arrived as it was last."""
         self._torn = self._random.choice((0.0, 0.0, 0.1))
+        self._keeps_order = self._random.random() < 0.7
+        """Whether changes of a folder reach the disk in their order."""
 
     def version(self, count: int) -> int:
         """Which of `count` versions: 0 is the one that was synced."""
@@ -78,11 +86,25 @@ class Choice:
             return count - 1
         return self._random.randrange(count)
 
-    def prefix(self, synced: int, done: int) -> int:
-        """How many of the changes of a folder are there, of which `synced` must be."""
+    def changes(self, changes: Sequence[Names], synced: int) -> list[Names]:
+        """Which changes of a folder are there, of which the first `synced` must be."""
         if self._random.random() < self._newest:
-            return done
-        return self._random.randint(synced, done)
+            return list(changes)
+        if self._keeps_order:
+            return list(changes[: self._random.randint(synced, len(changes))])
+        kept = list(changes[:synced])
+        missing: set[str] = set()
+        removals_left = self._random.randint(0, len(changes))
+        for names in changes[synced:]:
+            is_removal = not any(names.values())
+            removals_left -= is_removal
+            is_there = removals_left >= 0 if is_removal else self._random.random() < 0.5
+            if is_there and missing.isdisjoint(names):
+                kept.append(names)
+            else:
+                missing.update(names)
+                removals_left = -1 if is_removal else removals_left
+        return kept
 
     def mixed(self, versions: Sequence[bytes]) -> bytes:
         """A page, made of one of its versions or torn between two."""
@@ -143,6 +165,11 @@ class Cell:
             [(self.moments[oldest], 0)],
             [cleaned],
         )
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether a power cut now would leave what is there."""
+        return all(version == self.versions[-1] for version in self.versions[self.synced[-1][1] :])
 
     @property
     def may_be_dropped(self) -> bool:
@@ -244,22 +271,16 @@ class Folder:
 
     def __init__(self, moment: int = 0) -> None:
         self.entries: dict[str, File | Folder] = {}
-        self.changes: list[dict[str, File | Folder | None]] = []
+        self.changes: list[Names] = []
         self.count = Cell.durable(0, moment)
 
-    def change(self, names: dict[str, File | Folder | None], moment: int) -> None:
+    def change(self, names: Names, moment: int) -> None:
         self.changes.append(names)
         self.count.change(len(self.changes), moment)
         _apply(self.entries, names)
 
-    def entries_after(self, count: int) -> dict[str, File | Folder]:
-        entries: dict[str, File | Folder] = {}
-        for names in self.changes[:count]:
-            _apply(entries, names)
-        return entries
 
-
-def _apply(entries: dict[str, File | Folder], names: dict[str, File | Folder | None]) -> None:
+def _apply(entries: dict[str, File | Folder], names: Names) -> None:
     for name, entry in names.items():
         entries.pop(name, None)
         if entry is not None:
@@ -300,6 +321,20 @@ class SimulatedFiles:
         made.moment = made.first_moment = moment
         made._root = _folder_after_kill(self._root, moment, choice, {})
         return made
+
+    def unsynced_names(self, folder: Path) -> set[str]:
+        """The names in a folder that a power cut could bring back, or take away."""
+        found = self._folder(folder)
+        synced: int = found.count.versions[found.count.synced[-1][1]]
+        return set().union(*found.changes[synced:])
+
+    def unsynced_files(self, folder: Path) -> set[str]:
+        """The names of the files in a folder of which a power cut could take something away."""
+        return {
+            name
+            for name, entry in self._folder(folder).entries.items()
+            if isinstance(entry, File) and not all(cell.is_on_disk for cell in entry.cells())
+        }
 
     @property
     def open_count(self) -> int:
@@ -515,9 +550,12 @@ def _error(number: int, path: Path) -> OSError:
 
 def _folder_after_power_cut(folder: Folder, moment: int, choice: Choice) -> Folder:
     count = folder.count
-    changes = choice.prefix(count.versions[count.oldest(moment)], count.versions[count.newest(moment)])
+    done = folder.changes[: count.versions[count.newest(moment)]]
+    entries: dict[str, File | Folder] = {}
+    for names in choice.changes(done, count.versions[count.oldest(moment)]):
+        _apply(entries, names)
     made = Folder()
-    for name, entry in folder.entries_after(changes).items():
+    for name, entry in entries.items():
         if isinstance(entry, File):
             made.change({name: entry.after_power_cut(moment, choice)}, 0)
         else:

@@ -69,13 +69,28 @@ def test_pages_arrive_in_any_order() -> None:
     assert bytes(PAGE_BYTES) + b"b" * PAGE_BYTES in after_power_cuts(fs)
 
 
-def test_the_changes_of_a_folder_arrive_in_order() -> None:
+def test_the_changes_of_a_folder_may_arrive_in_any_order_and_those_of_a_name_in_theirs() -> None:
+    fs = SimulatedFiles()
+    for name in ("one", "two"):
+        fs.close(created(fs, b"", ROOT / name))
+    fs.sync_folder(ROOT)
+    fs.unlink(ROOT / "one")
+    fs.close(created(fs, b"", ROOT / "three"))
+    fs.rename(ROOT / "three", ROOT / "four")
+    states = {tuple(fs.power_cut(fs.moment, Choice(seed)).names(ROOT)) for seed in SEEDS}
+    unlinked = {("two",), ("two", "three"), ("two", "four")}
+    assert states == unlinked | {("one", *names) for names in unlinked}
+
+
+def test_removals_arrive_in_order() -> None:
     fs = SimulatedFiles()
     for name in ("one", "two", "three"):
         fs.close(created(fs, b"", ROOT / name))
-    fs.unlink(ROOT / "one")
+    fs.sync_folder(ROOT)
+    for name in ("one", "two", "three"):
+        fs.unlink(ROOT / name)
     states = {tuple(fs.power_cut(fs.moment, Choice(seed)).names(ROOT)) for seed in SEEDS}
-    assert states == {(), ("one",), ("one", "two"), ("one", "two", "three"), ("two", "three")}
+    assert states == {(), ("three",), ("two", "three"), ("one", "two", "three")}
 
 
 def test_a_file_that_is_replaced_is_the_old_one_or_the_new_one() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from emberq.storage.disk_queue_files import QueuePosition, encode, load_position, save_position
 from emberq.storage.error import DamagedPositionError
+from tests.crash.simulated_files import ROOT, Choice, SimulatedFiles
 
 numbers = st.integers(0, 1 << 40)
 
@@ -69,3 +70,14 @@ def test_a_damaged_file_is_recognised(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(DamagedPositionError):
         load_position(path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_at_any_moment_leaves_a_whole_file(seed: int) -> None:
+    """One that makes no sense would bring back everything that is still in the data files."""
+    fs = SimulatedFiles()
+    path = ROOT / "meta"
+    for depth in range(1, 5):
+        save_position(path, QueuePosition(depth=depth), fs=fs)
+    for moment in range(fs.moment + 1):
+        load_position(path, fs=fs.power_cut(moment, Choice(seed)))

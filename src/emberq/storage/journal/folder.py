@@ -26,7 +26,7 @@ from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.segment import JournalConfig
 
 FOLDER_SUFFIX = ".journal"
-_CURSORS = "cursors"
+CURSORS = "cursors"
 _MARK = "topic.mark"
 
 log = logging.getLogger("emberq.storage")
@@ -34,7 +34,7 @@ log = logging.getLogger("emberq.storage")
 
 def cursor_paths(directory: Path, *, fs: Files = OS_FILES) -> dict[str, Path]:
     """The files of the cursors in a topic's folder, by channel."""
-    folder = directory / _CURSORS
+    folder = directory / CURSORS
     names = fs.names(folder) if fs.is_folder(folder) else []
     return {name.removesuffix(CURSOR_SUFFIX): folder / name for name in names if name.endswith(CURSOR_SUFFIX)}
 
@@ -55,7 +55,7 @@ class JournalFolder:
         self._fs = fs
         self._start = start
         self._hand_back = hand_back
-        self._cursors = path / _CURSORS
+        self._cursors = path / CURSORS
         self._mark = path / _MARK
         self.journal = Journal.open(path, config, clock=clock, fs=fs)
         self.journal.make_indexes_in(start)
@@ -63,10 +63,9 @@ class JournalFolder:
         try:
             if not fs.is_folder(self._cursors):
                 fs.create_folder(self._cursors)
+                fs.sync_folder(path)
             remove_leftovers(self._cursors, fs=fs)
-            # A process may have died between making a folder, or a cursor, and its sync: what is there now must stay.
-            fs.sync_folder(self._cursors)
-            fs.sync_folder(path)
+            fs.sync_folder(self._cursors)  # a process may have died between making a cursor and its sync
         except OSError as error:
             if not (self.journal.is_read_only and lacks_room(error)):
                 self.journal.close()

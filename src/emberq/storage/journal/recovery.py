@@ -247,6 +247,8 @@ class _Recovery:
         assert segments[-1].size_bytes >= SEGMENT_HEADER_BYTES
         assert segments[-1].base_offset <= next_offset
         identity = self._reserve(identity, next_offset=next_offset)
+        # All names at once: those made and removed here, and those of a process that died before it could sync them.
+        self._fs.sync_folder(self._directory)
         return Recovered(identity, segments, next_offset, self._producers, self._report)
 
     # -- the folder --------------------------------------------------------------------------------------------
@@ -301,7 +303,6 @@ class _Recovery:
             wanted = identity._replace(reserved=None, boot="")
         elif identity.reserved is not None and identity.reserved > next_offset and identity.boot == boot:
             wanted = identity
-            self._fs.sync_folder(self._directory)  # the process may have died before it did
         else:
             wanted = identity._replace(reserved=next_offset + RESERVED_COUNT, boot=boot)
         if wanted != identity:
@@ -372,7 +373,7 @@ class _Recovery:
         )
         self._opened.append(segment)
         self._fs.sync(segment.descriptor())
-        self._fs.sync_folder(self._directory)
+        self._fs.sync_folder(self._directory)  # what it replaces may be cut off next
         return segment
 
     # -- the end of the journal --------------------------------------------------------------------------------
@@ -387,6 +388,8 @@ class _Recovery:
         base_offset = max(next_offset, least_offset, tail.least_offset, self._reserved_before(identity))
         self._mend_header(tail, journal=journal)
         if tail.is_clean and base_offset == next_offset:
+            if segments[-1].is_empty:
+                self._write_again(tail)  # the process that made it may have died, or failed, before it was synced
             return next_offset
         self._write_again(tail)
         new = None
@@ -473,7 +476,6 @@ class _Recovery:
                 for part_position, part in _readable_parts(block, position, unreadable):
                     self._write(segment, part, position=part_position)
             self._fs.sync_data(segment.descriptor())
-        self._fs.sync_folder(self._directory)
 
     def _write(self, segment: Segment, content: bytes, *, position: int) -> None:
         _, error = write_fully(segment.descriptor(), content, position=position, fs=self._fs)
@@ -481,7 +483,7 @@ class _Recovery:
             raise error
 
     def _cut(self, tail: Tail, *, journal: UUID) -> None:
-        """Remove what does not count; that is on the disk when this returns."""
+        """Remove what does not count."""
         self._report.cut_bytes = tail.cut_bytes
         if not tail.cut_bytes:
             return
@@ -495,7 +497,6 @@ class _Recovery:
                 self._fs.unlink(segment.summary_path, missing_ok=True)  # it might seem right when the segment has grown
             self._truncate(segment, position)
             segment.size_bytes = position
-        self._fs.sync_folder(self._directory)
 
     def _truncate(self, segment: Segment, position: int) -> None:
         try:
