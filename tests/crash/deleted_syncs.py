@@ -123,6 +123,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.deleted_syncs", description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=100, help="how many runs may be needed to miss a sync")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="only places whose name holds this text")
     arguments = parser.parse_args()
     logging.disable(logging.CRITICAL)
     failing = failing_test(NO_PLACE)
@@ -130,6 +131,8 @@ def main() -> int:
         raise SystemExit(f"{failing} fails before anything is left out")
     not_missed = 0
     for place in places(range(arguments.seed, arguments.seed + 30)):
+        if arguments.only not in place:
+            continue
         broken = failing_test(place) or missed(place, range(arguments.seed, arguments.seed + arguments.runs))
         not_missed += broken is None
         print(f"{place}\n    {broken or 'NOT MISSED'}", flush=True)

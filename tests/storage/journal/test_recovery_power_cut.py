@@ -4,6 +4,7 @@ stored when it is sent again, and no offset ever means two messages."""
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -119,7 +120,7 @@ def test_what_is_confirmed_after_a_failed_sync_and_a_restart_survives_a_power_cu
     assert stored(after_power_cut) == [b"0", b"1"]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(150))
 def test_a_producer_is_known_though_retention_took_its_batches(seed: int) -> None:
     fs = SimulatedFiles()
     config = JournalConfig(segment_bytes=3 * PAGE, retention_bytes=1)
@@ -131,6 +132,39 @@ def test_a_producer_is_known_though_retention_took_its_batches(seed: int) -> Non
     assert journal.trim(before_offset=3, now_ns=1) > 0
     left = fs.power_cut(fs.moment, Choice(seed))
     again = opened(left)
+    assert again.append(Bodies.of([large("0")]), timestamp_ns=1, producer=producer(b"silent", 0)).is_repeated
+
+
+def _roll_and_remove(journal: Journal) -> None:
+    """Go on for some segments, and let the oldest go."""
+    for _ in range(3):
+        append(journal, large("more"))
+        journal.sync()
+    journal.trim(before_offset=journal.next_offset - 1, now_ns=1)
+
+
+def _crash_and_recover(journal: Journal) -> None:
+    append(journal, large("torn"))
+
+
+@pytest.mark.parametrize("go_on", [Journal.close, Journal.sync, _roll_and_remove, _crash_and_recover])
+@pytest.mark.parametrize("seed", range(30))
+def test_a_producer_stays_known_whatever_follows_after_its_batches_were_removed(
+    seed: int, go_on: Callable[[Journal], None]
+) -> None:
+    """An .idx file alone knows it, and is replaced again and again."""
+    fs = SimulatedFiles()
+    config = JournalConfig(segment_bytes=3 * PAGE, retention_bytes=1)
+    journal = Journal.open(FOLDER, config, clock=ManualClock(), fs=fs)
+    append(journal, large("0"), by=producer(b"silent", 0))
+    for number in range(1, 4):
+        append(journal, large(str(number)), by=producer(b"p", number))
+        journal.sync()
+    assert journal.trim(before_offset=3, now_ns=1) > 0
+    go_on(journal)
+    left = fs.power_cut(fs.moment, Choice(seed))
+    opened(left)
+    again = opened(left.power_cut(left.moment, Choice(seed + 1)))
     assert again.append(Bodies.of([large("0")]), timestamp_ns=1, producer=producer(b"silent", 0)).is_repeated
 
 
@@ -291,3 +325,17 @@ def test_a_crash_at_any_moment_of_a_recovery_leaves_a_journal_that_recovers_to_t
         assert again[len(expected) :] in ([], [b"new"], [b"new", b"newer"])
         assert moment > recovered_at or again == expected
         assert moment < synced_at or b"new" in again
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_crash_at_any_moment_of_a_recovery_gives_no_message_the_offset_of_a_damaged_one(seed: int) -> None:
+    fs = SimulatedFiles()
+    journal = opened(fs)
+    for number in range(3):
+        append(journal, large(str(number)))
+        journal.sync()
+    damaged = fs.killed(fs.moment, Choice(0))
+    damaged.flip(last_segment(damaged), damaged.file_size(last_segment(damaged)) - PAGE)
+    assert stored(opened(damaged)) == [b"0", b"1"]
+    for moment in range(damaged.first_moment, damaged.moment + 1):
+        assert append(opened(damaged.power_cut(moment, Choice(seed + moment))), b"new") > 2

@@ -58,6 +58,8 @@ class CommitJob:
         self.target_offset = target_offset
         """Everything before this offset is on the disk when the job has run without error."""
         self.error: JournalSyncError | None = None
+        self.then: Work | None = None
+        """Done behind the sync, in the same thread, if the sync succeeds."""
         self._fs = fs
         self._close = close or fs.close
         self._descriptors = descriptors
@@ -74,6 +76,8 @@ class CommitJob:
             self._has_run = True
             try:
                 self._bring_to_disk()
+                if self.then is not None:
+                    self.then()
             except OSError as error:
                 self.error = JournalSyncError(os_error_text("sync", self._directory, error))
             except BaseException as defect:

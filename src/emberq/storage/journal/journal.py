@@ -46,7 +46,7 @@ from emberq.storage.journal.segment import (
     create_segment,
     read_header,
 )
-from emberq.storage.journal.summary import LastBatch, Summary, save_summary
+from emberq.storage.journal.summary import LastBatch, Summary, UnsavedSummary, save_summary
 from emberq.wire.journal_batch import Bodies, encode
 from emberq.wire.parameter import ProducerSequence
 
@@ -137,8 +137,8 @@ class Journal:
         reserved = recovered.identity.reserved
         self._reserved_offset = END_OF_OFFSETS if reserved is None else reserved
         """Offsets before it may be given; as many as there are, if messages are only seen when they are synced."""
-        self._unsaved: list[tuple[int, Segment, Summary]] = []
-        """Contents of .idx files, each to be written when everything before the offset is on the disk."""
+        self._unsaved: list[UnsavedSummary] = []
+        """Contents of .idx files that are to be written, the oldest first."""
         self.summary_failure: str | None = None
         """Why an .idx file could not be written, because of which old segments stay; None: all were."""
 
@@ -372,7 +372,7 @@ class Journal:
             self._fs.unlink(created.path, missing_ok=True)
             self._durability.names_changed()
             raise JournalWriteError(os_error_text("open", sealed.path, error)) from error
-        self._unsaved.append((end_offset, sealed, self._summary()))
+        self._unsaved.append(UnsavedSummary(end_offset, sealed, self._summary()))
         self._segments.add(created)
         sealed.sync_journal = None
         self._segments.next_offset = base_offset
@@ -380,7 +380,7 @@ class Journal:
         begin = self._summary()._replace(
             sparse_index=SparseIndex(interval_bytes=self._config.index_interval_bytes)  # its own one grows
         )
-        self._unsaved.append((end_offset, created, begin))
+        self._unsaved.append(UnsavedSummary(end_offset, created, begin))
         del self._unsaved[:-MAX_UNSAVED]
 
     def _summary(self) -> Summary:
@@ -394,21 +394,39 @@ class Journal:
             list(self._producers.items()),
         )
 
+    def _save_active_summary(self) -> str | None:
+        durable = self._is_summary_needed
+        return save_summary(self._segments.active, self._summary(), journal=self.uuid, durable=durable)
+
     def _save_summaries(self) -> None:
-        """Write the .idx files that speak only of what is on the disk.
+        """Write the .idx files that wait, as far as they speak only of what is on the disk.
 
         One that is written before would vouch for batches that a power failure may take.
         """
-        if self.failure is not None or not self._durability.are_names_synced:
-            return
-        self.summary_failure = None
-        while self._unsaved and self._unsaved[0][0] <= self._durability.synced_offset:
-            _, segment, summary = self._unsaved[0]
-            if segment in self._segments:
-                self.summary_failure = save_summary(segment, summary, journal=self.uuid)
-                if self.summary_failure is not None:
+        if self.failure is None and self._durability.are_names_synced:
+            self._writing_summaries(until_offset=self._durability.synced_offset)()
+            self._forget_saved()
+
+    def _writing_summaries(self, *, until_offset: int) -> Callable[[], None]:
+        """What writes them, in any thread, when everything before the offset is on the disk."""
+        waiting = [each for each in self._unsaved if each.end_offset <= until_offset and each.segment in self._segments]
+        is_needed = self._is_summary_needed
+
+        def write() -> None:
+            for each in waiting:
+                if not each.is_saved and not each.save(journal=self.uuid, is_needed=is_needed):
                     return  # it is tried again after the next sync, and when old segments are to go
-            del self._unsaved[0]
+
+        return write
+
+    def _forget_saved(self) -> None:
+        self._unsaved = [each for each in self._unsaved if not each.is_saved and each.segment in self._segments]
+        self.summary_failure = next((each.failure for each in self._unsaved if each.failure is not None), None)
+
+    @property
+    def _is_summary_needed(self) -> bool:
+        """Whether segments were removed, so that only an .idx file knows the producers of what was in them."""
+        return self.first_offset > 0
 
     # -- syncing -----------------------------------------------------------------------------------------------
 
@@ -419,8 +437,14 @@ class Journal:
         only sealed segments are synced.
         """
         if not self._config.fsync and not is_awaited:
-            return self._durability.begin_sealed(self._segments.active)
-        return self._durability.begin(self._segments.active, next_offset=self.next_offset)
+            return self._with_summaries(self._durability.begin_sealed(self._segments.active))
+        return self._with_summaries(self._durability.begin(self._segments.active, next_offset=self.next_offset))
+
+    def _with_summaries(self, job: CommitJob | None) -> CommitJob | None:
+        """Let the job also write the .idx files that speak only of what it brings to the disk."""
+        if job is not None and self._unsaved:
+            job.then = self._writing_summaries(until_offset=job.target_offset)
+        return job
 
     @property
     def has_unsynced_segments(self) -> bool:
@@ -432,12 +456,12 @@ class Journal:
         self._durability.finish(job)
         if self._config.fsync:
             self._note_synced()
-        self._save_summaries()
+        self._forget_saved()
 
     def sync(self) -> None:
         """Return when everything is on the disk. JournalSyncError if it may not be."""
         self._durability.end_running_job()
-        job = self._durability.begin(self._segments.active, next_offset=self.next_offset)
+        job = self._with_summaries(self._durability.begin(self._segments.active, next_offset=self.next_offset))
         if job is not None:
             job.run()
             self.finish_sync(job)
@@ -515,7 +539,7 @@ class Journal:
             self.sync()  # or the producers of what goes would be forgotten
             self._save_summaries()
             if not self._unsaved:
-                self.summary_failure = save_summary(segments.active, self._summary(), journal=self.uuid)
+                self.summary_failure = self._save_active_summary()
         return remove(oldest, segments, directory=self._directory, fs=self._fs)
 
     # -- the end -----------------------------------------------------------------------------------------------
@@ -537,7 +561,7 @@ class Journal:
         try:
             self.sync()
             self._save_summaries()
-            save_summary(self._segments.active, self._summary(), journal=self.uuid)
+            self._save_active_summary()
             if self._identity.reserved is not None:
                 self._save_identity(self._identity._replace(reserved=None, boot=""))
         finally:

@@ -511,7 +511,7 @@ class _Recovery:
     def _save_summaries(self, tail: Tail, *, journal: UUID) -> None:
         """Write the .idx files of what was read: the next start begins behind it."""
         for segment, summary in tail.summaries():
-            save_summary(segment, summary, journal=journal)
+            save_summary(segment, summary, journal=journal, durable=True)  # it may replace one that is still needed
 
 
 def _readable_parts(block: bytes, position: int, unreadable: list[int]) -> Iterator[tuple[int, bytes]]:

@@ -35,6 +35,7 @@ import logging
 import struct
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 from zlib import crc32
@@ -207,15 +208,37 @@ def note_batch(
         producers.record(producer_id, LastBatch(sequence, batch.base_offset, batch.count))
 
 
-def save_summary(segment: Segment, summary: Summary, *, journal: UUID) -> str | None:
-    """Replace the file; a crash leaves the old one, the new one or a damaged one. Why that failed, which is logged."""
+def save_summary(segment: Segment, summary: Summary, *, journal: UUID, durable: bool = False) -> str | None:
+    """Replace the file; a crash leaves the old one, the new one or, unless it is to be durable, a damaged one.
+
+    Why that failed, which is logged.
+    """
     try:
-        replace_file(segment.summary_path, encode(summary, journal=journal), durable=False, fs=segment.fs)
+        replace_file(segment.summary_path, encode(summary, journal=journal), durable=durable, fs=segment.fs)
     except OSError as error:
         reason = os_error_text("write", segment.summary_path, error)
         log.warning("an index was not written - %s", reason)
         return reason
     return None
+
+
+@dataclass(slots=True)
+class UnsavedSummary:
+    """The content of an .idx file, to be written when everything before `end_offset` is on the disk."""
+
+    end_offset: int
+    segment: Segment
+    summary: Summary
+    is_saved: bool = False
+    failure: str | None = None
+    """Why it could not be written."""
+
+    def save(self, *, journal: UUID, is_needed: bool) -> bool:
+        """Write the file; whether that was done. One that replaces another, which is needed, must not be damaged."""
+        durable = is_needed and self.segment.fs.exists(self.segment.summary_path)
+        self.failure = save_summary(self.segment, self.summary, journal=journal, durable=durable)
+        self.is_saved = self.failure is None
+        return self.is_saved
 
 
 def load_summary(segment: Segment, *, journal: UUID, interval_bytes: int) -> Summary | None:
