@@ -317,6 +317,32 @@ def test_many_consumers_get_their_messages_in_several_turns() -> None:
     assert received_counts(consumers) == [1] * len(consumers)
 
 
+class SlowConsumer(Consumer):
+    """A consumer to whom each delivery takes a millisecond."""
+
+    def __init__(self, rig: Rig, *, rdy: int) -> None:
+        self._clock = rig.clock
+        super().__init__(rig.channel(), rdy=rdy)
+
+    def deliver(self, frames: bytes) -> None:
+        self._clock.advance(ms=1)
+        super().deliver(frames)
+
+
+def test_large_deliveries_take_no_more_than_their_share_of_a_turn() -> None:
+    rig = Rig()
+    rig.channel()
+    rig.publish(*[b"x" * 60_000] * 100)
+    consumer = SlowConsumer(rig, rdy=1000)
+    turns = 0
+    while len(consumer.received) < 100:
+        made = len(consumer.deliveries)
+        rig.run_due()
+        turns += 1
+        assert 1 <= len(consumer.deliveries) - made <= 3
+    assert turns > 5
+
+
 def test_consumers_that_leave_do_not_make_the_lines_grow() -> None:
     rig = Rig()
     staying = rig.consumer(rdy=1)

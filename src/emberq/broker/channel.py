@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
 from emberq.broker.batch import Span
 from emberq.broker.deferred import Deferred, InTransit
@@ -38,6 +38,11 @@ WORTH_A_PIECE_BYTES: Final = 4096
 """Pieces that are larger than this, on average, are sent one by one. To join smaller ones is cheaper."""
 MAX_HAND_OVERS: Final = 128
 """How many deliveries a channel makes in one turn of the event loop; each ends in a write to a socket."""
+MAX_SHARE_NS: Final = 2 * NS_PER_MS
+"""For how long a channel makes large deliveries in one turn. Its messages may have to be read from a slow disk."""
+NOTHING_TAKEN: Final = -1
+LARGE_HAND_OVER_BYTES: Final = 64 * 1024
+"""After a delivery of this size a look at the clock costs nothing."""
 MATURING_COUNT: Final = 1000
 """How many deferred messages are queued in one turn of the event loop when their time has come."""
 
@@ -182,6 +187,7 @@ class Channel(ABC):
         lines, queue, forwarder = self._lines, self._queue, self._forwarder
         lines.begin()
         left = MAX_HAND_OVERS
+        end_ns = NEVER
         while not lines.is_empty and (depth := queue.depth):
             if forwarder is not None and forwarder.is_busy:
                 return
@@ -192,14 +198,20 @@ class Channel(ABC):
             subscriber = lines.next(depth)
             if subscriber is None:
                 return
-            progress = self._hand_over(subscriber, min(subscriber.window, lines.share))
+            size = self._hand_over(subscriber, min(subscriber.window, lines.share))
             lines.join(subscriber)
-            if not progress:
+            if size == NOTHING_TAKEN:
                 self._alarm.set_earlier(self._clock.monotonic_ns() + queue.retry_ns)
                 return
+            if size >= LARGE_HAND_OVER_BYTES:
+                now_ns = self._clock.monotonic_ns()
+                if end_ns == NEVER:
+                    end_ns = now_ns + MAX_SHARE_NS
+                elif now_ns >= end_ns:
+                    left = 0
 
-    def _hand_over(self, subscriber: Subscriber, count: int) -> bool:
-        """Give a subscriber up to `count` messages; whether the queue gave any."""
+    def _hand_over(self, subscriber: Subscriber, count: int) -> int:
+        """Give a subscriber up to `count` messages; their bytes, or NOTHING_TAKEN if the queue gave none."""
         now_ns = self._clock.monotonic_ns()
         queue, in_flight = self._queue, self._in_flight
         pieces: list[bytes | memoryview] = []
@@ -226,7 +238,7 @@ class Channel(ABC):
                 sink.deliver_pieces(pieces)
             else:
                 sink.deliver(b"".join(pieces))
-        return taken > 0
+        return size if taken else NOTHING_TAKEN
 
     def _deliverable(self, span: Span, subscriber: Subscriber) -> list[Span]:
         """The part of a span that goes to this subscriber: not what was tried too often, nor what is sampled out."""
