@@ -22,7 +22,7 @@ wait behind the first. Other commands that have a reply wait until the queue is 
 Pause. A session stops for two reasons. A client that sends a lot gives way to the others after its turn, and goes on in
 the loop's next one. A command that takes time (TLS, AUTH, a reply that must wait for those before it) holds up all
 commands behind it. Meanwhile reading is paused and what the client sends stays in its socket. One packet may still
-come, because the loop had read it already; it is kept.
+come, because the loop had read it already; it is kept, until the session takes it or a TLS handshake begins.
 
 Deliveries. Commands of consumers only change what a channel knows. What they made room for is delivered at the end of
 the loop's turn, when all sockets that were readable have been read. So the consumers of a channel share what is there,
@@ -110,8 +110,9 @@ class Output:
         """What was waiting to be sent when the client's progress was last looked at, and replies added since."""
 
     def use_transport(self, transport: asyncio.Transport) -> None:
-        """From here on, send by this transport."""
+        """From here on, send by this transport, uncompressed until `use_codec`."""
         self.transport = transport
+        self.codec = None
         self.write = transport.write
 
     def use_codec(self, codec: Codec) -> None:
@@ -386,7 +387,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 class Pause:
     """Stops one session and starts it again. Owned by the session.
 
-    `resume` is called with the command that waited, if any, and the packet that was kept.
+    `resume` is called with the command that waited, if any. Behind it, `take_kept` gives the packet that was kept.
     """
 
     __slots__ = ("_fail", "_kept", "_output", "_resume", "_spawn", "awaited")
@@ -396,7 +397,7 @@ class Pause:
         output: Output,
         *,
         spawn: Spawn,
-        resume: Callable[[Command | None, bytes], None],
+        resume: Callable[[Command | None], None],
         fail: Callable[[FatalError], None],
     ) -> None:
         self._output = output
@@ -411,6 +412,15 @@ class Pause:
     def keep(self, data: bytes) -> None:
         """Keep a packet that came during the pause."""
         self._kept += data
+
+    def take_kept(self) -> bytes:
+        """The packet that came during the pause, if any."""
+        kept, self._kept = self._kept, b""
+        return kept
+
+    def discard(self) -> None:
+        """Forget the packet that was kept, as an upgrade of the stream demands."""
+        self._kept = b""
 
     def give_way(self) -> None:
         """Let other connections have their turn first: the loop would read from a busy socket again and again."""
@@ -438,8 +448,7 @@ class Pause:
         self.awaited = None
         if not self._output.is_closing:
             self._output.resume_reading()
-            kept, self._kept = self._kept, b""
-            self._resume(waiting, kept)
+            self._resume(waiting)
 
     def end(self) -> None:
         """The connection is gone: stop waiting, and let go of the session."""
@@ -450,7 +459,7 @@ class Pause:
         self._fail = ignore_failure
 
 
-def _do_not_resume(_waiting: Command | None, _kept: bytes) -> None:
+def _do_not_resume(_waiting: Command | None) -> None:
     """What a session that has ended does after a pause."""
 
 

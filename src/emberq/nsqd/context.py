@@ -2,7 +2,10 @@
 
 An upgrade turns a plain stream into what IDENTIFY agreed on: TLS first, then compression. The client hears of each
 step inside the new stream, by an OK. What it sent behind the IDENTIFY in the old stream is dropped, because it belongs
-to neither.
+to neither. There is one upgrade: on a stream that is encrypted or compressed, IDENTIFY is refused.
+
+What came in clear may be the work of a stranger between client and nsqd, who lets the client shake hands afterwards. So
+nothing of it lasts over a handshake: no bytes, and no authorization. (What the IDENTIFY itself asked for does.)
 """
 
 from __future__ import annotations
@@ -153,6 +156,7 @@ class StreamUpgrade:
         protocol.resume_writing()  # the old transport may have been full, the new one is empty
         self.tls = TlsConnection.of(transport.get_extra_info("ssl_object"))
         self._decoder.tls_required = False
+        self._decoder.is_upgraded = True
         self._output.reply(frame.OK)
 
     def compress(self, outcome: Agreement) -> None:
@@ -166,6 +170,7 @@ class StreamUpgrade:
         else:
             return
         self._decoder.discard()
+        self._decoder.is_upgraded = True
         self._output.reply(frame.OK)
 
     def _log_upgrade(self, what: str) -> None:

@@ -113,7 +113,7 @@ class ClientSession:
         """What the client has negotiated, or the defaults."""
         self._delivery_settings: ConnectionSettings | None = None
         """The settings of the first IDENTIFY: later ones do not change how messages are delivered."""
-        self._auth = ConnectionAuth(context.authorizer, clock=context.clock) if context.authorizer else None
+        self._auth = _new_auth(context)
         """None: every client may do everything."""
         self._remote_address = ""
         self._remote_host = ""
@@ -238,14 +238,17 @@ class ClientSession:
                 return
             command = self._decoder.next_command()
 
-    def _resume(self, waiting: Command | None, kept: bytes) -> None:
-        """Go on after a pause, with the command that waited and the packet that came meanwhile."""
+    def _resume(self, waiting: Command | None) -> None:
+        """Go on after a pause, with the command that waited and the packet that came meanwhile.
+
+        The packet stays in the pause as long as the command runs, which may be an IDENTIFY that makes it worthless.
+        """
         self._deadlines.last_heard_ns = self._now_ns()  # nothing was read during the pause
         try:
             self._execute(waiting or self._decoder.next_command())
         except FatalError as wrong:
             self._fail(wrong)
-        self.data_received(kept)
+        self.data_received(self._pause.take_kept())
 
     def eof_received(self) -> bool:
         publishing = self._publishing
@@ -364,12 +367,17 @@ class ClientSession:
         else:
             self._deadlines.change_deadlines(settings.heartbeat_interval_ms)
         if outcome.tls:
-            self._decoder.discard()
             self._pause.until(self._encrypt(outcome))
         else:
             self._upgrade.compress(outcome)
 
     async def _encrypt(self, outcome: Agreement) -> None:
+        """Shake hands, and forget all that came before: a stranger on the way may have added to it.
+
+        Nothing is read between here and the beginning of the handshake, so what comes later came encrypted.
+        """
+        self._decoder.discard()
+        self._pause.discard()
         try:
             await self._upgrade.encrypt(cast(asyncio.Protocol, self))
         except (OSError, TimeoutError) as failure:
@@ -377,6 +385,8 @@ class ClientSession:
             self._connection_log.failed(FatalError(error.IDENTIFY_FAILED, reason.encode()))
             self.connection_lost(failure)  # the loop does not always call this after a failed handshake
             return
+        if self._auth is not None:
+            self._auth = _new_auth(self._context)
         self._upgrade.compress(outcome)
 
     def authorize(self, command: Auth) -> None:
@@ -432,6 +442,11 @@ class ClientSession:
             auth=self._auth,
             tls=self._upgrade.tls,
         )
+
+
+def _new_auth(context: SessionContext) -> ConnectionAuth | None:
+    """That of a client which has not sent an AUTH."""
+    return ConnectionAuth(context.authorizer, clock=context.clock) if context.authorizer else None
 
 
 class BodyReceiver:
