@@ -66,6 +66,8 @@ MAX_TURN_COMMANDS = 512
 MAX_TURN_BYTES = 128 * 1024
 MAX_TURN_NS = 2 * NS_PER_MS
 """One client's share of a turn of the event loop, in commands, in bytes once decompressed, and in time."""
+MIN_PIECE_COST_BYTES = 64 * 1024
+"""What the smallest piece of a compressed stream counts for in that share: it may have taken as long to make."""
 LARGE_PACKET_BYTES = 64 * 1024
 """After a packet of this size the loop reads on from the same socket, so the client's turn would not end."""
 MAX_WAITING_REPLIES = 1024
@@ -192,18 +194,25 @@ class ClientSession:
         self._output.transport.set_protocol(cast(asyncio.BaseProtocol, self))
 
     def _decompress(self, codec: Codec, data: bytes) -> None:
-        """Execute what arrived compressed. A few bytes may hold many commands, so others get turns in between."""
-        executed_bytes = 0
+        """Execute what arrived compressed, and let others have turns in between.
+
+        A few bytes may hold many commands. Many bytes may hold few or none, and take as long: an empty piece is a sign
+        of that.
+        """
+        turn_bytes = 0
         try:
             for piece in codec.decompress(data):
-                self._execute(self._decoder.receive(piece))
-                executed_bytes += len(piece)
-                if executed_bytes >= MAX_TURN_BYTES:
+                if piece:
+                    self._execute(self._decoder.receive(piece))
+                turn_bytes += max(len(piece), MIN_PIECE_COST_BYTES)
+                if not piece or turn_bytes >= MAX_TURN_BYTES:
                     self._pause.give_way()
                 if self._output.is_closing or self._pause.awaited is not None:
                     return  # the codec keeps what was not taken
         except CompressionError as wrong:
             raise SilentClose(str(wrong)) from wrong
+        if len(data) >= LARGE_PACKET_BYTES:
+            self._pause.give_way()
 
     def _execute(self, command: Command | None) -> None:
         """Execute this command, and all that have arrived behind it."""
