@@ -92,6 +92,8 @@ BEYOND_NSQ = {
     "journal-sync",
     "journal-topic",
     "log-format",
+    "max-connections",
+    "max-connections-per-address",
     "min-free-bytes",
 }
 """Flags that are ours alone."""

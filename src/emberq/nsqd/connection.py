@@ -6,8 +6,9 @@ messages anyway. Holding only saves system calls, and a turn of the event loop a
 a client that accepts the server's default timeout gets its messages at once; one that asks for another timeout gets
 what it asked for.
 
-Deadlines. One alarm serves three of them:
+Deadlines. One alarm serves four of them:
 
+    greeting        the first bytes, after which the others begin
     heartbeat       every interval
     read deadline   two intervals without a whole command
     write deadline  one interval in which a full socket took nothing
@@ -237,6 +238,7 @@ class Deadlines:
         self._interval_ns = 0
         """0: neither heartbeats nor deadlines."""
         self.has_started = False
+        """Whether the greeting has come, or is not awaited any more."""
         self.last_heard_ns = 0
         """When a whole command last arrived; kept by the session."""
         self._heartbeat_ns = NEVER
@@ -245,7 +247,9 @@ class Deadlines:
 
     def start(self, interval_ms: int) -> None:
         """Send a heartbeat every `interval_ms` from now on; 0: neither heartbeats nor deadlines."""
-        self.has_started = True
+        if not self.has_started:
+            self.has_started = True
+            self._cut_off_ns = NEVER  # the greeting has come
         now_ns = self._clock.monotonic_ns()
         self._interval_ns = interval_ms * NS_PER_MS
         self.last_heard_ns = now_ns
@@ -283,6 +287,7 @@ class Deadlines:
 
     def end_within(self, timeout_ns: int) -> None:
         """The connection is being closed: this is the only deadline left. Others may be over, and would ring on."""
+        self.has_started = True  # the others are not to begin any more
         self._interval_ns = 0
         self._heartbeat_ns = self._flush_ns = NEVER
         self._cut_off_ns = self._clock.monotonic_ns() + timeout_ns

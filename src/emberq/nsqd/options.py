@@ -242,6 +242,12 @@ class NsqdOptions:
     max_channel_consumers: int = _LIMITS.integer(
         0, "largest number of consumers of one channel; 0 means no limit", at_least=0
     )
+    max_connections: int = _LIMITS.integer(
+        0, "most connections at a time, TCP, HTTP and HTTPS together; 0 means no limit", at_least=0
+    )
+    max_connections_per_address: int = _LIMITS.integer(
+        0, "most of them from one address, or from one /64 of IPv6; 0 means no limit", at_least=0
+    )
 
     statsd_address: str = _STATISTICS.text(
         "", "statsd daemon to push statistics to over UDP; empty turns it off", placeholder="host:port"

@@ -72,6 +72,8 @@ LARGE_PACKET_BYTES = 64 * 1024
 """After a packet of this size the loop reads on from the same socket, so the client's turn would not end."""
 MAX_WAITING_REPLIES = 1024
 """Replies that may wait for the disk. With more, the client is not read from."""
+MAX_GREETING_NS = 10 * NS_PER_SECOND
+"""How long the first bytes may take. Clients send them at once; a connection without them only holds a descriptor."""
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last frame may take to leave before the connection is cut off."""
 
@@ -91,6 +93,7 @@ class ClientSession:
         "_deadlines",
         "_decoder",
         "_delivery_settings",
+        "_is_admitted",
         "_now_ns",
         "_output",
         "_pause",
@@ -121,6 +124,8 @@ class ClientSession:
         self._remote_host = ""
         """Without the port; empty for a Unix socket."""
         self._connected_ns = 0
+        self._is_admitted = False
+        """Whether the connection counts at the gate."""
         self._output = output = Output()
         self._deadlines = Deadlines(clock=context.clock, timers=context.timers, ring=self._on_time)
         self._pause = Pause(output, spawn=context.spawn, resume=self._resume, fail=self._fail)
@@ -149,7 +154,14 @@ class ClientSession:
         self._settings = replace(self._settings, client_id=self._remote_host, hostname=self._remote_host)
         self._connected_ns = self._context.clock.wall_ns()
         self._context.sessions.add(self)
+        refusal = self._context.gate.enter(self._remote_address, transport)
+        if refusal is not None:
+            self._output.reply(frame.error(b"%b %b" % (error.TOO_MANY_CONNECTIONS, refusal.encode())))
+            self.close()
+            return
+        self._is_admitted = True
         self._connection_log.connected(self._remote_address)
+        self._deadlines.cut_off_within(MAX_GREETING_NS)
 
     def data_received(self, data: bytes) -> None:
         output = self._output
@@ -281,6 +293,8 @@ class ClientSession:
         if self not in self._context.sessions:
             return
         self._context.sessions.discard(self)
+        if self._is_admitted:
+            self._context.gate.leave(self._remote_address)
         self._connection_log.closed(exc, by_client=not self._output.is_closing)
         self._output.is_closing = True
         self._deadlines.stop()
@@ -302,7 +316,10 @@ class ClientSession:
     def _on_time(self) -> None:
         due = self._deadlines.due(is_reading=self._pause.awaited is None)
         if Due.CUT_OFF in due:
-            if not self._output.is_closing and self._output.has_progressed():
+            if not self._output.is_closing and not self._deadlines.has_started:
+                self._connection_log.did_not_greet()
+                self.close()
+            elif not self._output.is_closing and self._output.has_progressed():
                 self._deadlines.socket_is_full()
             else:
                 if not self._output.is_closing:

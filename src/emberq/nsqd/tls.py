@@ -28,6 +28,7 @@ from __future__ import annotations
 import logging
 import ssl
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -89,6 +90,28 @@ class ReloadableContext(ssl.SSLContext):
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
         return self.current.wrap_bio(*args, **options)
+
+
+class LimitedContext(ssl.SSLContext):
+    """Leaves handshakes to another context, as long as there is room for a connection.
+
+    For a listener whose connections begin by a handshake: no part of ours sees them before it is done, and a client may
+    never do it.
+    """
+
+    _context: ssl.SSLContext
+    _has_room: Callable[[], bool]
+
+    def __new__(cls, context: ssl.SSLContext, *, has_room: Callable[[], bool]) -> Self:
+        limited = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+        limited._context = context
+        limited._has_room = has_room
+        return limited
+
+    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+        if not self._has_room():
+            raise ssl.SSLError(ssl.SSL_ERROR_SSL, "too many connections")
+        return self._context.wrap_bio(*args, **options)
 
 
 class ServerTls:
