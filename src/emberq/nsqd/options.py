@@ -63,7 +63,7 @@ TLS_MIN_VERSION = Words(
         "tls1.2": TlsVersion.TLS_1_2,
         "tls1.3": TlsVersion.TLS_1_3,
     },
-    aliases={"": TlsVersion.TLS_1_0},  # an empty key in a config file means the default
+    aliases={"": TlsVersion.TLS_1_2},  # an empty key in a config file means the default
     refusal="unknown tlsVersionOption {}",
 )
 
@@ -285,7 +285,9 @@ class NsqdOptions:
         "refuse clients without TLS; tcp-https still allows plain HTTP",
     )
     tls_min_version: TlsVersion = _TLS.declare(  # noqa: RUF009 - it makes a field
-        TLS_MIN_VERSION, TlsVersion.TLS_1_0, "lowest version of TLS: tls1.0, tls1.1, tls1.2 or tls1.3"
+        TLS_MIN_VERSION,
+        TlsVersion.TLS_1_2,
+        "lowest version of TLS: tls1.0, tls1.1, tls1.2 or tls1.3; below tls1.2 weak keys and signatures pass too",
     )
 
     deflate: bool = _COMPRESSION.boolean("let clients ask for deflate", default=True)
