@@ -17,8 +17,7 @@ TESTED_ELSEWHERE = {
     # What every route of nsqadmin does with a request, and what holds its parts together: tested through the routes.
     "admin/api/request.py": "admin/api/test_changing.py",
     "admin/daemon.py": "admin/test_routes_hostile.py",
-    # What the parts of nsqd share, and what a consumer is sent: tested over connections, as the contract with NSQ.
-    "nsqd/context.py": "conformance/test_answering.py",
+    # What a consumer is sent: tested over connections, as the contract with NSQ.
     "nsqd/subscription.py": "conformance/test_subscribe.py",
     # What all calls of the client check: tested with each of the calls.
     "client/argument.py": "client/test_producer.py",

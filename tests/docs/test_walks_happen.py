@@ -88,6 +88,7 @@ PASSED_BY = {
         "broker/in_flight",
         "broker/queue",
         "nsqd/api/argument",
+        "nsqd/context",  # whether one more connection is served
         "nsqd/health",
     },
     "One Spark row": {

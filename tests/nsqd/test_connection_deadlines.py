@@ -60,3 +60,20 @@ def test_a_silent_client_that_is_being_closed_costs_nothing() -> None:
     assert timers.next_due_ns == clock.monotonic_ns() + 5 * INTERVAL_MS * NS_PER_MS  # in the past it would ring at once
     clock.advance(ms=5 * INTERVAL_MS)
     assert deadlines.due(is_reading=True) is Due.CUT_OFF
+
+
+def test_the_greeting_has_a_deadline_until_it_comes() -> None:
+    clock, timers = ManualClock(), Timers()
+    deadlines = Deadlines(clock=clock, timers=timers, ring=lambda: None)
+    deadlines.cut_off_within(INTERVAL_MS * NS_PER_MS)
+    clock.advance(ms=INTERVAL_MS)
+    assert deadlines.due(is_reading=True) is Due.CUT_OFF
+    deadlines.start(INTERVAL_MS)
+    assert deadlines.due(is_reading=True) is Due.NOTHING
+
+
+def test_a_client_that_is_closed_for_its_first_bytes_begins_no_deadlines() -> None:
+    deadlines = Deadlines(clock=ManualClock(), timers=Timers(), ring=lambda: None)
+    deadlines.cut_off_within(10 * INTERVAL_MS * NS_PER_MS)
+    deadlines.end_within(INTERVAL_MS * NS_PER_MS)
+    assert deadlines.has_started

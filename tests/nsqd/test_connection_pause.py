@@ -42,7 +42,7 @@ class Rig:
         self.suspension = Pause(
             self.output,
             spawn=lambda work: asyncio.get_running_loop().create_task(work),
-            resume=lambda waiting, kept: self.told.append((waiting, kept)),
+            resume=lambda waiting: self.told.append((waiting, self.suspension.take_kept())),
             fail=self.told.append,
         )
 
@@ -63,6 +63,15 @@ async def test_giving_way_lasts_one_turn_of_the_loop(rig: Rig) -> None:
     await turns(1)
     assert (rig.is_stopped, rig.socket.reads) == (False, True)
     assert rig.told == [(None, b"a packet that had been read")]
+
+
+async def test_a_packet_that_is_discarded_does_not_come(rig: Rig) -> None:
+    rig.suspension.give_way()
+    rig.suspension.keep(b"a packet that had been read in clear")
+    rig.suspension.discard()
+    rig.suspension.keep(b"TLS")
+    await turns(1)
+    assert rig.told == [(None, b"TLS")]
 
 
 async def test_it_stops_until_the_work_is_done_and_goes_on_with_the_command_that_waits(rig: Rig) -> None:

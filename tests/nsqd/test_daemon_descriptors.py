@@ -6,14 +6,20 @@ import os
 import resource
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from emberq.storage.journal import segment
 from tests.conftest import StartNsqd
 from tests.support.http_client import HttpClient
 
 LIMIT = 64
 TOPICS = 100
+FEW_FILES = SimpleNamespace(
+    RLIMIT_NOFILE=resource.RLIMIT_NOFILE, RLIM_INFINITY=resource.RLIM_INFINITY, getrlimit=lambda _: (LIMIT, LIMIT)
+)
+"""What journals are told. Connections are not: this process has more files open than that."""
 
 
 def open_segments(data_path: Path) -> int:
@@ -29,7 +35,7 @@ def open_segments(data_path: Path) -> int:
 def test_topics_without_number_are_published_to_and_consumed(
     start_nsqd: StartNsqd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (LIMIT, LIMIT))
+    monkeypatch.setattr(segment, "resource", FEW_FILES)
     nsqd = start_nsqd(journal=True)
     http = HttpClient(nsqd.http_address)
     for turn in (b"first", b"second"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from emberq.base.log import LogFormat, LogLevel
-from emberq.nsqd.options import SETTINGS, NsqdOptions, OptionsError, TlsRequired, TlsVersion, node_id_of
+from emberq.nsqd.options import SETTINGS, NsqdOptions, OptionsError, TlsRequired, node_id_of
 
 NO_KEY = ""
 THE_SAME = None
@@ -70,7 +70,7 @@ CONTRACT: dict[str, tuple[str, str | None]] = {
     "tls-client-auth-policy": ("", THE_SAME),
     "tls-root-ca-file": ("", THE_SAME),
     "tls-required": ("false", THE_SAME),
-    "tls-min-version": ("tls1.0", THE_SAME),
+    "tls-min-version": ("tls1.2", THE_SAME),  # in NSQ it is tls1.0
     "deflate": ("true", THE_SAME),
     "max-deflate-level": ("6", THE_SAME),
     "snappy": ("true", THE_SAME),
@@ -92,6 +92,8 @@ BEYOND_NSQ = {
     "journal-sync",
     "journal-topic",
     "log-format",
+    "max-connections",
+    "max-connections-per-address",
     "min-free-bytes",
 }
 """Flags that are ours alone."""
@@ -140,8 +142,8 @@ def test_the_log_level_can_come_from_the_config_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.conformance(254)
-def test_an_empty_tls_min_version_in_the_config_file_means_tls_1_0(tmp_path: Path) -> None:
-    assert load(tmp_path, 'tls_min_version = ""').tls_min_version is TlsVersion.TLS_1_0
+def test_an_empty_tls_min_version_in_the_config_file_means_the_default(tmp_path: Path) -> None:
+    assert load(tmp_path, 'tls_min_version = ""').tls_min_version is NsqdOptions().tls_min_version
 
 
 def test_a_whole_config_file_is_understood(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_tls_required_takes_booleans_and_tcp_https(value: object, meaning: TlsRe
 @pytest.mark.parametrize(
     ("text", "version"),
     [
-        ("", TlsVersion.TLS_1_0),
+        ("", TlsVersion.TLS_1_2),
         ("tls1.0", TlsVersion.TLS_1_0),
         ("tls1.1", TlsVersion.TLS_1_1),
         ("tls1.2", TlsVersion.TLS_1_2),

@@ -6,6 +6,7 @@ import logging
 import ssl
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from emberq.nsqd.tls import ServerTls, TlsConnection, TlsError
 from tests.support.certificates import Authority, KeyPair, encrypted_copy, self_signed
 from tests.support.tls_pair import TlsPair, client_context
 
+DEFAULT_VERSION = NsqdOptions().tls_min_version
 POLICIES = ["", "require", "require-verify"]
 VERSION_NAMES = dict(zip(TlsVersion, ["TLS1.0", "TLS1.1", "TLS1.2", "TLS1.3"], strict=True))
 
@@ -28,7 +30,7 @@ def loaded(
     *,
     policy: str = "",
     root_ca: Path | None = None,
-    min_version: TlsVersion = TlsVersion.TLS_1_0,
+    min_version: TlsVersion = DEFAULT_VERSION,
 ) -> ServerTls:
     """TLS with these options, ready for clients."""
     tls = ServerTls(
@@ -125,6 +127,47 @@ def test_versions_below_the_lowest_are_refused(
     else:
         with pytest.raises(ssl.SSLError):
             shake_hands(tls, client)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("spoken", [TlsVersion.TLS_1_0, TlsVersion.TLS_1_1])
+def test_old_versions_are_refused_unless_asked_for(
+    authority: Authority, server: KeyPair, policy: str, spoken: TlsVersion
+) -> None:
+    certificate = authority.issue("client")
+    client = client_context(authority.path, certificate=certificate, version=ssl.TLSVersion(spoken))
+    with pytest.raises(ssl.SSLError):
+        shake_hands(loaded(server, policy=policy, root_ca=authority.path), client)
+
+
+WEAKNESSES: dict[str, dict[str, Any]] = {
+    "a short key": {"rsa_bits": 1024},
+    "a weak signature": {"digest": "sha1"},
+}
+
+
+@pytest.mark.parametrize("policy", ["require", "require-verify"])
+@pytest.mark.parametrize("weakness", WEAKNESSES)
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_weak_certificate_of_a_client_is_refused_unless_old_versions_are_asked_for(
+    authority: Authority, server: KeyPair, policy: str, weakness: str, version: ssl.TLSVersion
+) -> None:
+    weak = authority.issue("weak", **WEAKNESSES[weakness])
+    client = client_context(authority.path, certificate=weak, version=version, is_old=True)
+    with pytest.raises(ssl.SSLError):
+        shake_hands(loaded(server, policy=policy, root_ca=authority.path), client)
+    old = loaded(server, policy=policy, root_ca=authority.path, min_version=TlsVersion.TLS_1_0)
+    assert TlsConnection.of(shake_hands(old, client).server).peer_common_name == "weak"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_weak_certificate_of_nsqd_is_refused_unless_old_versions_are_asked_for(
+    authority: Authority, policy: str
+) -> None:
+    weak = authority.issue("weak", rsa_bits=1024)
+    with pytest.raises(TlsError, match=r"(?i)key.too.small"):
+        loaded(weak, policy=policy, root_ca=authority.path)
+    loaded(weak, policy=policy, root_ca=authority.path, min_version=TlsVersion.TLS_1_0)
 
 
 def test_suites_with_sha1_are_allowed_only_with_old_versions(authority: Authority, server: KeyPair) -> None:

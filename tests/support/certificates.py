@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -28,6 +29,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from OpenSSL import crypto
+
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 LIFETIME = datetime.timedelta(days=1)
 
@@ -61,13 +65,21 @@ class Authority:
         self.path = folder / f"{name}.pem"
         self.path.write_bytes(self._certificate.public_bytes(Encoding.PEM))
 
-    def issue(self, common_name: str) -> KeyPair:
-        """A certificate signed by this authority, in files named after it."""
-        key = ec.generate_private_key(ec.SECP256R1())
+    def issue(self, common_name: str, *, rsa_bits: int = 0, digest: str = "") -> KeyPair:
+        """A certificate signed by this authority, in files named after it; weak, if that is asked for."""
+        key: PrivateKey = ec.generate_private_key(ec.SECP256R1())
+        if rsa_bits:
+            key = rsa.generate_private_key(65537, rsa_bits)
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = _for_loopback(_unsigned(_named(common_name), issuer=self._name, key=key))
         certificate = certificate.add_extension(signer, critical=False)
-        return _write(self._folder, common_name, certificate.sign(self._key, hashes.SHA256()), key)
+        signed = certificate.sign(self._key, hashes.SHA256())
+        if digest:  # cryptography makes no weak signatures
+            again = crypto.X509.from_cryptography(signed)
+            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+                again.sign(crypto.PKey.from_cryptography_key(self._key), digest)
+            signed = again.to_cryptography()
+        return _write(self._folder, common_name, signed, key)
 
 
 def self_signed(folder: Path, common_name: str, *, fit_for_clients: bool = True) -> KeyPair:
@@ -97,7 +109,7 @@ def _unsigned(
     subject: x509.Name,
     *,
     issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    key: PrivateKey,
     age: datetime.timedelta = datetime.timedelta(),
 ) -> x509.CertificateBuilder:
     start = datetime.datetime.now(datetime.UTC) - age - datetime.timedelta(hours=1)
@@ -132,12 +144,12 @@ def _for_loopback(certificate: x509.CertificateBuilder) -> x509.CertificateBuild
     return certificate.add_extension(names, critical=False)
 
 
-def _write(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+def _write(folder: Path, name: str, certificate: x509.Certificate, key: PrivateKey) -> KeyPair:
     pair = KeyPair(folder / f"{name}.pem", folder / f"{name}.key")
     pair.certificate_path.write_bytes(certificate.public_bytes(Encoding.PEM))
     pair.key_path.write_bytes(_key_pem(key, NoEncryption()))
     return pair
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey, encryption: KeySerializationEncryption) -> bytes:
+def _key_pem(key: PrivateKey, encryption: KeySerializationEncryption) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)

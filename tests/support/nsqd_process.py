@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -74,6 +75,10 @@ class NsqdProcess:
         """The memory it occupies."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) * 1024
+
+    def limit_open_files(self, count: int) -> None:
+        """From here on it may have so many files open, sockets among them."""
+        resource.prlimit(self._process.pid, resource.RLIMIT_NOFILE, (count, count))
 
     def connect(self, **options: Any) -> Client:
         """A new connection, closed with the process at the latest."""

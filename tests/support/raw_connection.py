@@ -43,6 +43,13 @@ class RawConnection:
             data += received
         return bytes(data)
 
+    def read_until_eof(self) -> bytes:
+        """Everything that the server still says; it must then close."""
+        data = bytearray()
+        while received := self.socket.recv(65536):
+            data += received
+        return bytes(data)
+
     def expect_eof(self) -> None:
         """The server closed in order and said nothing more."""
         assert self.socket.recv(1) == b""

@@ -17,10 +17,19 @@ FLIGHTS = 6
 
 
 def client_context(
-    authority_path: Path, *, certificate: KeyPair | None = None, version: ssl.TLSVersion | None = None
+    authority_path: Path,
+    *,
+    certificate: KeyPair | None = None,
+    version: ssl.TLSVersion | None = None,
+    is_old: bool = False,
 ) -> ssl.SSLContext:
-    """A client that trusts the authority, shows a certificate if it has one, and speaks one version if told which."""
+    """A client that trusts the authority, shows a certificate if it has one, and speaks one version if told which.
+
+    An old client (`is_old`, or one that speaks an old version) is content with weak keys and signatures.
+    """
     context = ssl.create_default_context(cafile=str(authority_path))
+    if is_old:
+        context.set_ciphers("ALL:@SECLEVEL=0")
     if certificate is not None:
         context.load_cert_chain(certificate.certificate_path, certificate.key_path)
     if version is not None:

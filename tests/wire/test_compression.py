@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from emberq.wire.compression import (
     MAX_CHUNK_BLOCK_BYTES,
     MAX_CHUNK_PLAIN_BYTES,
+    MAX_STEP_CHUNKS,
     PIECE_BYTES,
     SMALL_CHUNK_BYTES,
+    STEP_BYTES,
     Codec,
     CompressionError,
     DeflateCodec,
@@ -136,6 +138,44 @@ def test_what_was_not_taken_comes_without_new_bytes_too(make: Callable[[], Codec
     plain = b"w" * (3 * PIECE_BYTES)
     first = next(far.decompress(make().compress(plain)))
     assert first + read_all(far, b"") == plain
+
+
+@both
+def test_what_was_read_is_not_kept(make: Callable[[], Codec]) -> None:
+    near, far = make(), make()
+    read_all(far, near.compress(b"to begin with"))
+    tracemalloc.start()
+    try:
+        assert read_all(far, near.compress(NOISE)) == NOISE
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < len(NOISE) // 2
+
+
+NEXT_TO_NOTHING: list[tuple[Codec, bytes]] = [
+    (SnappyCodec(), snappy.IDENTIFIER + snappy.chunk(snappy.PADDING, b"") * 10_000),
+    (SnappyCodec(), snappy.IDENTIFIER * 10_000),
+    (SnappyCodec(), snappy.IDENTIFIER + snappy.uncompressed_chunk(b"") * 10_000),
+    (SnappyCodec(), snappy.IDENTIFIER + snappy.uncompressed_chunk(b"x") * 10_000),
+    (DeflateCodec(LEVEL), b"\x00\x00\x00\xff\xff" * 40_000),
+]
+
+
+@pytest.mark.parametrize(("codec", "stream"), NEXT_TO_NOTHING)
+def test_a_reader_may_stop_where_there_is_next_to_nothing(codec: Codec, stream: bytes) -> None:
+    stops = 0
+    for piece in codec.decompress(stream):
+        assert len(piece) <= MAX_STEP_CHUNKS
+        stops += 1
+    assert stops >= min(10_000 // MAX_STEP_CHUNKS, 200_000 // STEP_BYTES)
+
+
+def test_a_reader_that_stops_among_padding_goes_on_there() -> None:
+    codec = SnappyCodec()
+    padding = snappy.chunk(snappy.PADDING, b"") * (10 * MAX_STEP_CHUNKS)
+    assert next(codec.decompress(snappy.IDENTIFIER + padding + snappy.uncompressed_chunk(b"found"))) == b""
+    assert read_all(codec, b"") == b"found"
 
 
 @both

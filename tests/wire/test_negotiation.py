@@ -11,6 +11,7 @@ import pytest
 
 from emberq.wire.error import FatalError
 from emberq.wire.negotiation import (
+    MAX_NAME_CHARACTERS,
     Agreement,
     ConnectionSettings,
     IdentifyRequest,
@@ -319,3 +320,14 @@ def test_a_wrong_producer_id_is_refused(wrong: str) -> None:
 def test_a_producer_id_is_text() -> None:
     body = b'{"feature_negotiation":true,"emberq_producer_id":7}'
     assert refusal_of(body) == b"E_BAD_BODY IDENTIFY failed to decode JSON body"
+
+
+# Names.
+
+
+@pytest.mark.parametrize("name", ["client_id", "hostname", "user_agent", "topology_region", "topology_zone"])
+def test_a_long_name_is_cut(name: str) -> None:
+    whole, cut = "é" * MAX_NAME_CHARACTERS, "é" * MAX_NAME_CHARACTERS + "x" * 100_000
+    for asked in (whole, cut):
+        settings = identify(json.dumps({name: asked}).encode()).settings
+        assert getattr(settings, name) == whole

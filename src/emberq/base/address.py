@@ -126,6 +126,10 @@ KEEP_ALIVE_SECONDS = 15
 """As in the reference: so a peer that vanished is noticed."""
 
 
+MAX_HANDSHAKE_SECONDS = 10
+"""For connections that begin by TLS. Python's default, a minute, is a long time to hold a descriptor for nothing."""
+
+
 class ListenError(Exception):
     """The address cannot be listened on."""
 
@@ -199,14 +203,14 @@ class Listener:
         if self._socket is None:
             raise RuntimeError("not bound")
         loop = asyncio.get_running_loop()
-        if self._unix_path is not None:
-            self._server = await loop.create_unix_server(
-                self._make_protocol, sock=self._socket, backlog=BACKLOG, ssl=self._tls
-            )
-        else:
-            self._server = await loop.create_server(
-                self._make_protocol, sock=self._socket, backlog=BACKLOG, ssl=self._tls
-            )
+        create = loop.create_server if self._unix_path is None else loop.create_unix_server
+        self._server = await create(
+            self._make_protocol,
+            sock=self._socket,
+            backlog=BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=MAX_HANDSHAKE_SECONDS if self._tls is not None else None,
+        )
         _log.info("%s: listening on %s", self._label, self._shown_address())
 
     async def close(self) -> None:

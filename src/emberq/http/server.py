@@ -33,7 +33,7 @@ import logging
 from collections.abc import Awaitable, Coroutine, Iterable
 from email.utils import formatdate
 from time import time
-from typing import Any, Final, TextIO, cast
+from typing import Any, Final, Protocol, TextIO, cast
 
 from emberq.base.address import format_peer
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
@@ -41,7 +41,7 @@ from emberq.base.log import OneLineFormatter
 from emberq.base.text import format_duration
 from emberq.base.timers import NEVER, Timers
 from emberq.http.body import FileSender, StreamBody
-from emberq.http.message import LaterResponse, Request, Response, compressed, is_worth_compressing
+from emberq.http.message import HttpError, LaterResponse, Request, Response, compressed, is_worth_compressing
 from emberq.http.reader import BETWEEN, BODY, HEAD, UNKNOWN_NS, RequestReader
 from emberq.http.router import (
     ANSWER_COST_BYTES,
@@ -67,6 +67,8 @@ CLOSED: Final = 8
 JOINED_BYTES: Final = 64 * 1024
 """Answers that are shorter in all are joined: one short copy is cheaper than to pass on many parts."""
 
+TOO_MANY: Final = HttpError(503, "TOO_MANY_CONNECTIONS").response()
+"""What a connection that is refused hears, whatever it wanted to ask."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _StreamHandler = logging.StreamHandler[TextIO]
@@ -92,6 +94,7 @@ class HttpConnection:
         "_has_eof",
         "_holds",
         "_idle_since_ns",
+        "_is_admitted",
         "_is_lost",
         "_lingers",
         "_now_ns",
@@ -131,6 +134,8 @@ class HttpConnection:
         self._lingers = False
         """Whether the client may still be sending when the connection closes."""
         self._is_lost = False
+        self._is_admitted = False
+        """Whether the connection counts at the server's gate."""
 
         self._alarm = server.timers.alarm(self._on_time)
         self._now_ns = 0
@@ -157,8 +162,14 @@ class HttpConnection:
             is_tls=transport.get_extra_info("sslcontext") is not None,
         )
         server.connections.add(self)
-        self._idle_since_ns = server.clock.monotonic_ns()
+        self._now_ns = self._idle_since_ns = server.clock.monotonic_ns()
         self._alarm.set(self._deadline_ns())
+        if server.gate is not None:
+            self._is_admitted = server.gate.enter(self._remote_address, transport) is None
+            if not self._is_admitted:
+                self._transport.write(TOO_MANY.head + server.endings(self._now_ns)[CLOSE] + TOO_MANY.body)
+                self._close()
+                return
         if server.is_closing:
             self._close()
 
@@ -189,6 +200,8 @@ class HttpConnection:
         self._reader.close()
         self._unparsed = b""
         self._server.connections.discard(self)
+        if self._is_admitted and self._server.gate is not None:
+            self._server.gate.leave(self._remote_address)
 
     def pause_writing(self) -> None:
         self._holds |= BLOCKED
@@ -554,6 +567,18 @@ def short_duration(duration_ns: int) -> str:
 # All connections.
 
 
+class Entrance(Protocol):
+    """Bounds the number of connections, of this server and of others."""
+
+    def enter(self, remote_address: str, transport: asyncio.BaseTransport) -> str | None:
+        """Count a new connection, or return why it is refused."""
+        ...
+
+    def leave(self, remote_address: str) -> None:
+        """A connection that was counted is gone."""
+        ...
+
+
 class HttpServer:
     """A table of routes and the connections it serves. Owned by the daemon; used in the loop's thread.
 
@@ -569,6 +594,7 @@ class HttpServer:
         "admission",
         "clock",
         "connections",
+        "gate",
         "is_closing",
         "timers",
     )
@@ -580,9 +606,14 @@ class HttpServer:
         clock: Clock,
         timers: Timers,
         guard: Guard | None = None,
+        gate: Entrance | None = None,
         limits: HttpLimits = DEFAULT_LIMITS,
     ) -> None:
-        """`guard` checks every request before routing and before its body is read. A response it returns is final."""
+        """`guard` checks every request before routing and before its body is read. A response it returns is final.
+
+        `gate` is told of every connection, and may refuse it.
+        """
+        self.gate = gate
         self.admission = Admission(router, guard=guard, limits=limits)
         self.access_log = AccessLog()
         self.clock = clock

@@ -6,8 +6,9 @@ messages anyway. Holding only saves system calls, and a turn of the event loop a
 a client that accepts the server's default timeout gets its messages at once; one that asks for another timeout gets
 what it asked for.
 
-Deadlines. One alarm serves three of them:
+Deadlines. One alarm serves four of them:
 
+    greeting        the first bytes, after which the others begin
     heartbeat       every interval
     read deadline   two intervals without a whole command
     write deadline  one interval in which a full socket took nothing
@@ -22,7 +23,7 @@ wait behind the first. Other commands that have a reply wait until the queue is 
 Pause. A session stops for two reasons. A client that sends a lot gives way to the others after its turn, and goes on in
 the loop's next one. A command that takes time (TLS, AUTH, a reply that must wait for those before it) holds up all
 commands behind it. Meanwhile reading is paused and what the client sends stays in its socket. One packet may still
-come, because the loop had read it already; it is kept.
+come, because the loop had read it already; it is kept, until the session takes it or a TLS handshake begins.
 
 Deliveries. Commands of consumers only change what a channel knows. What they made room for is delivered at the end of
 the loop's turn, when all sockets that were readable have been read. So the consumers of a channel share what is there,
@@ -110,8 +111,9 @@ class Output:
         """What was waiting to be sent when the client's progress was last looked at, and replies added since."""
 
     def use_transport(self, transport: asyncio.Transport) -> None:
-        """From here on, send by this transport."""
+        """From here on, send by this transport, uncompressed until `use_codec`."""
         self.transport = transport
+        self.codec = None
         self.write = transport.write
 
     def use_codec(self, codec: Codec) -> None:
@@ -236,6 +238,7 @@ class Deadlines:
         self._interval_ns = 0
         """0: neither heartbeats nor deadlines."""
         self.has_started = False
+        """Whether the greeting has come, or is not awaited any more."""
         self.last_heard_ns = 0
         """When a whole command last arrived; kept by the session."""
         self._heartbeat_ns = NEVER
@@ -244,7 +247,9 @@ class Deadlines:
 
     def start(self, interval_ms: int) -> None:
         """Send a heartbeat every `interval_ms` from now on; 0: neither heartbeats nor deadlines."""
-        self.has_started = True
+        if not self.has_started:
+            self.has_started = True
+            self._cut_off_ns = NEVER  # the greeting has come
         now_ns = self._clock.monotonic_ns()
         self._interval_ns = interval_ms * NS_PER_MS
         self.last_heard_ns = now_ns
@@ -282,6 +287,7 @@ class Deadlines:
 
     def end_within(self, timeout_ns: int) -> None:
         """The connection is being closed: this is the only deadline left. Others may be over, and would ring on."""
+        self.has_started = True  # the others are not to begin any more
         self._interval_ns = 0
         self._heartbeat_ns = self._flush_ns = NEVER
         self._cut_off_ns = self._clock.monotonic_ns() + timeout_ns
@@ -386,7 +392,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 class Pause:
     """Stops one session and starts it again. Owned by the session.
 
-    `resume` is called with the command that waited, if any, and the packet that was kept.
+    `resume` is called with the command that waited, if any. Behind it, `take_kept` gives the packet that was kept.
     """
 
     __slots__ = ("_fail", "_kept", "_output", "_resume", "_spawn", "awaited")
@@ -396,7 +402,7 @@ class Pause:
         output: Output,
         *,
         spawn: Spawn,
-        resume: Callable[[Command | None, bytes], None],
+        resume: Callable[[Command | None], None],
         fail: Callable[[FatalError], None],
     ) -> None:
         self._output = output
@@ -411,6 +417,15 @@ class Pause:
     def keep(self, data: bytes) -> None:
         """Keep a packet that came during the pause."""
         self._kept += data
+
+    def take_kept(self) -> bytes:
+        """The packet that came during the pause, if any."""
+        kept, self._kept = self._kept, b""
+        return kept
+
+    def discard(self) -> None:
+        """Forget the packet that was kept, as an upgrade of the stream demands."""
+        self._kept = b""
 
     def give_way(self) -> None:
         """Let other connections have their turn first: the loop would read from a busy socket again and again."""
@@ -438,8 +453,7 @@ class Pause:
         self.awaited = None
         if not self._output.is_closing:
             self._output.resume_reading()
-            kept, self._kept = self._kept, b""
-            self._resume(waiting, kept)
+            self._resume(waiting)
 
     def end(self) -> None:
         """The connection is gone: stop waiting, and let go of the session."""
@@ -450,7 +464,7 @@ class Pause:
         self._fail = ignore_failure
 
 
-def _do_not_resume(_waiting: Command | None, _kept: bytes) -> None:
+def _do_not_resume(_waiting: Command | None) -> None:
     """What a session that has ended does after a pause."""
 
 

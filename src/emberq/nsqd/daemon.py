@@ -29,7 +29,7 @@ from emberq.broker.topic import TopicConfig
 from emberq.nsqd.api.routes import Web
 from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
 from emberq.nsqd.connection import Deliveries
-from emberq.nsqd.context import SessionContext
+from emberq.nsqd.context import ConnectionGate, SessionContext
 from emberq.nsqd.health import Health
 from emberq.nsqd.lookup import LookupService
 from emberq.nsqd.metrics import Memory, Scrape, read_topics
@@ -98,6 +98,7 @@ class Nsqd:
         self._client_tls = _client_tls(self.options)
         authorizer = _authorizer(self.options, self.clock)
         self.batcher = PublishBatcher(self.broker, self._call_soon)
+        gate = ConnectionGate(self.options, clock=self.clock)
         self._context = SessionContext(
             self.options,
             broker=self.broker,
@@ -105,6 +106,7 @@ class Nsqd:
             deliveries=Deliveries(),
             clock=self.clock,
             timers=self._timers,
+            gate=gate,
             authorizer=authorizer,
             tls=self._tls,
         )
@@ -115,6 +117,7 @@ class Nsqd:
             scrape=self._scrape,
             clock=self.clock,
             timers=self._timers,
+            gate=gate,
             tls=self._tls,
             authorizer=authorizer,
         )

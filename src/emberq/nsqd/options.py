@@ -63,7 +63,7 @@ TLS_MIN_VERSION = Words(
         "tls1.2": TlsVersion.TLS_1_2,
         "tls1.3": TlsVersion.TLS_1_3,
     },
-    aliases={"": TlsVersion.TLS_1_0},  # an empty key in a config file means the default
+    aliases={"": TlsVersion.TLS_1_2},  # an empty key in a config file means the default
     refusal="unknown tlsVersionOption {}",
 )
 
@@ -242,6 +242,12 @@ class NsqdOptions:
     max_channel_consumers: int = _LIMITS.integer(
         0, "largest number of consumers of one channel; 0 means no limit", at_least=0
     )
+    max_connections: int = _LIMITS.integer(
+        0, "most connections at a time, TCP, HTTP and HTTPS together; 0 means no limit", at_least=0
+    )
+    max_connections_per_address: int = _LIMITS.integer(
+        0, "most of them from one address, or from one /64 of IPv6; 0 means no limit", at_least=0
+    )
 
     statsd_address: str = _STATISTICS.text(
         "", "statsd daemon to push statistics to over UDP; empty turns it off", placeholder="host:port"
@@ -279,7 +285,9 @@ class NsqdOptions:
         "refuse clients without TLS; tcp-https still allows plain HTTP",
     )
     tls_min_version: TlsVersion = _TLS.declare(  # noqa: RUF009 - it makes a field
-        TLS_MIN_VERSION, TlsVersion.TLS_1_0, "lowest version of TLS: tls1.0, tls1.1, tls1.2 or tls1.3"
+        TLS_MIN_VERSION,
+        TlsVersion.TLS_1_2,
+        "lowest version of TLS: tls1.0, tls1.1, tls1.2 or tls1.3; below tls1.2 weak keys and signatures pass too",
     )
 
     deflate: bool = _COMPRESSION.boolean("let clients ask for deflate", default=True)

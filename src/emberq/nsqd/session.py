@@ -66,10 +66,14 @@ MAX_TURN_COMMANDS = 512
 MAX_TURN_BYTES = 128 * 1024
 MAX_TURN_NS = 2 * NS_PER_MS
 """One client's share of a turn of the event loop, in commands, in bytes once decompressed, and in time."""
+MIN_PIECE_COST_BYTES = 64 * 1024
+"""What the smallest piece of a compressed stream counts for in that share: it may have taken as long to make."""
 LARGE_PACKET_BYTES = 64 * 1024
 """After a packet of this size the loop reads on from the same socket, so the client's turn would not end."""
 MAX_WAITING_REPLIES = 1024
 """Replies that may wait for the disk. With more, the client is not read from."""
+MAX_GREETING_NS = 10 * NS_PER_SECOND
+"""How long the first bytes may take. Clients send them at once; a connection without them only holds a descriptor."""
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last frame may take to leave before the connection is cut off."""
 
@@ -89,6 +93,7 @@ class ClientSession:
         "_deadlines",
         "_decoder",
         "_delivery_settings",
+        "_is_admitted",
         "_now_ns",
         "_output",
         "_pause",
@@ -113,12 +118,14 @@ class ClientSession:
         """What the client has negotiated, or the defaults."""
         self._delivery_settings: ConnectionSettings | None = None
         """The settings of the first IDENTIFY: later ones do not change how messages are delivered."""
-        self._auth = ConnectionAuth(context.authorizer, clock=context.clock) if context.authorizer else None
+        self._auth = _new_auth(context)
         """None: every client may do everything."""
         self._remote_address = ""
         self._remote_host = ""
         """Without the port; empty for a Unix socket."""
         self._connected_ns = 0
+        self._is_admitted = False
+        """Whether the connection counts at the gate."""
         self._output = output = Output()
         self._deadlines = Deadlines(clock=context.clock, timers=context.timers, ring=self._on_time)
         self._pause = Pause(output, spawn=context.spawn, resume=self._resume, fail=self._fail)
@@ -147,7 +154,14 @@ class ClientSession:
         self._settings = replace(self._settings, client_id=self._remote_host, hostname=self._remote_host)
         self._connected_ns = self._context.clock.wall_ns()
         self._context.sessions.add(self)
+        refusal = self._context.gate.enter(self._remote_address, transport)
+        if refusal is not None:
+            self._output.reply(frame.error(b"%b %b" % (error.TOO_MANY_CONNECTIONS, refusal.encode())))
+            self.close()
+            return
+        self._is_admitted = True
         self._connection_log.connected(self._remote_address)
+        self._deadlines.cut_off_within(MAX_GREETING_NS)
 
     def data_received(self, data: bytes) -> None:
         output = self._output
@@ -192,18 +206,25 @@ class ClientSession:
         self._output.transport.set_protocol(cast(asyncio.BaseProtocol, self))
 
     def _decompress(self, codec: Codec, data: bytes) -> None:
-        """Execute what arrived compressed. A few bytes may hold many commands, so others get turns in between."""
-        executed_bytes = 0
+        """Execute what arrived compressed, and let others have turns in between.
+
+        A few bytes may hold many commands. Many bytes may hold few or none, and take as long: an empty piece is a sign
+        of that.
+        """
+        turn_bytes = 0
         try:
             for piece in codec.decompress(data):
-                self._execute(self._decoder.receive(piece))
-                executed_bytes += len(piece)
-                if executed_bytes >= MAX_TURN_BYTES:
+                if piece:
+                    self._execute(self._decoder.receive(piece))
+                turn_bytes += max(len(piece), MIN_PIECE_COST_BYTES)
+                if not piece or turn_bytes >= MAX_TURN_BYTES:
                     self._pause.give_way()
                 if self._output.is_closing or self._pause.awaited is not None:
                     return  # the codec keeps what was not taken
         except CompressionError as wrong:
             raise SilentClose(str(wrong)) from wrong
+        if len(data) >= LARGE_PACKET_BYTES:
+            self._pause.give_way()
 
     def _execute(self, command: Command | None) -> None:
         """Execute this command, and all that have arrived behind it."""
@@ -238,14 +259,17 @@ class ClientSession:
                 return
             command = self._decoder.next_command()
 
-    def _resume(self, waiting: Command | None, kept: bytes) -> None:
-        """Go on after a pause, with the command that waited and the packet that came meanwhile."""
+    def _resume(self, waiting: Command | None) -> None:
+        """Go on after a pause, with the command that waited and the packet that came meanwhile.
+
+        The packet stays in the pause as long as the command runs, which may be an IDENTIFY that makes it worthless.
+        """
         self._deadlines.last_heard_ns = self._now_ns()  # nothing was read during the pause
         try:
             self._execute(waiting or self._decoder.next_command())
         except FatalError as wrong:
             self._fail(wrong)
-        self.data_received(kept)
+        self.data_received(self._pause.take_kept())
 
     def eof_received(self) -> bool:
         self._subscription.answer_refused()
@@ -270,6 +294,8 @@ class ClientSession:
         if self not in self._context.sessions:
             return
         self._context.sessions.discard(self)
+        if self._is_admitted:
+            self._context.gate.leave(self._remote_address)
         self._connection_log.closed(exc, by_client=not self._output.is_closing)
         self._output.is_closing = True
         self._deadlines.stop()
@@ -291,7 +317,10 @@ class ClientSession:
     def _on_time(self) -> None:
         due = self._deadlines.due(is_reading=self._pause.awaited is None)
         if Due.CUT_OFF in due:
-            if not self._output.is_closing and self._output.has_progressed():
+            if not self._output.is_closing and not self._deadlines.has_started:
+                self._connection_log.did_not_greet()
+                self.close()
+            elif not self._output.is_closing and self._output.has_progressed():
                 self._deadlines.socket_is_full()
             else:
                 if not self._output.is_closing:
@@ -366,12 +395,17 @@ class ClientSession:
         else:
             self._deadlines.change_deadlines(settings.heartbeat_interval_ms)
         if outcome.tls:
-            self._decoder.discard()
             self._pause.until(self._encrypt(outcome))
         else:
             self._upgrade.compress(outcome)
 
     async def _encrypt(self, outcome: Agreement) -> None:
+        """Shake hands, and forget all that came before: a stranger on the way may have added to it.
+
+        Nothing is read between here and the beginning of the handshake, so what comes later came encrypted.
+        """
+        self._decoder.discard()
+        self._pause.discard()
         try:
             await self._upgrade.encrypt(cast(asyncio.Protocol, self))
         except (OSError, TimeoutError) as failure:
@@ -379,6 +413,8 @@ class ClientSession:
             self._connection_log.failed(FatalError(error.IDENTIFY_FAILED, reason.encode()))
             self.connection_lost(failure)  # the loop does not always call this after a failed handshake
             return
+        if self._auth is not None:
+            self._auth = _new_auth(self._context)
         self._upgrade.compress(outcome)
 
     def authorize(self, command: Auth) -> None:
@@ -434,6 +470,11 @@ class ClientSession:
             auth=self._auth,
             tls=self._upgrade.tls,
         )
+
+
+def _new_auth(context: SessionContext) -> ConnectionAuth | None:
+    """That of a client which has not sent an AUTH."""
+    return ConnectionAuth(context.authorizer, clock=context.clock) if context.authorizer else None
 
 
 class BodyReceiver:

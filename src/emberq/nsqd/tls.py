@@ -13,10 +13,11 @@ see `unverified_certificate`.
 Reloading. The event loop gets one context for good, `ReloadableContext`, which passes each handshake to the context
 built last. So a reload is one assignment, open connections stay, and a reload that fails changes nothing.
 
-Old versions. TLS 1.0 and 1.1 are the reference's default and thus ours, but OpenSSL 3 speaks them only at its lowest
-security level, which also admits weak keys and signatures. So that level is set only if `--tls-min-version` is below
-1.2. A client that can do better gets better in any case. The order of cipher suites is the client's: all that are left
-are sound, and the client knows which are fast on its machine.
+Old versions. TLS 1.2 is the lowest unless `--tls-min-version` asks for less, and OpenSSL's level 2 is demanded: keys of
+2048 bits (RSA) or 224 (elliptic curves), no signatures with MD5 or SHA-1. OpenSSL 3 speaks TLS 1.0 and 1.1 only at its
+lowest level, at which weak keys and signatures pass too. So that level is set for an operator who asks for these
+versions. A client that can do better gets better in any case. The order of cipher suites is the client's: all that are
+left are sound, and the client knows which are fast on its machine.
 
 `TlsConnection` is what /stats and the authorization servers are told about a connection, in the reference's words.
 OpenSSL has its own names of cipher suites; the numbers behind them are IANA's. Thirteen numbers have a name in the
@@ -28,6 +29,7 @@ from __future__ import annotations
 import logging
 import ssl
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,7 +39,7 @@ from emberq.nsqd.options import NsqdOptions, TlsVersion
 
 REQUIRE = "require"
 REQUIRE_VERIFY = "require-verify"
-CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"
+CIPHERS = "@SECLEVEL=2:ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"
 LEGACY_CIPHERS = "@SECLEVEL=0:ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:RSA+AES:!aNULL:!eNULL:!aDSS:!AESCCM"
 """For versions below 1.2, whose suites all have SHA-1 in them."""
 
@@ -89,6 +91,28 @@ class ReloadableContext(ssl.SSLContext):
 
     def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
         return self.current.wrap_bio(*args, **options)
+
+
+class LimitedContext(ssl.SSLContext):
+    """Leaves handshakes to another context, as long as there is room for a connection.
+
+    For a listener whose connections begin by a handshake: no part of ours sees them before it is done, and a client may
+    never do it.
+    """
+
+    _context: ssl.SSLContext
+    _has_room: Callable[[], bool]
+
+    def __new__(cls, context: ssl.SSLContext, *, has_room: Callable[[], bool]) -> Self:
+        limited = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+        limited._context = context
+        limited._has_room = has_room
+        return limited
+
+    def wrap_bio(self, *args: Any, **options: Any) -> ssl.SSLObject:
+        if not self._has_room():
+            raise ssl.SSLError(ssl.SSL_ERROR_SSL, "too many connections")
+        return self._context.wrap_bio(*args, **options)
 
 
 class ServerTls:

@@ -98,6 +98,10 @@ class ConnectionLog:
         """No command came for so long that the connection is given up."""
         self._ended_by = "failed to read command - i/o timeout: no command within two heartbeat intervals"
 
+    def did_not_greet(self) -> None:
+        """The first bytes did not come in time."""
+        _log.info("failed to read protocol version - i/o timeout: nothing from client(%s)", self._remote_address)
+
     def did_not_read(self) -> None:
         """The client took nothing of what was sent, for so long that it is cut off."""
         _log.error("PROTOCOL(V2): [%s] messagePump error - i/o timeout: it does not read", self._remote_address)

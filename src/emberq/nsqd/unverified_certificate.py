@@ -10,7 +10,8 @@ interface of `ssl.SSLContext` and `ssl.SSLObject`, as far as event loops use it:
 The BIOs are the event loop's. Each step first takes what is in the incoming one, and moves what it makes to the
 outgoing one at once. `pending` tells the event loop of bytes that are in neither.
 
-A handshake still proves that the client has the key of the certificate it showed.
+A handshake still proves that the client has the key of the certificate it showed. So the key must be one that others
+cannot compute.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ SESSION_ID = b"emberq"
 RECORD_BYTES = 16 * 1024
 """The most plain bytes in one TLS record, and so the most that one read from OpenSSL gives."""
 OUTGOING_PIECE_BYTES = 64 * 1024
+TOO_WEAK = frozenset({66, 67, 68})
+"""OpenSSL's verdicts X509_V_ERR_EE_KEY_TOO_SMALL, _CA_KEY_TOO_SMALL and _CA_MD_TOO_WEAK; none is given at level 0."""
 
 
 class UnverifiedContext:
@@ -75,9 +78,12 @@ def _private_key(path: str) -> Any:
         raise ssl.SSLError(ssl.SSL_ERROR_SSL, "no private key") from failure
 
 
-def _accept(*_verdict: Any) -> bool:
-    """Accept every certificate, whatever OpenSSL thinks of it."""
-    return True
+def _accept(_connection: SSL.Connection, _certificate: Any, verdict: int, _depth: int, _is_good: int) -> bool:
+    """Accept every certificate, whatever OpenSSL thinks of it, except one that is too weak for the security level.
+
+    The key of such a certificate proves nothing: others may have computed it.
+    """
+    return verdict not in TOO_WEAK
 
 
 class UnverifiedConnection:

@@ -7,6 +7,10 @@ A few compressed bytes can stand for very many plain ones. So plain bytes come i
 made when the caller asks for it. The caller may stop at any point: what it has not taken stays compressed in the codec
 and comes first out of the next `decompress`, even that of no bytes.
 
+Very many compressed bytes can also stand for few plain ones or none: chunks of padding, empty blocks. They cost time
+all the same. So no piece is made of more than MAX_STEP_CHUNKS chunks of snappy or STEP_BYTES of deflate, and if there
+was nothing in them, an empty piece lets the caller stop there too.
+
 Deflate is raw (no zlib header, window of 32 KiB) and flushed to a byte boundary after each `compress`.
 
 Snappy is the framing format: a stream is a sequence of chunks, lengths are little-endian.
@@ -29,12 +33,17 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterator
+from itertools import count
 from typing import Protocol
 
 import cramjam
 
 PIECE_BYTES = 256 * 1024
 """Most plain bytes made at once: what one read from a socket brings at most."""
+MAX_STEP_CHUNKS = 256
+"""Most chunks of snappy read for one piece: they take half a millisecond."""
+STEP_BYTES = 16 * 1024
+"""Most bytes of deflate read for one piece. The worst, nothing but headers of empty blocks, take a few milliseconds."""
 WINDOW_BITS = -15
 """Deflate's largest window; negative means without zlib's header and trailer."""
 
@@ -69,7 +78,7 @@ class Codec(Protocol):
         """The bytes to send; the peer needs no later ones to read all of `data`."""
 
     def decompress(self, data: bytes) -> Iterator[bytes]:
-        """The plain bytes of what arrived, in pieces of 1 to PIECE_BYTES; taking one may raise CompressionError."""
+        """The plain bytes of what arrived, in pieces of 0 to PIECE_BYTES; taking one may raise CompressionError."""
 
 
 class DeflateCodec:
@@ -79,29 +88,36 @@ class DeflateCodec:
         self._deflater = zlib.compressobj(level, zlib.DEFLATED, WINDOW_BITS)
         self._inflater = zlib.decompressobj(WINDOW_BITS)
         self._arrived = b""
-        """What the inflater has not taken yet, because its plain bytes have not been asked for."""
+        """What has arrived. The inflater has not taken what stands behind `_position`, because its plain bytes have not
+        been asked for."""
+        self._position = 0
 
     def compress(self, data: bytes) -> bytes:
         return self._deflater.compress(data) + self._deflater.flush(zlib.Z_SYNC_FLUSH)
 
     def decompress(self, data: bytes) -> Iterator[bytes]:
-        self._arrived += data
+        if data:
+            self._arrived = self._arrived[self._position :] + data
+            self._position = 0
         return self._pieces()
 
     def _pieces(self) -> Iterator[bytes]:
         inflater = self._inflater
         is_full = True  # a full piece may have left plain bytes in the inflater even if it took all that arrived
-        while is_full:
+        while is_full or self._position < len(self._arrived):
+            step = self._arrived[self._position : self._position + STEP_BYTES]
             try:
-                piece = inflater.decompress(self._arrived, PIECE_BYTES)
+                piece = inflater.decompress(step, PIECE_BYTES)
             except zlib.error as failure:
                 raise CompressionError(f"deflate: {failure}") from failure
-            self._arrived = inflater.unconsumed_tail
+            self._position += len(step) - len(inflater.unconsumed_tail)
             is_full = len(piece) == PIECE_BYTES
-            if piece:
+            if piece or self._position < len(self._arrived):
                 yield piece
             if inflater.unused_data:
                 raise CompressionError("deflate: data behind the end of the stream")
+        self._arrived = b""
+        self._position = 0
 
 
 class SnappyCodec:
@@ -128,7 +144,8 @@ class SnappyCodec:
         if small:
             yield small
             return
-        while self._reach_data():
+        while True:
+            yield from self._reach_data()
             run_bytes = self._measure_run()
             if not run_bytes:
                 return
@@ -138,8 +155,7 @@ class SnappyCodec:
                 piece = bytes(cramjam.snappy.decompress(STREAM_IDENTIFIER + run))
             except cramjam.DecompressionError as failure:
                 raise CompressionError(str(failure)) from failure
-            if piece:
-                yield piece
+            yield piece
 
     def _take_small(self) -> bytes:
         """The plain bytes, if what has arrived is just one small chunk of data; none for all else, right or wrong."""
@@ -166,24 +182,26 @@ class SnappyCodec:
         arrived.clear()
         return payload
 
-    def _reach_data(self) -> bool:
-        """Drop the chunks that hold no data; whether a chunk with data follows."""
+    def _reach_data(self) -> Iterator[bytes]:
+        """Drop the chunks that hold no data, up to one that does; an empty piece after each MAX_STEP_CHUNKS of them."""
         arrived = self._arrived
-        while True:
+        for number in count(1):
+            if number % MAX_STEP_CHUNKS == 0:
+                yield b""
             if self._bytes_to_skip:
                 skipped_bytes = min(self._bytes_to_skip, len(arrived))
                 del arrived[:skipped_bytes]
                 self._bytes_to_skip -= skipped_bytes
             if len(arrived) < CHUNK_HEADER_BYTES:
-                return False
+                return
             kind = arrived[0]
             if kind == _IDENTIFIER or not self._identified:
                 if not self._take_identifier():
-                    return False
+                    return
             elif kind >= _FIRST_SKIPPABLE:
                 self._bytes_to_skip = CHUNK_HEADER_BYTES + (_UINT32.unpack_from(arrived)[0] >> 8)
             elif kind in _MAX_PAYLOAD_BYTES:
-                return True
+                return
             else:
                 raise CompressionError(f"snappy: unknown kind of chunk {kind:#04x}")
 
@@ -199,9 +217,12 @@ class SnappyCodec:
         return True
 
     def _measure_run(self) -> int:
-        """The size of the next chunks: complete ones with data, as many as fit into a piece."""
+        """The size of the next chunks: complete ones with data, as many as fit into a piece; 0 if there is none."""
         run_bytes = plain_bytes = 0
-        while (chunk := self._data_chunk(run_bytes)) is not None:
+        for _ in range(MAX_STEP_CHUNKS):
+            chunk = self._data_chunk(run_bytes)
+            if chunk is None:
+                break
             chunk_end, chunk_plain_bytes = chunk
             plain_bytes += chunk_plain_bytes
             if plain_bytes > PIECE_BYTES:

@@ -97,6 +97,9 @@ class LineParser:
         """Whether RDY is legal and has an effect."""
         self.tls_required = False
         """While set, anything but IDENTIFY is refused. It may be set before the first command alone."""
+        self.is_upgraded = False
+        """Whether the stream is encrypted or compressed. IDENTIFY is refused then: a client asks for both at once, and
+        one that asks again may be a stranger who spoke before the client did."""
         self.heartbeats_enabled = True
         """SUB is refused without them."""
         self._takes_sequences = False
@@ -149,6 +152,8 @@ class LineParser:
         return _NOP
 
     def _parse_identify(self, _words: Sequence[bytes]) -> Command:
+        if self.is_upgraded:
+            raise FatalError(error.INVALID, b"cannot IDENTIFY in current state")
         return Identify()
 
     def _parse_auth(self, words: Sequence[bytes]) -> Command:

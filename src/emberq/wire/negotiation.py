@@ -1,7 +1,8 @@
 """IDENTIFY: what a client asks for, and what it gets.
 
 `parse_request` reads the client's JSON, `negotiate` decides. Both are pure: a request and the server's limits in, the
-settings of the connection and the answer out. A field that is 0 or absent leaves the setting as it is.
+settings of the connection and the answer out. A field that is 0 or absent leaves the setting as it is. What a client
+calls itself and its place is cut to MAX_NAME_CHARACTERS: it is kept and shown for as long as the connection lasts.
 
 Not in NSQ: a client may ask to number what it publishes, so that a batch it sends again is stored once, by
 
@@ -24,6 +25,8 @@ MIN_HEARTBEAT_INTERVAL_MS = 1000
 MIN_MSG_TIMEOUT_MS = 1000
 MIN_OUTPUT_BUFFER_SIZE = 64
 MAX_SAMPLE_RATE = 99
+MAX_NAME_CHARACTERS = 256
+"""More than the longest host name. A body may have 5 MB, and /stats shows the names of every client."""
 DEFAULT_DEFLATE_LEVEL = 6
 DEFAULT_OUTPUT_BUFFER_SIZE = 16 * 1024
 
@@ -115,11 +118,11 @@ def negotiate(request: IdentifyRequest, current: ConnectionSettings, limits: Ser
     """What the connection gets, or the `FatalError` its request deserves."""
     settings = replace(
         current,
-        client_id=request.client_id,
-        hostname=request.hostname,
-        user_agent=request.user_agent,
-        topology_region=request.topology_region,
-        topology_zone=request.topology_zone,
+        client_id=request.client_id[:MAX_NAME_CHARACTERS],
+        hostname=request.hostname[:MAX_NAME_CHARACTERS],
+        user_agent=request.user_agent[:MAX_NAME_CHARACTERS],
+        topology_region=request.topology_region[:MAX_NAME_CHARACTERS],
+        topology_zone=request.topology_zone[:MAX_NAME_CHARACTERS],
         heartbeat_interval_ms=_heartbeat_interval_ms(request, current, limits),
         output_buffer_timeout_ms=_output_buffer_timeout_ms(request, current, limits),
         output_buffer_size=_output_buffer_size(request, current, limits),

@@ -25,9 +25,10 @@ from emberq.nsqd.api.publish import PublishApi
 from emberq.nsqd.api.stats import StatsApi
 from emberq.nsqd.auth.authorizer import Authorizer
 from emberq.nsqd.auth.guard import ApiGuard
+from emberq.nsqd.context import ConnectionGate
 from emberq.nsqd.metrics import Scrape
 from emberq.nsqd.options import NsqdOptions, TlsRequired
-from emberq.nsqd.tls import ServerTls
+from emberq.nsqd.tls import LimitedContext, ServerTls
 
 
 def routes(node: Node) -> list[Route]:
@@ -91,6 +92,7 @@ class Web:
         scrape: Callable[[tuple[TopicStats, ...], tuple[ClientStats, ...]], Scrape],
         clock: Clock,
         timers: Timers,
+        gate: ConnectionGate,
         tls: ServerTls | None,
         authorizer: Authorizer | None,
     ) -> None:
@@ -103,15 +105,18 @@ class Web:
         table = [*routes(node), Route("GET", "/metrics", self._metrics, quiet=True)]
         router = Router(table if self._guard is None else self._guard.protect(table))
         refusal = self._refuse_plain if options.tls_required is TlsRequired.YES else None
-        self._http = HttpServer(router, clock=clock, timers=timers, guard=refusal)
-        self._https = HttpServer(router, clock=clock, timers=timers)
+        self._http = HttpServer(router, clock=clock, timers=timers, guard=refusal, gate=gate)
+        self._https = HttpServer(router, clock=clock, timers=timers, gate=gate)
         self._http_listener: Listener | None = None
         self._https_listener: Listener | None = None
         if options.http_address:
             self._http_listener = Listener(options.http_address, self._http.make_protocol, label="HTTP")
         if options.https_address and tls is not None:
             self._https_listener = Listener(
-                options.https_address, self._https.make_protocol, label="HTTPS", tls=tls.context
+                options.https_address,
+                self._https.make_protocol,
+                label="HTTPS",
+                tls=LimitedContext(tls.context, has_room=gate.has_room),
             )
 
     @property
