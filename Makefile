@@ -15,18 +15,21 @@ COMPILED_READY := $(COMPILED)/.ready
 LOAD := build/bench/load
 LOAD_SOURCES := $(wildcard bench/load/*.c)
 COMPILE_LOAD = $(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o $@.$$$$ $(LOAD_SOURCES)
-COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py
+COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/crash tests/attack tests/test_embedded.py
 # Those that take long have targets of their own.
 OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/browser/test_screenshot.py
-# Played at length by the compiled run; uncompiled they would say the same, and take a minute for it.
-LONG_WHEN_PURE := tests/wire/test_decoder_properties.py tests/wire/test_compression.py
+# Played at length by the compiled run; uncompiled they would say the same, and take minutes for it.
+LONG_WHEN_PURE := $(addprefix --ignore=,tests/wire/test_decoder_properties.py tests/wire/test_compression.py \
+    tests/broker/test_broker_properties.py tests/broker/test_journaled_topic_properties.py tests/crash tests/attack) \
+    --deselect=tests/conformance/test_tls_and_compression.py::test_a_bomb_keeps_nobody_else_waiting
 # Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
 PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/tools
 # They need a browser or Spark's Java, and have no properties.
 WITHOUT_EXAMPLES := tests/browser tests/spark_cluster
 # Where memory has room for them, the files of tests that run in parallel are kept there: they would wait for the disk.
 TEST_FILES := $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 ] && echo TMPDIR=/dev/shm)
-PYTEST_PARALLEL := env $(TEST_FILES) $(BIN)/pytest -n 2 --dist loadfile
+# More than there are cores: tests wait now and then, for processes or for the disk.
+PYTEST_PARALLEL := env $(TEST_FILES) $(BIN)/pytest -n 3 --dist loadfile
 # Lines and branches; measuring doubles what a test takes, so its time limit is longer.
 COVERED := --cov --cov-report= -o timeout=600
 IN_PARALLEL := $(MAKE) --no-print-directory -j2 --output-sync=target
@@ -98,10 +101,10 @@ test-processes: $(DEV_READY) chromium
 
 test-alone: $(NODE_READY)
 	COVERAGE_FILE=.coverage.alone $(PYTEST_PARALLEL) $(COVERED) \
-	    $(addprefix --ignore=,tests/spark $(PROCESSES) $(OWN_TARGET) $(LONG_WHEN_PURE))
+	    $(addprefix --ignore=,tests/spark $(PROCESSES) $(OWN_TARGET)) $(LONG_WHEN_PURE)
 
 test-without-spark: $(NODE_READY) chromium ## run all tests but those that need a real Spark
-	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET) $(LONG_WHEN_PURE)) $(ARGS)
+	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET)) $(ARGS)
 
 test-browser: $(DEV_READY) chromium ## run all browser tests, the large cluster and the pictures for the documents too
 	$(BIN)/pytest tests/browser $(ARGS)
