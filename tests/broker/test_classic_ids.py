@@ -97,3 +97,9 @@ def test_ids_only_ever_increase(node_id: int, steps: list[tuple[int, int]]) -> N
         assert fields(first)[1] == node_id
         assert fields(first)[0] == fields(first + count - 1)[0]
         next_free = first + count
+
+
+def test_no_id_is_of_a_time_before_the_start() -> None:
+    """A clock that is set back after a restart would give the ids of the run before once more."""
+    source = IdSource(3, start_ns=WALL_NS)
+    assert fields(source.reserve(1, WALL_NS - (1 << 30))) == ((WALL_NS >> 20) - EPOCH_TICKS, 3, 0)

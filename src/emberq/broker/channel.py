@@ -126,6 +126,8 @@ class Channel(ABC):
         self._lines = ReadyLines()
         self._local_counts = [0] * len(Locality)
         self._alarm = timers.alarm(self._on_time)
+        self._goes_on_later = False
+        """Whether the channel has had its turn: the alarm lets it deliver more in the next one."""
 
     def __repr__(self) -> str:
         return f"<Channel {self.topic_name}:{self.name} depth={self.depth} in_flight={self.in_flight_count}>"
@@ -177,8 +179,8 @@ class Channel(ABC):
     # Messages out.
 
     def pump(self) -> None:
-        """Hand queued messages to ready subscribers until one or the other runs out."""
-        if not self.paused and not self._exiting:
+        """Hand queued messages to ready subscribers until one or the other runs out, or the channel's turn is over."""
+        if not self.paused and not self._exiting and not self._goes_on_later:
             self._share_out()
         if self._keeps_at_most != NEVER:
             self._queue.trim(self._keeps_at_most)
@@ -191,7 +193,8 @@ class Channel(ABC):
         while not lines.is_empty and (depth := queue.depth):
             if forwarder is not None and forwarder.is_busy:
                 return
-            if not left:  # the others get theirs in the next turn
+            if not left:
+                self._goes_on_later = True
                 self._alarm.set_earlier(self._clock.monotonic_ns())
                 return
             left -= 1
@@ -377,6 +380,7 @@ class Channel(ABC):
 
     def _on_time(self) -> None:
         """Queue what was deferred until now, a portion of it in each turn of the event loop."""
+        self._goes_on_later = False
         due = self._deferred.take_due(self._clock.monotonic_ns(), max_count=MATURING_COUNT)
         if due:
             self._queue.put_again(due)
@@ -401,6 +405,7 @@ class Channel(ABC):
         self.in_transit.take_all()
         for subscriber in self._subscribers:
             self._lines.join(subscriber)
+        self._goes_on_later = False
         self._alarm.cancel()
 
     def forget_place(self) -> None:  # noqa: B027 - the files of a classic channel go when it is deleted

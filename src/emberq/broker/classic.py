@@ -67,7 +67,7 @@ class ClassicTopic(Topic):
 
     def __init__(self, name: str, context: TopicContext) -> None:
         super().__init__(name, context)
-        self._ids = IdSource(context.config.node_id)
+        self._ids = IdSource(context.config.node_id, start_ns=context.clock.wall_ns())
         self._queue = MessageQueue(
             capacity=context.config.channel.mem_queue_size,
             backend=context.store.backend(name),
@@ -414,11 +414,12 @@ MAX_NODE_ID = 1023
 class IdSource:
     """Makes the ids of one topic."""
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, node_id: int, *, start_ns: int = 0) -> None:
+        """None is of a time before `start_ns`: an earlier run may have given it, if the clock is set back now."""
         if not 0 <= node_id <= MAX_NODE_ID:
             raise ValueError(f"node id {node_id} is not in 0..{MAX_NODE_ID}")
         self._node_bits = node_id << 12
-        self._tick = 0
+        self._tick = max(0, (start_ns >> 20) - _EPOCH)
         self._next_sequence = 0
 
     def reserve(self, count: int, wall_ns: int) -> int:
