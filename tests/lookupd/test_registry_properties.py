@@ -117,6 +117,13 @@ class RegistryMachine(RuleBasedStateMachine):
         } == self.model.nodes()
 
     @invariant()
+    def counts_agree(self) -> None:
+        keys = {key: held for key, held in self.model.keys.items() if key[0] != "client"}
+        assert self.registry.unused_count == sum(not held for held in keys.values())
+        for producer_id, producer in self.connected.items():
+            assert producer.key_count == sum(producer_id in held for held in keys.values())
+
+    @invariant()
     def registrations_agree(self) -> None:
         found = {
             ("channel" if channel else "topic", topic, channel): set(holders)
