@@ -111,3 +111,14 @@ async def test_a_file_that_is_there_keeps_its_permissions(tmp_path: Path) -> Non
     path.chmod(0o640)
     await record(str(path), AuditedAction(action="log_out"))
     assert path.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(("mode", "is_told"), [(0o600, False), (0o640, False), (0o644, True)])
+async def test_a_file_that_all_can_read_is_worth_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, is_told: bool
+) -> None:
+    path = tmp_path / "audit"
+    path.touch()
+    path.chmod(mode)
+    Audit(str(path), clock=ManualClock()).check()
+    assert ("can be read by every user" in caplog.text) is is_told

@@ -31,8 +31,8 @@ def admin(users: str) -> Iterator[AdminThread]:
 @pytest.fixture
 def proxied(users: str) -> Iterator[AdminThread]:
     """Behind a proxy on this machine that says where its clients are."""
-    options = {"user_file": users, "forwarding_proxy_cidr": PROXY, "clock": ManualClock()}
-    with AdminThread(lookupd_http_address=(DEAD,), **options) as running:
+    options = {"user_file": users, "forwarding_proxy_cidr": PROXY}
+    with AdminThread(lookupd_http_address=(DEAD,), clock=ManualClock(), **options) as running:
         yield running
 
 

@@ -192,3 +192,13 @@ def test_where_users_log_in_nsqadmin_has_any_name(cluster: EmbeddedThread, tmp_p
         assert asked(admin, "GET", "/api/topics", browser).error == (401, "LOGIN_REQUIRED")
         logged_in = {**browser, "Authorization": basic("ada", "lovelace")}
         assert asked(admin, "POST", "/api/topics/orders", logged_in, {"action": "pause"}).status == 200
+
+
+def test_a_name_that_is_led_to_a_trusted_proxys_machine_is_refused(cluster: EmbeddedThread) -> None:
+    """A page there could say that it is any user."""
+    options = {"trusted_proxy_cidr": ("127.0.0.0/8",), "http_allowed_host": ("admin.corp.example",)}
+    with of_cluster(cluster, **options) as admin:
+        forged = {**REBOUND_CHANGE, "X-Forwarded-User": "ada", "X-Forwarded-Host": "admin.corp.example"}
+        assert refused(asked(admin, "DELETE", "/api/topics/orders", forged)) == "UNKNOWN_HOST"
+        honest = {"Host": "admin.corp.example", "Accept-Language": "en", "X-Forwarded-User": "ada"}
+        assert asked(admin, "GET", "/api/topics", honest).status == 200

@@ -28,6 +28,7 @@ import json
 import logging
 import os
 import socket
+import stat
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +119,8 @@ class Audit:
         """OSError if nothing can be written to the file."""
         if self._path is not None:
             os.close(_open(self._path))
+            if self._path.stat().st_mode & stat.S_IROTH:
+                _log.warning("the audit log %s can be read by every user of this machine", self._path)
 
     async def record(
         self, request: Request, visitor: Visitor | None, deed: AuditedAction, outcome: ActionOutcome, message: str = ""

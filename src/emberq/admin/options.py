@@ -67,8 +67,8 @@ class AdminOptions:
 
     http_address: str = _WEB.text("0.0.0.0:4171", "where to listen for HTTP", placeholder="address")
     http_allowed_host: tuple[str, ...] = _WEB.strings(
-        "further name by which browsers may call this nsqadmin where no login is needed; .example.com means all names"
-        " below it",
+        "further name by which browsers may call this nsqadmin; .example.com means all names below it; where users"
+        " log in and none is given, any name will do",
         placeholder="host",
         key="http_allowed_hosts",
     )

@@ -15,8 +15,8 @@ when the role does not reach that far.
 
 **Other sites.** What a page of another site made a browser ask is refused for every user, as `http.browser` says: the
 page may know an address that only the browser can reach, or a proxy that vouches for its user. By which name the
-browser calls us makes a difference only where all may look: a page that was rebound has no session, and does not come
-through the proxy.
+browser calls us makes a difference where all may look, or where the operator has said by which: a page that was rebound
+has no session, and does not come through the proxy, unless the browser runs on the proxy's machine.
 
 **Where from.** Clients are counted by their address: those who guess passwords, and those who look at live views. A
 request by a proxy of --trusted-proxy-cidr or --forwarding-proxy-cidr comes from where the proxy says, in the header
@@ -87,7 +87,7 @@ class Gate:
         """By a digest of name and password: the name, and until when they are believed."""
         self._digest_key = secrets.token_bytes(32)
         names = (*options.http_allowed_host, host_in(options.http_address))
-        self._browsers = BrowserGuard(names, checks_host=self.is_open)
+        self._browsers = BrowserGuard(names, checks_host=self.is_open or bool(options.http_allowed_host))
 
     @property
     def has_passwords(self) -> bool:
