@@ -107,7 +107,7 @@ def test_users_may_look_at_nsqd_in_their_browser(start_nsqd: StartNsqd, host: st
 
 
 def test_an_operator_adds_names_of_nsqd(start_nsqd: StartNsqd) -> None:
-    http = HttpClient(start_nsqd(http_allowed_host=("q1.corp.example", ".cluster.example")).http_address)
+    http = HttpClient(start_nsqd(http_allowed_host=("q1.corp.example:4151", ".Cluster.example.")).http_address)
     for host, status in (
         ("q1.corp.example:4151", 200),
         ("x.cluster.example", 200),

@@ -126,10 +126,10 @@ class RegistryMachine(RuleBasedStateMachine):
     @invariant()
     def registrations_agree(self) -> None:
         found = {
-            ("channel" if channel else "topic", topic, channel): set(holders)
-            for topic, channel, holders in self.registry.registrations()
+            ("channel" if key[1] else "topic", *key): {each.peer.remote_address for each in self.registry.holders(key)}
+            for key in self.registry.all_keys()
         }
-        expected = {key: set(held) for key, held in self.model.keys.items() if held and key[0] != "client"}
+        expected = {key: set(held) for key, held in self.model.keys.items() if key[0] != "client"}
         assert found == expected
 
 

@@ -20,8 +20,8 @@ names that no daemon knows of. They are told from browsers by what browsers alwa
 
     Origin             with all that changes something, and with what is read across sites
     Sec-Fetch-Site     with everything, to this machine and by TLS
-    Accept-Language    with everything. Of programs only Node's `fetch` is known to send it, along with a
-                       `Sec-Fetch-Mode`, which a browser never sends without a `Sec-Fetch-Site`
+    Accept-Language    with everything. Node's `fetch` sends it too, along with a `Sec-Fetch-Mode`, which a browser
+                       never sends without a `Sec-Fetch-Site`; Deno's without, so it counts as a browser
 
 Behind a proxy our name is what the proxy was called by: it passes that on as `Host` or `X-Forwarded-Host`. A page of
 another site can set neither, and one that has been rebound is refused by its `Host`, whatever else it sets.
@@ -60,7 +60,7 @@ class BrowserGuard:
 
         Without `checks_host` a browser may call us by any name: right where no request is answered without a login.
         """
-        given = {_folded(name) for name in (*names, socket.gethostname(), ".localhost") if name}
+        given = {_folded(_without_port(name)) for name in (*names, socket.gethostname(), ".localhost") if name}
         self._names = frozenset(name.removeprefix(".") for name in given)
         self._domains = tuple(name for name in given if name.startswith("."))
         self._checks_host = checks_host

@@ -345,13 +345,20 @@ class Registry:
 
     def producers_of(self, topic: str) -> list[TopicProducer]:
         """The producers of a topic, or of any topic, that are neither inactive nor tombstoned for it; each once."""
-        is_active = self._activity_test()
-        found: Producers = {}
-        for name in self._matching(topic, self._topics):
-            for producer_id, producer in self._topics[name].items():
-                if is_active(producer) and not (producer.tombstones and self.is_tombstoned(producer, name)):
-                    found[producer_id] = producer
-        return list(found.values())
+        if topic == EVERY_TOPIC:
+            return [producer for producer in self.active_producers() if self._is_shown_somewhere(producer)]
+        is_active, holders = self._activity_test(), self._topics.get(topic, {})
+        return [
+            producer
+            for producer in holders.values()
+            if is_active(producer) and not (producer.tombstones and self.is_tombstoned(producer, topic))
+        ]
+
+    def _is_shown_somewhere(self, producer: TopicProducer) -> bool:
+        """Whether it has a topic for which no tombstone hides it."""
+        if not producer.tombstones:
+            return bool(producer.topics)
+        return any(not self.is_tombstoned(producer, topic) for topic in producer.topics)
 
     def active_producers(self) -> list[TopicProducer]:
         """Every producer that is not inactive, whatever its tombstones."""
@@ -362,19 +369,16 @@ class Registry:
         tombstoned_ns = producer.tombstones.get(topic)
         return tombstoned_ns is not None and self._clock.monotonic_ns() - tombstoned_ns < self._tombstone_lifetime_ns
 
-    def registrations(self) -> Iterator[tuple[str, str, Producers]]:
-        """Every key that has producers: topic, channel (empty for a topic) and producers."""
-        for topic, channel, holders in self._keys():
-            present = {name: each for name, each in holders.items() if each.heard_ns != _GONE_NS}
-            if present:
-                yield topic, channel, present
+    def all_keys(self) -> list[Key]:
+        """Every key, with or without producers."""
+        topics = [(topic, "") for topic in self._topics]
+        return topics + [(topic, channel) for topic, channels in self._channels.items() for channel in channels]
 
-    def _keys(self) -> Iterator[tuple[str, str, Producers]]:
-        for topic, holders in self._topics.items():
-            yield topic, "", holders
-        for topic, channels in self._channels.items():
-            for channel, holders in channels.items():
-                yield topic, channel, holders
+    def holders(self, key: Key) -> list[TopicProducer]:
+        """The producers that have registered a key; none if there is no such key."""
+        topic, channel = key
+        holders = self._channels.get(topic, {}).get(channel, {}) if channel else self._topics.get(topic, {})
+        return [producer for producer in holders.values() if producer.heard_ns != _GONE_NS]
 
     @property
     def producers(self) -> Collection[TopicProducer]:
