@@ -15,6 +15,7 @@ from tests.support.nsqlookupd_process import NsqlookupdProcess
 from tests.support.waiting import wait_until
 
 OK = b"\0\0\0\2OK"
+CROWDING = b"E_INVALID there are too many topics and channels, and this nsqd has the most"
 DEFAULT_LIMIT = 100_000
 BYSTANDER_S = 0.1
 """A client that has nothing to do with the flood is answered in this time, but for one time in a hundred."""
@@ -83,6 +84,21 @@ def test_what_is_unregistered_makes_room(lookupd: LookupdHarness) -> None:
         client.register("deleted", "c")
         assert lookupd.post("/topic/delete?topic=deleted").status == 200
     client.ping()
+
+
+@pytest.mark.lookupd(max_registrations=100)
+def test_many_clients_with_many_names_each_do_not_drive_out_the_others(lookupd: LookupdHarness) -> None:
+    honest = lookupd.nsqd("orders", "users")
+    flooding = [lookupd.nsqd() for _ in range(15)]
+    for number, client in enumerate(flooding):
+        client.send(registrations(100, prefix=f"flood{number}."))
+        assert client.read_exactly(100 * len(OK)).startswith(OK)
+    assert {"orders", "users"} <= set(lookupd.topics())
+    honest.register("new")
+    assert lookupd.producer_count("orders") == lookupd.producer_count("new") == 1
+    used = sum(len(node["topics"]) for node in lookupd.nodes())
+    assert 900 <= used <= 1000
+    assert flooding[0].read() == CROWDING
 
 
 def test_a_flood_ends_at_the_limit(lookupd: LookupdHarness) -> None:

@@ -47,6 +47,9 @@ from emberq.lookupd.options import LookupdOptions
 from emberq.lookupd.registry import NO_LIMIT, Registry
 from emberq.lookupd.session import LookupContext, LookupSession
 
+MAX_KEYS_FACTOR = 10
+"""All nsqds together may have so many times as many different topics and channels as one. By default they take some
+350 MB, and no cluster is known that has a tenth of them."""
 TIDY_INTERVAL_NS = 10 * NS_PER_SECOND
 KEYS_PER_TURN = 500
 """Cleared away or forgotten, which takes a few milliseconds. Then other clients get a turn."""
@@ -67,6 +70,7 @@ class Nsqlookupd:
             tombstone_lifetime_ns=options.tombstone_lifetime_ns,
             unused_lifetime_ns=options.unused_topic_lifetime_ns or NO_LIMIT,
             max_keys_of_producer=options.max_registrations or NO_LIMIT,
+            max_keys=MAX_KEYS_FACTOR * options.max_registrations or NO_LIMIT,
         )
         self._tidying = self._timers.alarm(self._tidy)
         self._context = LookupContext(self.registry, clock=self.clock, timers=self._timers, tidying=self._tidying)

@@ -10,7 +10,8 @@ registered it. The rules, which are those of the reference but for the last two:
   unregisters the topic; registering again does not clear it.
 - A producer that has been silent for the inactivity timeout is hidden too, until it is heard of again.
 - Keys may exist without each other: a channel's topic may have been ephemeral and gone.
-- A producer may register so many keys and no more (TooManyKeysError).
+- A producer may register so many keys and no more (TooManyKeysError). When all producers together have more different
+  ones than there may be, the registry is *crowded*, and the one that has the most is to be sent away.
 - A key without producers is *unused*. One that has been unused for its lifetime is forgotten, and so is the one that
   was unused for longest when there are more than MAX_UNUSED_KEYS. Else what one client made up would stay for ever.
 
@@ -117,16 +118,19 @@ class Registry:
         tombstone_lifetime_ns: int,
         unused_lifetime_ns: int = NO_LIMIT,
         max_keys_of_producer: int = NO_LIMIT,
+        max_keys: int = NO_LIMIT,
     ) -> None:
         self._clock = clock
         self._inactive_timeout_ns = inactive_timeout_ns
         self._tombstone_lifetime_ns = tombstone_lifetime_ns
         self._unused_lifetime_ns = unused_lifetime_ns
         self._max_keys_of_producer = max_keys_of_producer
+        self._max_keys = max_keys
         self._producers: Producers = {}
         self._topics: dict[str, Producers] = {}
         self._channels: dict[str, dict[str, Producers]] = {}
         """By topic, then by name."""
+        self._channel_count = 0
         self._leaving: deque[Iterator[None]] = deque()
         """Producers that are gone while some keys still name them; each step clears away one key."""
         self._unused: dict[Key, int] = {}
@@ -281,6 +285,7 @@ class Registry:
         if channel not in channels:
             return False
         self._unused.pop((topic, channel), None)
+        self._channel_count -= 1
         for producer in channels.pop(channel).values():
             producer.key_count -= 1
         if not channels:
@@ -391,7 +396,13 @@ class Registry:
 
     @property
     def channel_count(self) -> int:
-        return sum(map(len, self._channels.values()))
+        return self._channel_count
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether producers have more keys than there may be, and none is just leaving with some of them."""
+        used_count = len(self._topics) + self._channel_count - len(self._unused)
+        return used_count > self._max_keys and not self._leaving
 
     # Keys.
 
@@ -408,6 +419,7 @@ class Registry:
         holders = channels.get(channel)
         if holders is None:
             holders = channels[sys.intern(channel)] = {}
+            self._channel_count += 1
         return holders
 
     @staticmethod

@@ -213,6 +213,19 @@ class LookupSession(asyncio.Protocol):
             self._log_key("REGISTER", "channel", topic, channel or "")
         if new.topic:
             self._log_key("REGISTER", "topic", topic)
+        if self._context.registry.is_crowded:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Send the nsqd away that has registered the most."""
+        crowding = FatalError(error.INVALID, b"there are too many topics and channels, and this nsqd has the most")
+        largest = max(self._context.registry.producers, key=lambda producer: producer.key_count)
+        if largest is self._producer:
+            raise crowding
+        session = next(each for each in self._context.sessions if each._producer is largest)
+        session._fail(crowding, [])
+        self._context.registry.disconnect(largest)
+        self._context.tidying.set_earlier(self._context.clock.monotonic_ns())
 
     def _identify(self, command: LookupIdentify) -> bytes:
         peer = RegisteredNsqd(self._remote_address, command.identity)
