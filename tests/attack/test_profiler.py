@@ -16,8 +16,9 @@ FROM_ELSEWHERE = (
     {"X-Forwarded-For": "203.0.113.7"},
     {"Forwarded": "for=203.0.113.7"},
     {"Sec-Fetch-Site": "cross-site"},
+    {"Host": "0.0.0.0:4151", "Accept-Language": "en"},
 )
-"""Through a proxy on the daemon's machine, or by a browser there."""
+"""Through a proxy on the daemon's machine, or by a browser there, which does not say whose page asks for 0.0.0.0."""
 
 
 @pytest.mark.parametrize(("path", "headers"), list(product(PATHS, FROM_ELSEWHERE)))

@@ -95,6 +95,8 @@ def from_address(remote_address: str, **headers: str) -> Request:
         (from_address("127.0.0.1:5", X_Real_IP="10.0.0.7"), False),
         (from_address("127.0.0.1:5", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate"), False),
         (from_address("127.0.0.1:5", Sec_Fetch_Site="none"), True),
+        (from_address("127.0.0.1:5", Sec_Fetch_Site="none", Accept_Language="en"), True),
+        (from_address("127.0.0.1:5", Accept_Language="en", Host="0.0.0.0:4151"), False),
         (from_address("nonsense"), False),
     ],
 )

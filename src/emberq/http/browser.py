@@ -115,13 +115,13 @@ def is_from_elsewhere(request: Request) -> bool:
     origin = request.header("origin")
     if origin is not None:
         return not _is_ours(origin, request)
-    return is_across_sites(request) and not _is_followed_link(request)
+    has_relation = request.raw_header(b"sec-fetch-site") is not None
+    return has_relation and not is_from_our_own_page(request) and not _is_followed_link(request)
 
 
-def is_across_sites(request: Request) -> bool:
-    """Whether the browser says that it came here from another site, be it by a link."""
-    relation = request.header("sec-fetch-site")
-    return relation is not None and relation.strip().lower() not in _OUR_OWN
+def is_from_our_own_page(request: Request) -> bool:
+    """Whether a browser says that its user asks, or a page of ours. One that says nothing may be led by another."""
+    return (request.header("sec-fetch-site") or "").strip().lower() in _OUR_OWN
 
 
 def _is_followed_link(request: Request) -> bool:

@@ -49,7 +49,7 @@ from types import FrameType
 from emberq.base.address import NetworkError, parse_remote
 from emberq.base.metrics import read_resident
 from emberq.base.text import masked
-from emberq.http.browser import is_across_sites
+from emberq.http.browser import is_from_browser, is_from_our_own_page
 from emberq.http.message import HttpError, Query, Request, Response, plain
 from emberq.http.router import Handler, Route
 
@@ -93,8 +93,10 @@ def _local(handler: Handler) -> Handler:
 
 
 def _is_local(request: Request) -> bool:
-    if any(request.raw_header(name) is not None for name in _FORWARDED) or is_across_sites(request):
+    if any(request.raw_header(name) is not None for name in _FORWARDED):
         return False
+    if is_from_browser(request) and not is_from_our_own_page(request):
+        return False  # a picture in any page can ask this: browsers do not say of every address whose page it was
     try:
         return request.remote_address == "@" or parse_remote(request.remote_address).is_loopback
     except NetworkError:

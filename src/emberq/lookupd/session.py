@@ -223,7 +223,8 @@ class LookupSession(asyncio.Protocol):
         if largest is self._producer:
             raise crowding
         session = next(each for each in self._context.sessions if each._producer is largest)
-        session._fail(crowding, [])
+        if not session._closing:
+            session._fail(crowding, [])
         self._context.registry.disconnect(largest)
         self._context.tidying.set_earlier(self._context.clock.monotonic_ns())
 
