@@ -98,19 +98,19 @@ class Admission:
 
     def admit(self, request: Request) -> Match | Response:
         """The route that answers a request, or the refusal."""
-        refusal = self.guarded(request) or _verdict(self.head_guard, request)
+        refusal = self.guarded(request)
+        if refusal is None and self.head_guard is not None:
+            refusal = _verdict(self.head_guard, request)
         if refusal is not None:
             return refusal
         return self.router.find(request.method, request.path, query_text=request.query_text)
 
     def guarded(self, request: Request) -> Response | None:
         """The answer of the guard that is asked each time, if it has one."""
-        return _verdict(self.guard, request)
+        return None if self.guard is None else _verdict(self.guard, request)  # mostly there is none
 
 
-def _verdict(guard: Guard | None, request: Request) -> Response | None:
-    if guard is None:
-        return None
+def _verdict(guard: Guard, request: Request) -> Response | None:
     try:
         return guard(request)
     except Exception as error:  # noqa: BLE001 - the client must get an answer in any case
