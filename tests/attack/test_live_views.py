@@ -67,3 +67,14 @@ def test_a_client_with_all_streams_does_not_keep_others_from_theirs(
     assert [status(each) for each in (*streams, *users)] == [200] * 8
     assert status(clients.look("view=topics", address=USER)) == 503  # all have as many now
     assert users[0].next()[1]["topics"][0]["topic_name"] == "t"
+
+
+def test_two_clients_with_the_same_views_do_not_keep_others_from_theirs(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_VIEWS", 4)
+    for number in range(4):
+        for address in (ATTACKER, ACCOMPLICE):
+            assert status(clients.look(f"view=channel&topic=t&channel=c{number}", address=address)) == 200
+    assert status(clients.look("view=topics", address=USER)) == 200
+    assert status(clients.look("view=nodes", address=USER)) == 200

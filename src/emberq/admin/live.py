@@ -234,12 +234,11 @@ class Gatherer:
         return places
 
     def _views_by_viewer(self) -> dict[str, list[_Place]]:
-        """A view is a place of the one viewer that looks at it; one that several look at is no viewer's own."""
+        """A view is a place of the viewer that has looked at it for longest, with all who look at it besides."""
         places: dict[str, list[_Place]] = defaultdict(list)
         for subject, audience in self._audiences.items():  # the oldest first
-            viewers = {stream.viewer for stream in audience.streams}
-            if len(viewers) == 1:
-                places[viewers.pop()].append((subject, tuple(audience.streams)))
+            owner = next(iter(audience.streams)).viewer
+            places[owner].append((subject, tuple(audience.streams)))
         return places
 
     async def _greet(self, subject: Subject) -> None:

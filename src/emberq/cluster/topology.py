@@ -200,7 +200,7 @@ def by_hostname(producers: Iterable[ClusterNode]) -> tuple[ClusterNode, ...]:
 # Asking who is there
 
 MAX_TOPICS = 100_000
-"""As many as are shown. Their names take some megabytes, and some tenths of a second to sort."""
+"""As many as are shown. Their names take some megabytes, and some hundredths of a second to sort."""
 MAX_NODES = 1_000
 """As many as are asked; it takes some seconds when each of them is slow."""
 MAX_LOOKED_UP = 1_000
