@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,36 @@ def test_what_was_done_failed_or_was_refused_is_told(
     assert lines[3]["message"].startswith("failed to query any nsqlookupd")
     assert lines[4]["detail"] == "DELETE /api/topics/t"
     assert not any(line["is_known"] for line in lines)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+async def test_a_new_file_is_for_its_owner_alone(tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "audit"
+    before = os.umask(umask)
+    try:
+        Audit(str(path), clock=ManualClock()).check()
+        assert path.stat().st_mode & 0o777 == 0o600
+        path.unlink()  # as it is rotated
+        await record(str(path), AuditedAction(action="log_out"))
+        assert path.stat().st_mode & 0o777 == 0o600
+    finally:
+        os.umask(before)
+
+
+async def test_a_file_that_is_there_keeps_its_permissions(tmp_path: Path) -> None:
+    path = tmp_path / "audit"
+    path.touch()
+    path.chmod(0o640)
+    await record(str(path), AuditedAction(action="log_out"))
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(("mode", "is_told"), [(0o600, False), (0o640, False), (0o644, True)])
+async def test_a_file_that_all_can_read_is_worth_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, is_told: bool
+) -> None:
+    path = tmp_path / "audit"
+    path.touch()
+    path.chmod(mode)
+    Audit(str(path), clock=ManualClock()).check()
+    assert ("can be read by every user" in caplog.text) is is_told

@@ -17,3 +17,10 @@ def test_a_document_in_pieces_is_the_same_document(count: int) -> None:
 
 def test_an_empty_document() -> None:
     assert encode_in_pieces({}) == b"{}"
+
+
+@pytest.mark.parametrize("row_count", [1, ROWS_PER_PIECE, ROWS_PER_PIECE + 1])
+def test_long_lists_in_few_rows_are_taken_apart_too(row_count: int) -> None:
+    topics = [{"topic": f"<{number}>"} for number in range(ROWS_PER_PIECE + 1)]
+    document: dict[str, Any] = {"nodes": [{"topics": topics, "name": "<n>"}, None, {"topics": None}] * row_count}
+    assert encode_in_pieces(document) == encode_json(document)

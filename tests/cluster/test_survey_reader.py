@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 
 import pytest
 
-from emberq.base.clock import ManualClock
-from emberq.cluster.survey import Rates
-from emberq.cluster.upstream import ChannelNotFoundError, NodeNotFoundError, UpstreamsFailedError
+from emberq.base.clock import NS_PER_SECOND, ManualClock
+from emberq.cluster import upstream
+from emberq.cluster.survey import ClusterReader, Rates
+from emberq.cluster.topology import ClusterAddresses, Topology
+from emberq.cluster.upstream import ChannelNotFoundError, NodeNotFoundError, Upstreams, UpstreamsFailedError
 from emberq.embedded import EmbeddedThread
+from emberq.http.client import HttpClient
 from tests.support.cluster_rig import DEAD, REFUSED, View, through_lookupd, through_nsqds
 from tests.support.embedded import create, post, publish
 from tests.support.raw_client import Client
 from tests.support.recording_daemon import RecordingDaemon
+from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.loop("uvloop"), pytest.mark.nsq(nsqd_count=2)]
@@ -148,3 +152,27 @@ async def test_messages_in_flight_and_deferred_are_not_settled(busy: EmbeddedThr
             return sum(figures.settled[figures.keys.index(("t", "c"))] for figures in nodes) == 1
 
         await until(is_one_settled)
+
+
+async def test_nsqds_that_answered_are_not_kept_from_it_by_those_that_never_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream, "MAX_CONCURRENT_QUERIES", 1)
+    http = HttpClient(connect_timeout_ns=NS_PER_SECOND, request_timeout_ns=NS_PER_SECOND // 20)
+    upstreams = Upstreams(http, patience_s=0.15)
+    with ExitStack() as running:
+        alive = running.enter_context(RecordingDaemon("", {"/stats": {"topics": []}}, []))
+        silent = [running.enter_context(ScriptedServer()) for _ in range(6)]
+        nodes = [{"broadcast_address": "127.0.0.1", "http_port": each.port, "tcp_port": each.port} for each in silent]
+        nodes.append(
+            {"broadcast_address": "127.0.0.1", "http_port": alive.port, "tcp_port": alive.port, "hostname": "z"}
+        )
+        lookupd = running.enter_context(RecordingDaemon("", {"/nodes": {"producers": nodes}}, []))
+        observer = ClusterReader(upstreams, Topology(upstreams, ClusterAddresses(lookupds=(lookupd.address,))))
+        clock, survey = ManualClock(), None
+        while survey is None:  # until it had the luck to be asked early
+            clock.advance(seconds=1)
+            with suppress(UpstreamsFailedError):
+                survey = (await observer.survey(clock)).value
+        for _ in range(5):
+            clock.advance(seconds=1)
+            survey = (await observer.survey(clock, survey)).value
+            assert list(survey.nodes) == [alive.address]

@@ -163,3 +163,26 @@ async def test_a_thousand_questions_do_not_need_a_thousand_connections() -> None
     found = await topics_of(upstreams, *(f"host{number}:4161" for number in range(1000)))
     assert len(found.value) == 1000
     assert max(CountingClient.most) == MAX_CONCURRENT_QUERIES
+
+
+async def test_all_answers_together_are_awaited_for_so_long() -> None:
+    http = HttpClient(connect_timeout_ns=0, request_timeout_ns=0)
+    with ScriptedServer(answer(b'{"topics":["a"]}')) as alive, ScriptedServer() as silent:
+        found = await topics_of(Upstreams(http, patience_s=0.2), address_of(silent), address_of(alive))
+    assert found.value == [["a"]]
+    assert found.warnings == ("some daemons could not be asked in time",)
+
+
+def test_of_very_many_warnings_some_are_told() -> None:
+    told = Findings(None, tuple(map(str, range(1000)))).message
+    assert told.startswith("WARNING: 0; 1; ")
+    assert told.endswith("; 19; and 980 more")
+    assert str(Failed(DaemonKind.NSQD, ["x"] * 1000)).endswith("\nand 980 more")
+
+
+async def test_an_answer_of_very_many_parts_is_not_read() -> None:
+    with (
+        ScriptedServer(answer(b'{"topics":[' + b"{}," * 500_000 + b"{}]}")) as hostile,
+        pytest.raises(Failed, match="too many parts"),
+    ):
+        await topics_of(make_upstreams(), address_of(hostile))

@@ -87,6 +87,7 @@ PASSED_BY = {
         "broker/deferred",
         "broker/in_flight",
         "broker/queue",
+        "http/browser",  # whether a page of another site asks
         "nsqd/api/argument",
         "nsqd/context",  # whether one more connection is served
         "nsqd/health",

@@ -23,6 +23,7 @@ class HttpHarness(ServerThread):
         *,
         limits: HttpLimits | None = None,
         guard: Guard | None = None,
+        head_guard: Guard | None = None,
         tls: ssl.SSLContext | None = None,
         unix_path: str = "",
     ) -> None:
@@ -31,7 +32,12 @@ class HttpHarness(ServerThread):
         self.timers = Timers()
         self.site = Site()
         self.server = HttpServer(
-            self.site.router(), clock=self.clock, timers=self.timers, guard=guard, limits=limits or HttpLimits()
+            self.site.router(),
+            clock=self.clock,
+            timers=self.timers,
+            guard=guard,
+            head_guard=head_guard,
+            limits=limits or HttpLimits(),
         )
         self._tls = tls
         self._unix_path = unix_path

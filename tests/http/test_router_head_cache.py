@@ -97,3 +97,17 @@ def test_every_request_is_shown_to_the_guard(start_server: StartServer) -> None:
 
     client = start_server(guard=guard).connect()
     assert [client.ask("POST", "/echo", b"x").status for _ in range(3)] == [200, 403, 200]
+
+
+def test_a_guard_of_heads_is_shown_a_head_until_it_lets_it_pass(start_server: StartServer) -> None:
+    shown: list[str] = []
+
+    def guard(request: Request) -> Response | None:
+        shown.append(request.target)
+        return text("no", status=403) if request.header("origin") else None
+
+    client = start_server(head_guard=guard).connect()
+    for _ in range(2):
+        assert client.ask("POST", "/echo?good", b"x").status == 200
+        assert client.ask("POST", "/echo?bad", b"x", origin="http://evil").status == 403
+    assert shown == ["/echo?good", "/echo?bad", "/echo?bad"]

@@ -77,9 +77,9 @@ def test_a_guard_that_crashes_lets_nobody_through(start_server: StartServer, cap
     def guard(_request: Request) -> Response | None:
         raise RuntimeError("on purpose")
 
-    server = start_server(guard=guard)
-    assert server.connect().ask("GET", "/ping").error == (500, "INTERNAL_ERROR")
-    assert not server.site.seen
+    for server in (start_server(guard=guard), start_server(head_guard=guard)):
+        assert server.connect().ask("GET", "/ping").error == (500, "INTERNAL_ERROR")
+        assert not server.site.seen
 
 
 # Shutdown.

@@ -28,7 +28,7 @@ CONTRACT: dict[str, tuple[str, str]] = {
     "tombstone-lifetime": ("45s", "tombstone_lifetime"),
 }
 
-OUR_OWN = {"log-format"}
+OUR_OWN = {"http-allowed-host", "log-format", "max-registrations", "unused-topic-lifetime"}
 """Flags that NSQ does not have."""
 
 
@@ -66,6 +66,9 @@ def test_a_file_sets_everything_and_flags_win_over_it(tmp_path: Path) -> None:
         'broadcast_address = "from.file"\n'
         'inactive_producer_timeout = "1m"\n'
         "tombstone_lifetime = 1500\n"
+        'http_allowed_hosts = ["lookup.example"]\n'
+        "max_registrations = 7\n"
+        'unused_topic_lifetime = "1h"\n'
     )
     assert options_from(f"--config={config}", "--tombstone-lifetime=2s") == LookupdOptions(
         log_level=LogLevel.DEBUG,
@@ -76,6 +79,9 @@ def test_a_file_sets_everything_and_flags_win_over_it(tmp_path: Path) -> None:
         broadcast_address="from.file",
         inactive_producer_timeout_ns=60_000_000_000,
         tombstone_lifetime_ns=2_000_000_000,
+        http_allowed_host=("lookup.example",),
+        max_registrations=7,
+        unused_topic_lifetime_ns=3_600_000_000_000,
     )
 
 

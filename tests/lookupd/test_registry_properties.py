@@ -117,12 +117,19 @@ class RegistryMachine(RuleBasedStateMachine):
         } == self.model.nodes()
 
     @invariant()
+    def counts_agree(self) -> None:
+        keys = {key: held for key, held in self.model.keys.items() if key[0] != "client"}
+        assert self.registry.unused_count == sum(not held for held in keys.values())
+        for producer_id, producer in self.connected.items():
+            assert producer.key_count == sum(producer_id in held for held in keys.values())
+
+    @invariant()
     def registrations_agree(self) -> None:
         found = {
-            ("channel" if channel else "topic", topic, channel): set(holders)
-            for topic, channel, holders in self.registry.registrations()
+            ("channel" if key[1] else "topic", *key): {each.peer.remote_address for each in self.registry.holders(key)}
+            for key in self.registry.all_keys()
         }
-        expected = {key: set(held) for key, held in self.model.keys.items() if held and key[0] != "client"}
+        expected = {key: set(held) for key, held in self.model.keys.items() if key[0] != "client"}
         assert found == expected
 
 

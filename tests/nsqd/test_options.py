@@ -91,6 +91,7 @@ BEYOND_NSQ = {
     "journal-segment-bytes",
     "journal-sync",
     "journal-topic",
+    "http-allowed-host",
     "log-format",
     "max-connections",
     "max-connections-per-address",

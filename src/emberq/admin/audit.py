@@ -7,7 +7,8 @@
 
 `outcome` is `done`, `failed` (the cluster could not be reached, or refused) or `refused` (the user may not). `is_known`
 is false for a name that was merely claimed. The lines go to --audit-log-file, which is opened anew for each, so that it
-may be rotated at any time, or else to the log. Names come from outside: JSON keeps them from forging lines.
+may be rotated at any time, or else to the log. Names come from outside: JSON keeps them from forging lines. A file that
+is not there is made for its owner alone; one that is keeps the permissions that the operator gave it.
 
 **A notification** is a POST to --notification-http-endpoint.
 
@@ -25,7 +26,9 @@ import datetime
 import enum
 import json
 import logging
+import os
 import socket
+import stat
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,8 +118,9 @@ class Audit:
     def check(self) -> None:
         """OSError if nothing can be written to the file."""
         if self._path is not None:
-            with self._path.open("ab"):
-                pass
+            os.close(_open(self._path))
+            if self._path.stat().st_mode & stat.S_IROTH:
+                _log.warning("the audit log %s can be read by every user of this machine", self._path)
 
     async def record(
         self, request: Request, visitor: Visitor | None, deed: AuditedAction, outcome: ActionOutcome, message: str = ""
@@ -151,8 +155,12 @@ def _cut(value: object) -> object:
 
 
 def _append(path: Path, line: str) -> None:
-    with path.open("ab") as file:
+    with os.fdopen(_open(path), "ab") as file:
         file.write(line.encode("ascii") + b"\n")
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 # Notifications

@@ -38,6 +38,7 @@ A browser takes a document every few seconds, so it must stay small however larg
               agent or node; `client_count` says how many there are, `clients_matching` how many of them match. The
               parts in `nodes` have none
     nodes     `topics` are null: there are counts
+    topics    of more than twenty thousand topics some are left out, those that no nsqd has first; `message` says so
     counter   more than two thousand counters are told by channel, over all nodes (`*`); the sum stays the same
 """
 
@@ -46,6 +47,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from emberq.base.clock import NS_PER_MS
@@ -214,6 +216,8 @@ def _list(documents: Iterable[Document]) -> list[Document] | None:
 
 MAX_CLIENTS = 1_000
 """As many as a channel's document lists."""
+MAX_TOPIC_LINES = 20_000
+"""As many topics as are shown at once: some megabytes."""
 MAX_COUNTERS = 2_000
 """As many as are told node by node."""
 
@@ -242,8 +246,12 @@ class Look:
 
 def topics_view(look: Look) -> Document:
     """Every topic in a line, with those that no nsqd has."""
-    lines = {topic: _topic_line(topic, total, channels) for topic, total, channels in look.survey.topic_totals()}
-    lines |= {name: _topic_line(name, _NOWHERE, []) for name in look.names if name not in lines}
+    totals = islice(look.survey.topic_totals(), MAX_TOPIC_LINES)
+    lines = {topic: _topic_line(topic, total, channels) for topic, total, channels in totals}
+    nowhere = (name for name in look.names if name not in look.survey.channels)
+    lines |= {name: _topic_line(name, _NOWHERE, []) for name in islice(nowhere, MAX_TOPIC_LINES - len(lines))}
+    if len(lines) == MAX_TOPIC_LINES:
+        look = replace(look, warnings=(*look.warnings, f"{MAX_TOPIC_LINES} topics are shown, and there may be more"))
     return {
         "topics": [lines[name] for name in sorted(lines)],
         "node_count": len(look.survey.producers),

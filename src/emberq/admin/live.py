@@ -22,6 +22,9 @@ goes wrong in a round is told to the browsers, as an event `problem`; the next r
 
 Only the newest event waits to be sent. A browser that is slow misses what was overtaken, and costs no memory.
 
+**Places** for browsers and for views are limited, and no viewer may take them all. When there is none left, the viewer
+that has the most gives up the one it has had for longest, unless the newcomer has about as many: then it is refused.
+
 **Large documents** are encoded in pieces. While a document is encoded nothing else runs, not even in another thread: it
 is one call into the interpreter. So long lists are encoded some rows at a time, and between two pieces other threads
 get their turn. The result is the same.
@@ -32,9 +35,11 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from emberq.admin.api.request import TopicNotFoundError
@@ -100,12 +105,16 @@ class Subject:
     """Words that the clients of a channel are chosen by."""
 
 
+_Place = tuple[Subject, tuple["EventStream", ...]]
+"""What a viewer has: a view, with all streams of it, or one stream."""
+
+
 @dataclass(slots=True)
 class _Audience:
     """The browsers that look at the same subject."""
 
     streams: dict[EventStream, int] = field(default_factory=dict)
-    """Each with the time when it was opened."""
+    """Each with the time when it was opened, the oldest first."""
     event: bytes = b""
     """What they were shown last."""
 
@@ -183,16 +192,16 @@ class Gatherer:
 
     # Browsers
 
-    def open(self, subject: Subject) -> EventStream:
-        """A stream of the subject's documents; HttpError if too many are open."""
-        if self._is_closed or self.stream_count >= MAX_STREAMS:
+    def open(self, subject: Subject, viewer: str) -> EventStream:
+        """A stream of the subject's documents for a viewer; HttpError if it would take the place of another."""
+        if self._is_closed:
             raise HttpError(503, "TOO_MANY_VIEWERS")
-        audience = self._audiences.get(subject)
-        if audience is None:
-            if len(self._audiences) >= MAX_VIEWS:
-                raise HttpError(503, "TOO_MANY_VIEWS")
-            audience = self._audiences[subject] = _Audience()
-        stream = EventStream(lambda closed: self._leave(subject, closed))
+        if self.stream_count >= MAX_STREAMS:
+            self._make_room(viewer, self._streams_by_viewer(), "TOO_MANY_VIEWERS")
+        if subject not in self._audiences and len(self._audiences) >= MAX_VIEWS:
+            self._make_room(viewer, self._views_by_viewer(), "TOO_MANY_VIEWS")
+        audience = self._audiences.setdefault(subject, _Audience())
+        stream = EventStream(lambda closed: self._leave(subject, closed), viewer=viewer)
         audience.streams[stream] = self._clock.monotonic_ns()
         if audience.event:
             stream.send(audience.event)
@@ -201,6 +210,36 @@ class Gatherer:
             self._greetings.add(greeting)
             greeting.add_done_callback(self._greetings.discard)
         return stream
+
+    def _make_room(self, newcomer: str, places: dict[str, list[_Place]], refusal: str) -> None:
+        """End what the viewer with the most places has had for longest; HttpError if no viewer has too many."""
+        largest = max(places, key=lambda viewer: len(places[viewer]), default=newcomer)
+        if len(places.get(largest, ())) <= len(places.get(newcomer, ())) + 1:
+            raise HttpError(503, refusal)
+        subject, streams = places[largest][0]
+        for stream in streams:
+            stream.end()
+            self._leave(subject, stream)
+
+    def _streams_by_viewer(self) -> dict[str, list[_Place]]:
+        """Every stream is a place."""
+        opened = [
+            (opened_ns, subject, stream)
+            for subject, audience in self._audiences.items()
+            for stream, opened_ns in audience.streams.items()
+        ]
+        places: dict[str, list[_Place]] = defaultdict(list)
+        for _, subject, stream in sorted(opened, key=itemgetter(0)):
+            places[stream.viewer].append((subject, (stream,)))
+        return places
+
+    def _views_by_viewer(self) -> dict[str, list[_Place]]:
+        """A view is a place of the viewer that has looked at it for longest, with all who look at it besides."""
+        places: dict[str, list[_Place]] = defaultdict(list)
+        for subject, audience in self._audiences.items():  # the oldest first
+            owner = next(iter(audience.streams)).viewer
+            places[owner].append((subject, tuple(audience.streams)))
+        return places
 
     async def _greet(self, subject: Subject) -> None:
         await self._show_all([subject], self._look_no_older_than(MAX_GREETING_AGE_NS))
@@ -373,8 +412,10 @@ def encode_event(name: str, data: bytes) -> bytes:
 class EventStream(StreamBody):
     """Events to one browser: the body of an answer without an end."""
 
-    def __init__(self, on_close: Callable[[EventStream], None]) -> None:
+    def __init__(self, on_close: Callable[[EventStream], None], *, viewer: str = "") -> None:
         self.length = None
+        self.viewer = viewer
+        """By what the streams of one client are counted."""
         self._on_close = on_close
         self._newest = b"retry: %d\n\n" % RETRY_MS
         self._has_news = asyncio.Event()
@@ -407,12 +448,20 @@ ROWS_PER_PIECE = 250
 
 
 def encode_in_pieces(document: dict[str, Any]) -> bytes:
-    """The same as `encode_json`; long lists in the document itself are taken apart, those further inside are not."""
+    """The same as `encode_json`. Long lists in the document are taken apart, and in its rows if these are few."""
     return b"{%b}" % b",".join(b"%b:%b" % (encode_json(name), _encoded(value)) for name, value in document.items())
 
 
 def _encoded(value: Any) -> bytes:
-    if not isinstance(value, list) or len(value) <= ROWS_PER_PIECE:
+    if not isinstance(value, list):
         return encode_json(value)
+    if len(value) <= ROWS_PER_PIECE:
+        if not any(map(_has_long_list, value)):
+            return encode_json(value)
+        return b"[%b]" % b",".join(encode_in_pieces(row) if _has_long_list(row) else encode_json(row) for row in value)
     starts = range(0, len(value), ROWS_PER_PIECE)
     return b"[%b]" % b",".join(encode_json(value[start : start + ROWS_PER_PIECE])[1:-1] for start in starts)
+
+
+def _has_long_list(row: Any) -> bool:
+    return isinstance(row, dict) and any(isinstance(each, list) and len(each) > ROWS_PER_PIECE for each in row.values())

@@ -66,6 +66,12 @@ class AdminOptions:
     )
 
     http_address: str = _WEB.text("0.0.0.0:4171", "where to listen for HTTP", placeholder="address")
+    http_allowed_host: tuple[str, ...] = _WEB.strings(
+        "further name by which browsers may call this nsqadmin; .example.com means all names below it; where users"
+        " log in and none is given, any name will do",
+        placeholder="host",
+        key="http_allowed_hosts",
+    )
     base_path: str = _WEB.text("/", "path that every URL begins with", placeholder="path")
     dev_static_dir: str = _WEB.text(
         "", "directory whose files go before the built-in ones, for work on the pages", placeholder="directory"
@@ -84,6 +90,12 @@ class AdminOptions:
         "range of addresses of proxies that are believed about who asks; with it, everybody has to come through one",
         placeholder="cidr",
         key="trusted_proxy_cidrs",
+    )
+    forwarding_proxy_cidr: tuple[str, ...] = _ACCESS.strings(
+        "range of addresses of proxies that are believed about where a request comes from (X-Forwarded-For); wrong"
+        " passwords and live views are counted by that",
+        placeholder="cidr",
+        key="forwarding_proxy_cidrs",
     )
     session_lifetime_ns: int = _ACCESS.duration("12h", "log somebody out after this long without a request")
     allow_config_from_cidr: str = _ACCESS.text(
@@ -139,6 +151,7 @@ class AdminOptions:
         for flag, cidrs in (
             ("allow-config-from-cidr", (self.allow_config_from_cidr,) if self.allow_config_from_cidr else ()),
             ("trusted-proxy-cidr", self.trusted_proxy_cidr),
+            ("forwarding-proxy-cidr", self.forwarding_proxy_cidr),
         ):
             for cidr in cidrs:
                 try:

@@ -1,7 +1,8 @@
 """Every path that nsqadmin answers, who may ask for it, and the headers that protect a browser.
 
-**Before a handler** the guard asks the gate: who is it, and may they? Pages send visitors who are not logged in to the
-login page; the API answers 401 LOGIN_REQUIRED. Refused actions go to the audit log.
+**Before a handler** the guard asks the gate: did a page of another site make this request? Who is it, and may they?
+Pages send visitors who are not logged in to the login page; the API answers 401 LOGIN_REQUIRED. Refused actions go to
+the audit log.
 
 **After it**, headers that leave a browser no choice:
 
@@ -119,7 +120,7 @@ class _Table:
 
     def watchings(self) -> Iterable[Route]:
         """What the pages follow; there is too much of it for the access log."""
-        api = WatchingApi(self._parts.gatherer)
+        api = WatchingApi(self._parts.gatherer, viewer_of=self._parts.gate.viewer)
         handlers: dict[str, Handler] = {
             "/api/live": api.live,
             "/api/view": api.view,
@@ -243,7 +244,7 @@ class RequestGuard:
             answer = handler(request, visitor)
             return answer if isinstance(answer, Response) else await answer
 
-        return self._finished(handle)
+        return self._finished(handle, checks_site=False)  # the gate has done it, where the audit log is told
 
     def personal(self, handler: Callable[[Request, Visitor | None], Response | Awaitable[Response]]) -> Handler:
         """For all; the handler is told who asks."""
@@ -267,11 +268,14 @@ class RequestGuard:
         wanted = quote(request.target, safe="") if request.method == "GET" else ""
         return Response(303, headers=(("Location", f"{self._base_path}/login?next={wanted}"),))
 
-    def _finished(self, handler: Handler) -> Handler:
-        """A handler whose failures become answers, and whose answers get the headers that protect a browser."""
+    def _finished(self, handler: Handler, *, checks_site: bool = True) -> Handler:
+        """A handler for requests that no other site made, whose failures become answers, and whose answers get the
+        headers that protect a browser."""
 
         def handle(request: Request) -> Response | Awaitable[Response]:
             try:
+                if checks_site:
+                    self._gate.check_site(request)
                 answer = handler(request)
             except HttpError as refusal:
                 answer = refusal.response()

@@ -86,10 +86,13 @@ class Actions:
         return Findings(None, producers.warnings + await self._post_each(_nsqds(producers), path, **names))
 
     async def tombstone(self, topic: str, *, node: str) -> Done:
-        """Take a topic away from one nsqd: hide it there for a while, so that it stays away, and delete it."""
-        warnings = await self._post_each(self._lookupds, "/topic/tombstone", topic=topic, node=node)
-        nsqd = await self._topology.reach(node)
-        return Findings(None, warnings + await self._post_each([nsqd.http_address], "/topic/delete", topic=topic))
+        """Take a topic away from one nsqd: hide it there for a while, so that it stays away, and delete it.
+
+        NodeNotFoundError unless the nsqd is one of the cluster: no other address is talked to.
+        """
+        nsqd = await self._topology.node(node)
+        warnings = nsqd.warnings + await self._post_each(self._lookupds, "/topic/tombstone", topic=topic, node=node)
+        return Findings(None, warnings + await self._post_each([nsqd.value.http_address], "/topic/delete", topic=topic))
 
     @property
     def _lookupds(self) -> tuple[str, ...]:

@@ -6,11 +6,15 @@ import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from emberq.base.clock import NS_PER_SECOND
 from emberq.cluster.action import Actions
 from emberq.cluster.survey import ClusterReader
 from emberq.cluster.topology import ClusterAddresses, Topology
-from emberq.cluster.upstream import Background, Upstreams
+from emberq.cluster.upstream import MAX_ANSWER_BYTES, Background, Upstreams
 from emberq.http.client import HttpClient
+
+PATIENCE_FACTOR = 2
+"""All daemons together may take twice as long as one of them: of a large cluster some wait until others are asked."""
 
 T = TypeVar("T")
 
@@ -28,15 +32,22 @@ class Cluster:
         secret: bytes = b"",
     ) -> None:
         """`secret` is what nsqds with authorization want to see; empty: none do."""
-        self.http = HttpClient(connect_timeout_ns=connect_timeout_ns, request_timeout_ns=request_timeout_ns, tls=tls)
+        self.http = HttpClient(
+            connect_timeout_ns=connect_timeout_ns,
+            request_timeout_ns=request_timeout_ns,
+            tls=tls,
+            max_body_bytes=MAX_ANSWER_BYTES,
+        )
         self.secret = secret
         self.background = Background()
-        self.upstreams = Upstreams(self.http, secret=self.secret, background=self.background)
+        has_bounds = connect_timeout_ns > 0 and request_timeout_ns > 0
+        patience_s = PATIENCE_FACTOR * (connect_timeout_ns + request_timeout_ns) / NS_PER_SECOND if has_bounds else None
+        self.upstreams = Upstreams(self.http, secret=self.secret, background=self.background, patience_s=patience_s)
         self.topology = Topology(self.upstreams, addresses)
         self.observer = ClusterReader(self.upstreams, self.topology)
         self.actions = Actions(self.upstreams, self.topology)
         # The same once more, for the event loop of the background thread.
-        upstreams = Upstreams(self.http, secret=self.secret, background=self.background)
+        upstreams = Upstreams(self.http, secret=self.secret, background=self.background, patience_s=patience_s)
         self._far_topology = Topology(upstreams, addresses)
         self._far_observer = ClusterReader(upstreams, self._far_topology)
 

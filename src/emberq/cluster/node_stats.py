@@ -52,7 +52,11 @@ Key = tuple[str, str]
 """Topic and channel; for the topic itself the channel is empty."""
 Column: TypeAlias = "array[int]"
 
+MAX_ROWS = 100_000
+"""Topics and channels of one nsqd. A larger answer is made up, or holds up all others."""
 _MAX_FIGURE = 1 << 63
+_MAX_COUNT = 1 << 58
+"""Sums and differences of a few such counts fit 64 bits."""
 _INTEGER = frozenset({int})
 _BOOLEAN = frozenset({bool})
 _TEXT = frozenset({str})
@@ -160,6 +164,8 @@ class StatsReader:
         names = _names(topics, "topic_name")
         topic_of_each = chain.from_iterable(map(repeat, names, map(len, channels_of)))
         entries = topics + channels
+        if len(entries) > MAX_ROWS:
+            raise MalformedDocumentError(f"the answer has more than {MAX_ROWS} topics and channels")
         keys = self._shared(
             [*zip(names, repeat("")), *zip(topic_of_each, _names(channels, "channel_name"), strict=True)]
         )
@@ -233,10 +239,10 @@ def _table(entries: list[Document], names: Sequence[str]) -> list[Column]:
     if not entries:
         return [array("q") for _ in names]
     rows = _read_all(entries, itemgetter(*names), lambda entry: _exact(entry, names), kinds=_INTEGER, is_row=True)
-    try:
-        return [array("q", column) for column in zip(*rows, strict=True)]
-    except OverflowError:
-        raise MalformedDocumentError("a figure in the answer is larger than any count can be") from None
+    columns = list(zip(*rows, strict=True))
+    if any(min(column) < -_MAX_COUNT or max(column) > _MAX_COUNT for column in columns):
+        raise MalformedDocumentError("a figure in the answer is larger than any count can be")
+    return [array("q", column) for column in columns]
 
 
 def _read_all(

@@ -13,6 +13,9 @@ two addresses. By `node`, its broadcast address and HTTP port, the whole cluster
 is set by it. At `http_address` it is reached. They are the same, except when the user gave the address of an nsqd: then
 that one stays in use, for it is known to work from here (through a tunnel, out of a container).
 
+**Bounds.** Any client may register with an nsqlookupd whatever it likes. Of very many topics or nsqds some are shown,
+with a warning, and the inactive among very many topics are not all looked for.
+
 **Versions** are compared by the precedence of semantic versions.
 
     1.3.0-rc.1 < 1.3.0-rc.2 < 1.3.0 < 1.3.1;   what cannot be read counts as 0.0.0
@@ -27,7 +30,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from emberq.base.address import TcpAddress
 from emberq.cluster.upstream import (
@@ -43,6 +46,8 @@ from emberq.cluster.upstream import (
     text,
     texts,
 )
+
+T = TypeVar("T")
 
 # Versions
 
@@ -122,12 +127,13 @@ class ClusterNode:
 
 def producers_of_lookup(document: Document) -> list[ClusterNode]:
     """Those in an answer of nsqlookupd's /lookup."""
-    return [_identity(described) for described in objects(document, "producers")]
+    return [_identity(described) for described in objects(document, "producers")[:MAX_NODES]]
 
 
 def producers_of_nodes(document: Document, *, lookupd: str, with_topics: bool = True) -> list[ClusterNode]:
     """Those in an answer of /nodes by the nsqlookupd at `lookupd`; their topics are most of the answer."""
-    return [_registered(described, lookupd, with_topics) for described in objects(document, "producers")]
+    listed = objects(document, "producers")[: MAX_NODES + 1]
+    return [_registered(described, lookupd, with_topics) for described in listed]
 
 
 def producer_of_info(document: Document, *, address: str, topics: Iterable[str] = ()) -> ClusterNode:
@@ -193,6 +199,14 @@ def by_hostname(producers: Iterable[ClusterNode]) -> tuple[ClusterNode, ...]:
 
 # Asking who is there
 
+MAX_TOPICS = 100_000
+"""As many as are shown. Their names take some megabytes, and some hundredths of a second to sort."""
+MAX_NODES = 1_000
+"""As many as are asked; it takes some seconds when each of them is slow."""
+MAX_LOOKED_UP = 1_000
+"""Topics that are looked up to find the inactive ones; it takes a second or two."""
+_MANY_NAMES = 2_000
+"""More are sorted in the background."""
 TOPICS_AT_ONCE = 32
 """Topics that are looked up together, so that a thousand of them do not wait for connections at once."""
 
@@ -222,7 +236,7 @@ class Topology:
         """The names of all topics, sorted."""
         if self.addresses.lookupds:
             return await self.registered_topics()
-        return _united_names(
+        return await self._united(
             await self._upstreams.ask_each(DaemonKind.NSQD, self.addresses.nsqds, self._topics_of_nsqd)
         )
 
@@ -231,7 +245,12 @@ class Topology:
         if not self.addresses.lookupds:
             return Findings(())
         lookupds = self.addresses.lookupds
-        return _united_names(await self._upstreams.ask_each(DaemonKind.LOOKUPD, lookupds, self._topics_of_lookupd))
+        return await self._united(await self._upstreams.ask_each(DaemonKind.LOOKUPD, lookupds, self._topics_of_lookupd))
+
+    async def _united(self, found: Findings[list[list[str]]]) -> Findings[tuple[str, ...]]:
+        if sum(map(len, found.value)) < _MANY_NAMES:
+            return _united_names(found)
+        return await self._upstreams.background.run(lambda: _united_names(found))
 
     async def inactive_topics(self) -> Findings[dict[str, tuple[str, ...]]]:
         """The topics that no nsqd has at present, each with its channels; sorted."""
@@ -240,13 +259,26 @@ class Topology:
         topics = await self.topics()
         inactive: dict[str, tuple[str, ...]] = {}
         warnings = list(topics.warnings)
-        for start in range(0, len(topics.value), TOPICS_AT_ONCE):
-            names = topics.value[start : start + TOPICS_AT_ONCE]
+        active = await self._active_topics()
+        suspects = [topic for topic in topics.value if topic not in active]
+        if len(suspects) > MAX_LOOKED_UP:
+            warnings.append(f"{len(suspects)} topics may be inactive, of which {MAX_LOOKED_UP} were looked up")
+            del suspects[MAX_LOOKED_UP:]
+        for start in range(0, len(suspects), TOPICS_AT_ONCE):
+            names = suspects[start : start + TOPICS_AT_ONCE]
             for name, found in zip(names, await asyncio.gather(*map(self._lookup_or_warn, names)), strict=True):
                 warnings += found.warnings
                 if found.value is not None and not found.value.producers:
                     inactive[name] = tuple(sorted(found.value.channels))
         return Findings(inactive, tuple(dict.fromkeys(warnings)))  # a dead nsqlookupd fails for every topic alike
+
+    async def _active_topics(self) -> set[str]:
+        """The topics that some nsqd has, by what the nsqlookupds say of their nodes; an unknown one may be active."""
+        try:
+            found = await self._registered(with_topics=True)
+        except UpstreamsFailedError:
+            return set()
+        return {each.topic for node in found.value for each in node.topics if not each.tombstoned}
 
     async def topic_producers(self, topic: str) -> Findings[tuple[ClusterNode, ...]]:
         """The nsqds that have the topic."""
@@ -282,13 +314,6 @@ class Topology:
                 return Findings(producer, found.warnings)
         raise NodeNotFoundError(f"no nsqd of the cluster is called {node}")
 
-    async def reach(self, node: str) -> ClusterNode:
-        """The nsqd that the cluster calls `node`, even if no nsqlookupd knows it at the moment."""
-        if not self.addresses.lookupds:
-            return (await self.node(node)).value
-        found = await self._upstreams.ask_each(DaemonKind.NSQD, [node], self._nsqd)
-        return found.value[0]
-
     async def _registered(self, *, with_topics: bool) -> Findings[tuple[ClusterNode, ...]]:
         """The nsqds that the nsqlookupds know."""
         found = await self._upstreams.ask_each(
@@ -296,7 +321,7 @@ class Topology:
         )
         everyone = [producer for answer in found.value for producer in answer]
         united_ = await self._upstreams.background.run(lambda: by_hostname(united(everyone)))
-        return Findings(united_, found.warnings)
+        return _shortened(Findings(united_, found.warnings), MAX_NODES, "nsqds")
 
     async def _given(self, ask: Callable[[str], Awaitable[ClusterNode]]) -> Findings[tuple[ClusterNode, ...]]:
         """The nsqds that the user named."""
@@ -329,7 +354,7 @@ class Topology:
     # What is asked of one daemon.
 
     async def _topics_of_lookupd(self, address: str) -> list[str]:
-        return await self._upstreams.get(address, "/topics", lambda answer: texts(answer, "topics"))
+        return await self._upstreams.get(address, "/topics", lambda answer: texts(answer, "topics")[: MAX_TOPICS + 1])
 
     async def _nodes(self, address: str, with_topics: bool) -> list[ClusterNode]:
         return await self._upstreams.get(
@@ -356,7 +381,14 @@ class Topology:
 
 def _united_names(found: Findings[list[list[str]]]) -> Findings[tuple[str, ...]]:
     names = {name for answer in found.value for name in answer}
-    return Findings(tuple(sorted(names)), found.warnings)
+    return _shortened(Findings(tuple(sorted(names)), found.warnings), MAX_TOPICS, "topics")
+
+
+def _shortened(found: Findings[tuple[T, ...]], limit: int, what: str) -> Findings[tuple[T, ...]]:
+    """The first of them, and a warning if there are more."""
+    if len(found.value) <= limit:
+        return found
+    return Findings(found.value[:limit], (*found.warnings, f"there are more than {limit} {what}: not all are shown"))
 
 
 def _read_lookup(answer: Document) -> _Lookup:

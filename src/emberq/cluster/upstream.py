@@ -15,6 +15,11 @@ The texts are the reference's where it has one, because scripts look for them: a
 nothing: 0, "", false, an empty list. What is there but of the wrong type makes the whole answer one not to be trusted:
 MalformedDocumentError. Daemons before 1.0 wrap their answers: `{"status_code": 200, "status_txt": "OK", "data": {…}}`.
 
+**Bounds.** Any client may register with an nsqlookupd, and so have an address asked or a list grow. So the answers to
+one question are awaited for a time in all, and what did not answer by then has failed. An answer may have so many bytes
+(MAX_ANSWER_BYTES), and so many lists and objects (MAX_CONTAINERS): an empty one takes two bytes of an answer and sixty
+of memory.
+
 **Background**, a thread with an event loop of its own, so that the event loop that serves requests never waits for a
 long computation. Python runs one thread at a time. A thread that computes gives way to a waiting one after some
 milliseconds, unless it is inside a single long call, such as the reading of a large JSON text. From this follows how to
@@ -55,6 +60,12 @@ TargetT = TypeVar("TargetT")
 MAX_CONCURRENT_QUERIES = 128
 """Each holds a connection and an answer of up to megabytes; a cluster of 80 nodes still is asked in one go."""
 
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+"""Ten thousand topics with two channels each. To read it takes some tenths of a second, in which nothing else runs."""
+MAX_CONTAINERS = 500_000
+"""Lists and objects in one answer. A topic with two channels has some ten."""
+MAX_TOLD_FAILURES = 20
+
 _BACKGROUND_BYTES = 64 * 1024
 """Longer answers take some milliseconds to read, and many come at once: the background thread reads them."""
 
@@ -80,7 +91,7 @@ class UpstreamsFailedError(ClusterError):
     """No daemon of one kind answered."""
 
     def __init__(self, kind: DaemonKind, failures: Sequence[str]) -> None:
-        super().__init__(f"failed to query any {kind}: " + "\n".join(failures))
+        super().__init__(f"failed to query any {kind}: " + "\n".join(_some(failures)))
         self.kind = kind
         self.failures = tuple(failures)
 
@@ -117,7 +128,14 @@ class Findings(Generic[T]):
 
 def warning_text(warnings: Sequence[str]) -> str:
     """Warnings as nsqadmin words them, empty if there are none."""
-    return f"WARNING: {'; '.join(warnings)}" if warnings else ""
+    return f"WARNING: {'; '.join(_some(warnings))}" if warnings else ""
+
+
+def _some(texts: Sequence[str]) -> Sequence[str]:
+    """As many as a user reads: a thousand nsqds may fail at once."""
+    if len(texts) <= MAX_TOLD_FAILURES:
+        return texts
+    return (*texts[:MAX_TOLD_FAILURES], f"and {len(texts) - MAX_TOLD_FAILURES} more")
 
 
 # Asking
@@ -126,8 +144,17 @@ def warning_text(warnings: Sequence[str]) -> str:
 class Upstreams:
     """Puts questions to daemons. Owns the bound on how many at once; for use in one event loop."""
 
-    def __init__(self, http: HttpClient, *, secret: bytes = b"", background: Background | None = None) -> None:
+    def __init__(
+        self,
+        http: HttpClient,
+        *,
+        secret: bytes = b"",
+        background: Background | None = None,
+        patience_s: float | None = None,
+    ) -> None:
         self._http = http
+        self._patience_s = patience_s
+        """For all answers to one question, which may have to wait for each other; None: no bound."""
         self.background = background or Background()
         """Reads long answers, and computes with them."""
         self._headers = {"Authorization": f"Bearer {secret.decode('latin-1')}"} if secret else {}
@@ -138,19 +165,25 @@ class Upstreams:
         self, kind: DaemonKind, targets: Sequence[TargetT], ask: Callable[[TargetT], Awaitable[T]]
     ) -> Findings[list[T]]:
         """Ask all at once; the answers in the order of `targets`. UpstreamsFailedError if there is none."""
-        outcomes = await asyncio.gather(*(self._outcome(ask, target) for target in targets))
+        ends_s = None if self._patience_s is None else asyncio.get_running_loop().time() + self._patience_s
+        outcomes = await asyncio.gather(*(self._outcome(ask, target, ends_s) for target in targets))
         answers = [outcome for outcome in outcomes if not isinstance(outcome, UpstreamError)]
         failures = [str(outcome) for outcome in outcomes if isinstance(outcome, UpstreamError)]
         if not answers:
             raise UpstreamsFailedError(kind, failures)
         return Findings(answers, tuple(failures))
 
-    async def _outcome(self, ask: Callable[[TargetT], Awaitable[T]], target: TargetT) -> T | UpstreamError:
+    async def _outcome(
+        self, ask: Callable[[TargetT], Awaitable[T]], target: TargetT, ends_s: float | None
+    ) -> T | UpstreamError:
         """What the daemon said, or how it failed: one that fails must not end the question to the others."""
         try:
-            return await ask(target)
+            async with asyncio.timeout_at(ends_s):
+                return await ask(target)
         except UpstreamError as failure:
             return failure
+        except TimeoutError:
+            return UpstreamError("some daemons could not be asked in time")
 
     async def get(self, address: str, path: str, read: Callable[[Document], T], **query: str) -> T:
         """What `read` makes of the JSON object that a daemon answers with; UpstreamError if there is none."""
@@ -179,6 +212,8 @@ def _failures_of(method: str, address: str, path: str) -> Iterator[None]:
 
 
 def _read(body: bytes, read: Callable[[Document], T]) -> T:
+    if body.count(b"{") + body.count(b"[") > MAX_CONTAINERS:
+        raise HttpQueryError("the answer has too many parts")
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError) as wrong:

@@ -3,7 +3,8 @@
 The way of a request through the server
     server        one connection, and all of them
     reader        bytes in, requests out
-    router        from a request's head to its handler: limits, guard, table of routes
+    router        from a request's head to its handler: limits, guards, table of routes
+    browser       the guard against pages of other sites
     message       requests, responses, errors, arguments, gzip
     body          bodies made or sent piece by piece: long texts, streams and files
 

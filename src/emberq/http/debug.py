@@ -12,7 +12,12 @@ The paths are those of the reference, where they belong to Go's profiler; behind
     GET  /debug/pprof/heap         where memory goes:    ?seconds=5, lines of code by what they allocated
 
 Compiled modules (see `emberq.cli.main`) leave no frames: their time shows as their caller's. Recordings slow down
-everything else, so there is one at a time, and none longer than a minute.
+everything else, those of allocations most of all. So there is one at a time in a process, none is longer than a minute,
+and one of allocations not longer than ten seconds.
+
+Who may look. What costs the daemon so much, or shows its inside, is for its operator (`for_operators`): a client on the
+same machine, not by way of a proxy there and not a page of another site in a browser; or one that has shown a token,
+where every request has to.
 
 Stacks. `describe_all` shows each thread and each task of the event loop where it stands: the place to look when
 something hangs. `StackSampler` notes a hundred times a second where each thread is: the place to look when something is
@@ -37,15 +42,20 @@ import threading
 import traceback
 import tracemalloc
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import replace
 from types import FrameType
 
+from emberq.base.address import NetworkError, parse_remote
 from emberq.base.metrics import read_resident
 from emberq.base.text import masked
-from emberq.http.message import Query, Request, Response, plain
-from emberq.http.router import Route
+from emberq.http.browser import is_from_browser, is_from_our_own_page
+from emberq.http.message import HttpError, Query, Request, Response, plain
+from emberq.http.router import Handler, Route
 
-MAX_RECORDING_S = 60.0
+MAX_PROFILE_S = 60.0
+MAX_HEAP_S = 10.0
+"""A daemon that records its allocations does a twentieth of its work."""
 DEFAULT_PROFILE_S = 30.0
 DEFAULT_HEAP_S = 5.0
 _INDEX = """\
@@ -62,9 +72,44 @@ heap         where memory goes: ?seconds=5
 _SYMBOLS = "num_symbols: 0\n"
 
 
-def profiler_routes() -> list[Route]:
-    """The profiler's routes, for a daemon's table."""
+_FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-real-ip")
+"""With one of these a proxy says that the request comes from elsewhere."""
+
+
+def for_operators(routes: Iterable[Route], *, has_token: bool) -> list[Route]:
+    """The same routes, refused to clients of other machines unless every request `has_token`: then that suffices."""
+    if has_token:
+        return list(routes)
+    return [replace(route, handler=_local(route.handler)) for route in routes]
+
+
+def _local(handler: Handler) -> Handler:
+    def handle(request: Request) -> Response | Awaitable[Response]:
+        if not _is_local(request):
+            raise HttpError(403, "FORBIDDEN", hint="this is answered on the daemon's own machine, or with a token")
+        return handler(request)
+
+    return handle
+
+
+def _is_local(request: Request) -> bool:
+    if any(request.raw_header(name) is not None for name in _FORWARDED):
+        return False
+    if is_from_browser(request) and not is_from_our_own_page(request):
+        return False  # a picture in any page can ask this: browsers do not say of every address whose page it was
+    try:
+        return request.remote_address == "@" or parse_remote(request.remote_address).is_loopback
+    except NetworkError:
+        return False
+
+
+def profiler_routes(*, has_token: bool = False) -> list[Route]:
+    """The profiler's routes, for a daemon's table; for `has_token` see `for_operators`."""
     profiler = ProfilerApi()
+    return for_operators(_routes(profiler), has_token=has_token)
+
+
+def _routes(profiler: ProfilerApi) -> list[Route]:
     return [
         Route("GET", "/debug/pprof/", profiler.index),
         Route("GET", "/debug/pprof/cmdline", profiler.command_line),
@@ -78,11 +123,12 @@ def profiler_routes() -> list[Route]:
     ]
 
 
-class ProfilerApi:
-    """The handlers. Allows one recording at a time."""
+_recording = threading.Lock()
+"""Held by the one recording of this process: several daemons may run in it, and all would be slowed down."""
 
-    def __init__(self) -> None:
-        self._is_recording = False
+
+class ProfilerApi:
+    """The handlers."""
 
     def index(self, _request: Request) -> Response:
         return plain(_INDEX)
@@ -94,24 +140,24 @@ class ProfilerApi:
         return plain(describe_all())
 
     async def profile(self, request: Request) -> Response:
-        return await self._record(request, _sample_stacks, default_s=DEFAULT_PROFILE_S)
+        return await _record(request, _sample_stacks, default_s=DEFAULT_PROFILE_S, max_s=MAX_PROFILE_S)
 
     async def heap(self, request: Request) -> Response:
-        return await self._record(request, record_allocations, default_s=DEFAULT_HEAP_S)
+        return await _record(request, record_allocations, default_s=DEFAULT_HEAP_S, max_s=MAX_HEAP_S)
 
-    async def _record(
-        self, request: Request, record: Callable[[float], Awaitable[str]], *, default_s: float
-    ) -> Response:
-        duration_s = _duration_s(request.query(), default_s=default_s)
-        if not 0 < duration_s <= MAX_RECORDING_S:
-            return plain(f"seconds must be a number above 0 and up to {MAX_RECORDING_S:g}", status=400)
-        if self._is_recording:
-            return plain("another recording is going on", status=409)
-        self._is_recording = True
-        try:
-            return plain(await record(duration_s))
-        finally:
-            self._is_recording = False
+
+async def _record(
+    request: Request, record: Callable[[float], Awaitable[str]], *, default_s: float, max_s: float
+) -> Response:
+    duration_s = _duration_s(request.query(), default_s=default_s)
+    if not 0 < duration_s <= max_s:
+        return plain(f"seconds must be a number above 0 and up to {max_s:g}", status=400)
+    if not _recording.acquire(blocking=False):
+        return plain("another recording is going on", status=409)
+    try:
+        return plain(await record(duration_s))
+    finally:
+        _recording.release()
 
 
 async def _sample_stacks(duration_s: float) -> str:

@@ -1,6 +1,6 @@
 """From a request's head to its handler: limits, guard, routes, heads seen before.
 
-`Admission` decides on a request before its body is read: first the guard, then the table of routes. An `Exchange` is
+`Admission` decides on a request before its body is read: first the guards, then the table of routes. An `Exchange` is
 what comes of it: the request with its route, or with a refusal.
 
 Routes. A route is a method and a path; a segment of the path may be a `{name}`, which stands for any one segment. A
@@ -17,7 +17,8 @@ is a method like any other: no GET route implies it.
 Heads seen before. A publisher sends the same request line and headers with every message; only the body differs. What a
 head means depends on nothing but its bytes, so the second time it is not parsed: it is looked up, and the body is cut
 out behind it. That takes less than half the time. Only plain heads are remembered: those that found a route, state
-their body's length, keep the connection open and hold no secret. Whether the request is *allowed* is asked each time.
+their body's length, keep the connection open and hold no secret. Whether the request is *allowed* is asked each time,
+except of the guard that judges by the head alone: it has let this head pass before.
 """
 
 from __future__ import annotations
@@ -81,31 +82,39 @@ INTERNAL_ERROR: Final = HttpError(500, "INTERNAL_ERROR").response()
 
 
 class Admission:
-    """What decides on a request before it is answered: guard, routes, bounds. Owned by the server."""
+    """What decides on a request before it is answered: guards, routes, bounds. Owned by the server."""
 
-    __slots__ = ("guard", "known_heads", "limits", "router")
+    __slots__ = ("guard", "head_guard", "known_heads", "limits", "router")
 
-    def __init__(self, router: Router, *, guard: Guard | None, limits: HttpLimits) -> None:
+    def __init__(
+        self, router: Router, *, guard: Guard | None, limits: HttpLimits, head_guard: Guard | None = None
+    ) -> None:
         self.router = router
         self.guard = guard
+        self.head_guard = head_guard
+        """A guard whose verdict depends on the head alone, so that a head that has passed need not be asked about."""
         self.limits = limits
         self.known_heads = HeadCache()
 
     def admit(self, request: Request) -> Match | Response:
         """The route that answers a request, or the refusal."""
         refusal = self.guarded(request)
+        if refusal is None and self.head_guard is not None:
+            refusal = _verdict(self.head_guard, request)
         if refusal is not None:
             return refusal
         return self.router.find(request.method, request.path, query_text=request.query_text)
 
     def guarded(self, request: Request) -> Response | None:
-        """The guard's answer, if it has one."""
-        if self.guard is None:
-            return None
-        try:
-            return self.guard(request)
-        except Exception as error:  # noqa: BLE001 - the client must get an answer in any case
-            return answer_to(error, request)
+        """The answer of the guard that is asked each time, if it has one."""
+        return None if self.guard is None else _verdict(self.guard, request)  # mostly there is none
+
+
+def _verdict(guard: Guard, request: Request) -> Response | None:
+    try:
+        return guard(request)
+    except Exception as error:  # noqa: BLE001 - the client must get an answer in any case
+        return answer_to(error, request)
 
 
 def answer_to(error: Exception, request: Request) -> Response:

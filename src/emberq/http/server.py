@@ -607,14 +607,16 @@ class HttpServer:
         timers: Timers,
         guard: Guard | None = None,
         gate: Entrance | None = None,
+        head_guard: Guard | None = None,
         limits: HttpLimits = DEFAULT_LIMITS,
     ) -> None:
         """`guard` checks every request before routing and before its body is read. A response it returns is final.
 
+        So does `head_guard`, whose verdict depends on the head alone; a head seen before is not shown to it again.
         `gate` is told of every connection, and may refuse it.
         """
         self.gate = gate
-        self.admission = Admission(router, guard=guard, limits=limits)
+        self.admission = Admission(router, guard=guard, limits=limits, head_guard=head_guard)
         self.access_log = AccessLog()
         self.clock = clock
         self.timers = timers

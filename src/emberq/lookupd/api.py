@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable
+from heapq import merge
 
 import emberq
 from emberq.base.clock import Clock
@@ -38,7 +38,7 @@ from emberq.http.message import (
     required,
 )
 from emberq.http.router import Route
-from emberq.lookupd.registry import Registry, TopicProducer
+from emberq.lookupd.registry import Key, Registry, TopicProducer
 from emberq.wire.parameter import is_valid_name
 
 _log = logging.getLogger(__name__)
@@ -183,18 +183,15 @@ def _encoded(document: str) -> Response:
 
 # /debug.
 
+KEYS_PER_TURN = 2_000
+"""Names that are sorted at a time, which takes a millisecond."""
 NEVER_NS = -6_795_364_578_871_345_152
 """What the reference shows as the time of a tombstone that does not exist: the year 1, wrapped around."""
 PRODUCERS_PER_TURN = 500
 """A dump can be long. After so many producers, which take a few milliseconds, other clients get a turn."""
 
-
-class _Key(NamedTuple):
-    name: str
-    """`category:key:subkey`."""
-    topic: str | None
-    """The topic whose tombstones are shown; None for other keys."""
-    producers: Iterable[TopicProducer]
+_CLIENTS: Key = ("", "")
+"""Stands for the key of all producers."""
 
 
 class DebugApi:
@@ -206,24 +203,26 @@ class DebugApi:
 
     async def dump(self, _request: Request) -> Response:
         members: list[str] = []
-        shown_count = 0
-        for key in sorted(self._keys(), key=lambda key: key.name):
-            producers = [self._shown(producer, key.topic) for producer in key.producers]
-            members.append(f'"{key.name}":[{",".join(producers)}]')
-            shown_count += len(producers)
-            if shown_count >= PRODUCERS_PER_TURN:
-                shown_count = 0
+        left = PRODUCERS_PER_TURN
+        for name, key in merge(*await self._sorted_keys()):
+            producers = self._registry.producers if key is _CLIENTS else self._registry.holders(key)
+            topic = None if key[1] else key[0] or None
+            if producers:
+                members.append(f'"{name}":[{",".join([self._shown(producer, topic) for producer in producers])}]')
+            left -= len(producers) or 1
+            if left <= 0:
+                left = PRODUCERS_PER_TURN
                 await asyncio.sleep(0)
         return _encoded("{" + ",".join(members) + "}")
 
-    def _keys(self) -> Iterator[_Key]:
-        if self._registry.producers:
-            yield _Key("client::", None, self._registry.producers)
-        for topic, channel, holders in self._registry.registrations():
-            if channel:
-                yield _Key(f"channel:{topic}:{channel}", None, holders.values())
-            else:
-                yield _Key(f"topic:{topic}:", topic, holders.values())
+    async def _sorted_keys(self) -> list[list[tuple[str, Key]]]:
+        """All keys behind their names, `category:key:subkey`, in lists that are sorted."""
+        keys = [_CLIENTS, *self._registry.all_keys()]
+        portions = []
+        for start in range(0, len(keys), KEYS_PER_TURN):
+            portions.append(sorted((_name(key), key) for key in keys[start : start + KEYS_PER_TURN]))
+            await asyncio.sleep(0)
+        return portions
 
     def _shown(self, producer: TopicProducer, topic: str | None) -> str:
         identity = producer.peer.identity
@@ -246,3 +245,10 @@ class DebugApi:
     def _wall_ns(self, monotonic_ns: int) -> int:
         """The wall clock's time at a moment of the monotonic clock, if it did not jump since."""
         return self._clock.wall_ns() - (self._clock.monotonic_ns() - monotonic_ns)
+
+
+def _name(key: Key) -> str:
+    if key is _CLIENTS:
+        return "client::"
+    topic, channel = key
+    return f"channel:{topic}:{channel}" if channel else f"topic:{topic}:"

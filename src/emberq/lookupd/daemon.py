@@ -38,13 +38,21 @@ from emberq.base.metrics import (
 from emberq.base.program import StartError
 from emberq.base.settings import OptionsError
 from emberq.base.timers import Timers
+from emberq.http.browser import BrowserGuard, host_in
 from emberq.http.message import Request, Response, encode_json, plain
 from emberq.http.router import Route, Router
 from emberq.http.server import HttpServer
 from emberq.lookupd.api import routes
 from emberq.lookupd.options import LookupdOptions
-from emberq.lookupd.registry import Registry
+from emberq.lookupd.registry import NO_LIMIT, Registry
 from emberq.lookupd.session import LookupContext, LookupSession
+
+MAX_KEYS_FACTOR = 10
+"""All nsqds together may have so many times as many different topics and channels as one. By default they take some
+350 MB, and no cluster is known that has a tenth of them."""
+TIDY_INTERVAL_NS = 10 * NS_PER_SECOND
+KEYS_PER_TURN = 500
+"""Cleared away or forgotten, which takes a few milliseconds. Then other clients get a turn."""
 
 
 class Nsqlookupd:
@@ -60,14 +68,19 @@ class Nsqlookupd:
             clock=self.clock,
             inactive_timeout_ns=options.inactive_producer_timeout_ns,
             tombstone_lifetime_ns=options.tombstone_lifetime_ns,
+            unused_lifetime_ns=options.unused_topic_lifetime_ns or NO_LIMIT,
+            max_keys_of_producer=options.max_registrations or NO_LIMIT,
+            max_keys=MAX_KEYS_FACTOR * options.max_registrations or NO_LIMIT,
         )
-        self._context = LookupContext(self.registry, clock=self.clock, timers=self._timers)
+        self._tidying = self._timers.alarm(self._tidy)
+        self._context = LookupContext(self.registry, clock=self.clock, timers=self._timers, tidying=self._tidying)
         self._start_time_s = self.clock.wall_ns() // NS_PER_SECOND
         self._loop_timers: LoopTimers | None = None
         self._sweeper = Sweeper(timers=self._timers, clock=self.clock)
         self._loop_lag = LoopLag(timers=self._timers, clock=self.clock)
         table = [*routes(self.registry, clock=self.clock), Route("GET", "/metrics", self._metrics, quiet=True)]
-        self._http = HttpServer(Router(table), clock=self.clock, timers=self._timers)
+        names = (*options.http_allowed_host, options.broadcast_address, host_in(options.http_address))
+        self._http = HttpServer(Router(table), clock=self.clock, timers=self._timers, head_guard=BrowserGuard(names))
         self._tcp_listener = Listener(options.tcp_address, lambda: LookupSession(self._context), label="TCP")
         self._http_listener = Listener(options.http_address, self._http.make_protocol, label="HTTP")
 
@@ -131,8 +144,16 @@ class Nsqlookupd:
         self._loop_timers.start()
         self._sweeper.start()
         self._loop_lag.start()
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Clear away some of what is gone from the registry, and come again: soon if there is more of it."""
+        registry = self.registry
+        has_more = registry.clear_away(limit=KEYS_PER_TURN) or registry.forget_unused(limit=KEYS_PER_TURN)
+        self._tidying.set(self.clock.monotonic_ns() + (0 if has_more else TIDY_INTERVAL_NS))
 
     def _stop_watches(self) -> None:
+        self._tidying.cancel()
         self._loop_lag.stop()
         self._sweeper.stop()
         if self._loop_timers is not None:

@@ -29,6 +29,11 @@ class LookupdOptions:
 
     tcp_address: str = _NETWORK.text("0.0.0.0:4160", "where to listen for nsqd registrations", placeholder="address")
     http_address: str = _NETWORK.text("0.0.0.0:4161", "where to listen for HTTP", placeholder="address")
+    http_allowed_host: tuple[str, ...] = _NETWORK.strings(
+        "further name by which browsers may call this nsqlookupd; .example.com means all names below it",
+        placeholder="host",
+        key="http_allowed_hosts",
+    )
     broadcast_address: str = _NETWORK.text(
         socket.gethostname,
         "name of this nsqlookupd as told to nsqds, which use it for HTTP queries",
@@ -41,6 +46,13 @@ class LookupdOptions:
     )
     tombstone_lifetime_ns: int = _DISCOVERY.duration(
         "45s", "how long a tombstone hides a topic of an nsqd from look-ups"
+    )
+
+    unused_topic_lifetime_ns: int = _DISCOVERY.duration(
+        "24h", "forget a topic or channel that no nsqd has had for this long; 0 means never"
+    )
+    max_registrations: int = _DISCOVERY.integer(
+        100_000, "topics and channels that one nsqd may register; 0 means no limit", at_least=0
     )
 
     def validated(self) -> LookupdOptions:

@@ -1,8 +1,13 @@
 """An nsqd's connection to nsqlookupd: commands to the registry, answers back.
 
-Everything that arrives in one packet is executed and answered before `data_received` returns, with one write. There is
-no deadline for a client: look-ups judge whether it is alive, by when it was last heard of. A client that does not read
-its answers is not read from either.
+What arrives in one packet is executed and answered with one write, before `data_received` returns. A packet of many
+commands takes several turns of the event loop, so that other clients get theirs. There is no deadline for a client:
+look-ups judge whether it is alive, by when it was last heard of.
+
+Holding back. A client is not read from, and none of its commands is executed, while one of these bits is set:
+
+    TURN      it has had its share of this turn of the event loop
+    BLOCKED   it does not read its answers
 
 The log has a line for each key that comes or goes. When a client is gone there is one for the client and none for its
 keys, which may be a hundred thousand.
@@ -12,18 +17,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from itertools import islice
 from typing import cast
 
 from emberq.base.address import TcpAddress, network_text
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.text import format_duration
 from emberq.base.timers import Alarm, Timers
-from emberq.lookupd.registry import RegisteredNsqd, Registry, TopicProducer
+from emberq.lookupd.registry import RegisteredNsqd, Registry, TooManyKeysError, TopicProducer
+from emberq.wire import error
 from emberq.wire.error import BadMagic, FatalError
 from emberq.wire.lookup import MAGIC, OK, Command, LookupDecoder, LookupIdentify, Ping, Register, Unregister, response
 
 MAX_SHOWN = 256
 """Characters of what an nsqd tells of itself that the log shows; a host name has no more."""
+COMMANDS_PER_TURN = 100
+"""They take one or two milliseconds, most of it for the log. An nsqd with ten thousand topics sends as many at once."""
+TURN = 1
+BLOCKED = 2
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last answer may take to leave before the connection is cut off."""
 
@@ -35,10 +47,12 @@ class LookupSession(asyncio.Protocol):
 
     __slots__ = (
         "_closing",
+        "_commands",
         "_context",
         "_cut_off",
         "_decoder",
         "_ended_by",
+        "_holds",
         "_is_greeted",
         "_producer",
         "_remote_address",
@@ -48,6 +62,9 @@ class LookupSession(asyncio.Protocol):
     def __init__(self, context: LookupContext) -> None:
         self._context = context
         self._decoder = LookupDecoder()
+        self._commands: Iterator[Command] = iter(())
+        """What has arrived and is not executed."""
+        self._holds = 0
         self._producer: TopicProducer | None = None
         """None until the client has identified itself."""
         self._remote_address = ""
@@ -75,18 +92,37 @@ class LookupSession(asyncio.Protocol):
         _log.info("TCP: new client(%s)", self._remote_address)
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
+        self._commands = self._decoder.receive(data)  # all before are executed, or it would not have been read
+        self._execute_some()
+
+    def _execute_some(self) -> None:
+        """Execute what has arrived, at most as much as may be in this turn of the event loop."""
+        if self._closing or self._holds:
             return
         answers: list[bytes] = []
         try:
-            for command in self._decoder.receive(data):
+            for command in islice(self._commands, COMMANDS_PER_TURN):
                 self._log_magic()
                 answers.append(self._execute(command))  # answers before an error are sent too
         except FatalError as wrong:
             self._fail(wrong, answers)
-        else:
-            self._log_magic()
-            self._transport.write(b"".join(answers))
+            return
+        self._log_magic()
+        if len(answers) == COMMANDS_PER_TURN:
+            self._hold(TURN)
+            asyncio.get_running_loop().call_soon(self._release, TURN)
+        self._transport.write(b"".join(answers))
+
+    def _hold(self, reason: int) -> None:
+        self._holds |= reason
+        self._transport.pause_reading()
+
+    def _release(self, reason: int) -> None:
+        """Clear a bit, and go on if no other is set."""
+        self._holds &= ~reason
+        self._execute_some()
+        if not self._holds and not self._closing:
+            self._transport.resume_reading()
 
     def _log_magic(self) -> None:
         if not self._is_greeted and self._decoder.greeted:
@@ -113,6 +149,7 @@ class LookupSession(asyncio.Protocol):
             _log.info("PROTOCOL(V1): [%s] exiting ioloop", self._remote_address)
         if self._producer is not None:
             self._context.registry.disconnect(self._producer)
+            self._context.tidying.set_earlier(self._context.clock.monotonic_ns())
             self._log_key("UNREGISTER", "client")
         why = self._ended_by or (network_text(exc) if exc is not None else "")
         if why and self._is_greeted:
@@ -123,11 +160,11 @@ class LookupSession(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         if not self._closing:
-            self._transport.pause_reading()
+            self._hold(BLOCKED)
 
     def resume_writing(self) -> None:
         if not self._closing:
-            self._transport.resume_reading()
+            self._release(BLOCKED)
 
     # Ending.
 
@@ -162,14 +199,34 @@ class LookupSession(asyncio.Protocol):
             case LookupIdentify():
                 return self._identify(command)
             case Register(topic, channel):
-                new = self._context.registry.register(self._identified(), topic=topic, channel=channel)
-                if new.channel:
-                    self._log_key("REGISTER", "channel", topic, channel or "")
-                if new.topic:
-                    self._log_key("REGISTER", "topic", topic)
+                self._register(topic, channel)
             case Unregister():
                 self._unregister(command)
         return OK
+
+    def _register(self, topic: str, channel: str | None) -> None:
+        try:
+            new = self._context.registry.register(self._identified(), topic=topic, channel=channel)
+        except TooManyKeysError:
+            raise FatalError(error.INVALID, b"REGISTER of more topics and channels than one nsqd may have") from None
+        if new.channel:
+            self._log_key("REGISTER", "channel", topic, channel or "")
+        if new.topic:
+            self._log_key("REGISTER", "topic", topic)
+        if self._context.registry.is_crowded:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Send the nsqd away that has registered the most."""
+        crowding = FatalError(error.INVALID, b"there are too many topics and channels, and this nsqd has the most")
+        largest = max(self._context.registry.producers, key=lambda producer: producer.key_count)
+        if largest is self._producer:
+            raise crowding
+        session = next(each for each in self._context.sessions if each._producer is largest)
+        if not session._closing:
+            session._fail(crowding, [])
+        self._context.registry.disconnect(largest)
+        self._context.tidying.set_earlier(self._context.clock.monotonic_ns())
 
     def _identify(self, command: LookupIdentify) -> bytes:
         peer = RegisteredNsqd(self._remote_address, command.identity)
@@ -220,8 +277,10 @@ class LookupSession(asyncio.Protocol):
 class LookupContext:
     """What all sessions of one nsqlookupd share. Owned by the daemon."""
 
-    def __init__(self, registry: Registry, *, clock: Clock, timers: Timers) -> None:
+    def __init__(self, registry: Registry, *, clock: Clock, timers: Timers, tidying: Alarm) -> None:
         self.registry = registry
+        self.tidying = tidying
+        """Set when a producer is gone: its keys may have to be cleared away."""
         self.clock = clock
         self.timers = timers
         self.introduction = b""

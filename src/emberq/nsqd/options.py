@@ -131,6 +131,11 @@ class NsqdOptions:
         "where to listen for HTTPS, if there is a certificate; empty turns it off",
         placeholder="address",
     )
+    http_allowed_host: tuple[str, ...] = _NETWORK.strings(
+        "further name by which browsers may call this nsqd; .example.com means all names below it",
+        placeholder="host",
+        key="http_allowed_hosts",
+    )
     broadcast_address: str = _NETWORK.text(
         socket.gethostname,
         "name under which nsqlookupd lists this nsqd; clients must be able to reach it",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emberq.admin.access.gate import COOKIE, Gate, basic_user, cookie, is_secure
+from emberq.admin.access.gate import COOKIE, Gate, basic_user, cookie, counted_address, is_secure
 from emberq.admin.access.user import Role
 from emberq.admin.options import AdminOptions
 from emberq.base.clock import ManualClock
@@ -73,3 +73,42 @@ async def test_an_admin_user_is_named_by_the_header_to_the_letter() -> None:
         visitor = guarded.visitor(request(X_User=name))
         assert visitor is not None
         assert visitor.role is role
+
+
+@pytest.mark.parametrize(
+    ("remote", "forwarded", "address"),
+    [
+        ("127.0.0.1:5", None, "127.0.0.1"),
+        ("10.0.0.5:5", "203.0.113.7", "203.0.113.7"),
+        ("10.0.0.5:5", "203.0.113.7:4000", "203.0.113.7"),
+        ("10.0.0.5:5", "[2001:db8::1]:4000", "2001:db8::1"),
+        ("10.0.0.5:5", "2001:db8::1", "2001:db8::1"),
+        ("10.0.0.5:5", "198.51.100.1, 203.0.113.7", "203.0.113.7"),
+        ("10.0.0.5:5", "198.51.100.1, 203.0.113.7, 10.0.1.1, 172.16.0.1", "203.0.113.7"),
+        ("10.0.0.5:5", "10.0.0.6", "10.0.0.6"),
+        ("10.0.0.5:5", "unknown", "10.0.0.5"),
+        ("10.0.0.5:5", "203.0.113.7, unknown", "10.0.0.5"),
+        ("10.0.0.5:5", "", "10.0.0.5"),
+        ("203.0.113.9:5", "198.51.100.1", "203.0.113.9"),
+        ("[::ffff:10.0.0.5]:5", "203.0.113.7", "203.0.113.7"),
+        ("@", "203.0.113.7", ""),
+    ],
+)
+async def test_a_known_proxy_says_where_a_request_comes_from(remote: str, forwarded: str | None, address: str) -> None:
+    guarded = await gate(forwarding_proxy_cidr=("10.0.0.0/8",), trusted_proxy_cidr=("172.16.0.0/12",))
+    headers = {} if forwarded is None else {b"x-forwarded-for": forwarded.encode()}
+    assert guarded.client_address(Request("GET", "/", headers=headers, remote_address=remote)) == address
+
+
+@pytest.mark.parametrize(
+    ("address", "counted"),
+    [("10.0.0.1", "10.0.0.1"), ("2001:db8::1", "2001:db8::/64"), ("2001:db8::ffff:1", "2001:db8::/64"), ("", "")],
+)
+def test_a_client_is_counted_by_its_network(address: str, counted: str) -> None:
+    assert counted_address(address) == counted
+
+
+async def test_live_views_are_counted_by_address_where_no_name_is_proved() -> None:
+    assert (await gate()).viewer(request(X_Forwarded_User="ada")) == "address 127.0.0.1"
+    vouched = await gate(trusted_proxy_cidr=("127.0.0.0/8",))
+    assert vouched.viewer(request(X_Forwarded_User="ada")) == "user ada"

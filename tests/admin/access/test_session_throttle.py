@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from emberq.admin.access import session as module
-from emberq.admin.access.session import MAX_FAILURES_OF_ADDRESS, MAX_FAILURES_OF_NAME, WINDOW_NS, LoginThrottle
+from emberq.admin.access.session import (
+    MAX_FAILURES,
+    MAX_FAILURES_OF_ADDRESS,
+    MAX_FAILURES_OF_NAME,
+    WINDOW_NS,
+    LoginThrottle,
+)
 from emberq.base.clock import NS_PER_SECOND, ManualClock
 
 
@@ -24,6 +30,28 @@ def test_an_address_that_failed_too_often_has_to_wait(throttle: LoginThrottle, c
     assert throttle.allows(address="a", name="new")
 
 
+def test_a_name_that_failed_too_often_from_an_address_has_to_wait(throttle: LoginThrottle) -> None:
+    for _ in range(MAX_FAILURES):
+        assert throttle.allows(address="a", name="ada")
+        throttle.failed(address="a", name="ada")
+    assert not throttle.allows(address="a", name="ada")
+    assert throttle.allows(address="a", name="tom")
+    assert throttle.allows(address="b", name="ada")
+
+
+def test_who_was_here_before_is_not_held_up_by_others(throttle: LoginThrottle) -> None:
+    throttle.succeeded(address="a", name="ada")
+    for number in range(MAX_FAILURES_OF_NAME):
+        throttle.failed(address="a", name=str(number))
+        throttle.failed(address=str(number), name="ada")
+    assert throttle.allows(address="a", name="ada")
+    assert not throttle.allows(address="a", name="tom")
+    assert not throttle.allows(address="new", name="ada")
+    for _ in range(MAX_FAILURES):
+        throttle.failed(address="a", name="ada")
+    assert not throttle.allows(address="a", name="ada")
+
+
 def test_a_name_can_be_guessed_from_many_addresses_only_so_often(throttle: LoginThrottle) -> None:
     for number in range(MAX_FAILURES_OF_NAME):
         assert throttle.allows(address=str(number), name="ada")
@@ -32,7 +60,7 @@ def test_a_name_can_be_guessed_from_many_addresses_only_so_often(throttle: Login
 
 
 def test_the_right_password_makes_up_for_wrong_ones(throttle: LoginThrottle) -> None:
-    for _ in range(MAX_FAILURES_OF_ADDRESS - 1):
+    for _ in range(MAX_FAILURES - 1):
         throttle.failed(address="a", name="ada")
     throttle.succeeded(address="a", name="ada")
     throttle.failed(address="a", name="ada")
@@ -40,8 +68,8 @@ def test_the_right_password_makes_up_for_wrong_ones(throttle: LoginThrottle) -> 
 
 
 def test_no_more_is_remembered_than_fits(throttle: LoginThrottle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_REMEMBERED", 4)
-    for _ in range(MAX_FAILURES_OF_ADDRESS):
+    monkeypatch.setattr(module, "MAX_REMEMBERED", 6)
+    for _ in range(MAX_FAILURES):
         throttle.failed(address="a", name="x")
     for number in range(2):
         throttle.failed(address=f"other {number}", name=f"name {number}")

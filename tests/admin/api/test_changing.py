@@ -90,10 +90,8 @@ def test_a_tombstone_needs_a_topic(admin: AdminThread) -> None:
     assert admin.delete("/api/nodes/n:1", {}).error == (400, "INVALID_TOPIC")
 
 
-def test_a_tombstone_on_an_unreachable_node_is_an_upstream_error(admin: AdminThread) -> None:
-    status, message = admin.delete("/api/nodes/127.0.0.1:1", {"topic": "t"}).error
-    assert status == 502
-    assert message.startswith('UPSTREAM_ERROR: failed to query any nsqd: Get "http://127.0.0.1:1/info":')
+def test_a_tombstone_is_for_a_node_of_the_cluster(admin: AdminThread) -> None:
+    assert admin.delete("/api/nodes/127.0.0.1:1", {"topic": "t"}).error == (404, "NODE_NOT_FOUND")
 
 
 @pytest.mark.conformance(241)
@@ -172,7 +170,10 @@ def test_a_page_of_another_site_cannot_act(admin: AdminThread, method: str, path
 
 
 def test_our_own_pages_can_act(admin: AdminThread) -> None:
-    assert outcome(admin.post("/api/topics", {"topic": "t"}, Host="admin:4171", Origin="http://admin:4171")) == DONE
+    assert (
+        outcome(admin.post("/api/topics", {"topic": "t"}, Host="localhost:4171", Origin="http://localhost:4171"))
+        == DONE
+    )
 
 
 @pytest.mark.parametrize("name", ["journal", "peek", "policy", "publish"])

@@ -10,16 +10,19 @@ Three ways to run, by what is configured:
                                                     request (HTTP Basic, for programs) or through a trusted proxy; the
                                                     file says who may do what
 
-A request that changes something is refused with 403 FORBIDDEN when a page of another site made the browser send it,
-when it comes with a session but without its token, or when the role does not reach that far.
+A request that changes something is refused with 403 FORBIDDEN when it comes with a session but without its token, or
+when the role does not reach that far.
 
-**Other sites.** A browser says of every request that changes something which site's page made it (`Origin`), and modern
-ones how that site is related to ours (`Sec-Fetch-Site`). One that another site made is refused for every user: the page
-may know an address that only the browser can reach, or a proxy that vouches for its user. Programs say nothing of the
-kind and are not concerned.
+**Other sites.** What a page of another site made a browser ask is refused for every user, as `http.browser` says: the
+page may know an address that only the browser can reach, or a proxy that vouches for its user. By which name the
+browser calls us makes a difference where all may look, or where the operator has said by which: a page that was rebound
+has no session, and does not come through the proxy, unless the browser runs on the proxy's machine.
 
-Behind a proxy our name is what the proxy was called by: it passes that on as `Host` or `X-Forwarded-Host`. A page
-cannot make a browser lie about either.
+**Where from.** Clients are counted by their address: those who guess passwords, and those who look at live views. A
+request by a proxy of --trusted-proxy-cidr or --forwarding-proxy-cidr comes from where the proxy says, in the header
+`X-Forwarded-For`. A client can begin that header as it likes, and each proxy adds the address it was asked from to its
+end. So it is read from the end, as far as it names such proxies; the next address is the client's. Of IPv6 addresses a
+client has as many as it likes, so that the network counts (/64).
 """
 
 from __future__ import annotations
@@ -30,15 +33,16 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from ipaddress import IPv4Address, IPv6Network, ip_address
 
 from emberq.admin.access.session import LoginSession, LoginThrottle, Sessions
 from emberq.admin.access.user import Passwords, Permission, Role, User, UserFileError, read_users
 from emberq.admin.options import AdminOptions
-from emberq.base.address import is_within, parse_network
+from emberq.base.address import Address, Network, NetworkError, is_within, parse_network, parse_remote
 from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.http.browser import BrowserGuard, host_in
 from emberq.http.message import HttpError, Request
 
 COOKIE = "nsqadmin-session"
@@ -75,12 +79,15 @@ class Gate:
         self._users: Mapping[str, User] = read_users(options.user_file) if options.user_file else {}
         self._passwords = Passwords() if options.user_file else None
         self._proxies = tuple(map(parse_network, options.trusted_proxy_cidr))
+        self._forwarders = (*self._proxies, *map(parse_network, options.forwarding_proxy_cidr))
         self._sessions = Sessions(clock=clock, lifetime_ns=options.session_lifetime_ns)
         self._throttle = LoginThrottle(clock)
         self._checking = asyncio.Semaphore(CHECKS_AT_ONCE)
         self._verified: dict[bytes, tuple[str, int]] = {}
         """By a digest of name and password: the name, and until when they are believed."""
         self._digest_key = secrets.token_bytes(32)
+        names = (*options.http_allowed_host, host_in(options.http_address))
+        self._browsers = BrowserGuard(names, checks_host=self.is_open or bool(options.http_allowed_host))
 
     @property
     def has_passwords(self) -> bool:
@@ -170,7 +177,7 @@ class Gate:
         passwords = self._passwords
         if passwords is None:
             raise HttpError(404, "NOT_FOUND")
-        address = request.remote_address.rpartition(":")[0]
+        address = counted_address(self.client_address(request))
         async with self._checking:  # failures of other requests meanwhile count
             if not self._throttle.allows(address=address, name=name):
                 raise HttpError(429, "TOO_MANY_TRIES")
@@ -194,12 +201,31 @@ class Gate:
         if token:
             self._sessions.close(token)
 
+    # Where from
+
+    def client_address(self, request: Request) -> str:
+        """The address that the request comes from, as a proxy says if it is one to be believed, without a port."""
+        hops = (request.header("x-forwarded-for") or "").split(",")
+        return _first_foreign(request.remote_address, reversed(hops), self._forwarders)
+
+    def viewer(self, request: Request) -> str:
+        """By what the live views of a client are counted: a proved name, or an address."""
+        visitor = self.visitor(request)
+        if visitor is not None and visitor.is_known:
+            return f"user {visitor.name}"
+        return f"address {counted_address(self.client_address(request))}"
+
     # Whether they may
+
+    def check_site(self, request: Request) -> None:
+        """HttpError if a page of another site made the request."""
+        refusal = self._browsers.refusal(request)
+        if refusal is not None:
+            raise refusal
 
     def check_source(self, request: Request, visitor: Visitor | None) -> None:
         """HttpError unless the visitor made the request, which is about to change something, and no other site did."""
-        if is_from_elsewhere(request):
-            raise HttpError(403, "FORBIDDEN")
+        self.check_site(request)
         session = visitor.session if visitor is not None else None
         if session is not None and not session.knows(request.header(CSRF_HEADER) or ""):
             raise HttpError(403, "FORBIDDEN")
@@ -221,35 +247,44 @@ class Gate:
         return "Set-Cookie", f"{COOKIE}={token}; Path={path}; Max-Age={age_s}; HttpOnly; SameSite=Strict{secure}"
 
 
-# Requests that a page of another site made
+# Where from
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
-_OUR_OWN = ("same-origin", "none")
-"""`none`: the user typed the address."""
-
-
-def is_from_elsewhere(request: Request) -> bool:
-    """Whether a page of another site made this request."""
-    origin = request.header("origin")
-    if origin is not None:
-        return not _is_ours(origin, request)
-    relation = request.header("sec-fetch-site")
-    return relation is not None and relation.lower() not in _OUR_OWN
+_IPV6_PREFIX_BITS = 64
+"""What a provider gives to one customer, at the least."""
 
 
-def _is_ours(origin: str, request: Request) -> bool:
+def counted_address(address: str) -> str:
+    """What stands for the address where clients are counted."""
     try:
-        parts = urlsplit(origin.strip().lower())
-        default_port = _DEFAULT_PORTS[parts.scheme]
-        port = parts.port or default_port
-    except (ValueError, KeyError):  # `null`, or nonsense
-        return False
-    if not parts.hostname:
-        return False
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    spellings = {f"{host}:{port}", host} if port == default_port else {f"{host}:{port}"}
-    named = (request.header(name) or "" for name in ("host", "x-forwarded-host"))
-    return any(name.strip().lower() in spellings for each in named for name in each.split(","))
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv4Address):
+        return address
+    return str(IPv6Network((parsed, _IPV6_PREFIX_BITS), strict=False))
+
+
+def _first_foreign(remote_address: str, hops: Iterable[str], proxies: Sequence[Network]) -> str:
+    """The first of the address asked from and the hops behind it that is none of these proxies."""
+    address = _address_in(remote_address)
+    for hop in hops:
+        if address is None or not any(address in proxy for proxy in proxies):
+            break
+        next_address = _address_in(hop.strip())
+        if next_address is None:  # the proxy hides its client: it is counted itself
+            break
+        address = next_address
+    return str(address) if address is not None else remote_address.rpartition(":")[0]
+
+
+def _address_in(text: str) -> Address | None:
+    """The address, with or without a port behind it."""
+    for spelling in (f"[{text}]:0", text):
+        try:
+            return parse_remote(spelling)
+        except NetworkError:
+            continue
+    return None
 
 
 # What a request says

@@ -9,9 +9,16 @@ whatever changes something: a page of another site can make the browser send the
 Sessions live in memory: a restart logs all users out. They end when nothing was asked for a while. Kept are digests of
 the tokens, so that a dump of memory or a timing does not give one away.
 
-**The throttle.** After a few wrong passwords from one address further tries from there are refused for a while, right
-ones too: a guesser must not learn which was right. The wait is short enough for a user who merely forgot. Many machines
-may guess one name, so tries for a name are counted too; but far more are allowed, or any client could lock a user out.
+**The throttle.** After a few wrong passwords further tries are refused for a while, right ones too: a guesser must not
+learn which was right. The wait is short enough for a user who merely forgot. Three counts are kept, so that a guesser
+is stopped and no other user is:
+
+    a name from an address   few: a user types a password again, and wrongly again
+    an address               more: many users may share one, by a proxy that does not say who its clients are
+    a name                   most: many machines may guess one name, but no client should lock a user out
+
+Who has logged in from an address before is held up by the first count alone: the guesses of others do not concern
+them. A right password clears that count and no other, or a guesser with an account could begin anew again and again.
 """
 
 from __future__ import annotations
@@ -20,6 +27,7 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass, field
+from typing import Any
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 
@@ -105,12 +113,15 @@ def _digest(token: str) -> bytes:
 
 # The throttle
 
-MAX_FAILURES_OF_ADDRESS = 5
+MAX_FAILURES = 5
+"""Of a name from an address."""
+MAX_FAILURES_OF_ADDRESS = 50
 MAX_FAILURES_OF_NAME = 100
 WINDOW_NS = 60 * NS_PER_SECOND
 """So much time must pass since the last wrong password."""
 MAX_REMEMBERED = 10_000
-"""Addresses and names; of more, those that failed longest ago are forgotten."""
+"""Addresses, names and pairs of them; of more, those that failed longest ago are forgotten. As many pairs that did not
+fail are remembered."""
 
 
 @dataclass(slots=True)
@@ -125,11 +136,18 @@ class LoginThrottle:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failures: dict[str, _Failures] = {}
+        self._welcome: dict[str, None] = {}
+        """Names with addresses from which they have logged in, the newest at the end."""
 
     def allows(self, *, address: str, name: str) -> bool:
         """Whether a try may be made from an address, for a name."""
-        by_address, by_name = _keys(address, name)
-        return self._count(by_address) < MAX_FAILURES_OF_ADDRESS and self._count(by_name) < MAX_FAILURES_OF_NAME
+        pair = _pair(address, name)
+        if self._count(pair) >= MAX_FAILURES:
+            return False
+        if pair in self._welcome:
+            return True
+        is_quiet = self._count(_by_address(address)) < MAX_FAILURES_OF_ADDRESS
+        return is_quiet and self._count(_by_name(name)) < MAX_FAILURES_OF_NAME
 
     def _count(self, key: str) -> int:
         failures = self._failures.get(key)
@@ -140,18 +158,33 @@ class LoginThrottle:
     def failed(self, *, address: str, name: str) -> None:
         """A wrong password."""
         now_ns = self._clock.monotonic_ns()
-        for key in _keys(address, name):
+        for key in (_pair(address, name), _by_address(address), _by_name(name)):
             count = self._count(key)
             self._failures.pop(key, None)
             self._failures[key] = _Failures(count + 1, now_ns)
-        while len(self._failures) > MAX_REMEMBERED:
-            del self._failures[next(iter(self._failures))]
+        _shorten(self._failures)
 
     def succeeded(self, *, address: str, name: str) -> None:
         """A right password."""
-        for key in _keys(address, name):
-            self._failures.pop(key, None)
+        pair = _pair(address, name)
+        self._failures.pop(pair, None)
+        self._welcome.pop(pair, None)
+        self._welcome[pair] = None
+        _shorten(self._welcome)
 
 
-def _keys(address: str, name: str) -> tuple[str, str]:
-    return f"address {address}", f"name {name}"
+def _pair(address: str, name: str) -> str:
+    return f"pair {address} {name}"
+
+
+def _by_address(address: str) -> str:
+    return f"address {address}"
+
+
+def _by_name(name: str) -> str:
+    return f"name {name}"
+
+
+def _shorten(remembered: dict[str, Any]) -> None:
+    while len(remembered) > MAX_REMEMBERED:
+        del remembered[next(iter(remembered))]

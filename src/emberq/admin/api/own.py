@@ -16,6 +16,7 @@ the same machine every request comes from an address that is allowed.
 from __future__ import annotations
 
 import dataclasses
+from ipaddress import ip_address
 from urllib.parse import parse_qs, urlencode
 
 from emberq.admin.access.gate import Gate, Visitor
@@ -23,7 +24,7 @@ from emberq.admin.access.user import Role
 from emberq.admin.api.request import Body
 from emberq.admin.audit import ActionOutcome, AuditedAction, Recorder
 from emberq.admin.options import SETTINGS, AdminOptions
-from emberq.base.address import AddressError, NetworkError, parse_network, parse_remote, parse_tcp_address
+from emberq.base.address import AddressError, parse_network, parse_tcp_address
 from emberq.base.text import masked
 from emberq.cluster.cluster import Cluster
 from emberq.http.live_config import LiveConfig, Lookupds
@@ -137,8 +138,8 @@ class AdminConfigApi:
     def _check(self, request: Request, visitor: Visitor | None) -> None:
         if self._network is not None:
             try:
-                address = parse_remote(request.remote_address)
-            except NetworkError as wrong:
+                address = ip_address(self._gate.client_address(request))
+            except ValueError as wrong:
                 raise HttpError(400, "INVALID_REMOTE_ADDR") from wrong
             if address not in self._network:
                 raise HttpError(403, "FORBIDDEN")

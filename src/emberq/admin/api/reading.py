@@ -63,9 +63,10 @@ class ReadingApi:
                 lambda topology, _: topology.inactive_topics(),
                 lambda inactive: {"topics": {topic: list(channels) for topic, channels in inactive.items()}},
             )
-        # Names are few enough to be answered at once, without waiting for the work of other requests.
+        # Names are few enough to be asked for at once, without waiting for the work of other requests.
         found = await self._cluster.topology.topics()
-        return json({"topics": list(found.value) or None, "message": found.message})
+        document = {"topics": list(found.value) or None, "message": found.message}
+        return encoded(await self._cluster.background.run(lambda: encode_in_pieces(document)))
 
     async def topic(self, request: Request) -> Response:
         name, now_ns = request.params["topic"], self._clock.wall_ns()
@@ -121,12 +122,14 @@ _STREAM_HEADERS = (
 class WatchingApi:
     """Answers from what the gatherer has seen."""
 
-    def __init__(self, gatherer: Gatherer) -> None:
+    def __init__(self, gatherer: Gatherer, *, viewer_of: Callable[[Request], str]) -> None:
+        """`viewer_of` says by what the streams of one client are counted."""
         self._gatherer = gatherer
+        self._viewer_of = viewer_of
 
     def live(self, request: Request) -> Response:
         """A stream without an end."""
-        stream = self._gatherer.open(_subject(request.query()))
+        stream = self._gatherer.open(_subject(request.query()), self._viewer_of(request))
         return Response(200, content_type=CONTENT_TYPE, headers=_STREAM_HEADERS, file=stream)
 
     async def view(self, request: Request) -> Response:

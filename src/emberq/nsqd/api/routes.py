@@ -12,7 +12,8 @@ from emberq.base.metrics import CONTENT_TYPE
 from emberq.base.timers import Timers
 from emberq.broker.stats import ClientStats, TopicStats
 from emberq.http.body import Assembly
-from emberq.http.debug import profiler_routes
+from emberq.http.browser import BrowserGuard, host_in
+from emberq.http.debug import for_operators, profiler_routes
 from emberq.http.message import JSON, V1_HEADERS, Request, Response, plain
 from emberq.http.router import Route, Router
 from emberq.http.server import HttpServer
@@ -72,8 +73,8 @@ def routes(node: Node) -> list[Route]:
         Route("GET", "/journal/read", journal_read.read),
         Route("GET", "/config/{option}", config.get),
         Route("PUT", "/config/{option}", config.put, max_body_bytes=max_msg_size, too_big="INVALID_VALUE"),
-        *profiler_routes(),
-        Route("POST", "/debug/freememory", free_memory),
+        *profiler_routes(has_token=options.auth_http_api),
+        *for_operators([Route("POST", "/debug/freememory", free_memory)], has_token=options.auth_http_api),
         Route("PUT", "/debug/setblockrate", set_block_rate, max_body_bytes=MAX_FORM_BYTES),
     ]
 
@@ -105,8 +106,9 @@ class Web:
         table = [*routes(node), Route("GET", "/metrics", self._metrics, quiet=True)]
         router = Router(table if self._guard is None else self._guard.protect(table))
         refusal = self._refuse_plain if options.tls_required is TlsRequired.YES else None
-        self._http = HttpServer(router, clock=clock, timers=timers, guard=refusal, gate=gate)
-        self._https = HttpServer(router, clock=clock, timers=timers, gate=gate)
+        browsers = _browser_guard(options)
+        self._http = HttpServer(router, clock=clock, timers=timers, guard=refusal, head_guard=browsers, gate=gate)
+        self._https = HttpServer(router, clock=clock, timers=timers, head_guard=browsers, gate=gate)
         self._http_listener: Listener | None = None
         self._https_listener: Listener | None = None
         if options.http_address:
@@ -172,6 +174,11 @@ class Web:
         scrape = self._scrape(topics, producers)
         answer = self._assembly.make(metrics.pieces(scrape, disk=disk, process=process), _as_metrics)
         return answer if isinstance(answer, Response) else await answer
+
+
+def _browser_guard(options: NsqdOptions) -> BrowserGuard:
+    listens_on = map(host_in, (options.http_address, options.https_address))
+    return BrowserGuard((*options.http_allowed_host, options.broadcast_address, *listens_on))
 
 
 def _as_metrics(body: bytes) -> Response:
