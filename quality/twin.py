@@ -12,7 +12,18 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "emberq"
 TESTS = ROOT / "tests"
 
-WHOLE_SYSTEM = {"bench", "browser", "chaos", "conformance", "crash", "docs", "integration", "quality", "spark_cluster"}
+WHOLE_SYSTEM = {
+    "attack",
+    "bench",
+    "browser",
+    "chaos",
+    "conformance",
+    "crash",
+    "docs",
+    "integration",
+    "quality",
+    "spark_cluster",
+}
 """Folders whose tests are of the whole system, of the benchmarks, of the documents or of the tools for tests."""
 
 

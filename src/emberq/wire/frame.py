@@ -70,6 +70,10 @@ _LEAST_MESSAGE = 4 + MESSAGE_HEADER.size
 """The size of the frame of a message whose body is empty."""
 
 
+MAX_ANSWER_BYTES = 256 * 1024
+"""The longest frame that is no message. The answers to IDENTIFY and AUTH and what an error quotes take a few KiB."""
+
+
 class Frame(NamedTuple):
     """A frame, taken apart."""
 
@@ -214,11 +218,13 @@ class FrameDecoder:
         start = position
         while len(buffer) - position >= self._awaited_bytes:
             size, frame_type = FRAME_HEADER.unpack_from(buffer, position)
-            least = _LEAST_MESSAGE if frame_type == MESSAGE else 4
-            if not least <= size <= self._max_frame_bytes:
+            least, most = _LEAST_MESSAGE, self._max_frame_bytes
+            if frame_type != MESSAGE:
+                least, most = 4, min(most, MAX_ANSWER_BYTES)
+            if not least <= size <= most:
                 if position > start:
                     break
-                limits = f"{least} to {self._max_frame_bytes}"
+                limits = f"{least} to {most}"
                 raise FrameError(f"a frame of {size} bytes and type {frame_type}; expected {limits} bytes")
             end = position + 4 + size
             if end > len(buffer):
