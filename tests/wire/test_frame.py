@@ -12,6 +12,11 @@ from hypothesis import strategies as st
 from emberq.wire import frame
 from emberq.wire.frame import (
     BODY_OFFSET,
+    ERROR,
+    FRAME_HEADER,
+    MAX_ANSWER_BYTES,
+    MESSAGE,
+    RESPONSE,
     Frame,
     FrameDecoder,
     FrameError,
@@ -122,6 +127,19 @@ def test_less_than_a_header_is_no_message(length: int) -> None:
 def test_a_message_beyond_the_limit_is_refused_though_it_is_all_there() -> None:
     with pytest.raises(FrameError, match="a frame of 101 bytes and type 2; expected 30 to 100 bytes"):
         make_decoder().feed(encode(Frame(frame.MESSAGE, b"x" * (MAX_FRAME_BYTES - 3))))
+
+
+@pytest.mark.parametrize("frame_type", [RESPONSE, ERROR])
+def test_only_messages_may_be_very_long(frame_type: int) -> None:
+    decoder = FrameDecoder(max_frame_bytes=2 * MAX_ANSWER_BYTES)
+    assert decoder.feed(FRAME_HEADER.pack(2 * MAX_ANSWER_BYTES, MESSAGE)) == Received([], [])
+    decoder = FrameDecoder(max_frame_bytes=2 * MAX_ANSWER_BYTES)
+    longest = bytes(MAX_ANSWER_BYTES - 4)
+    assert decoder.feed(FRAME_HEADER.pack(MAX_ANSWER_BYTES, frame_type) + longest).others == [
+        Frame(frame_type, longest)
+    ]
+    with pytest.raises(FrameError, match=f"expected 4 to {MAX_ANSWER_BYTES} bytes"):
+        decoder.feed(FRAME_HEADER.pack(MAX_ANSWER_BYTES + 1, frame_type))
 
 
 def test_what_is_no_frame_stays_no_frame() -> None:

@@ -146,11 +146,10 @@ class Connection:
             on_error=on_error,
             on_close=on_close,
         )
-        connection.start()
+        connection._start()
         return connection
 
-    def start(self) -> None:
-        """Take what arrives from now on; called once, by `open`."""
+    def _start(self) -> None:
         self._watch_silence()
         self._stream.deliver_to(self._receive, on_lost=self._ended)
 
