@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from emberq.base.clock import NS_PER_SECOND
@@ -39,8 +39,16 @@ documents = st.one_of(
 )
 
 
+def _channel(**figures: Any) -> Any:
+    return {"topics": [{"topic_name": "t", "channels": [{"channel_name": "c", **figures}]}]}
+
+
 @examples(300)
 @given(documents)
+@example(_channel(message_count=-(2**63), depth=2**63 - 1))
+@example(_channel(e2e_processing_latency={"count": 10**400, "percentiles": [{"quantile": 0.5, "value": 1.5}]}))
+@example(_channel(e2e_processing_latency={"count": 1, "percentiles": [{"quantile": 0.5, "value": 10**400}]}))
+@example(_channel(clients=[{"connect_ts": 10**400}]))
 def test_any_answer_is_summed_or_refused(answer: Any) -> None:
     reader = StatsReader(NODE)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ from emberq.wire.frame import (
     WireMessage,
     encode_message,
 )
-from tests.wire.held import held_bytes
+from tests.wire.held import held_bytes, memory_bytes
 from tests.wire.streams import examples, int32
 
 MAX_FRAME_BYTES = 100
@@ -127,6 +127,17 @@ def test_less_than_a_header_is_no_message(length: int) -> None:
 def test_a_message_beyond_the_limit_is_refused_though_it_is_all_there() -> None:
     with pytest.raises(FrameError, match="a frame of 101 bytes and type 2; expected 30 to 100 bytes"):
         make_decoder().feed(encode(Frame(frame.MESSAGE, b"x" * (MAX_FRAME_BYTES - 3))))
+
+
+@pytest.mark.parametrize("feed", [FrameDecoder.feed, FrameDecoder.feed_whole])
+def test_a_frame_that_comes_in_tiny_pieces_takes_no_more_memory_than_it_holds(
+    feed: Callable[[FrameDecoder, bytes], object],
+) -> None:
+    decoder = FrameDecoder(max_frame_bytes=1_000_000)
+    feed(decoder, FRAME_HEADER.pack(1_000_000, MESSAGE))
+    for number in range(100_000):
+        feed(decoder, number.to_bytes(3, "big"))  # no two alike, as Python may share those
+    assert memory_bytes(decoder) < 3 * 300_000
 
 
 @pytest.mark.parametrize("frame_type", [RESPONSE, ERROR])

@@ -74,6 +74,10 @@ MAX_ANSWER_BYTES = 256 * 1024
 """The longest frame that is no message. The answers to IDENTIFY and AUTH and what an error quotes take a few KiB."""
 
 
+MAX_PIECES = 4096
+"""Of an incomplete frame. Each costs fifty bytes more than it holds, and a hostile server sends them very small."""
+
+
 class Frame(NamedTuple):
     """A frame, taken apart."""
 
@@ -146,8 +150,7 @@ class FrameDecoder:
     def feed(self, data: bytes) -> Received:
         """The frames that `data` completes."""
         received = Received([], [])
-        self._pieces.append(data)
-        self._pieces_bytes += len(data)
+        self._keep(data)
         if self._pieces_bytes >= self._awaited_bytes:
             self._cut(self._take_messages, received.messages, received.others)
         return received
@@ -155,11 +158,16 @@ class FrameDecoder:
     def feed_whole(self, data: bytes) -> WholeMessages:
         """The frames that `data` completes, with messages left in theirs."""
         received = WholeMessages([], [], [])
-        self._pieces.append(data)
-        self._pieces_bytes += len(data)
+        self._keep(data)
         if self._pieces_bytes >= self._awaited_bytes:
             self._cut(self._take_whole, received, received.others)
         return received
+
+    def _keep(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._pieces_bytes += len(data)
+        if len(self._pieces) > MAX_PIECES:
+            self._pieces = [b"".join(self._pieces)]
 
     def _cut(self, take_messages: Callable[[bytes, int, _T], int], messages: _T, others: list[Frame]) -> None:
         """Move all complete frames from the pieces to `messages` and `others`, and keep what is left."""
