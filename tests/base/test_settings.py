@@ -9,7 +9,18 @@ import pytest
 
 from emberq.base.flag import BOOLEAN, LOG_LEVEL, FlagError, HelpRequested, SettingError
 from emberq.base.log import LogLevel
-from emberq.base.settings import CONFIG, GENERAL, VERSION, Given, Group, Setting, SettingTable, settings_of
+from emberq.base.settings import (
+    CONFIG,
+    GENERAL,
+    SECRET_VARIABLE,
+    VERSION,
+    Given,
+    Group,
+    Setting,
+    SettingTable,
+    read_secret,
+    settings_of,
+)
 
 _GENERAL = Group(GENERAL)
 _QUEUE = Group("Queue")
@@ -186,3 +197,29 @@ def test_a_value_out_of_bounds_is_told_with_the_bound(options: Options, complain
 def test_values_on_the_bounds_pass() -> None:
     TABLE.check_ranges(Options(size=0, sync_timeout_ns=1_000_000))
     TABLE.check_ranges(Options(size=99))
+
+
+# Secrets
+
+
+def test_a_secret_in_a_file_wins_over_that_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(b"  caf\xc3\xa9 in the file \r\n")
+    assert read_secret("") == b""
+    monkeypatch.setenv(SECRET_VARIABLE, " in the environment\n")
+    assert read_secret("") == b"in the environment"
+    assert read_secret(str(path)) == b"caf\xc3\xa9 in the file"
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"two\nlines", b"a\x00b", b"x" * 70_000])
+def test_a_file_that_holds_no_secret_is_refused_and_not_quoted(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(content)
+    with pytest.raises(SettingError, match=f"^--auth-secret-file: {path} (is empty|is not one line of text)$"):
+        read_secret(str(path))
+
+
+def test_a_secret_of_several_lines_in_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECRET_VARIABLE, "one\ntwo")
+    with pytest.raises(SettingError, match=r"^NSQ_AUTH_SECRET is not one line of text$"):
+        read_secret("")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -55,6 +56,10 @@ class Peer:
         (size,) = struct.unpack(">i", await self._reader.readexactly(4))
         return await self._reader.readexactly(size)
 
+    async def read_some(self) -> bytes:
+        """What has come, as it came; nothing at the end."""
+        return await self._reader.read(65536)
+
     async def read_publication(self) -> bytes:
         """The body of the next PUB, MPUB or DPUB."""
         line = await self.read_line()
@@ -73,8 +78,25 @@ class Peer:
             while await self._reader.read(65536):
                 pass
 
+    async def start_tls(self, context: ssl.SSLContext) -> None:
+        """Shake hands, as the server. To be called before the client has had time for its part."""
+        try:
+            await self._writer.start_tls(context)
+        except ssl.SSLError as error:
+            raise ConnectionAbortedError(str(error)) from error  # the client hung up in the middle of it
+
     def send(self, data: bytes) -> None:
         self._writer.write(data)
+
+    async def flood(self, data: bytes, *, times: int) -> int:
+        """Send the same again and again, as fast as the client takes it; how often until it hung up."""
+        for sent in range(times):
+            try:
+                self.send(data)
+                await self._writer.drain()
+            except ConnectionError:
+                return sent
+        return times
 
     def respond(self, data: bytes) -> None:
         self.send(frame.response(data))

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 from tests.support.waiting import PATIENCE_S
 
@@ -21,11 +21,14 @@ def run_tool(tool: str, *flags: str, typed: bytes = b"") -> subprocess.Completed
 
 
 class ToolProcess:
-    """A tool that runs until it is told to stop. Its standard input stays open."""
+    """A tool that runs until it is told to stop. Its standard input stays open; `errors` gets its log."""
 
-    def __init__(self, tool: str, *flags: str) -> None:
+    def __init__(self, tool: str, *flags: str, errors: IO[bytes] | None = None) -> None:
         self.process = subprocess.Popen(
-            _command(tool, flags), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            _command(tool, flags),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if errors is None else errors,
         )
 
     def __enter__(self) -> Self:

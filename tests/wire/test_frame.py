@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given
@@ -12,6 +12,11 @@ from hypothesis import strategies as st
 from emberq.wire import frame
 from emberq.wire.frame import (
     BODY_OFFSET,
+    ERROR,
+    FRAME_HEADER,
+    MAX_ANSWER_BYTES,
+    MESSAGE,
+    RESPONSE,
     Frame,
     FrameDecoder,
     FrameError,
@@ -20,7 +25,7 @@ from emberq.wire.frame import (
     WireMessage,
     encode_message,
 )
-from tests.wire.held import held_bytes
+from tests.wire.held import held_bytes, memory_bytes
 from tests.wire.streams import examples, int32
 
 MAX_FRAME_BYTES = 100
@@ -122,6 +127,30 @@ def test_less_than_a_header_is_no_message(length: int) -> None:
 def test_a_message_beyond_the_limit_is_refused_though_it_is_all_there() -> None:
     with pytest.raises(FrameError, match="a frame of 101 bytes and type 2; expected 30 to 100 bytes"):
         make_decoder().feed(encode(Frame(frame.MESSAGE, b"x" * (MAX_FRAME_BYTES - 3))))
+
+
+@pytest.mark.parametrize("feed", [FrameDecoder.feed, FrameDecoder.feed_whole])
+def test_a_frame_that_comes_in_tiny_pieces_takes_no_more_memory_than_it_holds(
+    feed: Callable[[FrameDecoder, bytes], object],
+) -> None:
+    decoder = FrameDecoder(max_frame_bytes=1_000_000)
+    feed(decoder, FRAME_HEADER.pack(1_000_000, MESSAGE))
+    for number in range(100_000):
+        feed(decoder, number.to_bytes(3, "big"))  # no two alike, as Python may share those
+    assert memory_bytes(decoder) < 3 * 300_000
+
+
+@pytest.mark.parametrize("frame_type", [RESPONSE, ERROR])
+def test_only_messages_may_be_very_long(frame_type: int) -> None:
+    decoder = FrameDecoder(max_frame_bytes=2 * MAX_ANSWER_BYTES)
+    assert decoder.feed(FRAME_HEADER.pack(2 * MAX_ANSWER_BYTES, MESSAGE)) == Received([], [])
+    decoder = FrameDecoder(max_frame_bytes=2 * MAX_ANSWER_BYTES)
+    longest = bytes(MAX_ANSWER_BYTES - 4)
+    assert decoder.feed(FRAME_HEADER.pack(MAX_ANSWER_BYTES, frame_type) + longest).others == [
+        Frame(frame_type, longest)
+    ]
+    with pytest.raises(FrameError, match=f"expected 4 to {MAX_ANSWER_BYTES} bytes"):
+        decoder.feed(FRAME_HEADER.pack(MAX_ANSWER_BYTES + 1, frame_type))
 
 
 def test_what_is_no_frame_stays_no_frame() -> None:

@@ -88,7 +88,8 @@ def _value(kind: ValueKind[Any], name: str, text: str) -> Any:
     try:
         return kind.from_text(text)
     except ValueError as error:
-        what = f"boolean value {quoted(text)} for" if kind.stands_alone else f"value {quoted(text)} for flag"
+        shown = quoted(kind.without_secret(text))
+        what = f"boolean value {shown} for" if kind.stands_alone else f"value {shown} for flag"
         raise FlagError(f"invalid {what} -{name}: {error}") from error
 
 
@@ -122,6 +123,10 @@ class ValueKind(ABC, Generic[T]):
     @abstractmethod
     def from_text(self, text: str) -> T:
         """The value of a flag's text."""
+
+    def without_secret(self, text: str) -> str:
+        """A flag's text as an error may quote it: errors end up in logs."""
+        return text
 
     def from_toml(self, value: object) -> T:
         """The value of a TOML key."""

@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import re
 import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -285,6 +287,39 @@ def _from_toml(setting: Setting, value: Any, path: str) -> Any:
         shown = json.dumps(value, default=str, ensure_ascii=False)
         text = f"failed to load config file {path} - {setting.key} must be {setting.kind.noun}, not {shown}"
         raise SettingError(text) from error
+
+
+# Secrets.
+
+SECRET_VARIABLE = "NSQ_AUTH_SECRET"  # noqa: S105 - the name of one
+"""The environment variable that holds the secret for AUTH, for programs that are given none in another way."""
+MAX_SECRET_BYTES = 64 * 1024
+"""More is not a secret, but the wrong file."""
+
+
+def read_secret(path: str, *, flag: str = "auth-secret-file") -> bytes:
+    """The secret in the file that a flag names, or else in the environment; empty if it is in neither. SettingError.
+
+    Blanks and line ends around it do not count: editors put them there.
+    """
+    if not path:
+        return _one_secret(os.environb.get(SECRET_VARIABLE.encode(), b""), place=SECRET_VARIABLE)
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_SECRET_BYTES + 1)
+    except OSError as error:
+        raise SettingError(f"--{flag}: {path}: {error.strerror}") from error
+    if not content.strip():
+        raise SettingError(f"--{flag}: {path} is empty")
+    return _one_secret(content, place=f"--{flag}: {path}")
+
+
+def _one_secret(content: bytes, *, place: str) -> bytes:
+    """The content without what surrounds it. A line end within would forge a header where the secret becomes one."""
+    secret = content.strip()
+    if len(secret) > MAX_SECRET_BYTES or re.search(rb"[\x00-\x1f\x7f]", secret):
+        raise SettingError(f"{place} is not one line of text")
+    return secret
 
 
 # Help and the reference page.

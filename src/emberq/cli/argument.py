@@ -8,7 +8,7 @@
     add_cluster_flags(parser)        for subcommands that look at a cluster
     add_consumer_flags(parser)       for subcommands that consume a channel
 
-A secret is read from a file, because every user of the machine can read a command line.
+A secret is read from a file or from the environment, because every user of the machine can read a command line.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 
 from emberq.base.address import AddressError, parse_address
 from emberq.base.clock import NS_PER_SECOND
+from emberq.base.flag import SettingError
+from emberq.base.settings import SECRET_VARIABLE, read_secret
 from emberq.base.text import parse_duration, quoted
 from emberq.cli.terminal import CommandError, Terminal
 from emberq.cluster.topology import ClusterAddresses, Topology
@@ -108,7 +110,12 @@ def add_security_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tls-cert", type=Path, metavar="FILE", help="client certificate, with --tls-key")
     group.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
     group.add_argument("--tls-insecure", action="store_true", help="do not verify the server's certificate")
-    group.add_argument("--auth-secret-file", type=Path, metavar="FILE", help="file with the secret for AUTH")
+    group.add_argument(
+        "--auth-secret-file",
+        type=Path,
+        metavar="FILE",
+        help=f"file with the secret for AUTH; else it is in {SECRET_VARIABLE}",
+    )
 
 
 def nsqd_tcp_addresses(arguments: argparse.Namespace) -> list[str]:
@@ -133,12 +140,10 @@ def client_config(arguments: argparse.Namespace) -> ClientConfig:
 
 
 def _secret(path: Path | None) -> bytes:
-    if path is None:
-        return b""
     try:
-        return path.read_bytes().strip()
-    except OSError as failure:
-        raise CommandError(f"--auth-secret-file: {failure}") from failure
+        return read_secret("" if path is None else str(path))
+    except SettingError as failure:
+        raise CommandError(str(failure)) from failure
 
 
 def _tls_context(arguments: argparse.Namespace) -> ssl.SSLContext | None:

@@ -28,6 +28,7 @@ from emberq.cli.argument import (
 )
 from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
 from emberq.client import Message
+from emberq.client.message import id_text
 from emberq.wire.parameter import body_members
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def message_document(message: Message, *, topic: str) -> dict[str, Any]:
     """A message for `--json`. A body that is not text is given as `body_base64`."""
     return {
         "topic": topic,
-        "id": message.id.decode(),
+        "id": id_text(message.id),
         "timestamp_ns": message.timestamp_ns,
         "attempts": message.attempts,
         "nsqd": message.address,
@@ -141,7 +142,7 @@ def headline(message: Message) -> str:
     """The facts about a message in one line."""
     published = datetime.fromtimestamp(message.timestamp_ns / NS_PER_SECOND, UTC).isoformat(timespec="milliseconds")
     again = f" attempt {message.attempts}" if message.attempts > 1 else ""
-    return f"{published} {message.id.decode()} from {message.address}{again}"
+    return f"{published} {id_text(message.id)} from {message.address}{again}"
 
 
 def renderable(message: Message) -> RenderableType:

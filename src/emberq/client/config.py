@@ -169,6 +169,10 @@ class ConsumerConfig:
 
     max_in_flight: int = 100
     """How many messages may be with this consumer, unanswered, over all its connections. 0: start paused."""
+    max_in_flight_bytes: int = 0
+    """How many bytes the unanswered messages of one connection may have before nsqd has to wait; 0: 64 MiB, or 1 MiB
+    for each message that was asked for if that is more. Raise it if you gather many large messages before you answer
+    any."""
     concurrency: int = 0
     """How many handlers run at the same time; 0: as many as max_in_flight, but not more than 1000 coroutines, 32
     threads, or one process for each CPU."""
@@ -224,7 +228,14 @@ class ConsumerConfig:
         check_field_types(self)
         self._make_member("handlers_in", HandlersIn)
         self._make_member("backoff_strategy", BackoffStrategy)
-        for name in ("max_in_flight", "concurrency", "max_attempts", "handler_timeout_s", "drain_timeout_s"):
+        for name in (
+            "max_in_flight",
+            "max_in_flight_bytes",
+            "concurrency",
+            "max_attempts",
+            "handler_timeout_s",
+            "drain_timeout_s",
+        ):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must not be below 0")
         for name in ("default_requeue_delay_s", "max_requeue_delay_s", "max_backoff_s", "backoff_unit_s"):

@@ -15,12 +15,16 @@ What comes by itself is handled here or passed on:
                                       and raise `ConnectionLostError`
     no byte for two heartbeats        the connection is dead; `on_close`
 
+What nsqd has no reason to send ends the connection with a `FrameError`: an answer to no question, more failed FINs,
+REQs and TOUCHes than were sent, a message for an owner that consumes none. How many messages an owner expects is its
+own affair; it ends the connection by `refuse`, or makes nsqd wait by `pause_reading`.
+
 The callbacks are called in the loop's thread and must not block.
 
 Messages come as `MessageFields`. A caller that wants them in another form passes a `decode`: it gets the bytes as they
 arrive, and returns the messages that these complete (None or empty if there are none) and all other frames. Those are
 handled here first; then the messages go to `on_messages`, in the form that `decode` gave them. What is no frame is a
-`FrameError`, and ends the connection.
+`FrameError`, and ends the connection. Its owner hears of a `ConnectionLostError` that tells the reason.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ from emberq.client.error import (
     server_error,
 )
 from emberq.client.stream import Handshake, IdentifyAnswer, Stream
-from emberq.wire.command import NOP
+from emberq.wire.command import FIN_LINE_BYTES, NOP
 from emberq.wire.compression import CompressionError
 from emberq.wire.frame import ERROR, RESPONSE, Frame, FrameDecoder, FrameError
 
@@ -88,11 +92,18 @@ class Connection:
         self._on_messages = on_messages
         self._on_error = on_error
         self._on_close = on_close
-        self._questions: deque[tuple[float, asyncio.Future[bytes]]] = deque()
-        """Oldest first: the loop's time at which the question times out, and the future of its answer."""
+        self._questions: deque[tuple[float, asyncio.Future[bytes], bytes]] = deque()
+        """Oldest first: the loop's time at which the question times out, the future of its answer, and the only answer
+        it may have; empty: any."""
+        self._refusable_count = 0
+        """Commands without an answer that nsqd may still say it could not execute."""
+        self.received_bytes = 0
+        """All that came, decompressed."""
         self._question_alarm: asyncio.TimerHandle | None = None
         self._silence_alarm: asyncio.TimerHandle | None = None
+        self._pause_alarm: asyncio.TimerHandle | None = None
         self._is_closed_by_us = False
+        self._ended_by: BaseException | None = None
         self.is_open = True
         """Whether commands can be sent; False from the first sign of the end on."""
 
@@ -144,19 +155,20 @@ class Connection:
 
     # Commands
 
-    async def request(self, command: bytes) -> bytes:
+    async def request(self, command: bytes, *, answer: bytes = b"") -> bytes:
         """Send a command that nsqd answers, and return the answer.
 
-        Raises `ServerError`, `RequestTimeoutError`, `ConnectionLostError`, or `ClosedError` after `close`.
+        If `answer` is given, any other ends the connection. Raises `ServerError`, `RequestTimeoutError`,
+        `ConnectionLostError`, or `ClosedError` after `close`.
         """
-        return await self.submit(command)
+        return await self.submit(command, answer=answer)
 
-    def submit(self, command: bytes) -> asyncio.Future[bytes]:
+    def submit(self, command: bytes, *, answer: bytes = b"") -> asyncio.Future[bytes]:
         """The same without waiting: the answer to come. Cancelling it takes nothing back."""
-        self._check_open()
+        self.check_open()
         future: asyncio.Future[bytes] = self._loop.create_future()
         due_s = self._loop.time() + self._config.request_timeout_s
-        self._questions.append((due_s, future))
+        self._questions.append((due_s, future, answer))
         if self._question_alarm is None:
             self._ring_for_questions_at(due_s)
         self._stream.write(command)
@@ -164,7 +176,8 @@ class Connection:
 
     def send(self, data: bytes) -> None:
         """Send commands that nsqd does not answer. They leave at the end of this turn of the loop, in one piece."""
-        self._check_open()
+        self.check_open()
+        self._refusable_count += len(data) // FIN_LINE_BYTES  # no FIN, REQ or TOUCH is shorter
         self._stream.write(data)
 
     @property
@@ -180,13 +193,28 @@ class Connection:
     async def drain(self) -> None:
         """Wait until nsqd has taken enough of what was written; `ConnectionLostError` if it never does."""
         await self._stream.drain()
-        self._check_open()
+        self.check_open()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """`ClosedError` or `ConnectionLostError` if no command can be sent any more."""
         if self._is_closed_by_us:
             raise ClosedError(f"the connection to {self.address} has been closed")
         if not self.is_open:
-            raise ConnectionLostError(self.address, "not connected")
+            reason = self._lost(self._ended_by).reason
+            raise ConnectionLostError(self.address, f"not connected: {reason}") from self._ended_by
+
+    # Making nsqd wait
+
+    def pause_reading(self) -> None:
+        """Read no more, so that nsqd has to wait; heartbeats included, so it gets a sign of life from time to time."""
+        self._stream.pause_reading()
+        self._ring_for_sign_of_life()
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        if self._pause_alarm is not None:
+            self._pause_alarm.cancel()
+        self._stream.resume_reading()
 
     # Ending
 
@@ -203,6 +231,10 @@ class Connection:
             self._shut(failure)
             self._stream.abort(failure)
 
+    def refuse(self, what: str) -> None:
+        """Give the connection up because of something that nsqd had no reason to send."""
+        self.abort(FrameError(f"{what}; this is not how an nsqd behaves"))
+
     def _ended(self, failure: BaseException | None) -> None:
         """The stream is gone, for whatever reason."""
         if self.is_open:
@@ -211,19 +243,21 @@ class Connection:
             self._on_close(self, None if self._is_closed_by_us else self._reason_for_owner(failure))
 
     def _reason_for_owner(self, failure: BaseException | None) -> BaseException:
-        """Whether a peer's end shows as the end of the stream or as a reset is chance; it means the same."""
-        if failure is not None and (isinstance(failure, NsqError) or not isinstance(failure, OSError)):
-            return failure
-        return self._lost(failure)
+        """Whether a peer's end shows as the end of the stream or as a reset is chance; it means the same.
+
+        What a peer has sent that it should not have is one more way in which a connection is lost.
+        """
+        return failure if isinstance(failure, NsqError) else self._lost(failure)
 
     def _shut(self, failure: BaseException | None) -> None:
         """From now on no command is sent, and no question is answered."""
         self.is_open = False
-        for alarm in (self._question_alarm, self._silence_alarm):
+        self._ended_by = failure
+        for alarm in (self._question_alarm, self._silence_alarm, self._pause_alarm):
             if alarm is not None:
                 alarm.cancel()
         questions, self._questions = self._questions, deque()
-        for _, future in questions:
+        for _, future, _ in questions:
             if not future.done():
                 future.set_exception(self._reason_for_asker(failure))
 
@@ -250,7 +284,7 @@ class Connection:
         if now_s - alarm_s > LATE_WAKE_S:
             self._ring_for_questions_at(now_s + LATE_WAKE_S)  # there may be answers that the loop has not come to read
             return
-        for due_s, future in self._questions:
+        for due_s, future, _ in self._questions:
             if due_s > now_s:
                 self._ring_for_questions_at(due_s)
                 return
@@ -269,16 +303,28 @@ class Connection:
     def _check_silence(self, alarm_s: float) -> None:
         now_s = self._loop.time()
         silent_s = now_s - self._stream.last_read_s
-        if silent_s * 1000 < SILENT_HEARTBEATS * self._config.heartbeat_interval_ms:
+        if self._stream.is_reading_paused:
+            self._ring_for_silence_at(now_s + self._config.heartbeat_interval_ms / 1000)
+        elif silent_s * 1000 < SILENT_HEARTBEATS * self._config.heartbeat_interval_ms:
             self._watch_silence()
         elif now_s - alarm_s > LATE_WAKE_S:
             self._ring_for_silence_at(now_s + LATE_WAKE_S)  # likewise
         else:
             self.abort(ConnectionLostError(self.address, f"not a byte from nsqd in {silent_s:.1f} s"))
 
+    def _ring_for_sign_of_life(self) -> None:
+        if self._config.heartbeat_interval_ms > 0:
+            delay_s = self._config.heartbeat_interval_ms / 1000
+            self._pause_alarm = self._loop.call_later(delay_s, self._give_sign_of_life)
+
+    def _give_sign_of_life(self) -> None:
+        self._answer_heartbeat()
+        self._ring_for_sign_of_life()
+
     # What arrives
 
     def _receive(self, data: bytes) -> None:
+        self.received_bytes += len(data)
         try:
             messages, others = self._decode(data)
             for frame in others:
@@ -286,7 +332,11 @@ class Connection:
         except FrameError as failure:
             self.abort(failure)
             return
-        if messages and self._on_messages is not None:
+        if not messages or not self.is_open:
+            return  # behind the end of the connection no message can be answered
+        if self._on_messages is None:
+            self.refuse("a message, and none was subscribed to")
+        else:
             self._on_messages(self, messages)
 
     def _take(self, frame: Frame) -> None:
@@ -297,23 +347,37 @@ class Connection:
         elif frame.type != RESPONSE:
             raise FrameError(f"a frame of unknown type {frame.type}")
         elif frame.data == HEARTBEAT:
-            self._stream.write(NOP)
-        elif self._questions:
-            _, future = self._questions.popleft()
-            if not future.done():
-                future.set_result(frame.data)
+            self._answer_heartbeat()
         else:
-            raise FrameError(f"{frame.data[:64]!r} answers no question")
+            self._take_answer(frame.data)
+
+    def _take_answer(self, data: bytes) -> None:
+        if not self._questions:
+            raise FrameError(f"{data[:64]!r} answers no question")
+        _, future, expected = self._questions[0]
+        if expected and data != expected:
+            raise FrameError(f"{data[:64]!r} instead of {expected.decode()}")
+        self._questions.popleft()
+        if not future.done():
+            future.set_result(data)
+
+    def _answer_heartbeat(self) -> None:
+        """Unless nsqd reads nothing: then it finds signs of life enough when it does, and ours would pile up."""
+        if not self._stream.is_congested:
+            self._stream.write(NOP)
 
     def _take_error(self, error: ServerError, data: bytes) -> None:
         if not error.is_fatal:
+            self._refusable_count -= 1
+            if self._refusable_count < 0:
+                raise FrameError(f"{data[:64]!r} answers no command")
             if self._on_error is not None:
                 self._on_error(self, data)
             else:
                 log.info("nsqd %s: %s", self.address, error)
             return
         if self._questions:
-            _, future = self._questions.popleft()
+            _, future, _ = self._questions.popleft()
             if not future.done():
                 future.set_exception(error)
         self.abort(error)
@@ -326,13 +390,14 @@ async def _set_up(address: str, config: ClientConfig) -> tuple[Stream, IdentifyA
     except (OSError, ValueError) as error:  # ValueError: the address, or a host name that cannot be looked up
         raise ConnectError(address, _describe(error)) from error
     try:
-        return stream, await _shake_hands(stream, address=address, config=config)
+        return stream, await shake_hands(stream, address=address, config=config)
     except BaseException:
         stream.abort(None)
         raise
 
 
-async def _shake_hands(stream: Stream, *, address: str, config: ClientConfig) -> IdentifyAnswer:
+async def shake_hands(stream: Stream, *, address: str, config: ClientConfig) -> IdentifyAnswer:
+    """What was agreed, once commands can be sent; whatever else the peer does is an `NsqError`."""
     try:
         return await Handshake(stream, address=address, config=config).run()
     except NsqError:

@@ -57,8 +57,8 @@ from emberq.client.argument import (
 from emberq.client.backoff import Backoff, BackoffAction, MessageOutcome
 from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.connection import Connection
-from emberq.client.discovery import Connector, Discovery
-from emberq.client.error import ClosedError, ConnectionLostError, cause_of
+from emberq.client.discovery import MAX_LOOKUP_BYTES, Connector, Discovery
+from emberq.client.error import ClosedError, cause_of
 from emberq.client.handler import HandlerPool, Inbox, RetryDelay
 from emberq.client.message import Message, MessageBatch
 from emberq.client.observer import Observation, ObservedChannel, tell
@@ -346,12 +346,12 @@ class Consumer:
             address, self._client_config, on_messages=self._on_messages, on_close=self._on_close
         )
         try:
-            await connection.request(command.sub(topic=self._source.topic, channel=self._source.channel))
+            subscribing = command.sub(topic=self._source.topic, channel=self._source.channel)
+            await connection.request(subscribing, answer=b"OK")
         except BaseException:
             await connection.close()
             raise
-        if not connection.is_open:  # it may have ended between the answer and now
-            raise ConnectionLostError(address, "lost while subscribing")
+        connection.check_open()  # it may have ended between the answer and now
         if self._is_stopping:  # by another task, which did not wait for `start`
             await connection.close()
             raise ClosedError("the consumer was stopped while it subscribed")
@@ -380,8 +380,13 @@ class Consumer:
             self._connector.lost(connection.address)
 
     def _on_messages(self, connection: Connection, received: list[MessageFields]) -> None:
-        subscription = self._subscriptions[connection]
+        subscription = self._subscriptions.get(connection)
+        if subscription is None:
+            connection.refuse("a message before any was asked for")
+            return
         messages = subscription.receive(received)
+        if not messages:
+            return
         self._received_count += len(messages)
         if self._observer is not None:
             tell(self._observer.received, messages, self._source)
@@ -423,7 +428,9 @@ class Consumer:
         return Discovery(
             addresses,
             self._source.topic,
-            client=HttpClient(connect_timeout_ns=timeout_ns, request_timeout_ns=timeout_ns),
+            client=HttpClient(
+                connect_timeout_ns=timeout_ns, request_timeout_ns=timeout_ns, max_body_bytes=MAX_LOOKUP_BYTES
+            ),
             interval_s=self._config.lookupd_poll_interval_s,
             jitter=self._config.lookupd_poll_jitter,
             secret=self._client_config.auth_secret if self._config.authorize_lookupd else b"",

@@ -34,6 +34,15 @@ from emberq.http.client import NOT_HTTP, HttpClient, HttpQueryError, UnexpectedS
 MAX_QUERIES = 3
 """Per poll. With more, a poll would take very long when all servers are down; the next goes on where this one ended."""
 
+MAX_NSQDS = 1000
+"""That a consumer connects to because an nsqlookupd named them: more than any cluster has, and few enough for sockets
+and memory when a hostile one names any number."""
+MAX_LOOKUP_BYTES = 4 * 1024 * 1024
+"""An answer of /lookup. A thousand nsqds and ten thousand channels take one; as Python's objects it may be 20 times as
+large."""
+MAX_HOST_CHARACTERS = 255
+"""As many as a name in the DNS may have."""
+
 _NOT_FOUND = 404
 _UNKNOWN_TOPIC = b"TOPIC_NOT_FOUND"
 _HINT = "; give the address at which nsqlookupd speaks HTTP, which usually has port 4161"
@@ -42,23 +51,31 @@ log = logging.getLogger(__name__)
 
 
 def producer_addresses(document: Any) -> list[str]:
-    """The nsqds in an answer of /lookup. nsqlookupds before 1.0 wrap it in `data`. What makes no sense is left out."""
+    """The nsqds in an answer of /lookup, MAX_NSQDS at most. nsqlookupds before 1.0 wrap it in `data`.
+
+    What makes no sense is left out.
+    """
     if isinstance(document, dict) and "producers" not in document and isinstance(document.get("data"), dict):
         document = document["data"]
     producers = document.get("producers") if isinstance(document, dict) else None
     if not isinstance(producers, list):
         raise HttpQueryError("the answer has no list of producers")
     addresses = (_address(producer) for producer in producers)
-    return list(dict.fromkeys(address for address in addresses if address is not None))
+    return list(dict.fromkeys(address for address in addresses if address is not None))[:MAX_NSQDS]
 
 
 def _address(producer: Any) -> str | None:
     if not isinstance(producer, dict):
         return None
     host, port = producer.get("broadcast_address"), producer.get("tcp_port")
-    if not isinstance(host, str) or not host or type(port) is not int or not 0 < port <= MAX_PORT:
+    if not isinstance(host, str) or not _is_host(host) or type(port) is not int or not 0 < port <= MAX_PORT:
         return None
     return str(TcpAddress(host, port))
+
+
+def _is_host(text: str) -> bool:
+    """Whether it may be a host: what is shown in a log line must not have line feeds or escapes in it."""
+    return 0 < len(text) <= MAX_HOST_CHARACTERS and text.isprintable() and " " not in text
 
 
 class Discovery:

@@ -28,7 +28,16 @@ import threading
 import traceback
 from typing import Any
 
+from emberq.base.text import one_line
 from emberq.wire import error as wire_error
+
+MAX_SHOWN_CHARACTERS = 1000
+"""Of what a peer said, in an error or a log line. nsqd's own texts are far shorter."""
+
+
+def shown(text: str) -> str:
+    """What a peer said, fit for a line of a log: no line feeds, no terminal escapes, and not endless."""
+    return one_line(text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}...")
 
 
 class NsqError(Exception):
@@ -96,7 +105,7 @@ class ServerError(NsqError):
     """nsqd answered with an error: `code` as the protocol spells it (`E_BAD_TOPIC`), and what it said about it."""
 
     def __init__(self, code: str, text: str) -> None:
-        super().__init__(f"{code} {text}" if text else code)
+        super().__init__(shown(f"{code} {text}" if text else code))
         self.code = code
         self.text = text
 

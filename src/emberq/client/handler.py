@@ -32,7 +32,7 @@ from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.task import WaitingLine
 from emberq.client.argument import delay_in_seconds
 from emberq.client.error import BadReturnValueError, HandlerDeclinedError, HandlerTimeoutError, ends_program
-from emberq.client.message import Message, MessageBatch, unanswered
+from emberq.client.message import Message, MessageBatch, id_text, unanswered
 from emberq.client.observer import Observation, tell
 from emberq.client.verdict import is_end_of, settle
 from emberq.client.worker import HandlerRunner
@@ -243,7 +243,7 @@ class HandlerPool:
         return (self._clock.monotonic_ns() - began_ns) / NS_PER_SECOND
 
     def _failed(self, message: Message, error: BaseException) -> None:
-        message_id = message.id.decode()
+        message_id = id_text(message.id)
         message.requeue(self._delay_s(message, error))
         if isinstance(error, HandlerDeclinedError):
             log.warning("the handler returned False for message %s, which will come again", message_id)
@@ -261,7 +261,7 @@ class HandlerPool:
         except BaseException as failure:
             if ends_program(failure):
                 raise
-            log.exception("the retry policy failed on message %s; the default delay is used", message.id.decode())
+            log.exception("the retry policy failed on message %s; the default delay is used", id_text(message.id))
             return None
 
 

@@ -50,6 +50,8 @@ from emberq.client.error import (
 from emberq.client.observer import Observer, Publication, tell
 
 INT32_BYTES = 4
+CONFIRMED = b"OK"
+"""nsqd's answer to what it has stored."""
 
 _REFUSALS = (AuthError, BadRequestError, HandshakeError)
 
@@ -207,7 +209,7 @@ class Link:
         if connection.is_congested:
             await connection.drain()
         try:
-            await connection.submit(command)
+            await connection.submit(command, answer=CONFIRMED)
         except RequestTimeoutError as failure:
             connection.abort(failure)
             raise
@@ -223,7 +225,7 @@ class Link:
         if connection is None:
             raise ConnectionLostError(self.address, "not connected")
         began_s = asyncio.get_running_loop().time()
-        answer = connection.submit(command)
+        answer = connection.submit(command, answer=CONFIRMED)
         answer.add_done_callback(partial(self._submitted, connection, command, began_s))
         return answer
 

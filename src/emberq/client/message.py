@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import NamedTuple, Protocol, Self
 
 from emberq.base.clock import NS_PER_MS
+from emberq.base.text import one_line
 from emberq.client.argument import in_seconds
 from emberq.wire.frame import MessageFields
 
@@ -57,7 +58,7 @@ class Message:
 
     def __repr__(self) -> str:
         answered = " answered" if self.is_answered else ""
-        return f"<Message {self.id.decode()} attempts={self.attempts} {len(self.body)} bytes{answered}>"
+        return f"<Message {id_text(self.id)} attempts={self.attempts} {len(self.body)} bytes{answered}>"
 
     @property
     def address(self) -> str:
@@ -126,6 +127,11 @@ class MessageBatch(list[Message]):
 def unanswered(messages: Iterable[Message]) -> list[Message]:
     """Those that still can be answered."""
     return [message for message in messages if not message.is_answered]
+
+
+def id_text(message_id: bytes) -> str:
+    """An id as a log line shows it: an nsqd sends hexadecimal digits, a hostile peer any 16 bytes."""
+    return one_line(message_id.decode("ascii", "backslashreplace"))
 
 
 def deadline_ns(*, now_ns: int, msg_timeout_ms: int) -> int:

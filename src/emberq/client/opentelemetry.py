@@ -36,7 +36,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider, ge
 from emberq import __version__
 from emberq.base.address import TcpAddress, parse_address
 from emberq.base.clock import NS_PER_SECOND
-from emberq.client.message import Message
+from emberq.client.message import Message, id_text
 from emberq.client.observer import ObservedChannel, Observer, Publication
 
 __all__ = ["OpenTelemetryObserver"]
@@ -126,7 +126,7 @@ class OpenTelemetryObserver(Observer):
             **_PROCESS,
             **_consumer(source),
             **_server(message.address),
-            "messaging.message.id": message.id.decode(),
+            "messaging.message.id": id_text(message.id),
             "messaging.message.body.size": len(message.body),
             "nsq.message.attempts": message.attempts,
         }

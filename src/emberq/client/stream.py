@@ -18,7 +18,13 @@ of the event loop leaves in one piece: a thousand small commands cost one system
                               ←     {...}: who we are
 
 Nothing may be sent behind an IDENTIFY before its answer is there: nsqd drops what it read in clear when it changes to
-another kind of stream.
+another kind of stream. The other way round it is an attack: bytes in clear that lie between the answer and the TLS
+handshake were not sent by nsqd, and would be taken for answers from inside TLS. They end the connection.
+
+**A hostile peer** gets no more memory than an honest one needs. Until the connection is set up no more is read than is
+asked for, but for SETUP_AHEAD_BYTES. A compressed stream is decompressed piece by piece, PLAIN_BYTES_PER_TURN in a turn
+of the loop; what is behind waits in its compressed form, and so does the socket. The owner of the stream may let it
+wait, too (`pause_reading`).
 """
 
 from __future__ import annotations
@@ -31,16 +37,26 @@ from dataclasses import dataclass, fields
 from typing import Any, cast
 
 from emberq.base.address import TcpAddress, UnixAddress, parse_address
+from emberq.base.clock import NS_PER_MS
 from emberq.client.config import ClientConfig
-from emberq.client.error import AuthError, HandshakeError, server_error
+from emberq.client.error import AuthError, HandshakeError, server_error, shown
 from emberq.wire import command
 from emberq.wire.compression import Codec, CompressionError, DeflateCodec, SnappyCodec
-from emberq.wire.frame import ERROR, FRAME_HEADER, RESPONSE
+from emberq.wire.frame import ERROR, FRAME_HEADER, MAX_ANSWER_BYTES, RESPONSE
 
 WRITE_BUFFER_HIGH_BYTES = 1024 * 1024
 """What may wait for a slow peer before writers are held back: enough to fill a fast link for some milliseconds."""
 CLOSE_TIMEOUT_S = 2.0
 """How long a peer may take to accept the last bytes; one that is gone for good never does."""
+SETUP_AHEAD_BYTES = 256 * 1024
+"""What may arrive ahead of the question for it while a connection is set up: what one read from a socket brings."""
+PLAIN_BYTES_PER_TURN = 1024 * 1024
+"""A read of compressed bytes can stand for a thousand times as many. To take this much apart takes milliseconds; then
+the event loop gets its turn."""
+
+
+class PlaintextError(Exception):
+    """Bytes in clear came where only TLS may follow."""
 
 
 class Stream(asyncio.Protocol):
@@ -56,6 +72,10 @@ class Stream(asyncio.Protocol):
         self._on_lost: Callable[[BaseException | None], None] | None = None
         self._reader: asyncio.Future[None] | None = None
         """Waits for the next bytes in `read_exactly`."""
+        self.is_reading_paused = False
+        """Whether what arrives is left where it is: in the socket, and in the codec."""
+        self._is_giving_way = False
+        """Whether the rest of a large piece of the compressed stream is due in the next turn of the loop."""
         self._outgoing: list[bytes] = []
         """Written in this turn of the loop."""
         self._outgoing_bytes = 0
@@ -80,7 +100,12 @@ class Stream(asyncio.Protocol):
     # Upgrades
 
     async def start_tls(self, context: ssl.SSLContext, *, server_hostname: str) -> None:
-        """Go on in TLS; returns when hands have been shaken."""
+        """Go on in TLS; returns when hands have been shaken. PlaintextError if more has arrived than was asked for.
+
+        What arrives from here on goes to TLS: the loop changes the transport's protocol before this first waits.
+        """
+        if self._arrived:
+            raise PlaintextError(f"{self.unread_bytes} bytes")
         transport = await self._loop.start_tls(self._transport, self, context, server_hostname=server_hostname)
         self._adopt(cast(asyncio.Transport, transport))
 
@@ -89,21 +114,30 @@ class Stream(asyncio.Protocol):
         ahead = bytes(self._arrived)
         self._arrived.clear()
         self._codec = codec
-        for piece in codec.decompress(ahead):
-            self._arrived += piece
+        self._decompress(codec, ahead)
 
     # Reading
 
     async def read_exactly(self, count: int) -> bytes:
-        """The next `count` bytes; EOFError if the peer closes before."""
+        """The next `count` bytes; EOFError if the peer closes before, CompressionError if it sends nonsense."""
         while len(self._arrived) < count:
+            if isinstance(self._failure, CompressionError):
+                raise self._failure
             if self._lost.done():
                 raise EOFError
+            if self.is_reading_paused:
+                self.resume_reading()
+                continue
             self._reader = self._loop.create_future()
             await self._reader
         data = bytes(self._arrived[:count])
         del self._arrived[:count]
         return data
+
+    @property
+    def unread_bytes(self) -> int:
+        """How much has arrived that `read_exactly` was not asked for yet."""
+        return len(self._arrived)
 
     def deliver_to(self, receive: Callable[[bytes], None], *, on_lost: Callable[[BaseException | None], None]) -> None:
         """From now on pass on bytes as they arrive, beginning with those that have; at the end, say that it ended."""
@@ -115,14 +149,63 @@ class Stream(asyncio.Protocol):
             receive(ahead)
         if self._lost.done():
             self._loop.call_soon(on_lost, self._failure)  # not before the caller knows what was lost
+        elif self.is_reading_paused:
+            self.resume_reading()  # it was full of what is passed on now
 
     def _keep(self, data: bytes) -> None:
         self._arrived += data
+        if len(self._arrived) > SETUP_AHEAD_BYTES:
+            self.pause_reading()
         self._wake_reader()
 
     def _wake_reader(self) -> None:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
+
+    def pause_reading(self) -> None:
+        """Leave what arrives where it is: the peer has to wait. Its end is not noticed meanwhile."""
+        self.is_reading_paused = True
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on, beginning with what the codec has."""
+        self.is_reading_paused = False
+        self.last_read_s = self._loop.time()  # the silence was ours
+        self._go_on()
+
+    def _decompress(self, codec: Codec, data: bytes) -> None:
+        """Pass on the plain bytes of `data`; in this turn of the loop only a part of them, if there are very many."""
+        plain_bytes = 0
+        try:
+            for piece in codec.decompress(data):
+                self._receive(piece)
+                plain_bytes += len(piece)
+                if self.is_reading_paused or self._transport.is_closing():
+                    return
+                if plain_bytes >= PLAIN_BYTES_PER_TURN:
+                    self._give_way()
+                    return
+        except CompressionError as failure:
+            self.abort(failure)
+            self._wake_reader()
+
+    def _give_way(self) -> None:
+        """Go on in the next turn of the loop."""
+        self._is_giving_way = True
+        self._transport.pause_reading()
+        self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_giving_way = False
+        if self._codec is not None and self._may_read:
+            self._decompress(self._codec, b"")
+        if self._may_read:
+            self._transport.resume_reading()
+
+    @property
+    def _may_read(self) -> bool:
+        return not (self.is_reading_paused or self._is_giving_way or self._transport.is_closing())
 
     # Writing
 
@@ -188,12 +271,8 @@ class Stream(asyncio.Protocol):
         self.last_read_s = self._loop.time()
         if self._codec is None:
             self._receive(data)
-            return
-        try:
-            for piece in self._codec.decompress(data):
-                self._receive(piece)
-        except CompressionError as failure:
-            self.abort(failure)
+        else:
+            self._decompress(self._codec, data)
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -246,21 +325,32 @@ _SPELLED = {"msg_timeout_ms": "msg_timeout", "tls": "tls_v1", "idempotent": "emb
 """Fields whose key in nsqd's document is another one."""
 
 
+_RANGES = {"max_rdy_count": (0, 2**63 - 1), "msg_timeout_ms": (1, 2**63 // NS_PER_MS), "deflate_level": (-1, 9)}
+"""What a number may be: nsqd has them in 64 bits, times as nanoseconds; zlib knows these levels."""
+
+
 def parse_answer(data: bytes) -> IdentifyAnswer:
     """What an answer to IDENTIFY says; ValueError if it cannot be one."""
     if not data.startswith(b"{"):
         return IdentifyAnswer()
-    document: dict[str, Any] = json.loads(data)
+    try:
+        document: dict[str, Any] = json.loads(data)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
     known: dict[str, Any] = {}
     for each in fields(IdentifyAnswer):
         key = _SPELLED.get(each.name, each.name)
         value = document.get(key)
         if value is None:
             continue
-        if type(value) is not type(each.default):
-            raise ValueError(f"{key} is {value!r}")
+        least, most = _RANGES.get(each.name, (value, value))
+        if type(value) is not type(each.default) or not least <= value <= most:
+            raise ValueError(f"{key} is {shown(repr(value))}")
         known[each.name] = value
-    return IdentifyAnswer(**known)
+    answer = IdentifyAnswer(**known)
+    if answer.snappy and answer.deflate:
+        raise ValueError("it has both snappy and deflate")
+    return answer
 
 
 class Handshake:
@@ -287,7 +377,7 @@ class Handshake:
         try:
             return parse_answer(data)
         except ValueError as error:
-            raise self._failed(f"the answer to IDENTIFY makes no sense: {error}") from error
+            raise self._failed(f"the answer to IDENTIFY makes no sense: {shown(str(error))}") from error
 
     async def _encrypt(self, answer: IdentifyAnswer) -> None:
         context = self._config.tls
@@ -297,6 +387,11 @@ class Handshake:
             raise self._failed("nsqd does not offer TLS, and going on without is not what was asked for")
         try:
             await self._stream.start_tls(context, server_hostname=self._server_hostname(context))
+        except PlaintextError as error:
+            raise self._failed(
+                f"{error} came in clear behind the answer to IDENTIFY, where only TLS may follow; an nsqd sends none, "
+                "so they may have been put there on the way"
+            ) from error
         except ssl.SSLError as error:
             raise self._failed(f"no agreement on TLS: {error}") from error
         await self._expect_ok("TLS")
@@ -338,8 +433,8 @@ class Handshake:
                 "this answers like an nsqlookupd; give the address of an nsqd, which usually has port 4150, or give "
                 "nsqlookupd's HTTP address as lookupd_addresses"
             )
-        if not 4 <= size <= self._config.max_frame_bytes:
-            raise self._failed(f"a frame of {size} bytes; this is not an nsqd")
+        if not 4 <= size <= MAX_ANSWER_BYTES:
+            raise self._failed(f"an answer of {size} bytes; this is not an nsqd")
         data = await self._stream.read_exactly(size - 4)
         if frame_type == ERROR:
             raise server_error(data)

@@ -5,6 +5,20 @@ nsqd may send the next message as soon as it reads the answer. When the connecti
 answered: nsqd delivers them again, here or to another consumer. `ObservedSubscription` tells an observer of requeues;
 consumers without an observer do not pay for it.
 
+**What nsqd may send** is what it was asked for by RDY, and memory is bounded by that and by bytes.
+
+    before the first RDY     not one message
+    count of unanswered      OVERSHOOT times the highest RDY of this connection, and EXTRA_MESSAGES. An nsqd that sends
+                             more is hostile, and the connection is given up. An honest one keeps to RDY as it knows
+                             it: it may not have read yet that RDY was lowered, it may have emptied the channel, and it
+                             no longer counts a message that timed out there, but has just arrived here. A message that
+                             has timed out here too does not count.
+    bytes of unanswered      `max_in_flight_bytes`. Nothing is wrong if there are more: the messages are large. No more
+                             is read until some are answered, so nsqd has to wait.
+
+The bytes are added up only when so much has arrived since the last time that the limit could have been reached; so this
+costs nothing for each message.
+
 **Giving up** (`DeadLetterPublisher`) on messages that came too often. First the hook `on_giving_up` hears of it, then
 the body is published to the dead-letter topic of the nsqd the message came from (that one is certainly there), and only
 then the message is finished. If either fails the message is requeued and comes again: it is never lost on the way. What
@@ -24,7 +38,7 @@ from emberq.client.backoff import MessageOutcome
 from emberq.client.config import ConsumerConfig
 from emberq.client.connection import Connection
 from emberq.client.error import BadReturnValueError, HandlerDeclinedError, describe_error, ends_program
-from emberq.client.message import Message, deadline_ns
+from emberq.client.message import Message, deadline_ns, id_text
 from emberq.client.observer import Observation, tell
 from emberq.client.rdy import Share
 from emberq.client.verdict import is_end_of, settle
@@ -35,8 +49,23 @@ TOUCHES_PER_TIMEOUT = 4
 """How often messages are looked through for those that need a TOUCH; a message gets one in the second half of its
 time, so even when one look is missed there is another."""
 
+OVERSHOOT = 2
+EXTRA_MESSAGES = 32
+"""For small RDYs: a loop that was held up finds what nsqd sent again after each timeout, all at once."""
+MESSAGE_BYTES = 1024 * 1024
+"""What a message may have unless nsqd is told otherwise (--max-msg-size); so much is allowed for each of RDY."""
+LEAST_MAX_IN_FLIGHT_BYTES = 64 * 1024 * 1024
+"""For small RDYs: as much as one frame may have by default."""
+
 _SUCCESS = MessageOutcome.SUCCESS
 """Looked up once: in an Enum that takes as long as a call, and it is needed for every message."""
+
+log = logging.getLogger(__name__)
+
+
+def allowed_count(highest_rdy: int) -> int:
+    """How many unanswered messages an nsqd may have sent that was never asked for more than this at a time."""
+    return OVERSHOOT * highest_rdy + EXTRA_MESSAGES if highest_rdy else 0
 
 
 class Subscription:
@@ -65,22 +94,64 @@ class Subscription:
         """In this turn of the loop; their FINs leave at its end, together."""
         self._is_empty: asyncio.Future[None] | None = None
         """There while `finish_up` waits for the last answer."""
+        self._highest_rdy = 0
+        self._allowed_count = 0
+        self._measured_at_bytes = connection.received_bytes
+        """How much had arrived when the bytes in flight were last added up."""
+        self._room_bytes = 0
+        """How much more could arrive then."""
+        self._is_reading_paused = False
         self._touch_timer: asyncio.TimerHandle | None = None
         if config.auto_touch:
             self._schedule_touches()
 
     def receive(self, received: list[MessageFields]) -> list[Message]:
-        """The messages for the fields that arrived; they are in flight from now on."""
+        """The messages for the fields that arrived; they are in flight from now on. None if nsqd may not send them."""
         now_ns = self._clock.monotonic_ns()
+        if len(self.in_flight) + len(received) > self._allowed_count and self._is_too_many(len(received), now_ns):
+            count = len(self.in_flight) + len(received)
+            self.connection.refuse(f"{count} messages are unanswered, and no RDY was above {self._highest_rdy}")
+            return []
         due_ns = deadline_ns(now_ns=now_ns, msg_timeout_ms=self.msg_timeout_ms)
         messages = [Message(each, self, due_ns) for each in received]
         self.in_flight.update(messages)
         self.share.received(len(messages), now_ns=now_ns)
+        if self.connection.received_bytes - self._measured_at_bytes > self._room_bytes:
+            self._measure()
         return messages
 
     def send_rdy(self, count: int) -> None:
         if self.connection.is_open:
+            self._highest_rdy = max(self._highest_rdy, count)
+            self._allowed_count = allowed_count(self._highest_rdy)
             self.connection.send(command.rdy(count))
+
+    # What nsqd may send
+
+    def _is_too_many(self, arrived_count: int, now_ns: int) -> bool:
+        live = sum(1 for message in self.in_flight if message.deadline_ns > now_ns)
+        return live + arrived_count > self._allowed_count
+
+    @property
+    def _max_in_flight_bytes(self) -> int:
+        return self._config.max_in_flight_bytes or max(LEAST_MAX_IN_FLIGHT_BYTES, self._highest_rdy * MESSAGE_BYTES)
+
+    def _measure(self) -> None:
+        """Add up the bytes in flight, and read on or not."""
+        self._measured_at_bytes = self.connection.received_bytes
+        self._room_bytes = self._max_in_flight_bytes - sum(len(message.body) for message in self.in_flight)
+        if self._room_bytes < 0 and not self._is_reading_paused and self.connection.is_open:
+            log.warning(
+                "nsqd %s has to wait: %d unanswered messages are more than %d bytes (max_in_flight_bytes)",
+                self.address,
+                len(self.in_flight),
+                self._max_in_flight_bytes,
+            )
+            self._is_reading_paused = True
+            self.connection.pause_reading()
+        elif self._room_bytes >= 0 and self._is_reading_paused:
+            self._is_reading_paused = False
+            self.connection.resume_reading()
 
     # Answers
 
@@ -117,7 +188,7 @@ class Subscription:
         if self._finished and self.connection.is_open:
             self.connection.send(command.fin([message.id for message in self._finished]))
         self._finished.clear()
-        self._tell_if_empty()
+        self._tell_of_room()
 
     def _requeue(self, message: Message, *, delay_s: float | None, backoff: bool) -> None:
         if self.connection.is_open:
@@ -132,7 +203,7 @@ class Subscription:
     def _touch(self, messages: Iterable[Message]) -> None:
         due_ns = deadline_ns(now_ns=self._clock.monotonic_ns(), msg_timeout_ms=self.msg_timeout_ms)
         for message in messages:
-            if self.connection.is_open and not message.is_answered:
+            if self.connection.is_open and not self.connection.is_congested and not message.is_answered:
                 self.connection.send(command.touch(message.id))
                 message.deadline_ns = due_ns
 
@@ -149,6 +220,11 @@ class Subscription:
 
     def _forget(self, message: Message) -> None:
         self.in_flight.discard(message)
+        self._tell_of_room()
+
+    def _tell_of_room(self) -> None:
+        if self._is_reading_paused:
+            self._measure()
         self._tell_if_empty()
 
     def _tell_if_empty(self) -> None:
@@ -157,7 +233,7 @@ class Subscription:
 
     async def finish_up(self) -> None:
         """Ask nsqd for nothing more, and wait until every message is answered."""
-        await self.connection.request(command.CLS)
+        await self.connection.request(command.CLS, answer=b"CLOSE_WAIT")
         if self.in_flight:
             self._is_empty = self._loop.create_future()
             await self._is_empty
@@ -189,8 +265,6 @@ class ObservedSubscription(Subscription):
 
 OnGivingUp: TypeAlias = Callable[[Message], Awaitable[bool | None] | bool | None]
 """Called with a message that came too often, before it is finished. It may answer the message itself."""
-
-log = logging.getLogger(__name__)
 
 
 class DeadLetterPublisher:
@@ -234,7 +308,7 @@ class DeadLetterPublisher:
             message.requeue(backoff=False)
             _log_failure(message, error)
         else:
-            log.warning("gave up message %s after %d attempts", message.id.decode(), message.attempts - 1)
+            log.warning("gave up message %s after %d attempts", id_text(message.id), message.attempts - 1)
             self.count += 1
             message.finish()
             if self._observation is not None:
@@ -245,14 +319,14 @@ class DeadLetterPublisher:
         if self._hook is not None:
             await settle(message, self._hook(message), function="on_giving_up")
         if self._dead_letter_topic and not message.is_answered:
-            await connection.request(command.pub(self._dead_letter_topic, message.body))
+            await connection.request(command.pub(self._dead_letter_topic, message.body), answer=b"OK")
 
 
 def _log_failure(message: Message, error: BaseException) -> None:
     is_told_by_text = isinstance(error, HandlerDeclinedError | BadReturnValueError)
     log.error(
         "message %s could not be given up and will come again: %s",
-        message.id.decode(),
+        id_text(message.id),
         describe_error(error),
         exc_info=None if is_told_by_text else error,
     )

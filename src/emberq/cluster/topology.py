@@ -52,7 +52,10 @@ T = TypeVar("T")
 # Versions
 
 _MAKER = "-emberq"
-_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
+MAX_DIGITS = 18
+"""Of a number in a version. A hostile daemon may send more than Python converts."""
+_NUMBER = rf"(\d{{1,{MAX_DIGITS}}})"
+_VERSION = re.compile(rf"v?{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
 
 Precedence = tuple[tuple[int, int, int], bool, tuple[tuple[bool, int, str], ...]]
 """Numbers; whether it is a release; the parts of what stands behind the dash, where numbers come before words."""
@@ -71,7 +74,7 @@ def precedence(version: str) -> Precedence:
 
 
 def _part(part: str) -> tuple[bool, int, str]:
-    return (False, int(part), "") if part.isdigit() else (True, 0, part)
+    return (False, int(part), "") if part.isdigit() and len(part) <= MAX_DIGITS else (True, 0, part)
 
 
 # Nodes

@@ -249,15 +249,19 @@ def as_document(answer: Any) -> Document:
     return wrapped if isinstance(wrapped, dict) and "status_code" in answer else answer
 
 
+_MAX_INTEGER = 1 << 63
+"""All that daemons count has 64 bits. Larger numbers fit into no column, and into no float."""
+
+
 def integer(document: Document, key: str) -> int:
     """A whole number; one written as `1e6` or `2.0` counts."""
     value = document.get(key)
-    if type(value) is int:  # nearly always, and a bool is none
-        return value
     if value is None:
         return 0
     if isinstance(value, float) and value.is_integer():
-        return int(value)
+        value = int(value)
+    if type(value) is int and -_MAX_INTEGER <= value < _MAX_INTEGER:  # a bool is none
+        return value
     raise _wrong(key)
 
 
@@ -266,8 +270,10 @@ def number(document: Document, key: str) -> float:
     value = document.get(key)
     if value is None:
         return 0.0
-    if type(value) in (int, float):
-        return float(value)
+    if type(value) is int:
+        return float(integer(document, key))
+    if type(value) is float:
+        return value
     raise _wrong(key)
 
 

@@ -33,6 +33,7 @@ from emberq.base.task import LoopThread
 from emberq.client import ClientConfig, Connection, ConnectionLostError, NsqError, ServerError
 from emberq.client.connection import OnClose
 from emberq.client.discovery import Connector, Discovery
+from emberq.client.subscription import allowed_count
 from emberq.http.client import HttpClient
 from emberq.spark.channel_frames import Arrived, frames_of
 from emberq.spark.channel_spool import Spool, without_stored
@@ -48,6 +49,8 @@ FIRST_RDY = 100
 """The RDY of a new connection, until it is known how large messages are."""
 MAX_BYTES_IN_FLIGHT = 16 * 1024 * 1024
 """About this much may be in flight on one connection, and has to fit in memory."""
+MAX_UNTAKEN_BYTES = 4 * MAX_BYTES_IN_FLIGHT
+"""What may wait to be taken on one connection, when messages are larger than those before; then nsqd has to wait."""
 CLOSE_TIMEOUT_S = 1.0
 
 _log = logging.getLogger(__name__)
@@ -65,6 +68,8 @@ class ReceiverConnection:
         self._pieces: list[bytes] = []
         self._lengths: list[int] = []
         self._rdy = 0
+        self._highest_rdy = 0
+        self._is_reading_paused = False
         self._mean_bytes = MAX_BYTES_IN_FLIGHT // FIRST_RDY
         self.in_doubt_until_ns = -1
         self.on_arrival: Callable[[int], None] = _ignore_arrival
@@ -82,10 +87,16 @@ class ReceiverConnection:
         )
 
     def _collect(self, connection: Connection, received: WholeMessages) -> None:
-        if connection.is_open:
-            self._pieces += received.pieces
-            self._lengths += received.lengths
-            self.on_arrival(len(received.lengths))
+        count = len(self._lengths) + len(received.lengths)
+        if count > allowed_count(self._highest_rdy):
+            connection.refuse(f"{count} messages are not taken yet, and no RDY was above {self._highest_rdy}")
+            return
+        self._pieces += received.pieces
+        self._lengths += received.lengths
+        if sum(map(len, self._pieces)) > MAX_UNTAKEN_BYTES:
+            self._is_reading_paused = True
+            connection.pause_reading()
+        self.on_arrival(len(received.lengths))
 
     def take(self) -> Arrived | None:
         """The messages that arrived since the last call; None if there are none."""
@@ -103,6 +114,9 @@ class ReceiverConnection:
     def forget(self) -> None:
         """Drop what has arrived and was not taken."""
         self._pieces, self._lengths = [], []
+        if self._is_reading_paused:
+            self._is_reading_paused = False
+            self.connection.resume_reading()
 
     def ask(self, *, for_messages: bool) -> None:
         """Set RDY to as many messages as there is room for, or to 0."""
@@ -110,6 +124,7 @@ class ReceiverConnection:
         rdy = min(room, self.connection.answer.max_rdy_count) if for_messages else 0
         if not self._rdy / 2 < rdy < self._rdy * 2 and rdy != self._rdy:  # not for small changes
             self._rdy = rdy
+            self._highest_rdy = max(self._highest_rdy, rdy)
             self._send_if_open(command.rdy(rdy))
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -29,6 +30,8 @@ from emberq.spark.journal_offset import Place
 SEGMENT_SUFFIX = ".arrow"
 KEYS_SUFFIX = ".keys"
 UNFINISHED_SUFFIX = ".new"
+SEGMENT_MODE = 0o660
+"""Messages may be confidential, so no stranger reads them. Executors may run as another user of the driver's group."""
 
 _FRAMES = pa.schema([pa.field("frame", pa.binary(), nullable=False)])
 _KEYS = pa.schema([pa.field("key", pa.binary(), nullable=False)])
@@ -156,7 +159,7 @@ def _write(
 ) -> StoredFile:
     being_written = path.with_suffix(UNFINISHED_SUFFIX)
     written: list[Part] = []
-    with being_written.open("wb") as file:
+    with open(being_written, "wb", opener=partial(os.open, mode=SEGMENT_MODE)) as file:
         with pa.ipc.new_file(file, schema) as writer:
             for part, column in parts:
                 writer.write_batch(pa.record_batch([column], schema=schema), custom_metadata=part.metadata())

@@ -47,7 +47,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from emberq.base.file import replace_file, sync_folder
+from emberq.base.file import FILE_MODE, FOLDER_MODE, replace_file, sync_folder
 from emberq.spark.channel_frames import Arrived, attempts, keys, times_ns
 from emberq.spark.channel_segment import (
     KEYS_SUFFIX,
@@ -104,7 +104,7 @@ class Spool:
 
     def open(self) -> None:
         """Open the spool, or create it. OptionError if another receiver has it open."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         self._lock_file = _locked(self._folder / "lock")
         self.uuid = _identity(self._folder)
         for unfinished in self._folder.glob(f"*{UNFINISHED_SUFFIX}"):
@@ -229,7 +229,7 @@ class Spool:
 
 
 def _locked(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
     deadline_s = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:

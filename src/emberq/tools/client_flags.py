@@ -16,6 +16,10 @@ All names of the Go client are known. Some of them stand for what our client doe
 
 A tool's `--max-in-flight` and its user agent win over these options.
 
+**The secret** for AUTH stands in a file (`--auth-secret-file`) or in the environment (NSQ_AUTH_SECRET). The option
+`auth_secret` of the Go client still works, but every user of the machine can read it in the list of processes. No log
+line and no error shows its value.
+
 **The source** of a tool's messages is either nsqds or nsqlookupds that know them, never both. An nsqd that was named
 and cannot be reached at the start ends the tool: most likely its address was mistyped. The consumer handles those that
 come and go later. A message that failed five times is given up, as by NSQ's own tools;
@@ -26,9 +30,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emberq import NSQ_VERSION, __version__
@@ -36,7 +41,7 @@ from emberq.base.address import parse_tcp_address
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.base.flag import BOOLEAN, DURATION, FLOAT, INTEGER, Text, ValueKind, Words
 from emberq.base.program import ToolError
-from emberq.base.settings import Group, OptionsError
+from emberq.base.settings import SECRET_VARIABLE, Group, OptionsError, read_secret
 from emberq.base.text import format_duration, parse_duration
 from emberq.base.tls import TlsFileError, client_context
 from emberq.client.address import nsqd_address
@@ -73,6 +78,9 @@ class _RootFile(Text):
             raise ValueError(f"failed to read custom Certificate Authority file {text} - {error}") from error
         return text
 
+
+SECRET_OPTION = "auth_secret"  # noqa: S105 - the name of one
+MASK = "***"
 
 TEXT = Text()
 BACKOFF_STRATEGY = Words("strategy", {strategy.value: strategy for strategy in BackoffStrategy})
@@ -167,7 +175,7 @@ _RULES: Mapping[str, _Rule] = {
     "max_in_flight": _Rule(kind=INTEGER, at_least=0, consumer="max_in_flight"),
     "msg_timeout": _Rule(kind=DURATION, at_least=0, client="msg_timeout_ms", convert=_in_ms),
     "max_msg_size": _Rule(kind=INTEGER, at_least=0),
-    "auth_secret": _Rule(kind=TEXT, client="auth_secret", convert=str.encode),
+    SECRET_OPTION: _Rule(kind=TEXT, client="auth_secret", convert=str.encode),
     "skip_lookupd_authorization": _Rule(kind=BOOLEAN, consumer="authorize_lookupd"),  # true sends the secret there
     "topology_region": _Rule(kind=TEXT, client="topology_region"),
     "topology_zone": _Rule(kind=TEXT, client="topology_zone"),
@@ -180,7 +188,7 @@ class ClientOption:
     """One option, read and checked: durations are nanoseconds."""
 
     name: str
-    value: Any
+    value: Any = field(repr=False)  # it may be the secret
 
 
 def parse_client_option(text: str) -> ClientOption:
@@ -220,8 +228,20 @@ class ClientOptions(ValueKind[tuple[ClientOption, ...]]):
                 return ()
             raise
 
+    def without_secret(self, text: str) -> str:
+        """The name alone, if it looks like that of a secret: a misspelled one is shown, too."""
+        name, comma, _ = text.partition(",")
+        return f"{name},{MASK}" if comma and _SECRET_NAME.search(name) else text
+
     def to_text(self, value: tuple[ClientOption, ...]) -> str:
-        return " ".join(f"{option.name},{_RULES[option.name].kind.to_text(option.value)}" for option in value)
+        return " ".join(f"{option.name},{_shown(option)}" for option in value)
+
+
+_SECRET_NAME = re.compile("auth|secret|pass|token", re.IGNORECASE)
+
+
+def _shown(option: ClientOption) -> str:
+    return MASK if option.name == SECRET_OPTION else _RULES[option.name].kind.to_text(option.value)
 
 
 # Configs.
@@ -232,11 +252,18 @@ def user_agent(tool: str) -> str:
     return f"{tool}/{NSQ_VERSION} emberq/{__version__}"
 
 
-def client_config(options: Iterable[ClientOption], *, tool: str) -> ClientConfig:
-    """How the connections of `tool` are made. OptionsError if options contradict each other."""
+def client_config(options: Iterable[ClientOption], *, tool: str, secret_file: str = "") -> ClientConfig:
+    """How the connections of `tool` are made. OptionsError if options contradict each other, SettingError for a file.
+
+    The secret is that of the options, or in the file, or in the environment.
+    """
     values = _latest(options)
     _check_heartbeat(values)
     fields = _fields(values, lambda rule: rule.client)
+    if SECRET_OPTION not in values:
+        fields["auth_secret"] = read_secret(secret_file)
+    elif secret_file:
+        raise OptionsError("use --auth-secret-file or the option auth_secret, not both")
     if values.get("max_msg_size"):
         fields["max_frame_bytes"] = values["max_msg_size"]
     if values.get("tls_v1"):
@@ -309,6 +336,7 @@ FAILED_DRAIN_S = 0.5
 holds are delivered again after their timeout."""
 
 SOURCE = Group("Source")
+SECRET_FILE_MEANING = f"file with the secret for AUTH; without it, that in the environment variable {SECRET_VARIABLE}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,6 +349,7 @@ class SourceOptions:
     consumer_opt: tuple[ClientOption, ...] = SOURCE.declare(
         ClientOptions(), (), "option of the client library, such as max_attempts,10"
     )
+    auth_secret_file: str = SOURCE.text("", SECRET_FILE_MEANING, placeholder="file")
 
 
 def check_addresses(options: SourceOptions) -> None:
@@ -344,7 +373,7 @@ def make_consumer(options: SourceOptions, *, topic: str, channel: str, tool: str
             nsqd_addresses=options.nsqd_tcp_address,
             lookupd_addresses=options.lookupd_http_address,
             config=consumer_config(options.consumer_opt, max_in_flight=options.max_in_flight),
-            client_config=client_config(options.consumer_opt, tool=tool),
+            client_config=client_config(options.consumer_opt, tool=tool, secret_file=options.auth_secret_file),
         )
     except ValueError as error:  # an address of an nsqlookupd
         raise OptionsError(str(error)) from error

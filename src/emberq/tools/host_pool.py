@@ -28,6 +28,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
+from emberq.base.text import masked
 
 # Hosts.
 
@@ -223,7 +224,7 @@ class StatusReport:
                 continue
             durations_ns.extend([elapsed_ns] * count)
             while len(durations_ns) >= self._every:
-                logger.info("%s", status_line(name, durations_ns[: self._every]))
+                logger.info("%s", status_line(masked(name), durations_ns[: self._every]))
                 del durations_ns[: self._every]
 
 

@@ -20,13 +20,14 @@ from typing import TypeVar
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.flag import INT64_MAX
 from emberq.base.program import STOP_SIGNALS, ToolError, run_tool
-from emberq.base.settings import VERSION, Group, OptionsError, SettingTable
+from emberq.base.settings import VERSION, Group, OptionsError, SettingTable, read_secret
 from emberq.base.text import forget_output
 from emberq.client.error import NsqError
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.stats import ChannelFigures, total_channel
 from emberq.cluster.topology import ClusterAddresses
 from emberq.cluster.upstream import Findings, UpstreamsFailedError
+from emberq.tools.client_flags import SECRET_FILE_MEANING
 
 TOOL = "nsq_stat"
 HEADER_INTERVAL = 25
@@ -56,6 +57,7 @@ class StatOptions:
     lookupd_http_address: tuple[str, ...] = _WHERE.strings("HTTP address of an nsqlookupd", placeholder="address")
     http_client_connect_timeout_ns: int = _WHERE.duration("2s", "longest wait for a connection")
     http_client_request_timeout_ns: int = _WHERE.duration("5s", "longest wait for an answer")
+    auth_secret_file: str = _WHERE.text("", SECRET_FILE_MEANING, placeholder="file")
 
     def validated(self) -> StatOptions:
         """These options. OptionsError if they cannot work."""
@@ -121,6 +123,7 @@ class _Reporter:
             ClusterAddresses(lookupds=options.lookupd_http_address, nsqds=options.nsqd_http_address),
             connect_timeout_ns=options.http_client_connect_timeout_ns,
             request_timeout_ns=options.http_client_request_timeout_ns,
+            secret=read_secret(options.auth_secret_file),
         )
 
     async def run(self) -> None:

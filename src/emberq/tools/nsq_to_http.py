@@ -11,7 +11,9 @@ With `--post` a message is the body of a request, with `--get` a part of its URL
                                       escaped as in a query)
     abc
 
-A `--header` replaces ours of the same name. Everything but the message is put together once.
+A `--header` replaces ours of the same name. Everything but the message is put together once. A header with a secret
+goes into a file (`--header-file`), because every user of the machine can read a command line. Log lines and errors show
+addresses without the secrets in them.
 
 Of several addresses `--mode` chooses one (see `host_pool`), or all: any other word than the three modes sends each
 message to every address. A message is finished when the server answers with success, and requeued otherwise; the
@@ -24,9 +26,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from urllib.parse import quote_plus
 
 from emberq import NSQ_VERSION
@@ -34,9 +37,10 @@ from emberq.base.clock import Clock, SystemClock
 from emberq.base.flag import FLOAT
 from emberq.base.program import run_tool
 from emberq.base.settings import VERSION, Group, OptionsError, SettingTable
+from emberq.base.text import masked, quoted
 from emberq.client.consumer import Consumer
 from emberq.client.error import NsqError
-from emberq.client.message import Message
+from emberq.client.message import Message, id_text
 from emberq.http.client import HttpClient, HttpQueryError, HttpUrl, HttpUrlError
 from emberq.tools.client_flags import SourceOptions, check_addresses, consume, make_consumer
 from emberq.tools.host_pool import StatusReport, make_pool
@@ -64,6 +68,9 @@ class ToHttpOptions(SourceOptions):
     post: tuple[str, ...] = _SENDING.strings("URL to send messages to, as the body of a POST", placeholder="url")
     get: tuple[str, ...] = _SENDING.strings("URL to GET, with %s where the message is to stand", placeholder="url")
     header: tuple[str, ...] = _SENDING.strings("header to send along, as Name: value", placeholder="header")
+    header_file: tuple[str, ...] = _SENDING.strings(
+        "file with headers to send along, one to a line, for those that hold a secret", placeholder="file"
+    )
     content_type: str = _SENDING.text(DEFAULT_CONTENT_TYPE, "Content-Type of a POST", placeholder="type")
     mode: str = _SENDING.text(
         "hostpool",
@@ -103,7 +110,7 @@ SETTINGS = SettingTable(TOOL, options_class=ToHttpOptions, command=(VERSION,))
 def endpoints_of(options: ToHttpOptions) -> list[Endpoint]:
     """The addresses to send to; OptionsError if one is wrong."""
     try:
-        headers = parse_headers(options.header)
+        headers = parse_headers([*options.header, *_headers_in(options.header_file)])
         gets: list[Endpoint] = [GetEndpoint(address, headers=headers) for address in options.get]
         posts: list[Endpoint] = [
             PostEndpoint(address, content_type=options.content_type, headers=headers) for address in options.post
@@ -170,7 +177,7 @@ class _Sender:
             else:
                 await self._send(self._pool.pick(), message.body)
         except SendError as failure:
-            logger.warning("message %s was not delivered - %s", message.id.decode(), failure)
+            logger.warning("message %s was not delivered - %s", id_text(message.id), failure)
             message.requeue()
         else:
             message.finish()
@@ -181,7 +188,7 @@ class _Sender:
             await self._request(self._endpoints[address], body)
         except (HttpQueryError, SendError) as failure:
             self._pool.failed(address)
-            raise SendError(f"{address}: {failure}") from failure
+            raise SendError(f"{masked(address)}: {failure}") from failure
         elapsed_ns = self._clock.monotonic_ns() - began_ns
         self._pool.succeeded(address, elapsed_ns=elapsed_ns)
         self._status.record(address, elapsed_ns=elapsed_ns)
@@ -195,6 +202,18 @@ class _Sender:
 # The requests that messages become.
 
 
+def _headers_in(paths: Iterable[str]) -> Iterator[str]:
+    """The lines of files; OptionsError for one that cannot be read."""
+    for path in paths:
+        try:
+            text = Path(path).read_text(encoding="ascii")
+        except OSError as error:
+            raise OptionsError(f"--header-file: {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise OptionsError(f"--header-file: {path} has a character that cannot be sent") from error
+        yield from filter(str.strip, text.splitlines())
+
+
 def parse_headers(texts: Iterable[str]) -> dict[str, str]:
     """Names and values of `Name: value` texts; ValueError for another form."""
     headers = {}
@@ -203,7 +222,7 @@ def parse_headers(texts: Iterable[str]) -> dict[str, str]:
         if not name or not value:
             raise ValueError("--header value format should be 'key=value'")
         if not (name + value).isprintable() or not (name + value).isascii() or " " in name:
-            raise ValueError(f"--header {text!r} has a character that cannot be sent")
+            raise ValueError(f"--header {quoted(name)} has a character that cannot be sent")  # its value may be secret
         headers[name] = value
     return headers
 
@@ -256,7 +275,7 @@ def _parse_url(address: str) -> HttpUrl:
     try:
         return HttpUrl.parse(address)
     except HttpUrlError as wrong:
-        raise ValueError(f"{address!r}: {wrong}") from wrong
+        raise ValueError(f"{quoted(masked(address))}: {wrong}") from wrong
 
 
 def _header_lines(url: HttpUrl, ours: Mapping[str, str], given: Mapping[str, str]) -> bytes:

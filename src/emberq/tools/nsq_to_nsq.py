@@ -33,7 +33,7 @@ from emberq.base.settings import VERSION, Group, OptionsError, SettingTable
 from emberq.client.config import ClientConfig, RetryPolicy
 from emberq.client.consumer import Consumer
 from emberq.client.error import BadRequestError, ConnectError, NsqError
-from emberq.client.message import Message, MessageBatch
+from emberq.client.message import Message, MessageBatch, id_text
 from emberq.client.producer import Producer
 from emberq.tools.client_flags import (
     ClientOption,
@@ -168,6 +168,11 @@ class NsqToNsqOptions(SourceOptions):
     producer_opt: tuple[ClientOption, ...] = _COPYING.declare(
         ClientOptions(), (), "option of the client library for publishing, such as snappy,true"
     )
+    destination_auth_secret_file: str = _COPYING.text(
+        "",
+        "file with the secret for AUTH where it is published, if it is not the one of the source",
+        placeholder="file",
+    )
     require_json_field: str = _FILTER.text("", "pass on only JSON objects with this field", placeholder="field")
     require_json_value: str = _FILTER.text("", "and only those where it has this value", placeholder="value")
     whitelist_json_field: tuple[str, ...] = _FILTER.strings(
@@ -195,7 +200,8 @@ SETTINGS = SettingTable(TOOL, options_class=NsqToNsqOptions, command=(VERSION,))
 
 async def run(options: NsqToNsqOptions, stop_asked: asyncio.Event) -> None:
     """Copy until the stop is asked for."""
-    config = client_config(options.producer_opt, tool=TOOL)
+    secret_file = options.destination_auth_secret_file or options.auth_secret_file
+    config = client_config(options.producer_opt, tool=TOOL, secret_file=secret_file)
     copier = _Copier(options, config, clock=SystemClock())
     consumers = {
         topic: make_consumer(options, topic=topic, channel=options.channel, tool=TOOL) for topic in options.topic
@@ -248,10 +254,10 @@ class _Copier:
                 passing.append((message, self._filter.apply(message.body)))
             except Dropped as reason:
                 if reason.args:
-                    logger.info("dropped message %s - %s", message.id.decode(), reason)
+                    logger.info("dropped message %s - %s", id_text(message.id), reason)
                 dropped.append(message)
             except FieldMissingError as fault:
-                logger.warning("requeued message %s - %s", message.id.decode(), fault)
+                logger.warning("requeued message %s - %s", id_text(message.id), fault)
                 message.requeue()
         dropped.finish()
         return passing

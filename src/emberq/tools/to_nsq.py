@@ -36,7 +36,7 @@ from emberq.client.config import ClientConfig, RetryPolicy
 from emberq.client.connection import Connection
 from emberq.client.error import BadRequestError, NsqError
 from emberq.client.producer import Producer
-from emberq.tools.client_flags import ClientOption, ClientOptions, client_config
+from emberq.tools.client_flags import SECRET_FILE_MEANING, ClientOption, ClientOptions, client_config
 from emberq.wire.parameter import is_valid_name
 
 # Records.
@@ -142,6 +142,7 @@ class ToNsqOptions:
     producer_opt: tuple[ClientOption, ...] = _PUBLISHING.declare(
         ClientOptions(), (), "option of the client library, such as snappy,true"
     )
+    auth_secret_file: str = _PUBLISHING.text("", SECRET_FILE_MEANING, placeholder="file")
 
     def validated(self) -> ToNsqOptions:
         """These options. OptionsError if they cannot work."""
@@ -195,7 +196,9 @@ class _Publisher:
     def __init__(self, options: ToNsqOptions, stop_asked: asyncio.Event) -> None:
         self._topic = options.topic
         self._addresses = list(dict.fromkeys(options.nsqd_tcp_address))
-        self._config: ClientConfig = client_config(options.producer_opt, tool=TOOL)
+        self._config: ClientConfig = client_config(
+            options.producer_opt, tool=TOOL, secret_file=options.auth_secret_file
+        )
         self._throttle = RateLimiter(options.rate, clock=SystemClock()) if options.rate > 0 else None
         self._stop_asked = stop_asked
         self._producers: list[Producer] = []

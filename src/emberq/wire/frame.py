@@ -70,6 +70,14 @@ _LEAST_MESSAGE = 4 + MESSAGE_HEADER.size
 """The size of the frame of a message whose body is empty."""
 
 
+MAX_ANSWER_BYTES = 256 * 1024
+"""The longest frame that is no message. The answers to IDENTIFY and AUTH and what an error quotes take a few KiB."""
+
+
+MAX_PIECES = 4096
+"""Of an incomplete frame. Each costs fifty bytes more than it holds, and a hostile server sends them very small."""
+
+
 class Frame(NamedTuple):
     """A frame, taken apart."""
 
@@ -142,8 +150,7 @@ class FrameDecoder:
     def feed(self, data: bytes) -> Received:
         """The frames that `data` completes."""
         received = Received([], [])
-        self._pieces.append(data)
-        self._pieces_bytes += len(data)
+        self._keep(data)
         if self._pieces_bytes >= self._awaited_bytes:
             self._cut(self._take_messages, received.messages, received.others)
         return received
@@ -151,11 +158,16 @@ class FrameDecoder:
     def feed_whole(self, data: bytes) -> WholeMessages:
         """The frames that `data` completes, with messages left in theirs."""
         received = WholeMessages([], [], [])
-        self._pieces.append(data)
-        self._pieces_bytes += len(data)
+        self._keep(data)
         if self._pieces_bytes >= self._awaited_bytes:
             self._cut(self._take_whole, received, received.others)
         return received
+
+    def _keep(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self._pieces_bytes += len(data)
+        if len(self._pieces) > MAX_PIECES:
+            self._pieces = [b"".join(self._pieces)]
 
     def _cut(self, take_messages: Callable[[bytes, int, _T], int], messages: _T, others: list[Frame]) -> None:
         """Move all complete frames from the pieces to `messages` and `others`, and keep what is left."""
@@ -214,11 +226,13 @@ class FrameDecoder:
         start = position
         while len(buffer) - position >= self._awaited_bytes:
             size, frame_type = FRAME_HEADER.unpack_from(buffer, position)
-            least = _LEAST_MESSAGE if frame_type == MESSAGE else 4
-            if not least <= size <= self._max_frame_bytes:
+            least, most = _LEAST_MESSAGE, self._max_frame_bytes
+            if frame_type != MESSAGE:
+                least, most = 4, min(most, MAX_ANSWER_BYTES)
+            if not least <= size <= most:
                 if position > start:
                     break
-                limits = f"{least} to {self._max_frame_bytes}"
+                limits = f"{least} to {most}"
                 raise FrameError(f"a frame of {size} bytes and type {frame_type}; expected {limits} bytes")
             end = position + 4 + size
             if end > len(buffer):

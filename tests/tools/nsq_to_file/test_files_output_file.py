@@ -27,13 +27,14 @@ def test_lines_are_in_the_file_as_soon_as_they_are_written(path: Path) -> None:
     assert file.size_bytes == 8
 
 
-def test_a_file_is_open_to_all_that_the_umask_allows(path: Path) -> None:
-    before = os.umask(0o027)
+@pytest.mark.parametrize(("umask", "mode"), [(0o000, 0o660), (0o022, 0o640), (0o077, 0o600)])
+def test_a_file_is_open_to_the_group_if_the_umask_allows_and_never_to_others(path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
     try:
         OutputFile.create(path).close()
     finally:
         os.umask(before)
-    assert path.stat().st_mode & 0o777 == 0o640
+    assert path.stat().st_mode & 0o777 == mode
 
 
 def test_a_name_that_is_taken_cannot_be_created(path: Path) -> None:

@@ -14,13 +14,20 @@ SUNDAY_NS = 1_700_395_445 * NS_PER_SECOND  # 2023-11-19 12:04:05 UTC
 DEFAULT_TEMPLATE = "<TOPIC>.<HOST><REV>.<DATETIME>.log"
 
 
-def names_of(template: str, *, datetime_format: str = "%Y-%m-%d_%H") -> FileNameFormat:
-    return FileNameFormat(template, datetime_format=datetime_format, topic="clicks", host="web1", pid=42)
+def names_of(template: str, *, topic: str = "clicks", datetime_format: str = "%Y-%m-%d_%H") -> FileNameFormat:
+    return FileNameFormat(template, datetime_format=datetime_format, topic=topic, host="web1", pid=42)
 
 
 def test_every_token_is_replaced() -> None:
     name = names_of("<TOPIC>/<HOST>.<PID><REV>.<DATETIME>.log").at(SUNDAY_NS)
     assert name.with_revision(3) == "clicks/web1.42-000003.2023-11-19_12.log"
+
+
+@pytest.mark.parametrize(
+    ("topic", "text"), [(".", "%2E"), ("..", "%2E%2E"), ("...", "..."), (".a", ".a"), ("..#ephemeral", "..#ephemeral")]
+)
+def test_a_topic_is_never_the_name_of_a_folder_above(topic: str, text: str) -> None:
+    assert names_of("<TOPIC>/x", topic=topic).at(SUNDAY_NS).with_revision(0) == f"{text}/x"
 
 
 def test_what_looks_like_a_token_and_is_none_stays() -> None:

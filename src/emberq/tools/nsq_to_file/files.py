@@ -39,8 +39,8 @@ from emberq.tools.nsq_to_file.options import PLAIN, FileName, FileNameFormat, To
 
 # One file.
 
-FILE_MODE = 0o666
-"""Less what the user's umask takes away."""
+FILE_MODE = 0o660
+"""Messages may be confidential, so no stranger reads them; the group may, unless the user's umask takes that away."""
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 """zlib's number for the gzip format with the largest window."""

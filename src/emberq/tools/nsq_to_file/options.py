@@ -10,6 +10,9 @@
     <DATETIME>  local time by --datetime-format
     <REV>       `-` and six digits that tell files of otherwise equal names apart: -000000, -000001, ...
 
+A topic may be called `..`, and any publisher may create it. In file names it is `%2E%2E`, so that a format with folders
+(`<TOPIC>/<DATETIME>.log`) cannot lead out of the output folder; `.` is `%2E`.
+
 A datetime format knows %a %A %b %B %d %H %I %m %M %p %S %y %Y %z %Z and %%; any other % stands for itself. The names of
 days and months are English wherever the program runs.
 
@@ -42,6 +45,8 @@ from emberq.wire.parameter import is_valid_name
 PLAIN = 0
 """The compression level of a file that is not compressed."""
 REVISION = "<REV>"
+ESCAPED_DOT = "%2E"
+"""No topic has a % in its name, so no other topic has this file."""
 GZIP_SUFFIX = ".gz"
 
 _DIRECTIVE = re.compile(r"%[aAbBdHImMpSyYzZ%]")
@@ -62,7 +67,7 @@ class FileNameFormat:
     """Makes the names of one topic's files."""
 
     def __init__(self, template: str, *, datetime_format: str, topic: str, host: str, pid: int) -> None:
-        known = {"<TOPIC>": topic, "<HOST>": host, "<PID>": str(pid)}
+        known = {"<TOPIC>": topic_part(topic), "<HOST>": host, "<PID>": str(pid)}
         for token, value in known.items():
             template = template.replace(token, value)
         self._template = template
@@ -71,6 +76,11 @@ class FileNameFormat:
     def at(self, wall_ns: int) -> FileName:
         """The name of a file that is written at that time."""
         return FileName(self._template.replace("<DATETIME>", format_time(self._datetime_format, wall_ns)))
+
+
+def topic_part(topic: str) -> str:
+    """The text for <TOPIC>. `.` and `..` are topics, too; in a path they would be folders."""
+    return topic.replace(".", ESCAPED_DOT) if topic in (".", "..") else topic
 
 
 def format_time(datetime_format: str, wall_ns: int) -> str:

@@ -176,7 +176,9 @@ class Archive:
         self._options = options
         self._clock = clock or SystemClock()
         self._pattern = options.compiled_pattern()
-        self._client_config: ClientConfig = client_config(options.consumer_opt, tool=TOOL)
+        self._client_config: ClientConfig = client_config(
+            options.consumer_opt, tool=TOOL, secret_file=options.auth_secret_file
+        )
         self._consumer_config = _consumer_config(options)
         self._archivers: dict[str, TopicArchiver] = {}
 
@@ -236,11 +238,17 @@ class Archive:
             logger.warning("could not retrieve topic list: %s", warning)
         return [topic for topic in found.value if is_valid_name(topic) and self._pattern.is_found_in(topic)]
 
+    @property
+    def _lookupd_secret(self) -> bytes:
+        """Shown to nsqlookupd when it is asked for topics, as it is when it is asked for their nsqds."""
+        return self._client_config.auth_secret if self._consumer_config.authorize_lookupd else b""
+
     def _make_topology(self) -> Topology:
         return Cluster(
             ClusterAddresses(lookupds=self._options.lookupd_http_address),
             connect_timeout_ns=self._options.http_client_connect_timeout_ns,
             request_timeout_ns=self._options.http_client_request_timeout_ns,
+            secret=self._lookupd_secret,
         ).topology
 
     def _add(self, topic: str, group: asyncio.TaskGroup, threads: Executor, stop_asked: asyncio.Event) -> None:
