@@ -82,6 +82,7 @@ class Checker:
         topic = self._node.journaled_topic(name)
         found = set() if topic is None else {body for batch in batches_of(topic) for body in batch.messages()}
         first_offset = 0 if topic is None else topic.journal.first_offset
+        channels = () if topic is None else topic.channels
         dead = self._dead_letters()
         for number, batch in self._promises.of_topic(name):
             if not batch.is_stored or batch.is_lost:
@@ -90,7 +91,7 @@ class Checker:
             is_trimmed = batch.base_offset is not None and batch.base_offset < first_offset
             if not missing:
                 continue
-            is_owed = any(self._promises.is_owed(name, body) for body in missing if body not in dead)
+            is_owed = any(self._promises.is_owed(name, body, found=channels) for body in missing if body not in dead)
             if self._is_lossless and (is_owed or not is_trimmed):
                 raise BrokenPromiseError(f"lost: {_shown(batch)} in {name}, stored at offset {batch.base_offset}")
             self._model.lost(self._moment, number, is_trimmed=is_trimmed and self._is_lossless)
@@ -203,11 +204,11 @@ class Checker:
             self._model.channel_found(self._moment, topic_name, name, floor=channel.low_water)
             owed = self._promises.owed(topic_name, name)
         promise = self._promises.channels[topic_name, name]
-        floor, logged = promise.floor, set(promise.logged)
+        lowest, logged = promise.lowest, set(promise.logged)
         delivered = self._delivered(channel, topic_name)
-        early = delivered & self._promises.before(topic_name, floor)
+        early = delivered & self._promises.before(topic_name, lowest)
         if early:
-            raise BrokenPromiseError(f"{name} of {topic_name} begins at {floor}, but gave {min(early)[:20]!r}")
+            raise BrokenPromiseError(f"{name} of {topic_name} begins at {lowest}, but gave {min(early)[:20]!r}")
         again = delivered & logged
         if again and self._is_killed:
             raise BrokenPromiseError(

@@ -100,7 +100,9 @@ def _run_tests(place: str, sender: Connection) -> None:
     syncs = Syncs()
     syncs.left_out = place
     logging.disable(logging.NOTSET)
-    SimulatedFiles.__init__.__kwdefaults__["does_sync"] = syncs.does
+    defaults = SimulatedFiles.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["does_sync"] = syncs.does
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         first_failure = FirstFailure()
         pytest.main(["-x", "-q", "-p", "no:cacheprovider", *SINGLE_CASES], plugins=[first_failure])

@@ -16,7 +16,7 @@ the promises as they stood at any moment: a crash at that moment is held against
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -49,7 +49,9 @@ class ChannelPromise:
     """What a channel has to deliver."""
 
     floor: int
-    """The offset it began at, or was moved to."""
+    """The offset it began at, or was moved to: it owes what lies behind."""
+    lowest: int
+    """It gives nothing before this offset. Less than `floor` if it may be at another place, or was found at one."""
     finished: set[bytes] = field(default_factory=set)
     finished_before: set[bytes] = field(default_factory=set)
     """What was finished before it was moved, which counts if a crash brings the old place back."""
@@ -128,9 +130,13 @@ class Promises:
             if at < offset
         }
 
-    def is_owed(self, topic: str, body: bytes) -> bool:
-        """Whether any channel of the topic has to deliver it."""
-        return any(body in self.owed(topic, name) for of, name in self.channels if of == topic)
+    def is_owed(self, topic: str, body: bytes, *, found: Container[str]) -> bool:
+        """Whether any channel of the topic has to deliver it: one whose deletion has begun, only if it was `found`."""
+        return any(
+            body in self.owed(topic, name)
+            for (of, name), promise in self.channels.items()
+            if of == topic and (not promise.deletion or name in found)
+        )
 
 
 Change = Callable[[Promises], None]
@@ -207,7 +213,8 @@ class Model:
         def change(promises: Promises) -> None:
             known = promises.channels[topic, name]
             finished = known.finished | known.finished_before
-            promises.channels[topic, name] = ChannelPromise(floor, finished, deletion=known.deletion)
+            lowest = min(known.lowest, floor)
+            promises.channels[topic, name] = ChannelPromise(floor, lowest, finished, deletion=known.deletion)
 
         self.note(moment, change)
 
@@ -226,7 +233,7 @@ class Model:
         """A channel begins at this offset."""
 
         def change(promises: Promises) -> None:
-            promises.channels[topic, name] = ChannelPromise(floor)
+            promises.channels[topic, name] = ChannelPromise(floor, floor)
 
         self.note(moment, change)
 
@@ -239,10 +246,12 @@ class Model:
                 return  # it was deleted, and a crash has brought it back: nothing is promised of it
             if is_certain:
                 known.is_certain = True
+                known.lowest = known.floor
                 known.finished_before.clear()
             else:
                 before = known.finished | known.finished_before
-                promises.channels[topic, name] = ChannelPromise(floor, finished_before=before, is_certain=False)
+                lowest = min(known.lowest, floor)
+                promises.channels[topic, name] = ChannelPromise(floor, lowest, finished_before=before, is_certain=False)
 
         self.note(moment, change)
 

@@ -19,6 +19,7 @@ from emberq.storage.disk_queue import DiskQueue
 from emberq.storage.disk_queue_files import QueuePosition
 from emberq.storage.disk_queue_sync import MAX_WAITING_FILES, TICKS_PER_TURN, QueueSyncJob, Syncer
 from emberq.storage.error import SyncError
+from tests.crash.simulated_files import PAGE_BYTES, ROOT, Choice, Fault, SimulatedFiles
 from tests.storage.rig import Rig, batch, drain, numbered, on_disk, take
 
 LIMITS = DiskLimits(max_bytes_per_file=140, min_record_bytes=1, sync_every=-1)
@@ -471,3 +472,25 @@ def test_a_defect_in_the_thread_is_logged_and_does_not_stop_it(
     syncer.close()
     assert "the sync thread failed: ZeroDivisionError()" in caplog.text
     assert (tmp_path / "q.diskqueue.meta.dat").read_bytes() == b"3\n0,0\n0,21\n"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_is_put_after_a_failed_sync_is_found_though_what_was_before_it_is_lost(seed: int) -> None:
+    fs = SimulatedFiles()
+
+    def opened_on(files: SimulatedFiles) -> DiskQueue:
+        syncer = Syncer(clock=ManualClock(), timers=Timers(), inline=True)
+        limits = DiskLimits(max_bytes_per_file=1 << 20, min_record_bytes=1, sync_every=-1)
+        queue = DiskQueue("q", data_path=ROOT, limits=limits, syncer=syncer, fs=files)
+        queue.open()
+        return queue
+
+    queue = opened_on(fs)
+    queue.put(batch(b"0" * PAGE_BYTES))
+    fs.faults.append(Fault("sync", suffix=".dat"))
+    with pytest.raises(SyncError):
+        queue.sync()
+    queue.put(batch(b"new"))
+    queue.sync()
+    left = opened_on(fs.power_cut(fs.moment, Choice(seed)))
+    assert drain(left)[-1:] == [b"new"]

@@ -206,6 +206,8 @@ class DiskQueue:
         return fd
 
     def _opened_write_file(self) -> int:
+        if self._write_file <= self._slot.doubtful_number and self._write_pos > 0:
+            self._roll()  # no reader would get past a hole, so nothing may come to lie behind one
         if self._write_fd is None:
             if self._write_pos == 0:
                 clear_the_way(self._files, first=self._write_file + 1, log=self._log)

@@ -205,6 +205,8 @@ class SyncSlot:
     def __init__(self, files: QueueFiles, *, syncer: Syncer, log: QueueLog) -> None:
         self.error: str | None = None
         """Why the latest job failed; None if it did not."""
+        self.doubtful_number = -1
+        """The highest number of a data file whose sync failed: it may have lost something. None: -1."""
         self.next_number: int | None = None
         """The queue was deleted: the number behind those of all its data files. None: it was not."""
         self._files = files
@@ -312,11 +314,18 @@ class SyncSlot:
         self.error = self._syncer.last_error = str(error)
         self._log.error("failed to sync - %s", error)
 
+    def _sync_file(self, number: int, fd: int) -> None:
+        try:
+            self._files.fs.sync(fd)
+        except OSError:
+            self.doubtful_number = max(self.doubtful_number, number)
+            raise
+
     def _bring_to_disk(self, job: QueueSyncJob) -> None:
         files, fs = self._files, self._files.fs
         for number, fd in job.open_files.items():
             if number not in job.finished:
-                fs.sync(fd)
+                self._sync_file(number, fd)
         if job.position is None:
             fs.unlink(files.meta, missing_ok=True)
         else:
