@@ -18,7 +18,6 @@ TESTED_ELSEWHERE = {
     "admin/api/request.py": "admin/api/test_changing.py",
     "admin/daemon.py": "admin/test_routes_hostile.py",
     # What a consumer is sent: tested over connections, as the contract with NSQ.
-    "nsqd/subscription.py": "conformance/test_subscribe.py",
     # What all calls of the client check: tested with each of the calls.
     "client/argument.py": "client/test_producer.py",
     # It needs a pytest of its own.
