@@ -169,7 +169,12 @@ def _fault(java: Path) -> str | None:
     """Why Spark cannot use it; None if it can."""
     try:
         asked = subprocess.run(  # noqa: S603 - the user named this program
-            [java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=VERSION_TIMEOUT_S,
+            check=True,
+            start_new_session=True,  # a Java that is killed because the command is to end would count as unusable
         )
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
