@@ -15,12 +15,12 @@ COMPILED_READY := $(COMPILED)/.ready
 LOAD := build/bench/load
 LOAD_SOURCES := $(wildcard bench/load/*.c)
 COMPILE_LOAD = $(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o $@.$$$$ $(LOAD_SOURCES)
-COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/crash tests/attack tests/test_embedded.py
+COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py
 # Those that take long have targets of their own.
 OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/browser/test_screenshot.py
 # Played at length by the compiled run; uncompiled they would say the same, and take minutes for it.
 LONG_WHEN_PURE := $(addprefix --ignore=,tests/wire/test_decoder_properties.py tests/wire/test_compression.py \
-    tests/broker/test_broker_properties.py tests/broker/test_journaled_topic_properties.py tests/crash tests/attack) \
+    tests/broker/test_broker_properties.py) \
     --deselect=tests/conformance/test_tls_and_compression.py::test_a_bomb_keeps_nobody_else_waiting
 # Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
 PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/tools
