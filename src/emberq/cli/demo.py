@@ -84,7 +84,12 @@ async def _demo(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
     demo = _Demo(arguments, terminal)
     try:
-        return await in_thread(demo.run, on_stop=lambda: terminal.note("stopping"), patience_s=demo.patience_s)
+        return await in_thread(
+            demo.run,
+            on_stop=lambda: terminal.note("stopping"),
+            on_break=demo.stop_nsq,
+            patience_s=demo.patience_s,
+        )
     except NsqSparkError as failure:
         raise CommandError(str(failure)) from failure
 
@@ -98,6 +103,7 @@ class _Demo:
         self._arguments = arguments
         self._terminal = terminal
         self._stopping = threading.Event()
+        self._stack: _Stack | None = None
         self._count: int | None = arguments.count
         self._held_ports, self._ports = _hold_ports(len(DEFAULT_PORTS)) if self._count else (ExitStack(), DEFAULT_PORTS)
         self._events = EventProcess(
@@ -112,6 +118,11 @@ class _Demo:
         """How long a stop may take from now on: there is nothing to bring to a good end before Spark has started."""
         return 0.0 if self._phase == SPARK_STARTS else STOP_TIMEOUT_S
 
+    def stop_nsq(self) -> None:
+        """Tell NSQ to stop at once: the queries, which would need it to end in good order, are broken off."""
+        if self._stack is not None:
+            self._stack.ask_to_stop()
+
     def run(self, stopping: threading.Event) -> int:
         """The exit status. The demo ends when `stopping` is set."""
         self._stopping = stopping
@@ -119,7 +130,7 @@ class _Demo:
             resources.enter_context(self._held_ports)
             folder = self._folder(resources)
             pipeline = self._pipeline(folder)
-            stack = resources.enter_context(_Stack(folder, self._ports))
+            self._stack = stack = resources.enter_context(_Stack(folder, self._ports))
             try:
                 with self._screen():
                     self._run_pipeline(pipeline, stack, folder)

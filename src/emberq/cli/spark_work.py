@@ -48,8 +48,9 @@ STOP_TIMEOUT_S = 2.0
 """How long work may take to end by itself. A batch of a stream takes a second."""
 JAVA_TIMEOUT_S = 0.7
 """How long Java may take to end when it is told to."""
-BREAK_TIMEOUT_S = 1.0
-"""How long work may take to notice that Java is gone. After that it is left alone; its thread ends with the process."""
+END_TIMEOUT_S = 4.3
+"""How long all of it may take: work that is broken off has to notice that Java is gone. After that it is left alone;
+its thread ends with the process."""
 BREAK_INTERVAL_S = 0.1
 
 _T = TypeVar("_T")
@@ -167,11 +168,12 @@ async def in_thread(
     work: Callable[[threading.Event], _T],
     *,
     on_stop: Callable[[], None] = lambda: None,
+    on_break: Callable[[], None] = lambda: None,
     patience_s: Callable[[], float] = lambda: STOP_TIMEOUT_S,
 ) -> _T:
     """What `work` returns. When cancelled, set the event that `work` got, call `on_stop`, and wait for the end.
 
-    Work that takes longer to end than `patience_s` says then is broken off.
+    Work that takes longer to end than `patience_s` says then is broken off, and `on_break` is called.
     """
     stopping = threading.Event()
     running = _started(work, stopping)
@@ -179,20 +181,23 @@ async def in_thread(
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         stopping.set()
+        deadline_s = time.monotonic() + END_TIMEOUT_S
         on_stop()
         try:
             await asyncio.wait([running], timeout=patience_s())
         finally:  # a second Ctrl-C ends the waiting
-            await _break_off(running)
+            if not running.done():
+                on_break()
+                await _break_off(running, deadline_s=deadline_s)
         raise
 
 
-async def _break_off(running: asyncio.Future[_T]) -> None:
-    """Kill Spark until the work has ended: it may be about to start Java."""
-    deadline_s = time.monotonic() + BREAK_TIMEOUT_S
+async def _break_off(running: asyncio.Future[_T], *, deadline_s: float) -> None:
+    """Kill Spark until the work has ended, and what it has started last: it may be about to start Java."""
     while not running.done() and time.monotonic() < deadline_s:
         end_spark()
         await asyncio.wait([running], timeout=BREAK_INTERVAL_S)
+    end_spark()
 
 
 def _started(work: Callable[[threading.Event], _T], stopping: threading.Event) -> asyncio.Future[_T]:

@@ -104,6 +104,8 @@ def _write_executable(path: Path, text: str) -> None:
 
 LOG_VARIABLE = "EMBERQ_SPARK_LOG"
 LEAST_VERSION = 17
+ENDED_BY_SIGTERM = 143
+"""The exit status of a Java that was told to end."""
 VERSION_TIMEOUT_S = 30.0
 """A Java virtual machine starts in a tenth of a second, unless the machine is very busy."""
 
@@ -169,13 +171,12 @@ def _fault(java: Path) -> str | None:
     """Why Spark cannot use it; None if it can."""
     try:
         asked = subprocess.run(  # noqa: S603 - the user named this program
-            [java, "-version"],
-            capture_output=True,
-            text=True,
-            timeout=VERSION_TIMEOUT_S,
-            check=True,
-            start_new_session=True,  # a Java that is killed because the command is to end would count as unusable
+            [java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True
         )
+    except subprocess.CalledProcessError as error:
+        if error.returncode < 0 or error.returncode == ENDED_BY_SIGTERM:  # the command is to end: no other is tried
+            raise JavaNotFoundError(f"{java} was ended while it was asked for its version") from error
+        return str(error)
     except (OSError, subprocess.SubprocessError) as error:
         return str(error)
     version = major_version(asked.stderr)
