@@ -120,9 +120,8 @@ def test_what_is_confirmed_after_a_failed_sync_and_a_restart_survives_a_power_cu
     assert stored(after_power_cut) == [b"0", b"1"]
 
 
-@pytest.mark.parametrize("seed", range(150))
-def test_a_producer_is_known_though_retention_took_its_batches(seed: int) -> None:
-    fs = SimulatedFiles()
+def _trimmed_behind_a_silent_producer(fs: SimulatedFiles) -> Journal:
+    """A journal from which retention has removed all batches of a producer that is silent since."""
     config = JournalConfig(segment_bytes=3 * PAGE, retention_bytes=1)
     journal = Journal.open(FOLDER, config, clock=ManualClock(), fs=fs)
     append(journal, large("0"), by=producer(b"silent", 0))
@@ -130,6 +129,13 @@ def test_a_producer_is_known_though_retention_took_its_batches(seed: int) -> Non
         append(journal, large(str(number)), by=producer(b"p", number))
         journal.sync()
     assert journal.trim(before_offset=3, now_ns=1) > 0
+    return journal
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_a_producer_is_known_though_retention_took_its_batches(seed: int) -> None:
+    fs = SimulatedFiles()
+    _trimmed_behind_a_silent_producer(fs)
     left = fs.power_cut(fs.moment, Choice(seed))
     again = opened(left)
     assert again.append(Bodies.of([large("0")]), timestamp_ns=1, producer=producer(b"silent", 0)).is_repeated
@@ -154,13 +160,7 @@ def test_a_producer_stays_known_whatever_follows_after_its_batches_were_removed(
 ) -> None:
     """An .idx file alone knows it, and is replaced again and again."""
     fs = SimulatedFiles()
-    config = JournalConfig(segment_bytes=3 * PAGE, retention_bytes=1)
-    journal = Journal.open(FOLDER, config, clock=ManualClock(), fs=fs)
-    append(journal, large("0"), by=producer(b"silent", 0))
-    for number in range(1, 4):
-        append(journal, large(str(number)), by=producer(b"p", number))
-        journal.sync()
-    assert journal.trim(before_offset=3, now_ns=1) > 0
+    journal = _trimmed_behind_a_silent_producer(fs)
     go_on(journal)
     left = fs.power_cut(fs.moment, Choice(seed))
     opened(left)
