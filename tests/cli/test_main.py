@@ -42,7 +42,10 @@ def test_a_subcommand_gets_the_words_after_it(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.startswith("nsqd v1.3.0-emberq ")
 
 
-def test_ctrl_c_while_a_subcommand_is_imported_ends_it_without_a_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_subcommand_is_imported_ends_it_without_a_traceback(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     (tmp_path / "slow_to_import.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
     code = "from emberq.cli.main import Subcommand; Subcommand('slow', 'slow_to_import:main', '').run([])"
     process = subprocess.Popen(
@@ -55,6 +58,6 @@ def test_ctrl_c_while_a_subcommand_is_imported_ends_it_without_a_traceback(tmp_p
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "importing\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, complaints = process.communicate(timeout=60)
     assert (process.returncode, complaints) == (-signal.SIGINT, "")

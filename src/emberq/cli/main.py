@@ -1,16 +1,19 @@
 """The `emberq` command: the table of subcommands, and how this emberq was built.
 
-`emberq nsqd …` is the same as `nsqd …`. A subcommand's module is imported only when it is called. Ctrl-C while it is
-being imported ends the program at once and without a traceback; so this module itself loads next to nothing.
+`emberq nsqd …` is the same as `nsqd …`. A subcommand's module is imported only when it is called. Ctrl-C or SIGTERM
+while it is being imported ends the program at once, without a traceback; so this module itself loads next to nothing.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from types import FrameType
 from typing import NamedTuple
 
 from emberq import NSQ_VERSION, __version__
@@ -36,20 +39,33 @@ class Subcommand(NamedTuple):
 
     def run(self, argv: Sequence[str]) -> int:
         """Run it with the words that follow its name; the exit status."""
-        return self._load()(argv)
-
-    def _load(self) -> Callable[[Sequence[str]], int]:
-        module, _, name = self.function.partition(":")
-        handler = signal.getsignal(signal.SIGINT)
-        is_ours = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
-        if is_ours:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-        try:
+        with _ended_at_once():
+            module, _, name = self.function.partition(":")
             function: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
-            return function
-        finally:
-            if is_ours:
-                signal.signal(signal.SIGINT, handler)
+        return function(argv)
+
+
+@contextmanager
+def _ended_at_once() -> Iterator[None]:
+    """While the block runs, Ctrl-C and SIGTERM end the process, which has done nothing yet; a shell sees 130."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    if threading.current_thread() is not threading.main_thread() or before != AS_PYTHON_STARTS:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+AS_PYTHON_STARTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 SUBCOMMANDS = (
