@@ -95,6 +95,7 @@ BEYOND_NSQ = {
     "log-format",
     "max-connections",
     "max-connections-per-address",
+    "mem-queue-bytes",
     "min-free-bytes",
 }
 """Flags that are ours alone."""

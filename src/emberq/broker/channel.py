@@ -54,6 +54,7 @@ class ChannelLimits:
     """What is the same for every channel of a broker."""
 
     mem_queue_size: int = 10_000
+    mem_queue_bytes: int = NEVER
     max_msg_timeout_ns: int = 900 * NS_PER_SECOND
     max_defer_ns: int = 3600 * NS_PER_SECOND
     """The longest delay. A wall clock that was set back must not make that of a restored message longer."""
@@ -111,7 +112,7 @@ class Channel(ABC):
         self._clock = clock
         self._limits = limits
         self._queue = queue
-        self._keeps_at_most = limits.mem_queue_size if is_ephemeral(name) else NEVER
+        self._drops = is_ephemeral(name)
         """An ephemeral channel has no disk: messages that no subscriber takes and memory cannot hold are dropped."""
         self._finish_listener: FinishListener | None = None if self.latency is None else LatencyListener(self.latency)
         self._deferred = Deferred()
@@ -161,7 +162,7 @@ class Channel(ABC):
             self.pump()
             raise StoreError(str(failure), stored_count=failure.stored_count) from failure
         self.message_count += count
-        if not self._lines.is_empty or self._keeps_at_most != NEVER:
+        if not self._lines.is_empty or self._drops:
             self.pump()
 
     def put_deferred(self, span: Span, *, delay_ns: int) -> None:
@@ -182,8 +183,8 @@ class Channel(ABC):
         """Hand queued messages to ready subscribers until one or the other runs out, or the channel's turn is over."""
         if not self.paused and not self._exiting and not self._goes_on_later:
             self._share_out()
-        if self._keeps_at_most != NEVER:
-            self._queue.trim(self._keeps_at_most)
+        if self._drops:
+            self._queue.trim(max_count=self._limits.mem_queue_size, max_bytes=self._limits.mem_queue_bytes)
 
     def _share_out(self) -> None:
         lines, queue, forwarder = self._lines, self._queue, self._forwarder

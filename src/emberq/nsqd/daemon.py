@@ -20,7 +20,7 @@ from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
 from emberq.base.daemon import LoopLag, LoopTimers, Sweeper
 from emberq.base.file import lacks_room
 from emberq.base.program import StartError
-from emberq.base.timers import Timers
+from emberq.base.timers import NEVER, Timers
 from emberq.broker.broker import Broker, TopologyChange
 from emberq.broker.channel import ChannelLimits
 from emberq.broker.stats import ClientStats, LatencyConfig, TopicStats
@@ -412,6 +412,7 @@ def _topic_config(options: NsqdOptions) -> TopicConfig:
         max_message_bytes=options.max_msg_size,
         channel=ChannelLimits(
             mem_queue_size=options.mem_queue_size,
+            mem_queue_bytes=options.mem_queue_bytes or NEVER,
             max_msg_timeout_ns=options.max_msg_timeout_ns,
             max_defer_ns=options.max_req_timeout_ns,
             max_consumers=options.max_channel_consumers,
