@@ -85,6 +85,7 @@ def load(tmp_path: Path, toml: str, *flags: str) -> NsqdOptions:
 
 BEYOND_NSQ = {
     "auth-http-api",
+    "check-config",
     "journal",
     "journal-retention-bytes",
     "journal-retention-time",
@@ -93,6 +94,8 @@ BEYOND_NSQ = {
     "journal-topic",
     "http-allowed-host",
     "log-format",
+    "lookupd-tls",
+    "lookupd-tls-root-ca-file",
     "max-connections",
     "max-connections-per-address",
     "min-free-bytes",

@@ -16,13 +16,14 @@ from emberq.admin.history import History
 from emberq.admin.live import Gatherer
 from emberq.admin.options import AdminOptions
 from emberq.admin.routes import Parts, routes
-from emberq.base.address import Listener, ListenError, parse_tcp_address
+from emberq.base.address import parse_tcp_address, split_scheme
 from emberq.base.clock import NS_PER_MS, Clock, SystemClock
 from emberq.base.daemon import LoopTimers, Sweeper
+from emberq.base.listener import Listener, ListenError
 from emberq.base.program import StartError
 from emberq.base.settings import OptionsError
 from emberq.base.timers import Timers
-from emberq.base.tls import TlsFileError, client_context
+from emberq.base.tls import ServerTls, TlsError, TlsFileError, client_context, loaded_tls
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.pipeline_feed import PipelineFeed
 from emberq.cluster.topology import ClusterAddresses
@@ -77,7 +78,11 @@ class Nsqadmin:
             clock=clock,
         )
         self._http = HttpServer(Router(routes(parts)), clock=clock, timers=self._timers)
-        self._listener = Listener(options.http_address, self._http.make_protocol, label="HTTP")
+        self._tls = _loaded_tls(options)
+        context = self._tls.context if self._tls is not None else None
+        self._listener = Listener(
+            options.http_address, self._http.make_protocol, label="HTTP" if context is None else "HTTPS", tls=context
+        )
 
     async def start(self) -> None:
         """Begin to serve; StartError, with nothing left behind, if that cannot be."""
@@ -110,8 +115,10 @@ class Nsqadmin:
             self._loop_timers.stop()
 
     def reload(self) -> None:
-        """Read the file of users again."""
+        """Read the file of users and the TLS certificate again."""
         self._gate.reload()
+        if self._tls is not None:
+            self._tls.reload()
 
     def run_timers(self) -> None:
         """Do what is due by the clock now; for tests that move it."""
@@ -161,6 +168,13 @@ def _validated(options: AdminOptions) -> AdminOptions:
     try:
         return options.validated()
     except OptionsError as wrong:
+        raise StartError(str(wrong)) from wrong
+
+
+def _loaded_tls(options: AdminOptions) -> ServerTls | None:
+    try:
+        return loaded_tls(options)
+    except TlsError as wrong:
         raise StartError(str(wrong)) from wrong
 
 
@@ -216,7 +230,7 @@ async def check_names(options: AdminOptions) -> None:
     ):
         for address in addresses:
             try:
-                where = parse_tcp_address(address)
+                where = parse_tcp_address(split_scheme(address)[1])
                 await asyncio.get_running_loop().getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
             except (OSError, ValueError) as error:
                 raise UpstreamOptionsError(f"failed to resolve --{flag} ({address}) - {error}") from error

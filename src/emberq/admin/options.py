@@ -10,6 +10,7 @@ from emberq.base.address import AddressError, NetworkError, parse_network, parse
 from emberq.base.flag import LOG_FORMAT, LOG_LEVEL, SettingError
 from emberq.base.log import LogFormat, LogLevel
 from emberq.base.settings import (
+    CHECK_CONFIG,
     CONFIG,
     GENERAL,
     VERSION,
@@ -20,6 +21,7 @@ from emberq.base.settings import (
     deprecated_flag,
 )
 from emberq.base.text import masked
+from emberq.base.tls import TLS_MIN_VERSION, TlsError, TlsVersion, check_tls
 
 MIN_INTERVAL = "100ms"
 """A shorter interval would keep a large cluster busy with nothing but telling its figures."""
@@ -31,6 +33,7 @@ _ACCESS = Group("Access")
 _LIVE = Group("Live figures")
 _RECORDS = Group("Records of actions")
 _GRAPHITE = Group("Graphite")
+_TLS = Group("TLS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,22 @@ class AdminOptions:
         "1m", "how often nsqd pushes to StatsD; must be the same as there", at_least="1s"
     )
 
+    tls_cert: str = _TLS.text(
+        "", "certificate, PEM; with it, --http-address speaks HTTPS and nothing else", placeholder="file"
+    )
+    tls_key: str = _TLS.text("", "its private key, PEM", placeholder="file")
+    tls_client_auth_policy: str = _TLS.text(
+        "",
+        "ask browsers and programs for a certificate: require takes any, require-verify checks it",
+        placeholder="policy",
+    )
+    tls_root_ca_file: str = _TLS.text("", "authorities that sign clients, PEM", placeholder="file")
+    tls_min_version: TlsVersion = _TLS.declare(  # noqa: RUF009 - it makes a field
+        TLS_MIN_VERSION,
+        TlsVersion.TLS_1_2,
+        "lowest version of TLS: tls1.0, tls1.1, tls1.2 or tls1.3; below tls1.2 weak keys and signatures pass too",
+    )
+
     def validated(self) -> AdminOptions:
         """These options as nsqadmin runs with them; OptionsError for the first that cannot work."""
         try:
@@ -133,6 +152,10 @@ class AdminOptions:
         self._check_cluster()
         self._check_access()
         self._check_addresses()
+        try:
+            check_tls(self)
+        except TlsError as error:
+            raise OptionsError(str(error)) from error
         return replace(self, base_path=_normalised(self.base_path))
 
     def _check_cluster(self) -> None:
@@ -195,5 +218,7 @@ def _check_url(flag: str, url: str) -> None:
 HASH_PASSWORD = command_flag("hash_password", "ask for a password, print its hash for --user-file, and exit")
 
 SETTINGS = SettingTable(
-    "nsqadmin", options_class=AdminOptions, command=(VERSION, CONFIG, HASH_PASSWORD, deprecated_flag("verbose"))
+    "nsqadmin",
+    options_class=AdminOptions,
+    command=(VERSION, CONFIG, CHECK_CONFIG, HASH_PASSWORD, deprecated_flag("verbose")),
 )

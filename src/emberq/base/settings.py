@@ -191,6 +191,11 @@ def deprecated_flag(attribute: str) -> Setting:
 
 VERSION = command_flag("version", "print the version and exit")
 
+CHECK_CONFIG = command_flag(
+    "check_config",
+    "check all settings, print who may use which port and what closes it, and exit; 0 means that all is closed",
+)
+
 CONFIG = Setting(
     attribute="config",
     kind=Text("file"),
@@ -212,6 +217,7 @@ class Given:
     """Keys of the config file that are no settings."""
     arguments: tuple[str, ...] = ()
     """The words behind the flags."""
+    check_asked: bool = False
 
 
 class SettingTable:
@@ -238,10 +244,18 @@ class SettingTable:
         flags, arguments = self._read_flags(argv)
         options = {setting.attribute: flags[setting.flag] for setting in self.options if setting.flag in flags}
         config = flags.get(CONFIG.flag, "")
-        if flags.get(VERSION.flag) or not config:
-            return Given(options, version_asked=flags.get(VERSION.flag, False), unknown_keys=(), arguments=arguments)
-        from_file, unknown_keys = self._read_file(config)
-        return Given(from_file | options, version_asked=False, unknown_keys=unknown_keys, arguments=arguments)
+        version_asked, check_asked = flags.get(VERSION.flag, False), flags.get(CHECK_CONFIG.flag, False)
+        unknown_keys: tuple[str, ...] = ()
+        if config and not version_asked:
+            from_file, unknown_keys = self._read_file(config)
+            options = from_file | options
+        return Given(
+            options,
+            version_asked=version_asked,
+            check_asked=check_asked,
+            unknown_keys=unknown_keys,
+            arguments=arguments,
+        )
 
     def check_ranges(self, options: Any) -> None:
         """SettingError for the first setting of `options` that is out of its bounds."""

@@ -27,10 +27,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from emberq.base.address import AddressError, Listener, ListenError, TcpAddress, parse_tcp_address
+from emberq.base.address import AddressError, TcpAddress, parse_tcp_address
 from emberq.base.child_process import descendants, end_processes
 from emberq.base.clock import NS_PER_SECOND, SystemClock
 from emberq.base.daemon import Lag, LoopTimers
+from emberq.base.listener import Listener, ListenError
 from emberq.base.metrics import CONTENT_TYPE, DaemonScrape
 from emberq.base.timers import Timers
 from emberq.cli.argument import add_lookupd_flag, add_nsqd_http_flag, addresses

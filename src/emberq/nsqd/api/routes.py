@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from emberq.base.address import Listener
 from emberq.base.clock import NS_PER_MS, Clock
+from emberq.base.listener import Listener
 from emberq.base.metrics import CONTENT_TYPE
 from emberq.base.timers import Timers
+from emberq.base.tls import ServerTls
 from emberq.broker.stats import ClientStats, TopicStats
 from emberq.http.body import Assembly
 from emberq.http.browser import BrowserGuard, host_in
@@ -29,7 +30,6 @@ from emberq.nsqd.auth.guard import ApiGuard
 from emberq.nsqd.context import ConnectionGate
 from emberq.nsqd.metrics import Scrape
 from emberq.nsqd.options import NsqdOptions, TlsRequired
-from emberq.nsqd.tls import LimitedContext, ServerTls
 
 
 def routes(node: Node) -> list[Route]:
@@ -118,7 +118,8 @@ class Web:
                 options.https_address,
                 self._https.make_protocol,
                 label="HTTPS",
-                tls=LimitedContext(tls.context, has_room=gate.has_room),
+                tls=tls.context,
+                has_room=gate.has_room,
             )
 
     @property
