@@ -130,7 +130,7 @@ async def test_figures_of_a_part_of_the_cluster_are_not_shown(nsq: EmbeddedThrea
             "--nsqd-http-address error - address should not contain scheme",
         ),
         (
-            {"nsqd_http_address": (), "lookupd_http_address": ("https://a:1",)},
+            {"nsqd_http_address": (), "lookupd_http_address": ("http://a:1",)},
             "--lookupd-http-address error - address should not contain scheme",
         ),
         ({"interval_ns": 0}, "--interval should be positive"),

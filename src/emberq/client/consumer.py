@@ -429,7 +429,10 @@ class Consumer:
             addresses,
             self._source.topic,
             client=HttpClient(
-                connect_timeout_ns=timeout_ns, request_timeout_ns=timeout_ns, max_body_bytes=MAX_LOOKUP_BYTES
+                connect_timeout_ns=timeout_ns,
+                request_timeout_ns=timeout_ns,
+                tls=self._client_config.tls,
+                max_body_bytes=MAX_LOOKUP_BYTES,
             ),
             interval_s=self._config.lookupd_poll_interval_s,
             jitter=self._config.lookupd_poll_jitter,

@@ -49,6 +49,7 @@ from urllib.parse import quote, urlencode
 
 import uvloop
 
+from emberq.base.address import split_scheme
 from emberq.base.task import LoopThread
 from emberq.base.text import quoted
 from emberq.http.client import HttpClient, HttpQueryError, UnexpectedStatusError
@@ -208,7 +209,9 @@ def _failures_of(method: str, address: str, path: str) -> Iterator[None]:
     except UnexpectedStatusError as refusal:
         raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
     except (HttpQueryError, MalformedDocumentError) as failure:
-        raise UpstreamError(f"{method} {quoted(f'http://{address}{path}')}: {failure}") from failure
+        scheme, host_and_port = split_scheme(address)
+        url = f"{scheme}://{host_and_port}{path}"
+        raise UpstreamError(f"{method} {quoted(url)}: {failure}") from failure
 
 
 def _read(body: bytes, read: Callable[[Document], T]) -> T:
@@ -229,9 +232,10 @@ def _message_in(body: bytes) -> str:
 
 
 def _url(address: str, path: str, query: dict[str, str]) -> str:
-    if _HOST_AND_PORT.fullmatch(address) is None:
+    scheme, host_and_port = split_scheme(address)
+    if _HOST_AND_PORT.fullmatch(host_and_port) is None:
         raise UpstreamError(f"{quoted(address)} is not an address")
-    return f"http://{address}{path}" + (f"?{urlencode(query, quote_via=quote)}" if query else "")
+    return f"{scheme}://{host_and_port}{path}" + (f"?{urlencode(query, quote_via=quote)}" if query else "")
 
 
 # Reading JSON

@@ -248,6 +248,7 @@ class Archive:
             ClusterAddresses(lookupds=self._options.lookupd_http_address),
             connect_timeout_ns=self._options.http_client_connect_timeout_ns,
             request_timeout_ns=self._options.http_client_request_timeout_ns,
+            tls=self._client_config.tls,
             secret=self._lookupd_secret,
         ).topology
 
