@@ -26,6 +26,7 @@ from emberq.broker.channel import ChannelLimits
 from emberq.broker.stats import ClientStats, LatencyConfig, TopicStats
 from emberq.broker.store import DiskStore, JournalStore
 from emberq.broker.topic import TopicConfig
+from emberq.http.access import OwnSecret
 from emberq.nsqd.api.routes import Web
 from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
 from emberq.nsqd.connection import Deliveries
@@ -96,6 +97,7 @@ class Nsqd:
         )
         self._tls = _loaded_tls(self.options)
         self._client_tls = _client_tls(self.options)
+        self._lookupd_secret = OwnSecret(self.options.lookupd_secret_file, flag="lookupd-secret-file")
         authorizer = _authorizer(self.options, self.clock)
         self.batcher = PublishBatcher(self.broker, self._call_soon)
         gate = ConnectionGate(self.options, clock=self.clock)
@@ -245,9 +247,11 @@ class Nsqd:
         _log.info("NSQ: bye")
 
     def reload(self) -> None:
-        """Read the TLS certificate again; open connections stay."""
+        """Read the TLS certificate and the files of secrets again; open connections stay."""
         if self._tls is not None:
             self._tls.reload()
+        self._web.reload()
+        self._lookupd_secret.reload()
 
     def run_timers(self) -> None:
         """Run the timers that are due by the clock; for tests that move it."""
@@ -368,6 +372,7 @@ class Nsqd:
             clock=self.clock,
             timers=self._timers,
             tls=self._client_tls,
+            secret=self._lookupd_secret,
         )
 
     def _new_statsd(self) -> StatsdPusher:
