@@ -118,8 +118,10 @@ async def test_files_that_cannot_be_used_are_found_out_at_the_start(tmp_path: Pa
             {"http_client_tls_cert": str(nonsense), "http_client_tls_key": str(nonsense)},
             f"failed to LoadX509KeyPair {nonsense}, {nonsense} - ",
         ),
-        ({"nsqd_secret_file": missing}, f"failed to read --nsqd-secret-file ({missing}) - No such file"),
         ({"tls_cert": missing, "tls_key": missing}, f"failed to build TLS config - open {missing}: No such file"),
+        ({"nsqd_secret_file": missing}, f"--nsqd-secret-file: {missing}: No such file"),
+        ({"lookupd_secret_file": missing}, f"--lookupd-secret-file: {missing}: No such file"),
+        ({"http_secret_file": missing}, f"--http-secret-file: {missing}: No such file"),
         ({"user_file": missing}, f"failed to read --user-file ({missing}) - No such file"),
     ]
     for options, text in cases:

@@ -32,6 +32,7 @@ CONTRACT: dict[str, tuple[str, str]] = {
 OUR_OWN = {
     "check-config",
     "http-allowed-host",
+    "http-secret-file",
     "log-format",
     "max-registrations",
     "tls-cert",
@@ -79,6 +80,7 @@ def test_a_file_sets_everything_and_flags_win_over_it(tmp_path: Path) -> None:
         'inactive_producer_timeout = "1m"\n'
         "tombstone_lifetime = 1500\n"
         'http_allowed_hosts = ["lookup.example"]\n'
+        'http_secret_file = "secrets"\n'
         "max_registrations = 7\n"
         'unused_topic_lifetime = "1h"\n'
         'tls_cert = "cert.pem"\n'
@@ -97,6 +99,7 @@ def test_a_file_sets_everything_and_flags_win_over_it(tmp_path: Path) -> None:
         inactive_producer_timeout_ns=60_000_000_000,
         tombstone_lifetime_ns=2_000_000_000,
         http_allowed_host=("lookup.example",),
+        http_secret_file="secrets",
         max_registrations=7,
         unused_topic_lifetime_ns=3_600_000_000_000,
         tls_cert="cert.pem",

@@ -65,7 +65,18 @@ class AdminOptions:
     http_client_tls_cert: str = _CLUSTER.text("", "certificate to show to daemons", placeholder="file")
     http_client_tls_key: str = _CLUSTER.text("", "key of that certificate", placeholder="file")
     nsqd_secret_file: str = _CLUSTER.text(
-        "", "file with the secret for nsqds that guard their HTTP API (--auth-http-api)", placeholder="file"
+        "",
+        "file with the secret for nsqds that guard their HTTP API (--http-secret-file, --auth-http-api)",
+        placeholder="file",
+    )
+    nsqd_secret_host: tuple[str, ...] = _CLUSTER.strings(
+        "host of nsqds that are shown that secret although an nsqlookupd named them; .example.com means all names below"
+        " it, 10.0.0.0/8 a range of addresses, * all",
+        placeholder="host",
+        key="nsqd_secret_hosts",
+    )
+    lookupd_secret_file: str = _CLUSTER.text(
+        "", "file with the secret for nsqlookupds that run with --http-secret-file", placeholder="file"
     )
 
     http_address: str = _WEB.text("0.0.0.0:4171", "where to listen for HTTP", placeholder="address")
@@ -74,6 +85,12 @@ class AdminOptions:
         " log in and none is given, any name will do",
         placeholder="host",
         key="http_allowed_hosts",
+    )
+    http_secret_file: str = _WEB.text(
+        "",
+        "file of secrets, one a line; every HTTP request but /ping has to show one, as a bearer token or as the"
+        " password of HTTP Basic; where users log in, it is another way in",
+        placeholder="file",
     )
     base_path: str = _WEB.text("/", "path that every URL begins with", placeholder="path")
     dev_static_dir: str = _WEB.text(
@@ -171,7 +188,9 @@ class AdminOptions:
     def _check_access(self) -> None:
         if self.user_file and self.admin_user:
             raise OptionsError("use --user-file or --admin-user not both: the file says who is an admin")
+        ranges = tuple(host for host in self.nsqd_secret_host if "/" in host)
         for flag, cidrs in (
+            ("nsqd-secret-host", ranges),
             ("allow-config-from-cidr", (self.allow_config_from_cidr,) if self.allow_config_from_cidr else ()),
             ("trusted-proxy-cidr", self.trusted_proxy_cidr),
             ("forwarding-proxy-cidr", self.forwarding_proxy_cidr),

@@ -245,6 +245,11 @@ class HttpClient:
         return self._tls
 
 
+def bearer(secret: bytes) -> dict[str, str]:
+    """The header that shows a secret; none if it is empty."""
+    return {"Authorization": f"Bearer {secret.decode('latin-1')}"} if secret else {}
+
+
 def public_url(url: str) -> str:
     """The URL without credentials and query string: what may be shown of it."""
     return _parse_url(url).public

@@ -45,6 +45,12 @@ class LookupdOptions:
         placeholder="host",
         key="http_allowed_hosts",
     )
+    http_secret_file: str = _NETWORK.text(
+        "",
+        "file of secrets, one a line; every HTTP request but /ping has to show one, as a bearer token or as the"
+        " password of HTTP Basic",
+        placeholder="file",
+    )
     broadcast_address: str = _NETWORK.text(
         socket.gethostname,
         "name of this nsqlookupd as told to nsqds, which use it for HTTP queries",

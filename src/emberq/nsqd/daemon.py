@@ -27,6 +27,7 @@ from emberq.broker.channel import ChannelLimits
 from emberq.broker.stats import ClientStats, LatencyConfig, TopicStats
 from emberq.broker.store import DiskStore, JournalStore
 from emberq.broker.topic import TopicConfig
+from emberq.http.access import OwnSecret
 from emberq.nsqd.api.routes import Web
 from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
 from emberq.nsqd.connection import Deliveries
@@ -97,6 +98,7 @@ class Nsqd:
         self._tls = _loaded_tls(self.options)
         self._client_tls = _client_tls(self.options)
         self._lookup_tls = _lookup_tls(self.options)
+        self._lookupd_secret = OwnSecret(self.options.lookupd_secret_file, flag="lookupd-secret-file")
         authorizer = _authorizer(self.options, self.clock)
         self.batcher = PublishBatcher(self.broker, self._call_soon)
         gate = ConnectionGate(self.options, clock=self.clock)
@@ -246,11 +248,13 @@ class Nsqd:
         _log.info("NSQ: bye")
 
     def reload(self) -> None:
-        """Read the TLS certificates again; open connections stay."""
+        """Read the TLS certificates and the files of secrets again; open connections stay."""
         if self._tls is not None:
             self._tls.reload()
         if self._lookup_tls is not None:
             self._lookup_tls.reload()
+        self._web.reload()
+        self._lookupd_secret.reload()
 
     def run_timers(self) -> None:
         """Run the timers that are due by the clock; for tests that move it."""
@@ -372,6 +376,7 @@ class Nsqd:
             timers=self._timers,
             query_tls=self._client_tls,
             tls=self._lookup_tls.context if self._lookup_tls is not None else None,
+            secret=self._lookupd_secret,
         )
 
     def _new_statsd(self) -> StatsdPusher:

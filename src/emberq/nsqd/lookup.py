@@ -34,7 +34,8 @@ from emberq.base.timers import Timers
 from emberq.base.tls import ReloadableContext, TlsError, TlsFileError, TlsVersion, client_context
 from emberq.broker.broker import TopologyChange
 from emberq.broker.error import BrokerError
-from emberq.http.client import HttpClient, HttpQueryError
+from emberq.http.access import OwnSecret
+from emberq.http.client import HttpClient, HttpQueryError, bearer
 from emberq.nsqd.lookup_peer import LookupPeer, PeerContext, Snapshot
 from emberq.nsqd.options import NsqdOptions
 from emberq.storage.error import StorageError
@@ -61,6 +62,7 @@ class LookupService:
         timers: Timers,
         tls: ssl.SSLContext | None = None,
         query_tls: ssl.SSLContext | None = None,
+        secret: OwnSecret | None = None,
     ) -> None:
         """Without `tls` they are spoken to by plain TCP and HTTP. One that answers a question by leading us to HTTPS is
         judged by `query_tls` then."""
@@ -78,6 +80,7 @@ class LookupService:
             max_answer_bytes=options.max_body_size,
             clock=clock,
             timers=timers,
+            secret=secret,
         )
         self._precreation = Precreation(self._link, find_topic=find_topic, clock=clock, timers=timers)
 
@@ -175,11 +178,16 @@ class LookupLink:
         timers: Timers,
         tls: ssl.SSLContext | None = None,
         chance: Callable[[], float] = random.random,
+        secret: OwnSecret | None = None,
     ) -> None:
         self.addresses = addresses
         """The addresses of the nsqlookupds, as they were given, in order."""
         self._http = http_client
         self._scheme = "http" if tls is None else "https"
+        self._secret = secret
+        """Shown where channels are asked for; None: the nsqlookupds want none."""
+        self._entitled = frozenset(addresses)
+        """The nsqlookupds that are shown it: not those that a client may have set since, by /config."""
         self._tasks: set[asyncio.Task[None]] = set()
         """Connecting and asking. The event loop holds its tasks only weakly, so they are held here."""
         self._context = PeerContext(
@@ -267,7 +275,7 @@ class LookupLink:
         async with peer.query_slots:
             _log.info("CI: querying nsqlookupd %s", url)
             try:
-                document = await self._http.get_json(url)
+                document = await self._http.get_json(url, headers=self._headers(peer))
                 channels = parse_channels(document)
             except (HttpQueryError, AnswerError) as failure:
                 _log.warning(
@@ -278,6 +286,11 @@ class LookupLink:
                 )
                 return
         found(channels)
+
+    def _headers(self, peer: LookupPeer) -> dict[str, str]:
+        if self._secret is None or peer.address not in self._entitled:
+            return {}
+        return bearer(self._secret.value)
 
 
 # Pre-creation of channels.

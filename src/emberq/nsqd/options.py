@@ -126,6 +126,15 @@ class NsqdOptions:
         placeholder="host",
         key="http_allowed_hosts",
     )
+    http_secret_file: str = _NETWORK.text(
+        "",
+        "file of secrets, one a line; every HTTP request but /ping has to show one, as a bearer token or as the"
+        " password of HTTP Basic",
+        placeholder="file",
+    )
+    lookupd_secret_file: str = _DISCOVERY.text(
+        "", "file with the secret for nsqlookupds that run with --http-secret-file", placeholder="file"
+    )
     broadcast_address: str = _NETWORK.text(
         socket.gethostname,
         "name under which nsqlookupd lists this nsqd; clients must be able to reach it",

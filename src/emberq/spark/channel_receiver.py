@@ -430,5 +430,5 @@ def _discovery(topic: str, settings: SourceSettings) -> Discovery:
         topic,
         client=HttpClient(connect_timeout_ns=timeout_ns, request_timeout_ns=timeout_ns, tls=tls),
         interval_s=settings.discovery_interval_s,
-        secret=(settings.access.auth_secret or "").encode(),
+        secret=(settings.access.lookupd_secret or "").encode(),
     )

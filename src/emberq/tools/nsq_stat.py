@@ -29,7 +29,7 @@ from emberq.cluster.cluster import Cluster
 from emberq.cluster.stats import ChannelFigures, total_channel
 from emberq.cluster.topology import ClusterAddresses
 from emberq.cluster.upstream import Findings, UpstreamsFailedError
-from emberq.tools.client_flags import SECRET_FILE_MEANING
+from emberq.tools.client_flags import LOOKUPD_SECRET_FILE_MEANING, SECRET_FILE_MEANING, read_lookupd_secret
 
 TOOL = "nsq_stat"
 HEADER_INTERVAL = 25
@@ -65,6 +65,7 @@ class StatOptions:
     http_client_tls_cert: str = _WHERE.text("", "certificate to show to daemons", placeholder="file")
     http_client_tls_key: str = _WHERE.text("", "key of that certificate", placeholder="file")
     auth_secret_file: str = _WHERE.text("", SECRET_FILE_MEANING, placeholder="file")
+    lookupd_secret_file: str = _WHERE.text("", LOOKUPD_SECRET_FILE_MEANING, placeholder="file")
 
     def validated(self) -> StatOptions:
         """These options. OptionsError if they cannot work."""
@@ -138,12 +139,14 @@ class _Reporter:
 
     def __init__(self, options: StatOptions) -> None:
         self._options = options
+        secret = read_secret(options.auth_secret_file)
         self._cluster = Cluster(
             ClusterAddresses(lookupds=options.lookupd_http_address, nsqds=options.nsqd_http_address),
             connect_timeout_ns=options.http_client_connect_timeout_ns,
             request_timeout_ns=options.http_client_request_timeout_ns,
             tls=_tls(options),
-            secret=read_secret(options.auth_secret_file),
+            secret=secret,
+            lookupd_secret=read_lookupd_secret(options.lookupd_secret_file) or secret,
         )
 
     async def run(self) -> None:
