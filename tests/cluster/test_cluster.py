@@ -87,6 +87,7 @@ def test_nsqadmin_serves_https_without_a_proxy(authority: Authority) -> None:
             assert connection.getresponse().read() == b"OK"
             shown = connection.sock.getpeercert()
             connection.close()
+            assert shown is not None
             return shown["serialNumber"]
 
         before = certificate()
