@@ -89,6 +89,7 @@ def test_the_base_path_is_made_clean(given: str, used: str) -> None:
         ({"allow_config_from_cidr": "x"}, "failed to parse --allow-config-from-cidr (x) - invalid CIDR address: x"),
         ({"trusted_proxy_cidr": ("x",)}, "failed to parse --trusted-proxy-cidr (x) - invalid CIDR address: x"),
         ({"forwarding_proxy_cidr": ("x",)}, "failed to parse --forwarding-proxy-cidr (x) - invalid CIDR address: x"),
+        ({"nsqd_secret_host": ("q1", "x/y")}, "failed to parse --nsqd-secret-host (x/y) - invalid CIDR address: x/y"),
         ({"graphite_url": "me:secret@host"}, "failed to parse --graphite-url (***@host)"),
         ({"graphite_url": "http://host:port"}, "failed to parse --graphite-url (http://host:port)"),
         ({"notification_http_endpoint": "/x"}, "failed to parse --notification-http-endpoint (/x)"),

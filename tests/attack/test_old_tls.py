@@ -8,7 +8,7 @@ from http.client import HTTPSConnection
 
 import pytest
 
-from emberq.nsqd.options import TlsVersion
+from emberq.base.tls import TlsVersion
 from tests.conftest import StartNsqd
 from tests.support.certificates import Authority
 from tests.support.harness import NsqdHarness

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from emberq.base.address import AddressError, TcpAddress, UnixAddress, parse_address, parse_tcp_address
+from emberq.base.address import AddressError, TcpAddress, UnixAddress, parse_address, parse_tcp_address, split_scheme
 
 
 @pytest.mark.conformance(258)
@@ -66,3 +66,17 @@ def test_where_only_tcp_will_do_a_path_is_refused() -> None:
 @pytest.mark.parametrize("text", ["127.0.0.1:4150", "[::1]:4150", ":4150", "/var/run/nsqd.sock"])
 def test_an_address_is_shown_as_it_was_written(text: str) -> None:
     assert str(parse_address(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme", "address"),
+    [
+        ("lookup:4161", "http", "lookup:4161"),
+        ("http://lookup:4161", "http", "lookup:4161"),
+        ("HTTPS://lookup:4161/", "https", "lookup:4161"),
+        ("https://[::1]:4161", "https", "[::1]:4161"),
+        ("ftp://lookup:21", "http", "ftp://lookup:21"),
+    ],
+)
+def test_an_address_may_say_that_it_is_asked_by_https(text: str, scheme: str, address: str) -> None:
+    assert split_scheme(text) == (scheme, address)

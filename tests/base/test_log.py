@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from emberq.base.log import JsonFormatter, LineFormatter, LogFormat, LogLevel, configure, set_level
+from emberq.base.clock import NS_PER_SECOND, ManualClock
+from emberq.base.log import JsonFormatter, LineFormatter, LogFormat, LogLevel, RefusalLog, configure, set_level
 
 logger = logging.getLogger("emberq.tests.log")
 
@@ -184,3 +185,18 @@ def test_a_traceback_is_a_member_of_the_object(stream: io.StringIO) -> None:
 
 def test_the_formats_have_the_names_of_the_flag() -> None:
     assert [str(log_format) for log_format in LogFormat] == ["text", "json"]
+
+
+# What clients can cause at will.
+
+
+def test_refusals_are_logged_once_in_an_interval_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    refusals = RefusalLog(logger, clock=clock, interval_ns=NS_PER_SECOND)
+    for _ in range(3):
+        refusals.warn("no")
+    clock.advance(seconds=1)
+    refusals.warn("not at all")
+    clock.advance(seconds=1)
+    refusals.warn("never")
+    assert caplog.messages == ["no", "not at all; 2 others were refused before", "never"]

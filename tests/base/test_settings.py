@@ -12,6 +12,7 @@ from emberq.base.log import LogLevel
 from emberq.base.settings import (
     CONFIG,
     GENERAL,
+    LOOKUPD_SECRET_VARIABLE,
     SECRET_VARIABLE,
     VERSION,
     Given,
@@ -19,6 +20,7 @@ from emberq.base.settings import (
     Setting,
     SettingTable,
     read_secret,
+    read_secrets,
     settings_of,
 )
 
@@ -223,3 +225,25 @@ def test_a_secret_of_several_lines_in_the_environment_is_refused(monkeypatch: py
     monkeypatch.setenv(SECRET_VARIABLE, "one\ntwo")
     with pytest.raises(SettingError, match=r"^NSQ_AUTH_SECRET is not one line of text$"):
         read_secret("")
+
+
+def test_another_secret_is_in_another_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECRET_VARIABLE, "for nsqds")
+    monkeypatch.setenv(LOOKUPD_SECRET_VARIABLE, "for nsqlookupds")
+    assert read_secret("", flag="lookupd-secret-file", variable=LOOKUPD_SECRET_VARIABLE) == b"for nsqlookupds"
+    assert read_secret("", flag="nsqd-secret-file", variable="") == b""
+
+
+def test_a_file_may_have_several_secrets(tmp_path: Path) -> None:
+    path = tmp_path / "secrets"
+    path.write_bytes(b"# comment\r\n one \r\n\r\n#two\ncaf\xc3\xa9 # three\nfour")
+    assert read_secrets(str(path), flag="http-secret-file") == [b"one", b"caf\xc3\xa9 # three", b"four"]
+
+
+@pytest.mark.parametrize("content", [b"", b"#\n", b"# a\n\n#b", b"good\nb\x00d", b"x\n" * 40_000])
+def test_a_file_without_a_secret_among_its_lines_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "secrets"
+    path.write_bytes(content)
+    complaint = "(is empty|holds no secret|is not lines of text)"
+    with pytest.raises(SettingError, match=f"^--http-secret-file: {path} {complaint}$"):
+        read_secrets(str(path), flag="http-secret-file")

@@ -51,3 +51,23 @@ async def test_a_secret_is_read_from_its_file_and_shown_to_the_daemons(tmp_path:
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="--auth-secret-file"):
         upstreams(arguments(f"--auth-secret-file={tmp_path / 'none'}"))
+
+
+@pytest.mark.loop("uvloop")
+async def test_nsqlookupds_are_shown_their_own_secret(tmp_path: Path) -> None:
+    files = []
+    for name in ("nsqds", "nsqlookupds"):
+        path = tmp_path / name
+        path.write_text(f"for-{name}\n")
+        files.append(path)
+    topics = answer(b'{"topics":["t"]}')
+    with ScriptedServer(topics) as nsqd, ScriptedServer(topics, topics) as lookupd:
+        address = f"127.0.0.1:{lookupd.port}"
+        flags = [f"--auth-secret-file={files[0]}", f"--lookupd-http-address={address}"]
+        ask = upstreams(arguments(*flags, f"--lookupd-secret-file={files[1]}"))
+        for asked in (f"127.0.0.1:{nsqd.port}", address):
+            await ask.get(asked, "/topics", lambda document: texts(document, "topics"))
+        await upstreams(arguments(*flags)).get(address, "/topics", lambda document: texts(document, "topics"))
+    assert b"\r\nAuthorization: Bearer for-nsqds\r\n" in nsqd.requests[0]
+    assert b"\r\nAuthorization: Bearer for-nsqlookupds\r\n" in lookupd.requests[0]
+    assert b"\r\nAuthorization: Bearer for-nsqds\r\n" in lookupd.requests[1]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pytest
 
-from emberq.cli.argument import add_consumer_flags, client_config, make_consumer
+from emberq.cli.argument import add_consumer_flags, client_config, lookupd_secret, make_consumer
+from emberq.cli.terminal import CommandError
 from emberq.client import Consumer, ConsumerConfig
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Producer
@@ -47,3 +49,13 @@ async def test_a_message_is_not_given_up_however_often_it_was_tried(nsq: Embedde
         message = await anext(messages)
         assert message.attempts == tries
         message.finish()
+
+
+def test_the_secret_for_nsqlookupds_comes_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("s3cret\n")
+    parser = argparse.ArgumentParser()
+    add_consumer_flags(parser)
+    assert lookupd_secret(parser.parse_args([f"--lookupd-secret-file={path}"])) == b"s3cret"
+    with pytest.raises(CommandError, match=r"^--lookupd-secret-file: .*No such file"):
+        consumer("--lookupd-http-address=127.0.0.1:1", f"--lookupd-secret-file={path}.no")

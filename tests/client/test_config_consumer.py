@@ -61,3 +61,10 @@ def test_a_word_stands_for_the_member_that_it_names() -> None:
     config = ConsumerConfig(backoff_strategy="full_jitter", handlers_in="processes")  # type: ignore[arg-type]
     assert config.backoff_strategy is BackoffStrategy.FULL_JITTER
     assert config.handlers_in is HandlersIn.PROCESSES
+
+
+def test_the_secret_for_nsqlookupds_is_not_shown() -> None:
+    assert "hush" not in repr(ConsumerConfig(lookupd_secret=b"hush"))
+    with pytest.raises(TypeError, match=r"^lookupd_secret is of type str; it must be bytes") as refusal:
+        ConsumerConfig(lookupd_secret="hush")  # type: ignore[arg-type]
+    assert "hush" not in str(refusal.value)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.client.discovery import Discovery, producer_addresses
+from emberq.client.config import ClientConfig, ConsumerConfig
+from emberq.client.discovery import Discovery, producer_addresses, secret_for_lookupd
 from emberq.embedded import EmbeddedThread
 from emberq.http.client import HttpClient, HttpQueryError
 from tests.support.loop import advance
@@ -152,3 +153,21 @@ async def test_a_server_that_is_no_nsqlookupd_is_told_with_what_to_give_instead(
         assert await Discovery([address], "orders", client=CLIENT).poll() == []
         (line,) = [record.getMessage() for record in caplog.records if record.name == "emberq.client.discovery"]
         assert "give the address at which nsqlookupd speaks HTTP, which usually has port 4161" in line
+
+
+def test_nsqlookupds_are_shown_their_own_secret_or_that_of_nsqds() -> None:
+    client_config = ClientConfig(auth_secret=b"for nsqds")
+    for config, shown in (
+        (ConsumerConfig(lookupd_secret=b"for nsqlookupds"), b"for nsqlookupds"),
+        (ConsumerConfig(lookupd_secret=b"for nsqlookupds", authorize_lookupd=False), b"for nsqlookupds"),
+        (ConsumerConfig(), b"for nsqds"),
+        (ConsumerConfig(authorize_lookupd=False), b""),
+    ):
+        assert secret_for_lookupd(config, client_config) == shown
+
+
+async def test_a_server_that_wants_another_secret_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with ScriptedServer(answer(b'{"message":"UNAUTHORIZED"}', status="401 Unauthorized")) as server:
+        assert await poll(server, secret=b"s3cret") == [[]]
+    assert "it wants a secret that it knows: lookupd_secret" in caplog.text
+    assert "s3cret" not in caplog.text

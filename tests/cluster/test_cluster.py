@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from emberq.nsqd.options import TlsRequired
 from tests.support.admin_rig import AdminThread
 from tests.support.certificates import Authority
 from tests.support.cluster_rig import DEAD
+from tests.support.lookupd_harness import LookupdHarness
+from tests.support.raw_connection import RawConnection
+from tests.support.tls_pair import client_context
+from tests.support.waiting import PATIENCE_S
 
 
 async def start(**options: Any) -> None:
@@ -44,6 +49,57 @@ def test_nsqds_that_want_certificates_are_asked_over_tls(tmp_path: Path) -> None
             assert admin.get(f"/api/nodes/{node}").status == 502
 
 
+def test_an_nsqlookupd_that_wants_certificates_is_asked_by_https(authority: Authority) -> None:
+    own = authority.issue("nsqadmin")
+    closed = {
+        **authority.issue("lookupd").options(),
+        "tls_root_ca_file": str(authority.path),
+        "tls_client_auth_policy": "require-verify",
+    }
+    trusting: dict[str, Any] = {
+        "http_client_tls_root_ca_file": str(authority.path),
+        "http_client_tls_cert": str(own.certificate_path),
+        "http_client_tls_key": str(own.key_path),
+    }
+    with LookupdHarness(**closed) as lookupd:
+        port = lookupd.daemon.http_address[1]
+        lookupd.call(lambda: lookupd.daemon.registry.create_topic("t"))
+        with AdminThread(lookupd_http_address=(f"https://127.0.0.1:{port}",), **trusting) as admin:
+            assert admin.get("/api/topics").json() == {"topics": ["t"], "message": ""}
+            changed = admin.put("/config/nsqlookupd_http_addresses", b'["https://localhost:1"]')
+            assert (changed.status, changed.json()) == (200, ["https://localhost:1"])
+            failed = admin.get("/api/topics")
+            assert failed.status == 502
+            assert "https://localhost:1/topics" in failed.text
+        with AdminThread(lookupd_http_address=(f"127.0.0.1:{port}",), **trusting) as admin:
+            assert admin.get("/api/topics").status == 502
+
+
+def test_nsqadmin_serves_https_without_a_proxy(authority: Authority) -> None:
+    pair = authority.issue("nsqadmin")
+    with AdminThread(lookupd_http_address=(DEAD,), **pair.options()) as admin:
+
+        def certificate() -> object:
+            connection = HTTPSConnection(
+                "localhost", admin.address[1], context=client_context(authority.path), timeout=PATIENCE_S
+            )
+            connection.request("GET", "/ping")
+            assert connection.getresponse().read() == b"OK"
+            shown = connection.sock.getpeercert()
+            connection.close()
+            assert shown is not None
+            return shown["serialNumber"]
+
+        before = certificate()
+        authority.issue("nsqadmin")
+        admin.call(admin.daemon.reload)
+        assert certificate() != before
+        plain = RawConnection(admin.address)
+        plain.send(b"GET /ping HTTP/1.1\r\nHost: h\r\n\r\n")
+        assert b"HTTP" not in plain.read_until_eof()
+        plain.close()
+
+
 async def test_a_name_that_nobody_knows_is_found_out_at_the_start() -> None:
     for option, flag in (("lookupd_http_address", "lookupd-http-address"), ("nsqd_http_address", "nsqd-http-address")):
         options: dict[str, Any] = {option: ("nobody.invalid:4161",)}
@@ -63,7 +119,10 @@ async def test_files_that_cannot_be_used_are_found_out_at_the_start(tmp_path: Pa
             {"http_client_tls_cert": str(nonsense), "http_client_tls_key": str(nonsense)},
             f"failed to LoadX509KeyPair {nonsense}, {nonsense} - ",
         ),
-        ({"nsqd_secret_file": missing}, f"failed to read --nsqd-secret-file ({missing}) - No such file"),
+        ({"tls_cert": missing, "tls_key": missing}, f"failed to build TLS config - open {missing}: No such file"),
+        ({"nsqd_secret_file": missing}, f"--nsqd-secret-file: {missing}: No such file"),
+        ({"lookupd_secret_file": missing}, f"--lookupd-secret-file: {missing}: No such file"),
+        ({"http_secret_file": missing}, f"--http-secret-file: {missing}: No such file"),
         ({"user_file": missing}, f"failed to read --user-file ({missing}) - No such file"),
     ]
     for options, text in cases:

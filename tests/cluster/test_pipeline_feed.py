@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from emberq.base.clock import ManualClock
+from emberq.base.clock import ManualClock, SystemClock
 from emberq.cluster import pipeline_feed as module
 from emberq.cluster.pipeline_feed import MAX_REPORT_BYTES, PipelineFeed
+from emberq.cluster.topology import ClusterNode
+from emberq.embedded import EmbeddedThread
+from tests.support.auth_server import AuthServer, entry, grant
+from tests.support.cluster_rig import NODE
 from tests.support.pipeline_report import HEARTBEAT, REPORT
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -107,3 +114,31 @@ def test_so_many_queries_are_kept_and_no_more(feed: PipelineFeed, monkeypatch: p
     monkeypatch.setattr(module, "MAX_QUERIES", 2)
     take(feed, *[REPORT | {"query": name} for name in ("a", "b", "a", "c")])
     assert [query["query"] for query in shown(feed)] == ["a", "c"]
+
+
+@pytest.mark.loop("uvloop")
+async def test_each_nsqd_is_shown_what_is_meant_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    """Any nsqd can register, have the topic, and demand a secret."""
+    with ExitStack() as running:
+        servers = [running.enter_context(AuthServer(grant(entry()))) for _ in range(2)]
+        ours, other = (
+            running.enter_context(EmbeddedThread(with_lookupd=False, auth_http_address=(server.address,)))
+            for server in servers
+        )
+        nodes = [_node(nsq) for nsq in (ours, other)]
+        feed = PipelineFeed(
+            clock=SystemClock(), secret_for={nodes[0].http_address: b"s3cret", nodes[1].http_address: b""}.__getitem__
+        )
+        feed.follow(nodes, [node.node for node in nodes])
+        await until(lambda: bool(servers[0].questions))
+        await until(lambda: f"cannot consume from nsqd {nodes[1].tcp_address}" in caplog.text)
+        await feed.stop()
+        assert {question.params["secret"][0] for question in servers[0].questions} == {"s3cret"}
+        assert servers[1].questions == []
+
+
+def _node(nsq: EmbeddedThread) -> ClusterNode:
+    tcp_port, http_port = (
+        int(address.rpartition(":")[2]) for address in (nsq.nsqd_tcp_addresses[0], nsq.nsqd_http_addresses[0])
+    )
+    return replace(NODE, broadcast_address="127.0.0.1", tcp_port=tcp_port, http_port=http_port)

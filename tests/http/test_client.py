@@ -218,6 +218,44 @@ async def test_a_server_that_wants_tls_is_asked_again_only_once(authority: Autho
         await client(tls=trusting(authority)).get(plain.url)
 
 
+SECRET = {"Authorization": "Bearer s3cret"}
+
+
+async def test_a_secret_never_travels_in_clear_to_a_server_that_wants_tls(authority: Authority) -> None:
+    with (
+        ScriptedServer(answer(b"one"), answer(b"two"), tls=server_context(authority.issue("server"))) as secure,
+        ScriptedServer(wants_tls(secure.port)) as plain,
+    ):
+        asking = client(tls=trusting(authority))
+        assert await asking.get(f"{plain.url}/stats", headers=SECRET) == b"one"
+        assert await asking.post(f"{plain.url}/pub", b"body", headers=SECRET) == b"two"
+    (ping,) = plain.requests
+    assert ping.startswith(b"GET /ping HTTP/1.1\r\n")
+    assert b"s3cret" not in ping
+    assert all(b"\r\nAuthorization: Bearer s3cret\r\n" in request for request in secure.requests)
+
+
+async def test_a_server_that_does_not_want_tls_is_pinged_once(authority: Authority) -> None:
+    with ScriptedServer(answer(b"OK"), answer(b"one"), answer(b"two")) as plain:
+        asking = client(tls=trusting(authority))
+        assert await asking.get(f"{plain.url}/stats", headers=SECRET) == b"one"
+        assert await asking.get(f"{plain.url}/stats", headers=SECRET) == b"two"
+    assert [request.split()[1] for request in plain.requests] == [b"/ping", b"/stats", b"/stats"]
+
+
+async def test_a_server_that_has_moved_is_asked_anew(authority: Authority) -> None:
+    with ScriptedServer(tls=server_context(authority.issue("server"))) as gone:
+        port = gone.port
+    with (
+        ScriptedServer(answer(b"safe"), tls=server_context(authority.issue("server"))) as secure,
+        ScriptedServer(wants_tls(port), wants_tls(secure.port)) as plain,
+    ):
+        asking = client(tls=trusting(authority))
+        with pytest.raises(HttpQueryError):
+            await asking.get(plain.url, headers=SECRET)
+        assert await asking.get(plain.url, headers=SECRET) == b"safe"
+
+
 @pytest.mark.parametrize("port", [0, -1, 65536, "null", "true", '"443"', 443.5])
 async def test_a_403_that_names_no_port_is_a_403(port: object) -> None:
     assert (await failure_of(ScriptedServer(wants_tls(port)))).startswith("got response 403 Forbidden")

@@ -10,6 +10,7 @@ import pytest
 
 from emberq.base.log import LogFormat, LogLevel
 from emberq.base.settings import OptionsError
+from emberq.base.tls import TlsVersion
 from emberq.lookupd.options import SETTINGS, LookupdOptions
 
 NO_KEY = ""
@@ -28,7 +29,19 @@ CONTRACT: dict[str, tuple[str, str]] = {
     "tombstone-lifetime": ("45s", "tombstone_lifetime"),
 }
 
-OUR_OWN = {"http-allowed-host", "log-format", "max-registrations", "unused-topic-lifetime"}
+OUR_OWN = {
+    "check-config",
+    "http-allowed-host",
+    "http-secret-file",
+    "log-format",
+    "max-registrations",
+    "tls-cert",
+    "tls-client-auth-policy",
+    "tls-key",
+    "tls-min-version",
+    "tls-root-ca-file",
+    "unused-topic-lifetime",
+}
 """Flags that NSQ does not have."""
 
 
@@ -67,8 +80,14 @@ def test_a_file_sets_everything_and_flags_win_over_it(tmp_path: Path) -> None:
         'inactive_producer_timeout = "1m"\n'
         "tombstone_lifetime = 1500\n"
         'http_allowed_hosts = ["lookup.example"]\n'
+        'http_secret_file = "secrets"\n'
         "max_registrations = 7\n"
         'unused_topic_lifetime = "1h"\n'
+        'tls_cert = "cert.pem"\n'
+        'tls_key = "key.pem"\n'
+        'tls_root_ca_file = "ca.pem"\n'
+        'tls_client_auth_policy = "require-verify"\n'
+        'tls_min_version = "tls1.3"\n'
     )
     assert options_from(f"--config={config}", "--tombstone-lifetime=2s") == LookupdOptions(
         log_level=LogLevel.DEBUG,
@@ -80,8 +99,14 @@ def test_a_file_sets_everything_and_flags_win_over_it(tmp_path: Path) -> None:
         inactive_producer_timeout_ns=60_000_000_000,
         tombstone_lifetime_ns=2_000_000_000,
         http_allowed_host=("lookup.example",),
+        http_secret_file="secrets",
         max_registrations=7,
         unused_topic_lifetime_ns=3_600_000_000_000,
+        tls_cert="cert.pem",
+        tls_key="key.pem",
+        tls_root_ca_file="ca.pem",
+        tls_client_auth_policy="require-verify",
+        tls_min_version=TlsVersion.TLS_1_3,
     )
 
 
@@ -110,6 +135,19 @@ def test_both_listeners_take_tcp_addresses(address: str) -> None:
         (LookupdOptions(http_address=""), "listen () failed - the address is empty"),
         (LookupdOptions(tcp_address="127.0.0.1:70000"), "listen (127.0.0.1:70000) failed - port 70000 is above 65535"),
         (LookupdOptions(tombstone_lifetime_ns=-1_000_000_000), "--tombstone-lifetime must be at least 0s, not -1s"),
+        (LookupdOptions(tls_cert="c"), "--tls-cert and --tls-key must be given together"),
+        (
+            LookupdOptions(tls_client_auth_policy="require-verify"),
+            "cannot ask clients for certificates without --tls-cert and --tls-key",
+        ),
+        (
+            LookupdOptions(tls_cert="c", tls_key="k", tls_client_auth_policy="verify"),
+            '--tls-client-auth-policy must be require or require-verify, not "verify"',
+        ),
+        (
+            LookupdOptions(tls_cert="c", tls_key="k", tls_root_ca_file="ca"),
+            "--tls-root-ca-file has no effect without --tls-client-auth-policy=require-verify",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(options: LookupdOptions, complaint: str) -> None:

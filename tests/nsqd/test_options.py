@@ -85,6 +85,7 @@ def load(tmp_path: Path, toml: str, *flags: str) -> NsqdOptions:
 
 BEYOND_NSQ = {
     "auth-http-api",
+    "check-config",
     "journal",
     "journal-retention-bytes",
     "journal-retention-time",
@@ -92,7 +93,11 @@ BEYOND_NSQ = {
     "journal-sync",
     "journal-topic",
     "http-allowed-host",
+    "http-secret-file",
     "log-format",
+    "lookupd-tls",
+    "lookupd-tls-root-ca-file",
+    "lookupd-secret-file",
     "max-connections",
     "max-connections-per-address",
     "mem-queue-bytes",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from emberq.nsqd.options import TLS_MIN_VERSION, TLS_REQUIRED, TlsRequired, TlsVersion
+from emberq.base.tls import TLS_MIN_VERSION, TlsVersion
+from emberq.nsqd.options import TLS_REQUIRED, TlsRequired
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from emberq.base.tls import ServerTls
 from emberq.nsqd.options import NsqdOptions
-from emberq.nsqd.tls import ServerTls, TlsConnection, common_name, suite_name, version_name
+from emberq.nsqd.tls import TlsConnection, common_name, suite_name, version_name
 from tests.support.certificates import Authority
 from tests.support.tls_pair import TlsPair, client_context
 

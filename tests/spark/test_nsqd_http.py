@@ -80,3 +80,14 @@ def test_the_secret_travels_in_the_header_that_nsqd_looks_at() -> None:
         (request,) = server.received
         assert request.headers["Authorization"] == "Bearer hush"
         assert request.target == "/x?topic=a+b"
+
+
+def test_an_nsqlookupd_is_shown_its_own_secret() -> None:
+    with ScriptedHttp(Reply(), Reply({"message": "UNAUTHORIZED"}, status=401)) as server:
+        asked = HttpPeer(
+            server.address, access(server.address, authSecret="hush", lookupdSecret="hush2"), is_lookupd=True
+        )
+        asked.get("/nodes")
+        with pytest.raises(NsqdRefusedError, match='option "lookupdSecret" is missing or wrong'):
+            asked.get("/nodes")
+        assert {request.headers["Authorization"] for request in server.received} == {"Bearer hush2"}

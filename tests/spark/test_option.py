@@ -72,9 +72,14 @@ def test_a_start_is_an_edge_a_moment_or_offsets() -> None:
 
 
 def test_a_secret_is_not_shown() -> None:
-    settings = SinkSettings.of({**NSQD, "authSecret": "hush"})
-    assert settings.access.auth_secret == "hush"
+    settings = SinkSettings.of({**NSQD, "authSecret": "hush", "lookupdSecret": "hush2"})
+    assert (settings.access.auth_secret, settings.access.lookupd_secret) == ("hush", "hush2")
     assert "hush" not in repr(settings)
+
+
+def test_nsqlookupds_are_shown_the_secret_of_nsqds_if_they_have_none() -> None:
+    assert SinkSettings.of({**NSQD, "authSecret": "hush"}).access.lookupd_secret == "hush"
+    assert SinkSettings.of(NSQD).access.lookupd_secret is None
 
 
 def test_every_option_is_in_the_table_of_its_use() -> None:

@@ -10,7 +10,7 @@ from emberq.cluster.action import Actions
 from emberq.cluster.node_stats import StatsReader
 from emberq.cluster.survey import NOTHING, ClusterReader, Survey, Tally
 from emberq.cluster.topology import ClusterAddresses, ClusterNode, Topology
-from emberq.cluster.upstream import Upstreams
+from emberq.cluster.upstream import Credentials, Upstreams
 from emberq.embedded import EmbeddedThread
 from emberq.http.client import HttpClient
 
@@ -31,7 +31,7 @@ NODE = ClusterNode(
 
 def make_upstreams(*, request_timeout_ms: int = 5_000, secret: bytes = b"") -> Upstreams:
     http = HttpClient(connect_timeout_ns=2 * NS_PER_SECOND, request_timeout_ns=request_timeout_ms * NS_PER_MS)
-    return Upstreams(http, secret=secret)
+    return Upstreams(http, credentials=Credentials(nsqd=secret))
 
 
 class View:

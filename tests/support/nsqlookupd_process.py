@@ -18,7 +18,7 @@ from tests.support.http_client import HttpClient
 from tests.support.waiting import PATIENCE_S, wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqlookupd")
-LISTENING = re.compile(r"\b(TCP|HTTP): listening on 127\.0\.0\.1:(\d+)")
+LISTENING = re.compile(r"\b(TCP|HTTP)S?: listening on 127\.0\.0\.1:(\d+)")
 
 
 class NsqlookupdProcess:

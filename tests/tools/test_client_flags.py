@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from emberq import __version__
+from emberq.base.flag import SettingError
 from emberq.base.settings import OptionsError
 from emberq.client.backoff import BackoffStrategy
 from emberq.client.config import OFF, ClientConfig, ConsumerConfig
@@ -163,3 +164,17 @@ def test_certificates_are_loaded(tmp_path: Path) -> None:
 
 def test_without_tls_v1_there_is_no_tls() -> None:
     assert client("tls-insecure-skip-verify").tls is None
+
+
+def test_the_secret_for_nsqlookupds_is_in_a_file_or_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "secret"
+    path.write_text("in the file\n")
+    assert consumer().lookupd_secret == b""
+    monkeypatch.setenv("NSQ_LOOKUPD_SECRET", "in the environment")
+    assert consumer().lookupd_secret == b"in the environment"
+    config = consumer_config([], max_in_flight=1, lookupd_secret_file=str(path))
+    assert config.lookupd_secret == b"in the file"
+    with pytest.raises(SettingError, match=r"^--lookupd-secret-file: .*: No such file or directory$"):
+        consumer_config([], max_in_flight=1, lookupd_secret_file=f"{path}.no")

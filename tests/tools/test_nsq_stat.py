@@ -14,6 +14,7 @@ from emberq.cluster.node_stats import StatsReader
 from emberq.cluster.stats import ChannelFigures, total_channel
 from emberq.embedded import EmbeddedThread
 from emberq.tools.nsq_stat import HEADER, HEADER_INTERVAL, StatOptions, row, run
+from tests.support.certificates import Authority
 from tests.support.cluster_rig import DEAD, NODE, channel_entry, topic_entry
 from tests.support.embedded import create, publish
 from tests.support.scripted_server import ScriptedServer
@@ -56,6 +57,28 @@ def test_a_row_stands_under_its_header() -> None:
 def test_rates_are_cut_to_whole_numbers_towards_zero(interval_ms: int, rates: list[str]) -> None:
     grown = row(look(), look(message_count=10, depth=20), interval_ns=interval_ms * NS_PER_MS)
     assert grown.split("|")[0].split() == rates
+
+
+async def test_daemons_are_asked_by_https(authority: Authority, capsys: pytest.CaptureFixture[str]) -> None:
+    own = authority.issue("own")
+    wants_certificates = {
+        **authority.issue("nsqd").options(),
+        "tls_root_ca_file": str(authority.path),
+        "tls_client_auth_policy": "require-verify",
+    }
+    with EmbeddedThread(with_lookupd=False, **wants_certificates) as nsq:
+        nsq.call(lambda: nsq.nsq.nsqds[0].broker.topic("t").channel("c"))
+        address = nsq.nsq.nsqds[0].https_address
+        assert isinstance(address, tuple)
+        files: dict[str, Any] = {
+            "http_client_tls_root_ca_file": str(authority.path),
+            "http_client_tls_cert": str(own.certificate_path),
+            "http_client_tls_key": str(own.key_path),
+        }
+        await report(nsq, nsqd_http_address=(f"https://127.0.0.1:{address[1]}",), **files)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    with pytest.raises(OptionsError, match="--http-client-tls-root-ca-file, -cert, -key: "):
+        await run(StatOptions(**ASKED, http_client_tls_root_ca_file="/nowhere"), asyncio.Event())
 
 
 @pytest.mark.nsq(nsqd_count=2)
@@ -130,7 +153,7 @@ async def test_figures_of_a_part_of_the_cluster_are_not_shown(nsq: EmbeddedThrea
             "--nsqd-http-address error - address should not contain scheme",
         ),
         (
-            {"nsqd_http_address": (), "lookupd_http_address": ("https://a:1",)},
+            {"nsqd_http_address": (), "lookupd_http_address": ("http://a:1",)},
             "--lookupd-http-address error - address should not contain scheme",
         ),
         ({"interval_ns": 0}, "--interval should be positive"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from pathlib import Path
@@ -16,19 +17,23 @@ from emberq.admin.history import History
 from emberq.admin.live import Gatherer
 from emberq.admin.options import AdminOptions
 from emberq.admin.routes import Parts, routes
-from emberq.base.address import Listener, ListenError, parse_tcp_address
+from emberq.base.address import parse_tcp_address, split_scheme
 from emberq.base.clock import NS_PER_MS, Clock, SystemClock
 from emberq.base.daemon import LoopTimers, Sweeper
+from emberq.base.listener import Listener, ListenError
 from emberq.base.program import StartError
 from emberq.base.settings import OptionsError
 from emberq.base.timers import Timers
-from emberq.base.tls import TlsFileError, client_context
+from emberq.base.tls import ServerTls, TlsError, TlsFileError, client_context, loaded_tls
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.pipeline_feed import PipelineFeed
 from emberq.cluster.topology import ClusterAddresses
+from emberq.http.access import OPEN_PATH, AccessGuard, OwnSecret, open_secrets
 from emberq.http.message import Request
 from emberq.http.router import Router
 from emberq.http.server import HttpServer
+
+_log = logging.getLogger(__name__)
 
 
 class UpstreamOptionsError(Exception):
@@ -47,9 +52,14 @@ class Nsqadmin:
         self._timers = Timers()
         self._loop_timers: LoopTimers | None = None
         self._sweeper = Sweeper(timers=self._timers, clock=clock)
+        self._secrets = open_secrets(options.http_secret_file)
+        self._nsqd_secret = OwnSecret(options.nsqd_secret_file, flag="nsqd-secret-file")
+        self._lookupd_secret = OwnSecret(options.lookupd_secret_file, flag="lookupd-secret-file")
         try:
-            self.cluster = _cluster(options)
-            self._gate = Gate(options, clock=clock)
+            self.cluster = _cluster(
+                options, nsqd_secret=self._nsqd_secret.value, lookupd_secret=self._lookupd_secret.value
+            )
+            self._gate = Gate(options, clock=clock, secrets=self._secrets)
         except (UpstreamOptionsError, UserFileError) as failure:
             raise StartError(str(failure)) from failure
         self.base_path = options.base_path.rstrip("/")
@@ -58,7 +68,7 @@ class Nsqadmin:
         self.static_folder = Path(options.dev_static_dir) if options.dev_static_dir else None
         self._audit = Audit(options.audit_log_file, clock=clock)
         self._notifier = Notifier(self.cluster.http, options.notification_http_endpoint, clock=clock)
-        self._pipelines = PipelineFeed(clock=clock, auth_secret=self.cluster.secret)
+        self._pipelines = PipelineFeed(clock=clock, secret_for=self.cluster.credentials.for_nsqd)
         self.gatherer = Gatherer(
             self.cluster,
             History(interval_ns=options.history_interval_ns, duration_ns=options.history_duration_ns),
@@ -76,8 +86,15 @@ class Nsqadmin:
             recorder=Recorder(self._audit, self._notifier),
             clock=clock,
         )
-        self._http = HttpServer(Router(routes(parts)), clock=clock, timers=self._timers)
-        self._listener = Listener(options.http_address, self._http.make_protocol, label="HTTP")
+        guard: AccessGuard | None = None
+        if self._secrets is not None and self._gate.is_open:  # else every route asks the gate, which knows the secrets
+            guard = AccessGuard(self._secrets, realm="nsqadmin", open_path=f"{self.base_path}{OPEN_PATH}")
+        self._http = HttpServer(Router(routes(parts)), clock=clock, timers=self._timers, guard=guard)
+        self._tls = _loaded_tls(options)
+        context = self._tls.context if self._tls is not None else None
+        self._listener = Listener(
+            options.http_address, self._http.make_protocol, label="HTTP" if context is None else "HTTPS", tls=context
+        )
 
     async def start(self) -> None:
         """Begin to serve; StartError, with nothing left behind, if that cannot be."""
@@ -110,8 +127,16 @@ class Nsqadmin:
             self._loop_timers.stop()
 
     def reload(self) -> None:
-        """Read the file of users again."""
+        """Read the files of users and of secrets, and the TLS certificate again."""
         self._gate.reload()
+        if self._secrets is not None:
+            self._secrets.reload()
+        for secret in (self._nsqd_secret, self._lookupd_secret):
+            secret.reload()
+        self.cluster.credentials.nsqd = self._nsqd_secret.value
+        self.cluster.credentials.lookupd = self._lookupd_secret.value
+        if self._tls is not None:
+            self._tls.reload()
 
     def run_timers(self) -> None:
         """Do what is due by the clock now; for tests that move it."""
@@ -164,12 +189,26 @@ def _validated(options: AdminOptions) -> AdminOptions:
         raise StartError(str(wrong)) from wrong
 
 
-def _cluster(options: AdminOptions) -> Cluster:
+def _loaded_tls(options: AdminOptions) -> ServerTls | None:
+    try:
+        return loaded_tls(options)
+    except TlsError as wrong:
+        raise StartError(str(wrong)) from wrong
+
+
+def _cluster(options: AdminOptions, *, nsqd_secret: bytes, lookupd_secret: bytes) -> Cluster:
     """The cluster that the options name; UpstreamOptionsError for a file that cannot be used."""
+    if nsqd_secret and options.lookupd_http_address and not options.nsqd_secret_host:
+        _log.warning(
+            "the secret of --nsqd-secret-file is shown to no nsqd: any could register with an nsqlookupd; say by"
+            " --nsqd-secret-host which are yours"
+        )
     return Cluster(
         ClusterAddresses(lookupds=options.lookupd_http_address, nsqds=options.nsqd_http_address),
         tls=client_tls(options),
-        secret=_read_secret(options.nsqd_secret_file),
+        secret=nsqd_secret,
+        lookupd_secret=lookupd_secret,
+        secret_hosts=options.nsqd_secret_host,
         connect_timeout_ns=options.http_client_connect_timeout_ns,
         request_timeout_ns=options.http_client_request_timeout_ns,
     )
@@ -199,15 +238,6 @@ def client_tls(options: AdminOptions) -> ssl.SSLContext:
     return context
 
 
-def _read_secret(path: str) -> bytes:
-    if not path:
-        return b""
-    try:
-        return Path(path).read_bytes().strip()
-    except OSError as error:
-        raise UpstreamOptionsError(f"failed to read --nsqd-secret-file ({path}) - {error.strerror}") from error
-
-
 async def check_names(options: AdminOptions) -> None:
     """UpstreamOptionsError for an address whose name cannot be resolved: better told now than at each request."""
     for flag, addresses in (
@@ -216,7 +246,7 @@ async def check_names(options: AdminOptions) -> None:
     ):
         for address in addresses:
             try:
-                where = parse_tcp_address(address)
+                where = parse_tcp_address(split_scheme(address)[1])
                 await asyncio.get_running_loop().getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)
             except (OSError, ValueError) as error:
                 raise UpstreamOptionsError(f"failed to resolve --{flag} ({address}) - {error}") from error

@@ -10,6 +10,7 @@ from emberq.base.address import AddressError, NetworkError, parse_network, parse
 from emberq.base.flag import LOG_FORMAT, LOG_LEVEL, SettingError
 from emberq.base.log import LogFormat, LogLevel
 from emberq.base.settings import (
+    CHECK_CONFIG,
     CONFIG,
     GENERAL,
     VERSION,
@@ -20,6 +21,7 @@ from emberq.base.settings import (
     deprecated_flag,
 )
 from emberq.base.text import masked
+from emberq.base.tls import TLS_MIN_VERSION, TlsError, TlsVersion, check_tls
 
 MIN_INTERVAL = "100ms"
 """A shorter interval would keep a large cluster busy with nothing but telling its figures."""
@@ -31,6 +33,7 @@ _ACCESS = Group("Access")
 _LIVE = Group("Live figures")
 _RECORDS = Group("Records of actions")
 _GRAPHITE = Group("Graphite")
+_TLS = Group("TLS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,18 @@ class AdminOptions:
     http_client_tls_cert: str = _CLUSTER.text("", "certificate to show to daemons", placeholder="file")
     http_client_tls_key: str = _CLUSTER.text("", "key of that certificate", placeholder="file")
     nsqd_secret_file: str = _CLUSTER.text(
-        "", "file with the secret for nsqds that guard their HTTP API (--auth-http-api)", placeholder="file"
+        "",
+        "file with the secret for nsqds that guard their HTTP API (--http-secret-file, --auth-http-api)",
+        placeholder="file",
+    )
+    nsqd_secret_host: tuple[str, ...] = _CLUSTER.strings(
+        "host of nsqds that are shown that secret although an nsqlookupd named them; .example.com means all names below"
+        " it, 10.0.0.0/8 a range of addresses, * all",
+        placeholder="host",
+        key="nsqd_secret_hosts",
+    )
+    lookupd_secret_file: str = _CLUSTER.text(
+        "", "file with the secret for nsqlookupds that run with --http-secret-file", placeholder="file"
     )
 
     http_address: str = _WEB.text("0.0.0.0:4171", "where to listen for HTTP", placeholder="address")
@@ -71,6 +85,12 @@ class AdminOptions:
         " log in and none is given, any name will do",
         placeholder="host",
         key="http_allowed_hosts",
+    )
+    http_secret_file: str = _WEB.text(
+        "",
+        "file of secrets, one a line; every HTTP request but /ping has to show one, as a bearer token or as the"
+        " password of HTTP Basic; where users log in, it is another way in",
+        placeholder="file",
     )
     base_path: str = _WEB.text("/", "path that every URL begins with", placeholder="path")
     dev_static_dir: str = _WEB.text(
@@ -124,6 +144,22 @@ class AdminOptions:
         "1m", "how often nsqd pushes to StatsD; must be the same as there", at_least="1s"
     )
 
+    tls_cert: str = _TLS.text(
+        "", "certificate, PEM; with it, --http-address speaks HTTPS and nothing else", placeholder="file"
+    )
+    tls_key: str = _TLS.text("", "its private key, PEM", placeholder="file")
+    tls_client_auth_policy: str = _TLS.text(
+        "",
+        "ask browsers and programs for a certificate: require takes any, require-verify checks it",
+        placeholder="policy",
+    )
+    tls_root_ca_file: str = _TLS.text("", "authorities that sign clients, PEM", placeholder="file")
+    tls_min_version: TlsVersion = _TLS.declare(  # noqa: RUF009 - it makes a field
+        TLS_MIN_VERSION,
+        TlsVersion.TLS_1_2,
+        "lowest version of TLS: tls1.0, tls1.1, tls1.2 or tls1.3; below tls1.2 weak keys and signatures pass too",
+    )
+
     def validated(self) -> AdminOptions:
         """These options as nsqadmin runs with them; OptionsError for the first that cannot work."""
         try:
@@ -133,6 +169,10 @@ class AdminOptions:
         self._check_cluster()
         self._check_access()
         self._check_addresses()
+        try:
+            check_tls(self)
+        except TlsError as error:
+            raise OptionsError(str(error)) from error
         return replace(self, base_path=_normalised(self.base_path))
 
     def _check_cluster(self) -> None:
@@ -148,7 +188,9 @@ class AdminOptions:
     def _check_access(self) -> None:
         if self.user_file and self.admin_user:
             raise OptionsError("use --user-file or --admin-user not both: the file says who is an admin")
+        ranges = tuple(host for host in self.nsqd_secret_host if "/" in host)
         for flag, cidrs in (
+            ("nsqd-secret-host", ranges),
             ("allow-config-from-cidr", (self.allow_config_from_cidr,) if self.allow_config_from_cidr else ()),
             ("trusted-proxy-cidr", self.trusted_proxy_cidr),
             ("forwarding-proxy-cidr", self.forwarding_proxy_cidr),
@@ -195,5 +237,7 @@ def _check_url(flag: str, url: str) -> None:
 HASH_PASSWORD = command_flag("hash_password", "ask for a password, print its hash for --user-file, and exit")
 
 SETTINGS = SettingTable(
-    "nsqadmin", options_class=AdminOptions, command=(VERSION, CONFIG, HASH_PASSWORD, deprecated_flag("verbose"))
+    "nsqadmin",
+    options_class=AdminOptions,
+    command=(VERSION, CONFIG, CHECK_CONFIG, HASH_PASSWORD, deprecated_flag("verbose")),
 )

@@ -4,7 +4,10 @@ clock          time as a parameter
 compiled       what tells mypyc more about a class than Python can say
 timers         one heap of alarms for everything that waits
 text           durations, moments, quoting, masked secrets
-address        TCP, Unix and CIDR addresses, and listening on one
+address        TCP, Unix and CIDR addresses
+listener       listening on one, for plain connections or for TLS
+tls            TLS contexts of clients and servers, from files and flags
+unverified_certificate  client certificates of any signer
 file           durable files: replace, write fully, sync, move without replacing
 log            log lines as NSQ writes them, or as JSON
 flag           Go's flag grammar, and the kinds of values a flag can have

@@ -1,4 +1,4 @@
-"""Addresses: TCP, Unix sockets and CIDR ranges; and listening on one.
+"""Addresses: TCP, Unix sockets and CIDR ranges.
 
 A daemon listens on or connects to a TCP address or the path of a Unix socket. Both are written in the same flag: text
 of the form `host:port` is TCP, anything else is a path:
@@ -17,22 +17,15 @@ address.
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
-import logging
-import os
 import socket
-import ssl
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from emberq.base.text import quoted
 
 MAX_PORT = 65_535
-
-_log = logging.getLogger(__name__)
 
 
 class AddressError(ValueError):
@@ -90,6 +83,17 @@ def parse_tcp_address(text: str) -> TcpAddress:
     return address
 
 
+def split_scheme(text: str) -> tuple[str, str]:
+    """`http` or `https`, and the address behind it: `https://lookup:4161` is `lookup:4161`, to be asked by HTTPS.
+
+    An address without a scheme is asked by plain HTTP.
+    """
+    scheme, mark, rest = text.partition("://")
+    if mark and scheme.lower() in ("http", "https"):
+        return scheme.lower(), rest.removesuffix("/")
+    return "http", text
+
+
 def _split_host_port(text: str) -> tuple[str, str] | None:
     """Host and port of `text`, or None if it does not have that form."""
     host, colon, port = text.rpartition(":")
@@ -116,116 +120,6 @@ def _parse_port(text: str) -> int:
         return socket.getservbyname(text, "tcp")
     except OSError as error:
         raise AddressError(f"unknown port {quoted(text)}") from error
-
-
-# Listening.
-
-BACKLOG = 4096
-"""Connections that may wait to be accepted; the system cuts it to its own limit."""
-KEEP_ALIVE_SECONDS = 15
-"""As in the reference: so a peer that vanished is noticed."""
-
-
-MAX_HANDSHAKE_SECONDS = 10
-"""For connections that begin by TLS. Python's default, a minute, is a long time to hold a descriptor for nothing."""
-
-
-class ListenError(Exception):
-    """The address cannot be listened on."""
-
-
-class Listener:
-    """A socket that accepts connections. Bound first, so that a taken port stops the start early; served later."""
-
-    def __init__(
-        self,
-        address: str,
-        make_protocol: Callable[[], asyncio.Protocol],
-        *,
-        label: str,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        self._tls = tls
-        self._text = address
-        self._make_protocol = make_protocol
-        self._label = label
-        self._socket: socket.socket | None = None
-        self._server: asyncio.Server | None = None
-        self._unix_path: str | None = None
-
-    @property
-    def address(self) -> tuple[str, int] | str:
-        """Host and port, or path, once bound."""
-        if self._socket is None:
-            raise RuntimeError("not listening")
-        name = self._socket.getsockname()
-        return name if isinstance(name, str) else (name[0], name[1])
-
-    @property
-    def port(self) -> int:
-        """The port; -1 for a Unix socket."""
-        address = self.address
-        return -1 if isinstance(address, str) else address[1]
-
-    async def bind(self) -> None:
-        """Take the address; connections wait until `serve`."""
-        try:
-            self._socket = self._bound(parse_address(self._text))
-            self._socket.listen(BACKLOG)
-        except (OSError, AddressError) as failure:
-            raise ListenError(f"listen ({self._text}) failed - {failure}") from failure
-
-    def _bound(self, address: TcpAddress | UnixAddress) -> socket.socket:
-        if isinstance(address, UnixAddress):
-            listening = socket.socket(socket.AF_UNIX)
-            listening.bind(address.path)
-            self._unix_path = address.path
-            return listening
-        family, _, _, _, where = socket.getaddrinfo(
-            address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted connections inherit these.
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
-            if hasattr(socket, option):
-                listening.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), KEEP_ALIVE_SECONDS)
-        listening.bind(where)
-        return listening
-
-    def _shown_address(self) -> str:
-        address = self.address
-        return address if isinstance(address, str) else str(TcpAddress(*address))
-
-    async def serve(self) -> None:
-        """Accept connections from here on."""
-        if self._socket is None:
-            raise RuntimeError("not bound")
-        loop = asyncio.get_running_loop()
-        create = loop.create_server if self._unix_path is None else loop.create_unix_server
-        self._server = await create(
-            self._make_protocol,
-            sock=self._socket,
-            backlog=BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=MAX_HANDSHAKE_SECONDS if self._tls is not None else None,
-        )
-        _log.info("%s: listening on %s", self._label, self._shown_address())
-
-    async def close(self) -> None:
-        """Accept no more. Connections that are open stay."""
-        if self._socket is None:
-            return
-        _log.info("%s: closing %s", self._label, self._shown_address())
-        if self._server is not None:
-            self._server.close()
-        else:
-            self._socket.close()
-        if self._unix_path is not None:
-            with suppress(FileNotFoundError):
-                os.unlink(self._unix_path)  # noqa: PTH108 - pathlib would be loaded for every client
-        self._socket = None
 
 
 # Ranges.

@@ -20,6 +20,7 @@ import time
 from abc import ABC, abstractmethod
 from typing import TextIO
 
+from emberq.base.clock import Clock
 from emberq.base.text import one_line
 
 ROOT = "emberq"
@@ -158,3 +159,28 @@ def configure(
 def set_level(level: LogLevel) -> None:
     """Show this level and graver ones from now on."""
     logging.getLogger(ROOT).setLevel(level.threshold)
+
+
+# What clients can cause at will.
+
+
+class RefusalLog:
+    """Warns that clients were refused: one line in an interval, which counts those before it. Owned by what refuses."""
+
+    def __init__(self, logger: logging.Logger, *, clock: Clock, interval_ns: int) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._interval_ns = interval_ns
+        self._unlogged_count = 0
+        """Refusals since the last line."""
+        self._next_ns = 0
+
+    def warn(self, text: str) -> None:
+        """Log it, but not each time: there may be thousands in a second."""
+        self._unlogged_count += 1
+        now_ns = self._clock.monotonic_ns()
+        if now_ns >= self._next_ns:
+            others = f"; {self._unlogged_count - 1} others were refused before" if self._unlogged_count > 1 else ""
+            self._logger.warning("%s%s", text, others)
+            self._next_ns = now_ns + self._interval_ns
+            self._unlogged_count = 0

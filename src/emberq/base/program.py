@@ -2,8 +2,9 @@
 
 The exit status of a daemon:
 
-    0  --help, --version, or stopped by a signal
-    1  a config file or a setting that cannot be used, or a failure: one FATAL log line
+    0  --help, --version, stopped by a signal, or --check-config and nothing is open
+    1  a config file or a setting that cannot be used, or a failure: one FATAL log line; --check-config and something
+       is open
     2  a mistake on the command line: the mistake and the usage on standard error
 
 and of a tool:
@@ -201,6 +202,18 @@ DaemonOptionsT = TypeVar("DaemonOptionsT", bound=DaemonOptions)
 ToolOptionsT = TypeVar("ToolOptionsT", bound=ToolOptions)
 
 
+class ConfigReport(Protocol):
+    """What --check-config prints."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no door is open."""
+        ...
+
+
 class Finished(Exception):
     """Nothing is left to run: the process ends with `status`."""
 
@@ -228,6 +241,12 @@ def _load(table: SettingTable, argv: Sequence[str] | None) -> Given:
 
 def read_options(table: SettingTable, options_class: type[LogOptionsT], argv: Sequence[str] | None) -> LogOptionsT:
     """The options that flags and config file ask for, with logging set up as they say; or `Finished`."""
+    return _read(table, options_class, argv)[0]
+
+
+def _read(
+    table: SettingTable, options_class: type[LogOptionsT], argv: Sequence[str] | None
+) -> tuple[LogOptionsT, Given]:
     try:
         given = _load(table, argv)
     except SettingError as error:
@@ -240,7 +259,7 @@ def read_options(table: SettingTable, options_class: type[LogOptionsT], argv: Se
     )
     for key in given.unknown_keys:
         logger.warning("config file: %s is not a setting of %s, ignored", key, table.program)
-    return options
+    return options, given
 
 
 def run_daemon(
@@ -248,26 +267,51 @@ def run_daemon(
     options_class: type[DaemonOptionsT],
     load: Callable[[], Callable[[DaemonOptionsT], Daemon]],
     argv: Sequence[str] | None,
+    *,
+    describe: Callable[[DaemonOptionsT], ConfigReport] | None = None,
 ) -> int:
     """Run a daemon until it is told to stop; the exit status.
 
     `load` imports the daemon and returns its class. It is called late, so that --version, --help and mistakes are
-    answered quickly.
+    answered quickly. `describe` is for --check-config.
     """
     try:
-        options = read_options(table, options_class, argv).validated()
+        read, given = _read(table, options_class, argv)
+        options = read.validated()
     except Finished as finished:
         return finished.status
     except OptionsError as error:
         return _refuse(table.program, error)
-    logger.info("%s", version_line(table.program))
     make_daemon = load()
+    if given.check_asked and describe is not None:
+        is_closed = _check(table.program, lambda: make_daemon(options), lambda: describe(options))
+        return 0 if is_closed and not given.unknown_keys else 1  # a key that is misspelled closes nothing
+    logger.info("%s", version_line(table.program))
     prepare()
     try:
         stopped_by_signal = serve(lambda: make_daemon(options))
     except StartError as error:
         return _refuse(table.program, error)
     return 0 if stopped_by_signal else 1
+
+
+def _check(program: str, make_daemon: Callable[[], Daemon], describe: Callable[[], ConfigReport]) -> bool:
+    """Print what the configuration comes to; whether nothing is wrong or open.
+
+    A daemon that is made has read its files and checked them. It is not started.
+    """
+    try:
+        asyncio.run(_made(make_daemon))
+    except StartError as error:
+        _refuse(program, error)
+        return False
+    report = describe()
+    print(report.text)
+    return report.is_closed
+
+
+async def _made(make_daemon: Callable[[], Daemon]) -> Daemon:
+    return make_daemon()
 
 
 def _refuse(program: str, error: Exception) -> int:

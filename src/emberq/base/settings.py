@@ -191,6 +191,11 @@ def deprecated_flag(attribute: str) -> Setting:
 
 VERSION = command_flag("version", "print the version and exit")
 
+CHECK_CONFIG = command_flag(
+    "check_config",
+    "check all settings, print who may use which port and what closes it, and exit; 0 means that all is closed",
+)
+
 CONFIG = Setting(
     attribute="config",
     kind=Text("file"),
@@ -212,6 +217,7 @@ class Given:
     """Keys of the config file that are no settings."""
     arguments: tuple[str, ...] = ()
     """The words behind the flags."""
+    check_asked: bool = False
 
 
 class SettingTable:
@@ -238,10 +244,18 @@ class SettingTable:
         flags, arguments = self._read_flags(argv)
         options = {setting.attribute: flags[setting.flag] for setting in self.options if setting.flag in flags}
         config = flags.get(CONFIG.flag, "")
-        if flags.get(VERSION.flag) or not config:
-            return Given(options, version_asked=flags.get(VERSION.flag, False), unknown_keys=(), arguments=arguments)
-        from_file, unknown_keys = self._read_file(config)
-        return Given(from_file | options, version_asked=False, unknown_keys=unknown_keys, arguments=arguments)
+        version_asked, check_asked = flags.get(VERSION.flag, False), flags.get(CHECK_CONFIG.flag, False)
+        unknown_keys: tuple[str, ...] = ()
+        if config and not version_asked:
+            from_file, unknown_keys = self._read_file(config)
+            options = from_file | options
+        return Given(
+            options,
+            version_asked=version_asked,
+            check_asked=check_asked,
+            unknown_keys=unknown_keys,
+            arguments=arguments,
+        )
 
     def check_ranges(self, options: Any) -> None:
         """SettingError for the first setting of `options` that is out of its bounds."""
@@ -293,17 +307,40 @@ def _from_toml(setting: Setting, value: Any, path: str) -> Any:
 
 SECRET_VARIABLE = "NSQ_AUTH_SECRET"  # noqa: S105 - the name of one
 """The environment variable that holds the secret for AUTH, for programs that are given none in another way."""
+LOOKUPD_SECRET_VARIABLE = "NSQ_LOOKUPD_SECRET"  # noqa: S105 - the name of one
+"""The same for the HTTP API of nsqlookupds."""
 MAX_SECRET_BYTES = 64 * 1024
 """More is not a secret, but the wrong file."""
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
-def read_secret(path: str, *, flag: str = "auth-secret-file") -> bytes:
+def read_secret(path: str, *, flag: str = "auth-secret-file", variable: str = SECRET_VARIABLE) -> bytes:
     """The secret in the file that a flag names, or else in the environment; empty if it is in neither. SettingError.
 
-    Blanks and line ends around it do not count: editors put them there.
+    Blanks and line ends around it do not count: editors put them there. Without a `variable` the environment is not
+    looked at.
     """
     if not path:
-        return _one_secret(os.environb.get(SECRET_VARIABLE.encode(), b""), place=SECRET_VARIABLE)
+        return _one_secret(os.environb.get(variable.encode(), b""), place=variable) if variable else b""
+    return _one_secret(_content(path, flag), place=f"--{flag}: {path}")
+
+
+def read_secrets(path: str, *, flag: str) -> list[bytes]:
+    """The secrets in the file that a flag names: one a line, without empty lines and those that begin with `#`.
+
+    SettingError if there is none.
+    """
+    place, content = f"--{flag}: {path}", _content(path, flag)
+    lines = [line.strip() for line in content.splitlines()]
+    secrets = [line for line in lines if line and not line.startswith(b"#")]
+    if not secrets:
+        raise SettingError(f"{place} holds no secret")
+    if len(content) > MAX_SECRET_BYTES or any(map(_CONTROL.search, secrets)):
+        raise SettingError(f"{place} is not lines of text")
+    return secrets
+
+
+def _content(path: str, flag: str) -> bytes:
     try:
         with Path(path).open("rb") as file:
             content = file.read(MAX_SECRET_BYTES + 1)
@@ -311,13 +348,13 @@ def read_secret(path: str, *, flag: str = "auth-secret-file") -> bytes:
         raise SettingError(f"--{flag}: {path}: {error.strerror}") from error
     if not content.strip():
         raise SettingError(f"--{flag}: {path} is empty")
-    return _one_secret(content, place=f"--{flag}: {path}")
+    return content
 
 
 def _one_secret(content: bytes, *, place: str) -> bytes:
     """The content without what surrounds it. A line end within would forge a header where the secret becomes one."""
     secret = content.strip()
-    if len(secret) > MAX_SECRET_BYTES or re.search(rb"[\x00-\x1f\x7f]", secret):
+    if len(secret) > MAX_SECRET_BYTES or _CONTROL.search(secret):
         raise SettingError(f"{place} is not one line of text")
     return secret
 

@@ -4,7 +4,7 @@
     add_nsqd_tcp_flag(parser)        --nsqd-tcp-address     repeatable; 127.0.0.1:4150 if no address at all is given
     add_nsqd_http_flag(parser)       --nsqd-http-address    repeatable; 127.0.0.1:4151, likewise
     add_lookupd_flag(parser)         --lookupd-http-address repeatable; none
-    add_security_flags(parser)       --tls and its like, --auth-secret-file
+    add_security_flags(parser)       --tls and its like, --auth-secret-file, --lookupd-secret-file
     add_cluster_flags(parser)        for subcommands that look at a cluster
     add_consumer_flags(parser)       for subcommands that consume a channel
 
@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 from emberq.base.address import AddressError, parse_address
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.flag import SettingError
-from emberq.base.settings import SECRET_VARIABLE, read_secret
+from emberq.base.settings import LOOKUPD_SECRET_VARIABLE, SECRET_VARIABLE, read_secret
 from emberq.base.text import parse_duration, quoted
 from emberq.cli.terminal import CommandError, Terminal
 from emberq.cluster.topology import ClusterAddresses, Topology
-from emberq.cluster.upstream import Upstreams
+from emberq.cluster.upstream import Credentials, Upstreams
 from emberq.http.client import HttpClient
 from emberq.wire.parameter import is_valid_name
 
@@ -102,20 +102,36 @@ def _add_addresses(parser: argparse.ArgumentParser, flag: str, what: str, *, kin
     parser.add_argument(flag, action="append", default=[], type=kind, metavar="ADDR", help=what)
 
 
-def add_security_flags(parser: argparse.ArgumentParser) -> None:
-    """Read the flags with `client_config`."""
+def add_security_flags(parser: argparse.ArgumentParser, *, asks_lookupd: bool = False) -> None:
+    """Read the flags with `client_config`; and with `lookupd_secret`, if the subcommand `asks_lookupd`."""
     group = parser.add_argument_group("security")
     group.add_argument("--tls", action="store_true", help="connect with TLS; implied by the other TLS flags")
     group.add_argument("--tls-root-ca-file", type=Path, metavar="FILE", help="certificates of the authorities to trust")
     group.add_argument("--tls-cert", type=Path, metavar="FILE", help="client certificate, with --tls-key")
     group.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
     group.add_argument("--tls-insecure", action="store_true", help="do not verify the server's certificate")
+    _add_secret_flags(group, asks_lookupd=asks_lookupd)
+
+
+def add_secret_flags(parser: argparse.ArgumentParser) -> None:
+    """For subcommands that speak HTTP alone. Read the flags with `auth_secret` and `lookupd_secret`."""
+    _add_secret_flags(parser.add_argument_group("security"), asks_lookupd=True)
+
+
+def _add_secret_flags(group: argparse._ArgumentGroup, *, asks_lookupd: bool) -> None:
     group.add_argument(
         "--auth-secret-file",
         type=Path,
         metavar="FILE",
-        help=f"file with the secret for AUTH; else it is in {SECRET_VARIABLE}",
+        help=f"file with the secret for nsqds; else it is in {SECRET_VARIABLE}",
     )
+    if asks_lookupd:
+        group.add_argument(
+            "--lookupd-secret-file",
+            type=Path,
+            metavar="FILE",
+            help=f"file with the secret for nsqlookupds; else it is in {LOOKUPD_SECRET_VARIABLE}, or is that for nsqds",
+        )
 
 
 def nsqd_tcp_addresses(arguments: argparse.Namespace) -> list[str]:
@@ -136,12 +152,22 @@ def client_config(arguments: argparse.Namespace) -> ClientConfig:
     """How to connect. CommandError if a file cannot be used."""
     from emberq.client.config import ClientConfig
 
-    return ClientConfig(tls=_tls_context(arguments), auth_secret=_secret(arguments.auth_secret_file))
+    return ClientConfig(tls=_tls_context(arguments), auth_secret=auth_secret(arguments))
 
 
-def _secret(path: Path | None) -> bytes:
+def auth_secret(arguments: argparse.Namespace) -> bytes:
+    """The secret for nsqds; empty if there is none. CommandError if the file cannot be used."""
+    return _secret(arguments.auth_secret_file, "auth-secret-file", SECRET_VARIABLE)
+
+
+def lookupd_secret(arguments: argparse.Namespace) -> bytes:
+    """The secret for nsqlookupds; empty if there is none. CommandError if the file cannot be used."""
+    return _secret(arguments.lookupd_secret_file, "lookupd-secret-file", LOOKUPD_SECRET_VARIABLE)
+
+
+def _secret(path: Path | None, flag: str, variable: str) -> bytes:
     try:
-        return read_secret("" if path is None else str(path))
+        return read_secret("" if path is None else str(path), flag=flag, variable=variable)
     except SettingError as failure:
         raise CommandError(str(failure)) from failure
 
@@ -183,7 +209,7 @@ def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
     """Read the flags with `addresses` and `upstreams`."""
     add_nsqd_http_flag(parser)
     add_lookupd_flag(parser)
-    add_security_flags(parser)
+    add_security_flags(parser, asks_lookupd=True)
 
 
 def addresses(arguments: argparse.Namespace) -> ClusterAddresses:
@@ -200,7 +226,12 @@ def upstreams(arguments: argparse.Namespace) -> Upstreams:
     """The client that asks them. CommandError if a file cannot be used."""
     security = client_config(arguments)
     http = HttpClient(connect_timeout_ns=CONNECT_TIMEOUT_NS, request_timeout_ns=REQUEST_TIMEOUT_NS, tls=security.tls)
-    return Upstreams(http, secret=security.auth_secret)
+    credentials = Credentials(
+        nsqd=security.auth_secret,
+        lookupd=lookupd_secret(arguments) or security.auth_secret,
+        lookupds=arguments.lookupd_http_address,
+    )
+    return Upstreams(http, credentials=credentials)
 
 
 async def topic_nsqds(arguments: argparse.Namespace, ask: Upstreams, terminal: Terminal) -> list[str]:
@@ -232,7 +263,7 @@ def add_consumer_flags(parser: argparse.ArgumentParser) -> None:
     """Read the flags with `client_config` and `make_consumer`."""
     add_nsqd_tcp_flag(parser)
     add_lookupd_flag(parser)
-    add_security_flags(parser)
+    add_security_flags(parser, asks_lookupd=True)
 
 
 def make_consumer(
@@ -252,6 +283,11 @@ def make_consumer(
         channel,
         nsqd_addresses=nsqd_tcp_addresses(arguments),
         lookupd_addresses=arguments.lookupd_http_address,
-        config=ConsumerConfig(max_in_flight=max_in_flight, max_attempts=0, auto_touch=auto_touch),
+        config=ConsumerConfig(
+            max_in_flight=max_in_flight,
+            max_attempts=0,
+            auto_touch=auto_touch,
+            lookupd_secret=lookupd_secret(arguments),
+        ),
         client_config=config,
     )

@@ -12,19 +12,33 @@ from importlib import import_module
 
 from emberq.base.program import run_daemon
 
+CHECK = "emberq.cli.check_config"
+
 
 def nsqd(argv: Sequence[str] | None = None) -> int:
     """Run nsqd until it is told to stop; the exit status."""
     from emberq.nsqd.options import SETTINGS, NsqdOptions
 
-    return run_daemon(SETTINGS, NsqdOptions, lambda: import_module("emberq.nsqd.daemon").Nsqd, argv)
+    return run_daemon(
+        SETTINGS,
+        NsqdOptions,
+        lambda: import_module("emberq.nsqd.daemon").Nsqd,
+        argv,
+        describe=lambda options: import_module(CHECK).nsqd_report(options),
+    )
 
 
 def nsqlookupd(argv: Sequence[str] | None = None) -> int:
     """Run nsqlookupd until it is told to stop; the exit status."""
     from emberq.lookupd.options import SETTINGS, LookupdOptions
 
-    return run_daemon(SETTINGS, LookupdOptions, lambda: import_module("emberq.lookupd.daemon").Nsqlookupd, argv)
+    return run_daemon(
+        SETTINGS,
+        LookupdOptions,
+        lambda: import_module("emberq.lookupd.daemon").Nsqlookupd,
+        argv,
+        describe=lambda options: import_module(CHECK).lookupd_report(options),
+    )
 
 
 def nsqadmin(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +48,13 @@ def nsqadmin(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if any(word.lstrip("-") == HASH_PASSWORD.flag and word.startswith("-") for word in words):
         return _print_hash()
-    return run_daemon(SETTINGS, AdminOptions, lambda: import_module("emberq.admin.daemon").Nsqadmin, words)
+    return run_daemon(
+        SETTINGS,
+        AdminOptions,
+        lambda: import_module("emberq.admin.daemon").Nsqadmin,
+        words,
+        describe=lambda options: import_module(CHECK).admin_report(options),
+    )
 
 
 def _print_hash() -> int:

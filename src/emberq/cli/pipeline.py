@@ -13,6 +13,7 @@ from emberq.cli.spark_work import (
     add_spark_flags,
     in_thread,
     run_with_metrics,
+    secret_options,
     spark_failures,
     spark_session,
 )
@@ -89,6 +90,7 @@ def _loaded(arguments: argparse.Namespace) -> PipelineFile:
     if arguments.nsqd_http_address or arguments.lookupd_http_address:
         nsqds, lookupds = tuple(arguments.nsqd_http_address), tuple(arguments.lookupd_http_address)
         pipeline = replace(pipeline, nsqd=nsqds, lookupd=lookupds)
+    pipeline = replace(pipeline, secrets=secret_options(arguments))
     if arguments.once:
         sinks = {name: replace(sink, trigger="") for name, sink in pipeline.sinks.items()}
         pipeline = replace(pipeline, trigger=AVAILABLE_NOW, sinks=sinks)

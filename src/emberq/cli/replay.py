@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_nsqd_tcp_flag(parser)
     add_nsqd_http_flag(parser)
     add_lookupd_flag(parser)
-    add_security_flags(parser)
+    add_security_flags(parser, asks_lookupd=True)
     return run_command(parser, argv, _replay)
 
 

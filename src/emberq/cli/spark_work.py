@@ -28,13 +28,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from emberq.base.address import AddressError, Listener, ListenError, TcpAddress, parse_tcp_address
+from emberq.base.address import AddressError, TcpAddress, parse_tcp_address
 from emberq.base.child_process import descendants, end_processes
 from emberq.base.clock import NS_PER_SECOND, SystemClock
 from emberq.base.daemon import Lag, LoopTimers
+from emberq.base.listener import Listener, ListenError
 from emberq.base.metrics import CONTENT_TYPE, DaemonScrape
 from emberq.base.timers import Timers
-from emberq.cli.argument import add_lookupd_flag, add_nsqd_http_flag, addresses
+from emberq.cli.argument import (
+    add_lookupd_flag,
+    add_nsqd_http_flag,
+    add_secret_flags,
+    addresses,
+    auth_secret,
+    lookupd_secret,
+)
 from emberq.cli.terminal import CommandError, Terminal
 from emberq.http.message import Request, Response, plain
 from emberq.http.router import Route, Router
@@ -81,6 +89,7 @@ def add_spark_flags(parser: argparse.ArgumentParser) -> None:
     add_master_flag(parser)
     add_nsqd_http_flag(parser)
     add_lookupd_flag(parser)
+    add_secret_flags(parser)
 
 
 def add_master_flag(parser: argparse.ArgumentParser) -> None:
@@ -91,9 +100,16 @@ def add_master_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def nsq_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """The addresses of NSQ as options of format("nsq"), from --nsqd-http-address and --lookupd-http-address."""
+    """Where NSQ is and what it is shown, as options of format("nsq"). CommandError if a file cannot be used."""
     asked = addresses(arguments)
-    return {"lookupd": ",".join(asked.lookupds)} if asked.lookupds else {"nsqd": ",".join(asked.nsqds)}
+    where = {"lookupd": ",".join(asked.lookupds)} if asked.lookupds else {"nsqd": ",".join(asked.nsqds)}
+    return where | secret_options(arguments)
+
+
+def secret_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """The secrets that the flags or the environment hold, as options of format("nsq")."""
+    secrets = {"authSecret": auth_secret(arguments), "lookupdSecret": lookupd_secret(arguments)}
+    return {name: secret.decode("latin-1") for name, secret in secrets.items() if secret}
 
 
 def location(path: str) -> str:

@@ -219,8 +219,10 @@ class ConsumerConfig:
     together do not ask together."""
     lookupd_timeout_s: float = 10.0
     """For its answer."""
+    lookupd_secret: bytes = field(default=b"", repr=False)
+    """Sent to nsqlookupd as a bearer token, where it runs with `--http-secret-file`."""
     authorize_lookupd: bool = True
-    """Send the auth_secret, if there is one, to nsqlookupd too, as a bearer token."""
+    """Without a lookupd_secret, send the auth_secret, if there is one, to nsqlookupd too."""
     max_reconnect_delay_s: float = 15.0
     """An nsqd that cannot be reached is tried again after a fraction of a second, then later and later up to this."""
 

@@ -57,7 +57,7 @@ from emberq.client.argument import (
 from emberq.client.backoff import Backoff, BackoffAction, MessageOutcome
 from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.connection import Connection
-from emberq.client.discovery import MAX_LOOKUP_BYTES, Connector, Discovery
+from emberq.client.discovery import MAX_LOOKUP_BYTES, Connector, Discovery, secret_for_lookupd
 from emberq.client.error import ClosedError, cause_of
 from emberq.client.handler import HandlerPool, Inbox, RetryDelay
 from emberq.client.message import Message, MessageBatch
@@ -429,11 +429,14 @@ class Consumer:
             addresses,
             self._source.topic,
             client=HttpClient(
-                connect_timeout_ns=timeout_ns, request_timeout_ns=timeout_ns, max_body_bytes=MAX_LOOKUP_BYTES
+                connect_timeout_ns=timeout_ns,
+                request_timeout_ns=timeout_ns,
+                tls=self._client_config.tls,
+                max_body_bytes=MAX_LOOKUP_BYTES,
             ),
             interval_s=self._config.lookupd_poll_interval_s,
             jitter=self._config.lookupd_poll_jitter,
-            secret=self._client_config.auth_secret if self._config.authorize_lookupd else b"",
+            secret=secret_for_lookupd(self._config, self._client_config),
         )
 
 

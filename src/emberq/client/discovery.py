@@ -10,6 +10,9 @@ poll is at once. The second comes after the interval and a random part of `jitte
 that were started together do not keep asking together. The rest follow at the interval. A topic that no nsqd has yet is
 told in the log, once and then at long intervals; so is a server that does not answer as an nsqlookupd does.
 
+**The secret** that an nsqlookupd is shown, as a bearer token, is `lookupd_secret`. Without one it is `auth_secret`, the
+secret for nsqds, as by other clients of NSQ; `authorize_lookupd=False` keeps that from nsqlookupds.
+
 **Connecting again** (`Connector`). When a connection is lost or cannot be made, everything that is missing is tried
 again after a pause. The pause begins with a fraction of a second and doubles while there is trouble; when there was
 none for as long as the longest pause, the next one is short again. All of them are random parts of their length, so
@@ -27,9 +30,9 @@ from typing import Any
 from emberq.base.address import MAX_PORT, TcpAddress
 from emberq.base.task import RECONNECT_INTERVAL_S, WAITING_INTERVAL_S, Reminder
 from emberq.client.address import lookup_url
-from emberq.client.config import ReconnectDelay
+from emberq.client.config import ClientConfig, ConsumerConfig, ReconnectDelay
 from emberq.client.error import NsqError, cause_of
-from emberq.http.client import NOT_HTTP, HttpClient, HttpQueryError, UnexpectedStatusError, public_url
+from emberq.http.client import NOT_HTTP, HttpClient, HttpQueryError, UnexpectedStatusError, bearer, public_url
 
 MAX_QUERIES = 3
 """Per poll. With more, a poll would take very long when all servers are down; the next goes on where this one ended."""
@@ -44,10 +47,17 @@ MAX_HOST_CHARACTERS = 255
 """As many as a name in the DNS may have."""
 
 _NOT_FOUND = 404
+_UNAUTHORIZED = 401
 _UNKNOWN_TOPIC = b"TOPIC_NOT_FOUND"
 _HINT = "; give the address at which nsqlookupd speaks HTTP, which usually has port 4161"
+_ACCESS_HINT = "; it wants a secret that it knows: lookupd_secret, or --lookupd-secret-file of the tools"
 
 log = logging.getLogger(__name__)
+
+
+def secret_for_lookupd(config: ConsumerConfig, client_config: ClientConfig) -> bytes:
+    """What an nsqlookupd is shown; empty: nothing."""
+    return config.lookupd_secret or (client_config.auth_secret if config.authorize_lookupd else b"")
 
 
 def producer_addresses(document: Any) -> list[str]:
@@ -99,7 +109,7 @@ class Discovery:
         self._client = client
         self._interval_s = interval_s
         self._first_delay_s = interval_s * (1 + jitter * random_fraction())
-        self._headers = {"Authorization": f"Bearer {secret.decode('latin-1')}"} if secret else {}
+        self._headers = bearer(secret)
         self._next = 0
         self._poll_count = 0
         self._waiting = Reminder(WAITING_INTERVAL_S)
@@ -140,6 +150,7 @@ class Discovery:
             return True
         if self._failing.is_due(url):
             hint = _HINT if status == _NOT_FOUND or str(failure) == NOT_HTTP else ""
+            hint = _ACCESS_HINT if status == _UNAUTHORIZED else hint
             log.warning("nsqlookupd %s: %s%s", public_url(url), failure, hint)
         return False
 

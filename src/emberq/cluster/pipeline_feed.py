@@ -20,8 +20,8 @@ import json
 import logging
 import secrets
 from collections import deque
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple
 
 from emberq.base.clock import NS_PER_MS, Clock
 from emberq.client import ClientConfig, Consumer, ConsumerConfig, Message, NsqError
@@ -40,51 +40,65 @@ _BATCH_FIGURES = ("time", "duration_ms", "rows_in_per_second", "rows_out_per_sec
 _log = logging.getLogger(__name__)
 
 
+class _Wanted(NamedTuple):
+    """An nsqd to subscribe on, and what it is shown."""
+
+    tcp_address: str
+    secret: bytes
+
+
 class PipelineFeed:
     """Reads the reports of all queries. Owned by the daemon."""
 
-    def __init__(self, *, clock: Clock, auth_secret: bytes = b"") -> None:
+    def __init__(self, *, clock: Clock, secret_for: Callable[[str], bytes] = lambda _address: b"") -> None:
+        """`secret_for` the HTTP address of an nsqd is what that nsqd is shown if it demands AUTH."""
         self._clock = clock
-        self._config = ClientConfig(client_id="nsqadmin", auth_secret=auth_secret)
+        self._secret_for = secret_for
         self._channel = f"nsqadmin-{secrets.token_hex(4)}#ephemeral"
         self._queries: dict[tuple[str, str], _Query] = {}
         """By the names of pipeline and query, the one that reported last at the end."""
-        self._addresses: frozenset[str] = frozenset()
-        self._consumer: Consumer | None = None
+        self._wanted: frozenset[_Wanted] = frozenset()
+        self._consumers: list[Consumer] = []
+        """One for each secret, or for none."""
         self._change: asyncio.Task[None] | None = None
         """Consumers being stopped and started, one after the other."""
 
     def follow(self, producers: Iterable[ClusterNode], nodes: Collection[str]) -> None:
         """Subscribe on all nsqds that have the topic now: those of the producers that are called one of `nodes`."""
-        addresses = frozenset(producer.tcp_address for producer in producers if producer.node in nodes)
-        if addresses != self._addresses and (self._change is None or self._change.done()):
-            self._addresses = addresses
-            self._change = asyncio.get_running_loop().create_task(self._subscribe(addresses))
+        wanted = frozenset(
+            _Wanted(producer.tcp_address, self._secret_for(producer.http_address))
+            for producer in producers
+            if producer.node in nodes
+        )
+        if wanted != self._wanted and (self._change is None or self._change.done()):
+            self._wanted = wanted
+            self._change = asyncio.get_running_loop().create_task(self._subscribe(wanted))
 
-    async def _subscribe(self, addresses: frozenset[str]) -> None:
+    async def _subscribe(self, wanted: frozenset[_Wanted]) -> None:
         await self._unsubscribe()
-        if not addresses:
-            return
+        for secret in {each.secret for each in wanted}:
+            await self._consume({each.tcp_address for each in wanted if each.secret == secret}, secret)
+
+    async def _consume(self, addresses: set[str], secret: bytes) -> None:
         consumer = Consumer(
             TOPIC,
             self._channel,
             self._take,
             nsqd_addresses=sorted(addresses),
             config=ConsumerConfig(max_in_flight=_MAX_IN_FLIGHT),
-            client_config=self._config,
+            client_config=ClientConfig(client_id="nsqadmin", auth_secret=secret),
         )
         try:
             await consumer.start()
         except NsqError as failure:
             _log.warning("cannot follow %s: %s", TOPIC, failure)
-            self._addresses = frozenset()  # the next look tries again
+            self._wanted = frozenset()  # the next look tries again
             return
-        self._consumer = consumer
+        self._consumers.append(consumer)
 
     async def _unsubscribe(self) -> None:
-        if self._consumer is not None:
-            consumer, self._consumer = self._consumer, None
-            await consumer.stop(drain_timeout_s=1.0)
+        consumers, self._consumers = self._consumers, []
+        await asyncio.gather(*(consumer.stop(drain_timeout_s=1.0) for consumer in consumers))
 
     async def stop(self) -> None:
         """Unsubscribe."""

@@ -11,6 +11,8 @@ daemon that failed (`Findings`). There is no answer only when no daemon of one k
 The texts are the reference's where it has one, because scripts look for them: a status other than 200 is told as
 `got response 404 Not Found "…"`. Any other failure names the daemon: `Get "http://10.0.0.1:4151/stats": no answer …`.
 
+**Secrets** of nsqds and nsqlookupds are shown to those that they are meant for (`Credentials`).
+
 **JSON of daemons of any version.** What an older daemon leaves out, or any daemon says is null, has the value that says
 nothing: 0, "", false, an empty list. What is there but of the wrong type makes the whole answer one not to be trusted:
 MalformedDocumentError. Daemons before 1.0 wrap their answers: `{"status_code": 200, "status_txt": "OK", "data": {…}}`.
@@ -40,18 +42,20 @@ import enum
 import json
 import re
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 import uvloop
 
+from emberq.base.address import parse_network, split_scheme
 from emberq.base.task import LoopThread
 from emberq.base.text import quoted
-from emberq.http.client import HttpClient, HttpQueryError, UnexpectedStatusError
+from emberq.http.client import HttpClient, HttpQueryError, UnexpectedStatusError, bearer
 
 Document = dict[str, Any]
 T = TypeVar("T")
@@ -138,6 +142,68 @@ def _some(texts: Sequence[str]) -> Sequence[str]:
     return (*texts[:MAX_TOLD_FAILURES], f"and {len(texts) - MAX_TOLD_FAILURES} more")
 
 
+# Secrets
+
+ANY_HOST = "*"
+_HOST_NAME = re.compile(r"[a-z0-9._-]+")
+
+
+class Credentials:
+    """Which secret each daemon is shown. Owned by the program that asks.
+
+    An nsqlookupd names whatever address an nsqd registered with, so a hostile one could collect the secret for nsqds.
+    It is shown to the nsqds that the user named, and of the others to those on `hosts`: a host as the nsqlookupd names
+    it, `.example.com` for all below that name, a range of addresses (10.0.0.0/8), or `*` for all.
+    """
+
+    def __init__(
+        self,
+        *,
+        nsqd: bytes = b"",
+        lookupd: bytes = b"",
+        nsqds: Iterable[str] = (),
+        lookupds: Iterable[str] = (),
+        hosts: Iterable[str] = (ANY_HOST,),
+    ) -> None:
+        """The secrets, empty if there are none, and the addresses that the user gave."""
+        self.nsqd = nsqd
+        self.lookupd = lookupd
+        self._lookupds = frozenset(lookupds)
+        self._nsqds = frozenset(nsqds)
+        self._hosts = tuple(host.strip().lower().removesuffix(".") for host in hosts)
+        self.strangers: frozenset[str] = frozenset()
+        """Nsqlookupds that were not given at the start. They are shown nothing: a client may have set them."""
+
+    def __repr__(self) -> str:
+        return f"<Credentials for {sorted(self._lookupds | self._nsqds)} and hosts {list(self._hosts)}>"
+
+    def for_daemon(self, address: str) -> bytes:
+        """The secret for the HTTP API at this address; empty: none."""
+        if address in self._lookupds:
+            return self.lookupd
+        return b"" if address in self.strangers else self.for_nsqd(address)
+
+    def for_nsqd(self, address: str) -> bytes:
+        """The secret for the nsqd whose HTTP API has this address; empty: none."""
+        return self.nsqd if self.nsqd and (address in self._nsqds or self._is_trusted(address)) else b""
+
+    def _is_trusted(self, address: str) -> bool:
+        name = address.rpartition(":")[0].strip("[]").lower().removesuffix(".")
+        return any(_is_on(name, host) for host in self._hosts)
+
+
+def _is_on(name: str, host: str) -> bool:
+    """Whether a host's name or address is what the user wrote."""
+    if host in (ANY_HOST, name):
+        return True
+    if host.startswith("."):
+        return _HOST_NAME.fullmatch(name) is not None and f".{name}".endswith(host)
+    try:
+        return ip_address(name) in parse_network(host)
+    except ValueError:  # a NetworkError is one, too
+        return False
+
+
 # Asking
 
 
@@ -148,7 +214,7 @@ class Upstreams:
         self,
         http: HttpClient,
         *,
-        secret: bytes = b"",
+        credentials: Credentials | None = None,
         background: Background | None = None,
         patience_s: float | None = None,
     ) -> None:
@@ -157,8 +223,7 @@ class Upstreams:
         """For all answers to one question, which may have to wait for each other; None: no bound."""
         self.background = background or Background()
         """Reads long answers, and computes with them."""
-        self._headers = {"Authorization": f"Bearer {secret.decode('latin-1')}"} if secret else {}
-        """For nsqds whose HTTP API is guarded."""
+        self._credentials = credentials or Credentials()
         self._free = asyncio.Semaphore(MAX_CONCURRENT_QUERIES)
 
     async def ask_each(
@@ -189,7 +254,7 @@ class Upstreams:
         """What `read` makes of the JSON object that a daemon answers with; UpstreamError if there is none."""
         with _failures_of("Get", address, path):
             async with self._free:
-                body = await self._http.get(_url(address, path, query), headers=self._headers)
+                body = await self._http.get(_url(address, path, query), headers=self._headers(address))
             if len(body) < _BACKGROUND_BYTES:
                 return _read(body, read)
             return await self.background.run(lambda: _read(body, read))
@@ -198,7 +263,10 @@ class Upstreams:
         """Have a daemon do something, and what it answers; UpstreamError if it did not."""
         with _failures_of("Post", address, path):
             async with self._free:
-                return await self._http.post(_url(address, path, query), body, headers=self._headers)
+                return await self._http.post(_url(address, path, query), body, headers=self._headers(address))
+
+    def _headers(self, address: str) -> dict[str, str]:
+        return bearer(self._credentials.for_daemon(address))
 
 
 @contextmanager
@@ -208,7 +276,9 @@ def _failures_of(method: str, address: str, path: str) -> Iterator[None]:
     except UnexpectedStatusError as refusal:
         raise UpstreamError(str(refusal), refusal=_message_in(refusal.body)) from refusal
     except (HttpQueryError, MalformedDocumentError) as failure:
-        raise UpstreamError(f"{method} {quoted(f'http://{address}{path}')}: {failure}") from failure
+        scheme, host_and_port = split_scheme(address)
+        url = f"{scheme}://{host_and_port}{path}"
+        raise UpstreamError(f"{method} {quoted(url)}: {failure}") from failure
 
 
 def _read(body: bytes, read: Callable[[Document], T]) -> T:
@@ -229,9 +299,10 @@ def _message_in(body: bytes) -> str:
 
 
 def _url(address: str, path: str, query: dict[str, str]) -> str:
-    if _HOST_AND_PORT.fullmatch(address) is None:
+    scheme, host_and_port = split_scheme(address)
+    if _HOST_AND_PORT.fullmatch(host_and_port) is None:
         raise UpstreamError(f"{quoted(address)} is not an address")
-    return f"http://{address}{path}" + (f"?{urlencode(query, quote_via=quote)}" if query else "")
+    return f"{scheme}://{host_and_port}{path}" + (f"?{urlencode(query, quote_via=quote)}" if query else "")
 
 
 # Reading JSON

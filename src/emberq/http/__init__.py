@@ -5,6 +5,7 @@ The way of a request through the server
     reader        bytes in, requests out
     router        from a request's head to its handler: limits, guards, table of routes
     browser       the guard against pages of other sites
+    access        the guard that wants a secret, and the files of secrets
     message       requests, responses, errors, arguments, gzip
     body          bodies made or sent piece by piece: long texts, streams and files
 

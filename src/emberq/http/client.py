@@ -10,7 +10,10 @@ Queries
 - Every query carries `Accept: application/vnd.nsq; version=1.0`. Redirects are not followed: a query may hold a secret,
   which is meant for the configured address alone, and a POST that is turned into a GET loses its body.
 - An answer other than 200 is an `UnexpectedStatusError`. The one exception is a server that wants TLS: to a 403 on
-  `http://` whose body is JSON with an `https_port`, the same query is put again, once, by HTTPS to that port.
+  `http://` whose body is JSON with an `https_port`, the same query is put again, once, by HTTPS to that port. From then
+  on that server is asked there at once.
+- A secret must not travel in clear only to learn that. So a client that can judge certificates first asks a server on
+  `http://` for /ping, without the secret, and remembers whether it wants TLS.
 - The text of an error does not show the URL, for secrets travel in its query string; `public_url` is what may be shown.
 
     HttpQueryError
@@ -69,6 +72,8 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 """The statistics of a very large nsqd are some megabytes."""
 MAX_QUOTED_BYTES = 1024
 """As much of an unexpected answer as an error text quotes: enough for a message, too little for a page."""
+MAX_REMEMBERED = 10_000
+"""Servers of which it is remembered whether they want TLS: more than a cluster has."""
 MAX_CONNECTING = 4
 """Connections made to one origin at a time. The shortest default of servers' accept queues is 5."""
 
@@ -119,6 +124,8 @@ class HttpClient:
         """How to judge servers of `https://` URLs; None: by the system's authorities, read when first needed."""
         self._max_body_bytes = max_body_bytes
         self._pools: dict[HttpOrigin, ConnectionPool] = {}
+        self._secured: dict[HttpOrigin, HttpOrigin | None] = {}
+        """Where servers on `http://` want to be asked by HTTPS; None for one that does not."""
 
     async def get(self, url: str, *, headers: Mapping[str, str] | None = None) -> bytes:
         """The body of the answer to a GET."""
@@ -171,11 +178,33 @@ class HttpClient:
         return answer.body
 
     async def _ask(self, method: str, target: HttpUrl, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        answer = await self._ask_once(target.origin, _request(method, target, headers, body))
-        secured = _wants_tls(target.origin, answer)
+        origin = target.origin
+        secured = self._secured.get(origin)
+        if (
+            origin.scheme == "http"
+            and "Authorization" in headers
+            and self._tls is not None
+            and origin not in self._secured
+        ):
+            ping = await self._ask_once(origin, _request("GET", HttpUrl(origin, "/ping", None), {}, b""))
+            secured = self._learn(origin, ping)
         if secured is None:
-            return answer
-        return await self._ask_once(secured, _request(method, replace(target, origin=secured), headers, body))
+            answer = await self._ask_once(origin, _request(method, target, headers, body))
+            secured = self._learn(origin, answer)
+            if secured is None:
+                return answer
+        try:
+            return await self._ask_once(secured, _request(method, replace(target, origin=secured), headers, body))
+        except (HttpQueryError, OSError):
+            self._secured.pop(origin, None)  # it may have moved; the next query asks it anew
+            raise
+
+    def _learn(self, origin: HttpOrigin, answer: HttpAnswer) -> HttpOrigin | None:
+        """Remember whether a server wants to be asked by HTTPS, and where."""
+        if len(self._secured) >= MAX_REMEMBERED:
+            self._secured.clear()
+        secured = self._secured[origin] = _wants_tls(origin, answer)
+        return secured
 
     async def _ask_once(self, origin: HttpOrigin, request: bytes) -> HttpAnswer:
         connection = await self._connect(origin)
@@ -214,6 +243,11 @@ class HttpClient:
         if self._tls is None:
             self._tls = client_context()
         return self._tls
+
+
+def bearer(secret: bytes) -> dict[str, str]:
+    """The header that shows a secret; none if it is empty."""
+    return {"Authorization": f"Bearer {secret.decode('latin-1')}"} if secret else {}
 
 
 def public_url(url: str) -> str:

@@ -204,6 +204,11 @@ class Router:
         for route in routes:
             self._add(route)
 
+    @property
+    def routes(self) -> list[Route]:
+        """Every route, for tests that ask for all of them."""
+        return [*(match.route for match in self._fixed.values()), *(pattern.route for pattern in self._patterns)]
+
     def _add(self, route: Route) -> None:
         self._methods.add(route.method)
         if "{" in route.path:

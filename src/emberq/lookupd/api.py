@@ -44,8 +44,8 @@ from emberq.wire.parameter import is_valid_name
 _log = logging.getLogger(__name__)
 
 
-def routes(registry: Registry, *, clock: Clock) -> list[Route]:
-    """The table of routes."""
+def routes(registry: Registry, *, clock: Clock, has_token: bool = False) -> list[Route]:
+    """The table of routes; for `has_token` see `http.debug.for_operators`."""
     api, debug = LookupApi(registry), DebugApi(registry, clock=clock)
     return [
         Route("GET", "/ping", ping),
@@ -60,7 +60,7 @@ def routes(registry: Registry, *, clock: Clock) -> list[Route]:
         Route("POST", "/topic/tombstone", api.tombstone),
         Route("POST", "/channel/create", api.create_channel),
         Route("POST", "/channel/delete", api.delete_channel),
-        *profiler_routes(),
+        *profiler_routes(has_token=has_token),
     ]
 
 

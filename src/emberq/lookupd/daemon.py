@@ -17,9 +17,9 @@ from typing import NamedTuple, cast
 
 import emberq
 from emberq.base import metrics
-from emberq.base.address import Listener, ListenError
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
 from emberq.base.daemon import LoopLag, LoopTimers, Sweeper
+from emberq.base.listener import Listener, ListenError
 from emberq.base.metrics import (
     CONTENT_TYPE,
     PROCESS_FAMILIES,
@@ -38,6 +38,8 @@ from emberq.base.metrics import (
 from emberq.base.program import StartError
 from emberq.base.settings import OptionsError
 from emberq.base.timers import Timers
+from emberq.base.tls import ServerTls, TlsError, loaded_tls
+from emberq.http.access import AccessGuard, open_secrets
 from emberq.http.browser import BrowserGuard, host_in
 from emberq.http.message import Request, Response, encode_json, plain
 from emberq.http.router import Route, Router
@@ -78,11 +80,25 @@ class Nsqlookupd:
         self._loop_timers: LoopTimers | None = None
         self._sweeper = Sweeper(timers=self._timers, clock=self.clock)
         self._loop_lag = LoopLag(timers=self._timers, clock=self.clock)
-        table = [*routes(self.registry, clock=self.clock), Route("GET", "/metrics", self._metrics, quiet=True)]
+        self._secrets = open_secrets(options.http_secret_file)
+        served = routes(self.registry, clock=self.clock, has_token=self._secrets is not None)
+        table = [*served, Route("GET", "/metrics", self._metrics, quiet=True)]
         names = (*options.http_allowed_host, options.broadcast_address, host_in(options.http_address))
-        self._http = HttpServer(Router(table), clock=self.clock, timers=self._timers, head_guard=BrowserGuard(names))
-        self._tcp_listener = Listener(options.tcp_address, lambda: LookupSession(self._context), label="TCP")
-        self._http_listener = Listener(options.http_address, self._http.make_protocol, label="HTTP")
+        self._http = HttpServer(
+            Router(table),
+            clock=self.clock,
+            timers=self._timers,
+            guard=AccessGuard(self._secrets, realm="nsqlookupd") if self._secrets is not None else None,
+            head_guard=BrowserGuard(names),
+        )
+        self._tls = _loaded_tls(self.options)
+        context = self._tls.context if self._tls is not None else None
+        self._tcp_listener = Listener(
+            options.tcp_address, lambda: LookupSession(self._context), label="TCP", tls=context
+        )
+        self._http_listener = Listener(
+            options.http_address, self._http.make_protocol, label="HTTP" if context is None else "HTTPS", tls=context
+        )
 
     async def start(self) -> None:
         """Serve nsqds and consumers. StartError if that fails; then everything is closed again."""
@@ -111,7 +127,11 @@ class Nsqlookupd:
         self._stop_watches()
 
     def reload(self) -> None:
-        """Does nothing: nsqlookupd has no files to read again."""
+        """Read the TLS certificate and the file of secrets again; open connections stay."""
+        if self._tls is not None:
+            self._tls.reload()
+        if self._secrets is not None:
+            self._secrets.reload()
 
     def run_timers(self) -> None:
         """Run the timers that are due by the clock; for tests that move it."""
@@ -173,6 +193,13 @@ def _validated(options: LookupdOptions) -> LookupdOptions:
     try:
         return options.validated()
     except OptionsError as wrong:
+        raise StartError(str(wrong)) from wrong
+
+
+def _loaded_tls(options: LookupdOptions) -> ServerTls | None:
+    try:
+        return loaded_tls(options)
+    except TlsError as wrong:
         raise StartError(str(wrong)) from wrong
 
 

@@ -1,8 +1,9 @@
 """An nsqd's connection to nsqlookupd: commands to the registry, answers back.
 
 What arrives in one packet is executed and answered with one write, before `data_received` returns. A packet of many
-commands takes several turns of the event loop, so that other clients get theirs. There is no deadline for a client:
-look-ups judge whether it is alive, by when it was last heard of.
+commands takes several turns of the event loop, so that other clients get theirs. The first bytes are due within
+FIRST_BYTES_NS. Behind them there is no deadline for a client: look-ups judge whether it is alive, by when it was last
+heard of.
 
 Holding back. A client is not read from, and none of its commands is executed, while one of these bits is set:
 
@@ -38,6 +39,8 @@ TURN = 1
 BLOCKED = 2
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last answer may take to leave before the connection is cut off."""
+FIRST_BYTES_NS = 10 * NS_PER_SECOND
+"""An nsqd begins to speak at once. What says nothing for so long takes a descriptor for nothing."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ class LookupSession(asyncio.Protocol):
         "_cut_off",
         "_decoder",
         "_ended_by",
+        "_first_bytes",
         "_holds",
         "_is_greeted",
         "_producer",
@@ -71,6 +75,7 @@ class LookupSession(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._closing = False
         self._cut_off: Alarm | None = None
+        self._first_bytes = context.timers.alarm(self._on_silence)
         self._is_greeted = False
         """Whether the log has the client's magic."""
         self._ended_by = ""
@@ -89,6 +94,7 @@ class LookupSession(asyncio.Protocol):
             return
         self._remote_address = str(TcpAddress(*peername[:2]))
         self._context.sessions.add(self)
+        self._first_bytes.set(self._context.clock.monotonic_ns() + FIRST_BYTES_NS)
         _log.info("TCP: new client(%s)", self._remote_address)
 
     def data_received(self, data: bytes) -> None:
@@ -127,6 +133,7 @@ class LookupSession(asyncio.Protocol):
     def _log_magic(self) -> None:
         if not self._is_greeted and self._decoder.greeted:
             self._is_greeted = True
+            self._first_bytes.discard()
             _log.info("CLIENT(%s): desired protocol magic '%s'", self._remote_address, MAGIC.decode())
 
     def eof_received(self) -> bool:
@@ -139,6 +146,7 @@ class LookupSession(asyncio.Protocol):
         return False  # the loop closes the connection, after what was written has left
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._first_bytes.discard()
         if self not in self._context.sessions:
             return
         self._context.sessions.discard(self)
@@ -172,6 +180,10 @@ class LookupSession(asyncio.Protocol):
         """Close now."""
         self._closing = True
         self._transport.abort()
+
+    def _on_silence(self) -> None:
+        self._ended_by = f"nothing came within {format_duration(FIRST_BYTES_NS)}"
+        self.abort()
 
     def _fail(self, wrong: FatalError, answers: list[bytes]) -> None:
         """Send the answers so far and the error, and close."""

@@ -12,8 +12,7 @@ One client, from the socket to the broker
     context                  what all sessions share; turning a stream into TLS, snappy or deflate
 
 TLS and authorization
-    tls                      TLS as nsqd offers it, and what was agreed
-    unverified_certificate   client certificates of any signer
+    tls                      what a TLS handshake agreed on
     auth/                    who may publish and subscribe to what
 
 The rest of the world

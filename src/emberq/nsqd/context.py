@@ -26,14 +26,16 @@ from typing import Any
 import emberq
 from emberq.base.address import NetworkError, format_peer, parse_remote
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
+from emberq.base.log import RefusalLog
 from emberq.base.timers import Timers
+from emberq.base.tls import ServerTls
 from emberq.broker.broker import Broker
 from emberq.broker.subscriber import Locality
 from emberq.nsqd.auth.authorizer import Authorizer
 from emberq.nsqd.connection import ClientConnection, Deliveries, Output
 from emberq.nsqd.options import NsqdOptions, TlsRequired
 from emberq.nsqd.publishing import PublishBatcher
-from emberq.nsqd.tls import ServerTls, TlsConnection
+from emberq.nsqd.tls import TlsConnection
 from emberq.nsqd.trace import Trace
 from emberq.wire import frame
 from emberq.wire.compression import DeflateCodec, SnappyCodec
@@ -207,13 +209,10 @@ class ConnectionGate:
     def __init__(self, options: NsqdOptions, *, clock: Clock) -> None:
         self._max_count = options.max_connections
         self._max_address_count = options.max_connections_per_address
-        self._clock = clock
         self._count = 0
         self._address_counts: Counter[str] = Counter()
         """How many there are of each address; kept only if that has a limit."""
-        self._unlogged_count = 0
-        """Refusals since the last log line about them."""
-        self._next_log_ns = 0
+        self._refusals = RefusalLog(_log, clock=clock, interval_ns=REFUSAL_LOG_INTERVAL_NS)
 
     def enter(self, remote_address: str, transport: asyncio.BaseTransport) -> str | None:
         """Count a new connection, or return why it is refused. One that was counted has to `leave`."""
@@ -255,14 +254,7 @@ class ConnectionGate:
         return f"more than {self._max_count} connections (--max-connections)"
 
     def _refuse(self, remote_address: str, reason: str) -> str:
-        """Log it, but not each time: there may be thousands in a second."""
-        self._unlogged_count += 1
-        now_ns = self._clock.monotonic_ns()
-        if now_ns >= self._next_log_ns:
-            others = f"; {self._unlogged_count - 1} others were refused before" if self._unlogged_count > 1 else ""
-            _log.warning("refused a connection from %s: %s%s", remote_address, reason, others)
-            self._next_log_ns = now_ns + REFUSAL_LOG_INTERVAL_NS
-            self._unlogged_count = 0
+        self._refusals.warn(f"refused a connection from {remote_address}: {reason}")
         return reason
 
 

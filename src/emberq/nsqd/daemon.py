@@ -15,29 +15,30 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import emberq
-from emberq.base.address import Listener, ListenError
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
 from emberq.base.daemon import LoopLag, LoopTimers, Sweeper
 from emberq.base.file import lacks_room
+from emberq.base.listener import Listener, ListenError
 from emberq.base.program import StartError
 from emberq.base.timers import NEVER, Timers
+from emberq.base.tls import ServerTls, TlsError, loaded_tls
 from emberq.broker.broker import Broker, TopologyChange
 from emberq.broker.channel import ChannelLimits
 from emberq.broker.stats import ClientStats, LatencyConfig, TopicStats
 from emberq.broker.store import DiskStore, JournalStore
 from emberq.broker.topic import TopicConfig
+from emberq.http.access import OwnSecret
 from emberq.nsqd.api.routes import Web
 from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
 from emberq.nsqd.connection import Deliveries
 from emberq.nsqd.context import ConnectionGate, SessionContext
 from emberq.nsqd.health import Health
-from emberq.nsqd.lookup import LookupService
+from emberq.nsqd.lookup import LookupService, LookupTls
 from emberq.nsqd.metrics import Memory, Scrape, read_topics
 from emberq.nsqd.options import NsqdOptions, OptionsError, journal_settings
 from emberq.nsqd.publishing import PublishBatcher
 from emberq.nsqd.session import ClientSession
 from emberq.nsqd.statsd import StatsdConfig, StatsdPusher, expand_prefix
-from emberq.nsqd.tls import ServerTls, TlsError
 from emberq.storage.backend import DiskLimits
 from emberq.storage.data_folder import METADATA_FILE, DataPathLock, MetadataFile
 from emberq.storage.disk_queue_sync import Syncer
@@ -96,6 +97,8 @@ class Nsqd:
         )
         self._tls = _loaded_tls(self.options)
         self._client_tls = _client_tls(self.options)
+        self._lookup_tls = _lookup_tls(self.options)
+        self._lookupd_secret = OwnSecret(self.options.lookupd_secret_file, flag="lookupd-secret-file")
         authorizer = _authorizer(self.options, self.clock)
         self.batcher = PublishBatcher(self.broker, self._call_soon)
         gate = ConnectionGate(self.options, clock=self.clock)
@@ -245,9 +248,13 @@ class Nsqd:
         _log.info("NSQ: bye")
 
     def reload(self) -> None:
-        """Read the TLS certificate again; open connections stay."""
+        """Read the TLS certificates and the files of secrets again; open connections stay."""
         if self._tls is not None:
             self._tls.reload()
+        if self._lookup_tls is not None:
+            self._lookup_tls.reload()
+        self._web.reload()
+        self._lookupd_secret.reload()
 
     def run_timers(self) -> None:
         """Run the timers that are due by the clock; for tests that move it."""
@@ -367,7 +374,9 @@ class Nsqd:
             find_topic=self.broker.find_topic,
             clock=self.clock,
             timers=self._timers,
-            tls=self._client_tls,
+            query_tls=self._client_tls,
+            tls=self._lookup_tls.context if self._lookup_tls is not None else None,
+            secret=self._lookupd_secret,
         )
 
     def _new_statsd(self) -> StatsdPusher:
@@ -435,14 +444,10 @@ def _disk_limits(options: NsqdOptions) -> DiskLimits:
 
 
 def _loaded_tls(options: NsqdOptions) -> ServerTls | None:
-    if not ServerTls.is_configured(options):
-        return None
-    tls = ServerTls(options)
     try:
-        tls.load()
+        return loaded_tls(options)
     except TlsError as wrong:
         raise StartError(str(wrong)) from wrong
-    return tls
 
 
 def _client_tls(options: NsqdOptions) -> ssl.SSLContext | None:
@@ -451,6 +456,17 @@ def _client_tls(options: NsqdOptions) -> ssl.SSLContext | None:
         return client_tls(options) if options.tls_root_ca_file else None
     except AuthOptionsError as wrong:
         raise StartError(str(wrong)) from wrong
+
+
+def _lookup_tls(options: NsqdOptions) -> LookupTls | None:
+    if not options.lookupd_tls:
+        return None
+    tls = LookupTls(options)
+    try:
+        tls.load()
+    except TlsError as wrong:
+        raise StartError(str(wrong)) from wrong
+    return tls
 
 
 def _authorizer(options: NsqdOptions, clock: Clock) -> Authorizer | None:

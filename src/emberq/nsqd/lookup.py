@@ -3,6 +3,9 @@
 Each nsqlookupd is independent: one that is down or slow delays neither nsqd nor the others. The list of nsqlookupds may
 change while nsqd runs.
 
+With `--lookupd-tls` all of them are spoken to by TLS, for registering and for questions, and the names in their
+certificates are checked (`LookupTls`).
+
 Pre-creation: a new topic starts with the channels that it has on other nsqds. A consumer learns of a new nsqd of its
 topic only when it next asks nsqlookupd. If the first messages went only to the channels that exist by then, the others
 would miss them. So a new topic is *held*: what is published is accepted and waits in the topic, as when it is paused.
@@ -28,9 +31,11 @@ from urllib.parse import urlencode
 import emberq
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import Timers
+from emberq.base.tls import ReloadableContext, TlsError, TlsFileError, TlsVersion, client_context
 from emberq.broker.broker import TopologyChange
 from emberq.broker.error import BrokerError
-from emberq.http.client import HttpClient, HttpQueryError
+from emberq.http.access import OwnSecret
+from emberq.http.client import HttpClient, HttpQueryError, bearer
 from emberq.nsqd.lookup_peer import LookupPeer, PeerContext, Snapshot
 from emberq.nsqd.options import NsqdOptions
 from emberq.storage.error import StorageError
@@ -56,7 +61,11 @@ class LookupService:
         clock: Clock,
         timers: Timers,
         tls: ssl.SSLContext | None = None,
+        query_tls: ssl.SSLContext | None = None,
+        secret: OwnSecret | None = None,
     ) -> None:
+        """Without `tls` they are spoken to by plain TCP and HTTP. One that answers a question by leading us to HTTPS is
+        judged by `query_tls` then."""
         self._link = LookupLink(
             options.lookupd_tcp_address,
             identity=_identity(options, tcp_port=tcp_port, http_port=http_port),
@@ -64,12 +73,14 @@ class LookupService:
             http_client=HttpClient(
                 connect_timeout_ns=options.http_client_connect_timeout_ns,
                 request_timeout_ns=options.http_client_request_timeout_ns,
-                tls=tls,
+                tls=tls or query_tls,
                 max_body_bytes=MAX_CHANNELS_BYTES,
             ),
+            tls=tls,
             max_answer_bytes=options.max_body_size,
             clock=clock,
             timers=timers,
+            secret=secret,
         )
         self._precreation = Precreation(self._link, find_topic=find_topic, clock=clock, timers=timers)
 
@@ -109,6 +120,41 @@ def _identity(options: NsqdOptions, *, tcp_port: int, http_port: int) -> NsqdIde
     )
 
 
+# TLS with nsqlookupds.
+
+
+class LookupTls:
+    """How nsqd speaks TLS with nsqlookupds. Owned by the daemon; `load` before use."""
+
+    def __init__(self, options: NsqdOptions) -> None:
+        self._options = options
+        self.context = ReloadableContext()
+        """For all connections to nsqlookupds."""
+
+    def load(self) -> None:
+        """Read the files; TlsError if they cannot be used."""
+        options = self._options
+        lowest = max(options.tls_min_version, TlsVersion.TLS_1_2)  # OpenSSL's clients speak no older one
+        try:
+            self.context.current = client_context(
+                ca_file=options.lookupd_tls_root_ca_file,
+                cert_file=options.tls_cert,
+                key_file=options.tls_key,
+                minimum=ssl.TLSVersion(int(lowest)),
+            )
+        except TlsFileError as failure:
+            files = options.lookupd_tls_root_ca_file if failure.is_authority else options.tls_cert
+            why = f"{files}: {failure.reason.strerror or failure}"
+            raise TlsError(f"failed to build TLS config for nsqlookupd - {why}") from failure
+
+    def reload(self) -> None:
+        """Read the files again, for all connections from now on. If they cannot be used, the old ones stay in use."""
+        try:
+            self.load()
+        except TlsError as failure:
+            _log.error("LOOKUP: %s; what was read before stays in use", failure)
+
+
 # Registering and asking.
 
 MAX_CHANNELS_BYTES = 1024 * 1024
@@ -130,11 +176,18 @@ class LookupLink:
         max_answer_bytes: int,
         clock: Clock,
         timers: Timers,
+        tls: ssl.SSLContext | None = None,
         chance: Callable[[], float] = random.random,
+        secret: OwnSecret | None = None,
     ) -> None:
         self.addresses = addresses
         """The addresses of the nsqlookupds, as they were given, in order."""
         self._http = http_client
+        self._scheme = "http" if tls is None else "https"
+        self._secret = secret
+        """Shown where channels are asked for; None: the nsqlookupds want none."""
+        self._entitled = frozenset(addresses)
+        """The nsqlookupds that are shown it: not those that a client may have set since, by /config."""
         self._tasks: set[asyncio.Task[None]] = set()
         """Connecting and asking. The event loop holds its tasks only weakly, so they are held here."""
         self._context = PeerContext(
@@ -145,6 +198,7 @@ class LookupLink:
             timers=timers,
             spawn=self.spawn,
             chance=chance,
+            tls=tls,
         )
         self._peers: dict[str, LookupPeer] = {}
 
@@ -217,11 +271,11 @@ class LookupLink:
         http_address = peer.info.http_address
         if http_address is None:
             return
-        url = f"http://{http_address}/channels?{urlencode({'topic': topic})}"
+        url = f"{self._scheme}://{http_address}/channels?{urlencode({'topic': topic})}"
         async with peer.query_slots:
             _log.info("CI: querying nsqlookupd %s", url)
             try:
-                document = await self._http.get_json(url)
+                document = await self._http.get_json(url, headers=self._headers(peer))
                 channels = parse_channels(document)
             except (HttpQueryError, AnswerError) as failure:
                 _log.warning(
@@ -232,6 +286,11 @@ class LookupLink:
                 )
                 return
         found(channels)
+
+    def _headers(self, peer: LookupPeer) -> dict[str, str]:
+        if self._secret is None or peer.address not in self._entitled:
+            return {}
+        return bearer(self._secret.value)
 
 
 # Pre-creation of channels.

@@ -4,8 +4,8 @@
        ^                   │               │               │           │
        └───────────────────┴───── any failure ─────────────┴───────────┘
 
-- Only `LookupPeer` waits for nsqlookupd. It allows a second for connecting and a second for each answer. A PING every
-  15 s notices a connection that died in silence.
+- Only `LookupPeer` waits for nsqlookupd. It allows a second for connecting, four more for a handshake, and a second for
+  each answer. A PING every 15 s notices a connection that died in silence.
 - Any failure (no connection, no answer in time, a wrong answer) ends the connection. Nothing is kept for the next one:
   it begins with a fresh snapshot of all that exists.
 - Retries come at growing, partly random intervals, so that a thousand nsqds that lost the same nsqlookupd do not come
@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from typing import Any, cast
 from emberq.base.address import parse_tcp_address
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.timers import Timers
+from emberq.base.tls import openssl_text
 from emberq.wire.lookup import (
     MAGIC,
     PING,
@@ -53,6 +55,8 @@ from emberq.wire.lookup import (
 )
 
 CONNECT_TIMEOUT_NS = NS_PER_SECOND
+HANDSHAKE_TIMEOUT_NS = 4 * NS_PER_SECOND
+"""A thousand nsqds that come back to an nsqlookupd in one moment have to wait for each other's handshakes."""
 ANSWER_TIMEOUT_NS = NS_PER_SECOND
 PING_INTERVAL_NS = 15 * NS_PER_SECOND
 FIRST_RETRY_NS = 250 * NS_PER_MS
@@ -60,6 +64,8 @@ MAX_RETRY_NS = 5 * NS_PER_SECOND
 """So long after nsqlookupd came back, consumers may not find this nsqd there."""
 MAX_SHOWN = 256
 """Characters of what it tells of itself that the log shows; a host name has no more."""
+TLS_ALERT = b"\x15\x03"
+"""How the answer of a server begins that speaks TLS only: a record of the type alert, and the version."""
 MAX_QUERY_COUNT = 16
 """HTTP queries to one nsqlookupd at a time: a burst of new topics must not take all our file descriptors."""
 
@@ -84,6 +90,8 @@ class PeerContext:
     """Runs a coroutine and holds its task."""
     chance: Callable[[], float]
     """A number from 0 to 1."""
+    tls: ssl.SSLContext | None = None
+    """None: plain TCP."""
 
 
 class LookupPeer:
@@ -127,7 +135,7 @@ class LookupPeer:
             max_answer_bytes=context.max_answer_bytes,
         )
         self._connection = _Connection(self, conversation)
-        self._set_deadline(CONNECT_TIMEOUT_NS)
+        self._set_deadline(CONNECT_TIMEOUT_NS + (HANDSHAKE_TIMEOUT_NS if context.tls is not None else 0))
         self._connecting = context.spawn(self._connect(self._connection))
 
     def close(self) -> None:
@@ -154,11 +162,13 @@ class LookupPeer:
         loop = asyncio.get_running_loop()
         try:
             target = parse_tcp_address(self.address)
-            await loop.create_connection(lambda: connection, target.host or "localhost", target.port)
+            await loop.create_connection(
+                lambda: connection, target.host or "localhost", target.port, ssl=self._context.tls
+            )
         except (OSError, ValueError) as failure:  # ValueError: not an address, or a name that cannot be looked up
             if connection is self._connection:
                 self._connecting = None
-                self._lose(f"cannot connect: {failure}")
+                self._lose(f"cannot connect: {_connect_failure(failure, is_tls=self._context.tls is not None)}")
 
     def connected(self, connection: _Connection) -> None:
         """The connection is open."""
@@ -177,7 +187,8 @@ class LookupPeer:
         try:
             answered_count = conversation.receive(data)
         except AnswerError as wrong:
-            self._lose(str(wrong))
+            is_tls_alert = not was_identified and data.startswith(TLS_ALERT)
+            self._lose("it speaks TLS only; this nsqd needs --lookupd-tls" if is_tls_alert else str(wrong))
             return
         if not answered_count:
             return  # a part of an answer gains no time for the rest
@@ -191,10 +202,11 @@ class LookupPeer:
         if not conversation.awaited_count and not self.is_up:
             self._come_up()
 
-    def disconnected(self, connection: _Connection) -> None:
+    def disconnected(self, connection: _Connection, why: Exception | None) -> None:
         """The other side closed the connection, or the network failed."""
         if connection is self._connection:
-            self._lose("the connection was closed")
+            is_tls = self._context.tls is not None
+            self._lose(_loss(why, has_answered=connection.conversation.info is not None, is_tls=is_tls))
 
     def _send(self, connection: _Connection) -> None:
         conversation = connection.conversation
@@ -264,6 +276,43 @@ class LookupPeer:
         self._ping_alarm.cancel()
 
 
+# What went wrong, in words that tell what to do.
+
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+"""What OpenSSL finds in an answer that is not TLS."""
+_CERTIFICATE_WANTED = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE")
+
+
+def _connect_failure(failure: OSError | ValueError, *, is_tls: bool) -> str:
+    if isinstance(failure, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {failure.verify_message} (--lookupd-tls-root-ca-file)"
+    if isinstance(failure, ssl.SSLError) and failure.reason in _NOT_TLS:
+        return "it does not speak TLS; it needs --tls-cert, or this nsqd no --lookupd-tls"
+    if isinstance(failure, ssl.SSLError):
+        return _refusal_text(failure)
+    if is_tls and isinstance(failure, ConnectionResetError):
+        return _closed_early(is_tls=True)
+    return str(failure)
+
+
+def _loss(why: Exception | None, *, has_answered: bool, is_tls: bool) -> str:
+    if isinstance(why, ssl.SSLError):
+        return _refusal_text(why)
+    return "the connection was closed" if has_answered else _closed_early(is_tls=is_tls)
+
+
+def _closed_early(*, is_tls: bool) -> str:
+    """A server that refuses a handshake, or the lack of one, closes without a word."""
+    wish = "want to see a certificate (--tls-cert, --tls-key)" if is_tls else "speak TLS only (--lookupd-tls)"
+    return f"the connection was closed before it answered; it may {wish}, which its log tells"
+
+
+def _refusal_text(failure: ssl.SSLError) -> str:
+    if failure.reason in _CERTIFICATE_WANTED:
+        return "it wants to see a certificate (--tls-cert, --tls-key)"
+    return f"TLS failed: {openssl_text(failure)}"
+
+
 def retry_delay_ns(failure_count: int, *, chance: float) -> int:
     """How long to wait after so many failures in a row. `chance`, from 0 to 1, shortens it by up to a half."""
     doublings = min(failure_count - 1, 16)  # far beyond the longest interval, and no huge numbers
@@ -298,8 +347,8 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._peer.received(self, data)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - that it is lost is all that counts
-        self._peer.disconnected(self)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._peer.disconnected(self, exc)
 
 
 # What is said on one connection.

@@ -19,7 +19,17 @@ from emberq.base.address import MAX_PORT, AddressError, parse_address
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.flag import LOG_FORMAT, LOG_LEVEL, SettingError, Words
 from emberq.base.log import LogFormat, LogLevel
-from emberq.base.settings import CONFIG, GENERAL, VERSION, Group, OptionsError, SettingTable, deprecated_flag
+from emberq.base.settings import (
+    CHECK_CONFIG,
+    CONFIG,
+    GENERAL,
+    VERSION,
+    Group,
+    OptionsError,
+    SettingTable,
+    deprecated_flag,
+)
+from emberq.base.tls import TLS_MIN_VERSION, TlsVersion
 from emberq.broker.store import JournalSettings, SyncMode
 from emberq.storage.journal.segment import JournalConfig
 
@@ -40,31 +50,11 @@ class TlsRequired(enum.IntEnum):
     YES = 2
 
 
-class TlsVersion(enum.IntEnum):
-    """The lowest version of TLS accepted; the numbers are those of the TLS protocol."""
-
-    TLS_1_0 = 0x0301
-    TLS_1_1 = 0x0302
-    TLS_1_2 = 0x0303
-    TLS_1_3 = 0x0304
-
-
 TLS_REQUIRED = Words(
     "bool|tcp-https",
     {"true": TlsRequired.YES, "false": TlsRequired.NO, "tcp-https": TlsRequired.TCP_HTTPS},
     aliases={"1": TlsRequired.YES, "t": TlsRequired.YES, "0": TlsRequired.NO, "f": TlsRequired.NO},
     stands_alone=True,
-)
-TLS_MIN_VERSION = Words(
-    "version",
-    {
-        "tls1.0": TlsVersion.TLS_1_0,
-        "tls1.1": TlsVersion.TLS_1_1,
-        "tls1.2": TlsVersion.TLS_1_2,
-        "tls1.3": TlsVersion.TLS_1_3,
-    },
-    aliases={"": TlsVersion.TLS_1_2},  # an empty key in a config file means the default
-    refusal="unknown tlsVersionOption {}",
 )
 
 
@@ -136,6 +126,15 @@ class NsqdOptions:
         placeholder="host",
         key="http_allowed_hosts",
     )
+    http_secret_file: str = _NETWORK.text(
+        "",
+        "file of secrets, one a line; every HTTP request but /ping has to show one, as a bearer token or as the"
+        " password of HTTP Basic",
+        placeholder="file",
+    )
+    lookupd_secret_file: str = _DISCOVERY.text(
+        "", "file with the secret for nsqlookupds that run with --http-secret-file", placeholder="file"
+    )
     broadcast_address: str = _NETWORK.text(
         socket.gethostname,
         "name under which nsqlookupd lists this nsqd; clients must be able to reach it",
@@ -157,6 +156,13 @@ class NsqdOptions:
 
     lookupd_tcp_address: tuple[str, ...] = _DISCOVERY.strings(
         "an nsqlookupd to register with", placeholder="host:port", key="nsqlookupd_tcp_addresses"
+    )
+    lookupd_tls: bool = _DISCOVERY.boolean(
+        "speak TLS with the nsqlookupds, over TCP and HTTP; --tls-cert is shown to those that ask for a certificate",
+        default=False,
+    )
+    lookupd_tls_root_ca_file: str = _DISCOVERY.text(
+        "", "authorities that sign nsqlookupds, PEM; empty means those of the system", placeholder="file"
     )
     auth_http_address: tuple[str, ...] = _DISCOVERY.strings(
         "an authorization server, host:port or URL", placeholder="address", key="auth_http_addresses"
@@ -320,6 +326,8 @@ class NsqdOptions:
             raise OptionsError("cannot require TLS client connections without TLS key and cert")
         if self.auth_http_api and not self.auth_http_address:
             raise OptionsError("--auth-http-api needs an --auth-http-address to ask")
+        if self.lookupd_tls_root_ca_file and not self.lookupd_tls:
+            raise OptionsError("--lookupd-tls-root-ca-file has no effect without --lookupd-tls")
         if self.auth_http_request_method not in ("get", "post"):
             raise OptionsError("--auth-http-request-method must be post or get")
         for percentile in self.e2e_processing_latency_percentile:
@@ -345,7 +353,8 @@ class NsqdOptions:
     def _check_listeners(self) -> None:
         if not self.tcp_address:
             raise OptionsError("--tcp-address must not be empty")
-        for address in filter(None, (self.tcp_address, self.http_address)):
+        https_address = self.https_address if self.tls_cert else ""
+        for address in filter(None, (self.tcp_address, self.http_address, https_address)):
             try:
                 parse_address(address)
             except AddressError as error:
@@ -355,7 +364,7 @@ class NsqdOptions:
 SETTINGS = SettingTable(
     "nsqd",
     options_class=NsqdOptions,
-    command=(VERSION, CONFIG, deprecated_flag("verbose"), deprecated_flag("worker_id")),
+    command=(VERSION, CONFIG, CHECK_CONFIG, deprecated_flag("verbose"), deprecated_flag("worker_id")),
 )
 
 

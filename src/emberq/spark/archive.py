@@ -23,6 +23,7 @@ from emberq.spark.pipeline.files import DataFile, data_files, finish_interrupted
 from emberq.spark.pipeline.model import BodyFormat, Pipeline, Sink, Source, View
 
 CHECKPOINT = "_checkpoint"
+SECRETS = ("authSecret", "lookupdSecret")
 HOUR = timedelta(hours=1)
 
 _MESSAGES = """
@@ -48,6 +49,7 @@ def archive_pipeline(
         checkpoint=f"{folder}/{CHECKPOINT}",
         nsqd=tuple(filter(None, access.get("nsqd", "").split(","))),
         lookupd=tuple(filter(None, access.get("lookupd", "").split(","))),
+        secrets={name: access[name] for name in SECRETS if name in access},
         trigger=trigger,
         sources={"messages": Source(topic=tuple(topics), format=BodyFormat.BINARY, options=options)},
         views={"archived": View(sql=_MESSAGES)},

@@ -422,10 +422,13 @@ def _client_config(access: Access) -> ClientConfig:
 
 def _discovery(topic: str, settings: SourceSettings) -> Discovery:
     timeout_ns = round(LOOKUPD_TIMEOUT_S * NS_PER_SECOND)
+    access = settings.access
+    needs_tls = any(lookupd.startswith("https://") for lookupd in access.lookupds)
+    tls = access.tls_context() if needs_tls else None
     return Discovery(
-        settings.access.lookupds,
+        access.lookupds,
         topic,
-        client=HttpClient(connect_timeout_ns=timeout_ns, request_timeout_ns=timeout_ns),
+        client=HttpClient(connect_timeout_ns=timeout_ns, request_timeout_ns=timeout_ns, tls=tls),
         interval_s=settings.discovery_interval_s,
-        secret=(settings.access.auth_secret or "").encode(),
+        secret=(settings.access.lookupd_secret or "").encode(),
     )

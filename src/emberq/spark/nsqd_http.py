@@ -40,8 +40,8 @@ FIRST_DELAY_S = 0.1
 MAX_DELAY_S = 2.0
 
 _REMEDIES = {
-    "UNAUTHORIZED": 'option "authSecret" is missing or wrong',
-    "FORBIDDEN": 'the secret in option "authSecret" does not allow this',
+    "UNAUTHORIZED": 'option "{secret}" is missing or wrong',
+    "FORBIDDEN": 'the secret in option "{secret}" does not allow this',
     "TLS_REQUIRED": 'set option "tls" to true and give the HTTPS address',
     "BODY_TOO_BIG": 'set option "maxBodyBytes" to no more than the --max-body-size of nsqd',
     "MSG_TOO_BIG": "a body is larger than the --max-msg-size of nsqd",
@@ -64,11 +64,13 @@ class NsqdAnswer(NamedTuple):
 class HttpPeer:
     """One connection to the HTTP API of an nsqd or nsqlookupd. Owned by one thread; opened at the first use."""
 
-    def __init__(self, address: str, access: Access) -> None:
+    def __init__(self, address: str, access: Access, *, is_lookupd: bool = False) -> None:
         scheme, _, host_and_port = address.rpartition("://")
         self.address = host_and_port
         """As messages and offsets name it."""
         self._access = access
+        self._secret = access.lookupd_secret if is_lookupd else access.auth_secret
+        self._secret_option = "lookupdSecret" if is_lookupd else "authSecret"
         target = parse_tcp_address(host_and_port)
         timeout_s = access.request_timeout_s
         self._connection: http.client.HTTPConnection
@@ -120,8 +122,8 @@ class HttpPeer:
         headers: Mapping[str, str],
     ) -> None:
         """Send a request. `receive` returns its answer."""
-        if self._access.auth_secret is not None:
-            headers = {**headers, "Authorization": f"Bearer {self._access.auth_secret}"}
+        if self._secret is not None:
+            headers = {**headers, "Authorization": f"Bearer {self._secret}"}
         target = f"{path}?{urlencode(query)}" if query else path
         try:
             self._connection.request(method, target, body=body, headers=dict(headers))
@@ -159,7 +161,8 @@ class HttpPeer:
         code = one_line(str(facts.pop("message", body[:MAX_ERROR_CHARS].decode("utf-8", "backslashreplace"))))
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return NsqdUnavailableError(self.address, f"{status} {code}")
-        return NsqdRefusedError(self.address, status=status, code=code, remedy=_REMEDIES.get(code, ""), facts=facts)
+        remedy = _REMEDIES.get(code, "").format(secret=self._secret_option)
+        return NsqdRefusedError(self.address, status=status, code=code, remedy=remedy, facts=facts)
 
 
 def _facts(body: bytes) -> dict[str, Any]:
@@ -205,6 +208,13 @@ class AddressBook:
             self._peers[nsqd] = HttpPeer(nsqd, self._access)
         return self._peers[nsqd]
 
+    def _lookupd(self, address: str) -> HttpPeer:
+        """The connection to an nsqlookupd."""
+        url = address if "://" in address else f"http://{address}"
+        if url not in self._peers:
+            self._peers[url] = HttpPeer(url, self._access, is_lookupd=True)
+        return self._peers[url]
+
     def close(self) -> None:
         """Close the connections."""
         for peer in self._peers.values():
@@ -234,9 +244,8 @@ class AddressBook:
         nodes: dict[str, list[str]] = {}
         failures: list[NsqdUnavailableError] = []
         for lookupd in self._access.lookupds:
-            address = lookupd if "://" in lookupd else f"http://{lookupd}"
             try:
-                document = self.peer(address).get_json("/nodes")
+                document = self._lookupd(lookupd).get_json("/nodes")
             except NsqdUnavailableError as failure:
                 _log.warning("nsqlookupd %s", failure)
                 failures.append(failure)

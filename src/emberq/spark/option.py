@@ -271,7 +271,13 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         name="authSecret",
         use=Use.ALL,
-        help="The secret to show to nsqds that run with `--auth-http-api`.",
+        help="The secret to show to nsqds that run with `--http-secret-file` or `--auth-http-api`.",
+    ),
+    Option(
+        name="lookupdSecret",
+        use=Use.ALL,
+        help="The secret to show to nsqlookupds that run with `--http-secret-file`. Without it they are shown "
+        "`authSecret`.",
     ),
     Option(
         name="requestTimeout", use=Use.ALL, parse=_seconds, default="30s", help="How long an answer may be in coming."
@@ -357,6 +363,7 @@ class Access:
     tls_key_file: str | None
     tls_verify: bool
     auth_secret: str | None = field(repr=False)
+    lookupd_secret: str | None = field(repr=False)
     request_timeout_s: float
     retry_timeout_s: float
 
@@ -378,6 +385,7 @@ class Access:
             tls_key_file=values["tlsKeyFile"],
             tls_verify=values["tlsVerify"],
             auth_secret=values["authSecret"],
+            lookupd_secret=values["lookupdSecret"] or values["authSecret"],
             request_timeout_s=values["requestTimeout"],
             retry_timeout_s=values["retryTimeout"],
         )

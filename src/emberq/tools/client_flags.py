@@ -20,6 +20,9 @@ A tool's `--max-in-flight` and its user agent win over these options.
 `auth_secret` of the Go client still works, but every user of the machine can read it in the list of processes. No log
 line and no error shows its value.
 
+**The secret for nsqlookupds** stands in a file (`--lookupd-secret-file`) or in the environment (NSQ_LOOKUPD_SECRET).
+Without one they are shown the secret for AUTH, as by the Go client.
+
 **The source** of a tool's messages is either nsqds or nsqlookupds that know them, never both. An nsqd that was named
 and cannot be reached at the start ends the tool: most likely its address was mistyped. The consumer handles those that
 come and go later. A message that failed five times is given up, as by NSQ's own tools;
@@ -41,7 +44,7 @@ from emberq.base.address import parse_tcp_address
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.base.flag import BOOLEAN, DURATION, FLOAT, INTEGER, Text, ValueKind, Words
 from emberq.base.program import ToolError
-from emberq.base.settings import SECRET_VARIABLE, Group, OptionsError, read_secret
+from emberq.base.settings import LOOKUPD_SECRET_VARIABLE, SECRET_VARIABLE, Group, OptionsError, read_secret
 from emberq.base.text import format_duration, parse_duration
 from emberq.base.tls import TlsFileError, client_context
 from emberq.client.address import nsqd_address
@@ -278,17 +281,25 @@ def client_config(options: Iterable[ClientOption], *, tool: str, secret_file: st
         raise OptionsError(str(error)) from error
 
 
-def consumer_config(options: Iterable[ClientOption], *, max_in_flight: int) -> ConsumerConfig:
-    """How the consumers of a tool behave. OptionsError for impossible values."""
+def consumer_config(
+    options: Iterable[ClientOption], *, max_in_flight: int, lookupd_secret_file: str = ""
+) -> ConsumerConfig:
+    """How the consumers of a tool behave. OptionsError for impossible values, SettingError for a file."""
     values = _latest(options)
     fields = _fields(values, lambda rule: rule.consumer)
     if "lookupd_poll_interval" in values:
         fields["max_reconnect_delay_s"] = fields["lookupd_poll_interval_s"]
     fields["max_in_flight"] = max_in_flight
+    fields["lookupd_secret"] = read_lookupd_secret(lookupd_secret_file)
     try:
         return ConsumerConfig(**fields)
     except ValueError as error:
         raise OptionsError(str(error)) from error
+
+
+def read_lookupd_secret(path: str) -> bytes:
+    """The secret for nsqlookupds: in the file, or in the environment; empty if it is in neither. SettingError."""
+    return read_secret(path, flag="lookupd-secret-file", variable=LOOKUPD_SECRET_VARIABLE)
 
 
 def _latest(options: Iterable[ClientOption]) -> dict[str, Any]:
@@ -337,6 +348,10 @@ holds are delivered again after their timeout."""
 
 SOURCE = Group("Source")
 SECRET_FILE_MEANING = f"file with the secret for AUTH; without it, that in the environment variable {SECRET_VARIABLE}"
+LOOKUPD_SECRET_FILE_MEANING = (
+    "file with the secret for nsqlookupds that run with --http-secret-file; without it, that in the environment"
+    f" variable {LOOKUPD_SECRET_VARIABLE}, or that for AUTH"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,6 +365,7 @@ class SourceOptions:
         ClientOptions(), (), "option of the client library, such as max_attempts,10"
     )
     auth_secret_file: str = SOURCE.text("", SECRET_FILE_MEANING, placeholder="file")
+    lookupd_secret_file: str = SOURCE.text("", LOOKUPD_SECRET_FILE_MEANING, placeholder="file")
 
 
 def check_addresses(options: SourceOptions) -> None:
@@ -372,7 +388,11 @@ def make_consumer(options: SourceOptions, *, topic: str, channel: str, tool: str
             channel,
             nsqd_addresses=options.nsqd_tcp_address,
             lookupd_addresses=options.lookupd_http_address,
-            config=consumer_config(options.consumer_opt, max_in_flight=options.max_in_flight),
+            config=consumer_config(
+                options.consumer_opt,
+                max_in_flight=options.max_in_flight,
+                lookupd_secret_file=options.lookupd_secret_file,
+            ),
             client_config=client_config(options.consumer_opt, tool=tool, secret_file=options.auth_secret_file),
         )
     except ValueError as error:  # an address of an nsqlookupd

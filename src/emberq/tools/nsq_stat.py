@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import ssl
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -22,12 +23,13 @@ from emberq.base.flag import INT64_MAX
 from emberq.base.program import STOP_SIGNALS, ToolError, run_tool
 from emberq.base.settings import VERSION, Group, OptionsError, SettingTable, read_secret
 from emberq.base.text import forget_output
+from emberq.base.tls import TlsFileError, client_context
 from emberq.client.error import NsqError
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.stats import ChannelFigures, total_channel
 from emberq.cluster.topology import ClusterAddresses
 from emberq.cluster.upstream import Findings, UpstreamsFailedError
-from emberq.tools.client_flags import SECRET_FILE_MEANING
+from emberq.tools.client_flags import LOOKUPD_SECRET_FILE_MEANING, SECRET_FILE_MEANING, read_lookupd_secret
 
 TOOL = "nsq_stat"
 HEADER_INTERVAL = 25
@@ -57,7 +59,13 @@ class StatOptions:
     lookupd_http_address: tuple[str, ...] = _WHERE.strings("HTTP address of an nsqlookupd", placeholder="address")
     http_client_connect_timeout_ns: int = _WHERE.duration("2s", "longest wait for a connection")
     http_client_request_timeout_ns: int = _WHERE.duration("5s", "longest wait for an answer")
+    http_client_tls_root_ca_file: str = _WHERE.text(
+        "", "authorities to verify the certificates of daemons with", placeholder="file"
+    )
+    http_client_tls_cert: str = _WHERE.text("", "certificate to show to daemons", placeholder="file")
+    http_client_tls_key: str = _WHERE.text("", "key of that certificate", placeholder="file")
     auth_secret_file: str = _WHERE.text("", SECRET_FILE_MEANING, placeholder="file")
+    lookupd_secret_file: str = _WHERE.text("", LOOKUPD_SECRET_FILE_MEANING, placeholder="file")
 
     def validated(self) -> StatOptions:
         """These options. OptionsError if they cannot work."""
@@ -80,7 +88,7 @@ class StatOptions:
         if self.nsqd_http_address and self.lookupd_http_address:
             raise OptionsError("use --nsqd-http-address or --lookupd-http-address not both")
         for flag, addresses in (("nsqd", self.nsqd_http_address), ("lookupd", self.lookupd_http_address)):
-            if any(address.startswith("http") for address in addresses):
+            if any(address.startswith("http") and not address.startswith("https://") for address in addresses):
                 raise OptionsError(f"--{flag}-http-address error - address should not contain scheme")
 
 
@@ -114,16 +122,31 @@ async def run(options: StatOptions, stop_asked: asyncio.Event) -> None:
         reporting.cancel()
 
 
+def _tls(options: StatOptions) -> ssl.SSLContext | None:
+    """How to speak TLS with daemons; None: by the authorities of the system. OptionsError."""
+    files = options.http_client_tls_root_ca_file, options.http_client_tls_cert, options.http_client_tls_key
+    if not any(files):
+        return None
+    ca_file, cert_file, key_file = files
+    try:
+        return client_context(ca_file=ca_file, cert_file=cert_file, key_file=key_file)
+    except TlsFileError as failure:
+        raise OptionsError(f"--http-client-tls-root-ca-file, -cert, -key: {failure}") from failure
+
+
 class _Reporter:
     """Looks at the cluster every interval, and prints a row."""
 
     def __init__(self, options: StatOptions) -> None:
         self._options = options
+        secret = read_secret(options.auth_secret_file)
         self._cluster = Cluster(
             ClusterAddresses(lookupds=options.lookupd_http_address, nsqds=options.nsqd_http_address),
             connect_timeout_ns=options.http_client_connect_timeout_ns,
             request_timeout_ns=options.http_client_request_timeout_ns,
-            secret=read_secret(options.auth_secret_file),
+            tls=_tls(options),
+            secret=secret,
+            lookupd_secret=read_lookupd_secret(options.lookupd_secret_file) or secret,
         )
 
     async def run(self) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from emberq.base.log import ROOT, LogLevel
+from emberq.base.tls import TlsVersion
 from emberq.nsqd.api.node import ConfigApi
-from emberq.nsqd.options import SETTINGS, TlsRequired, TlsVersion
+from emberq.nsqd.options import SETTINGS, TlsRequired
 from tests.broker.rig import Rig
 from tests.nsqd.api.rig import RigNode, refusal_of, request
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
+from emberq.base.tls import TlsVersion
 from emberq.nsqd.auth.authorizer import SMALL_ANSWER_BYTES, AuthFailedError, AuthOptionsError, Authorizer, AuthPeer
 from emberq.nsqd.auth.permission import Authorization
-from emberq.nsqd.options import NsqdOptions, TlsVersion
+from emberq.nsqd.options import NsqdOptions
 from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.certificates import Authority
 from tests.support.scripted_server import ScriptedServer, answer, server_context

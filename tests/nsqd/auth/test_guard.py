@@ -5,11 +5,13 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from emberq.base.clock import ManualClock
+from emberq.http.access import SecretFile
 from emberq.http.message import HttpError, Request, Response, text
 from emberq.http.router import Handler, Route
 from emberq.nsqd.auth import guard as guard_module
@@ -301,3 +303,42 @@ async def test_the_rest_of_a_route_stays_as_it_is() -> None:
         (protected,) = guarded.guard.protect([route])
         assert (protected.method, protected.path) == ("POST", "/pub")
         assert (protected.max_body_bytes, protected.too_big, protected.quiet) == (7, "MSG_TOO_BIG", True)
+
+
+# Secrets of operators.
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "shows", "decides"),
+    [
+        ("POST", "/pub?topic=t", SECRET, True),
+        ("GET", "/config/log_level", SECRET, True),
+        ("GET", "/debug/pprof/", SECRET, True),
+        ("POST", "/pub?topic=t", None, False),
+        ("POST", "/pub?topic=t", "Digest x", False),
+        ("GET", "/stats", SECRET, False),
+        ("GET", "/info", SECRET, False),
+        ("GET", "/metrics", SECRET, False),
+    ],
+)
+async def test_the_servers_judge_the_secrets_that_are_shown_where_they_guard(
+    method: str, target: str, shows: str | None, *, decides: bool
+) -> None:
+    headers = {} if shows is None else {b"authorization": shows.encode()}
+    with AuthServer(grant()) as server:
+        assert Guarded(server).guard.decides_on(Request(method, target, headers=headers)) is decides
+
+
+async def test_no_server_is_asked_about_a_secret_of_an_operator(tmp_path: Path) -> None:
+    path = tmp_path / "secrets"
+    path.write_text("s3cret of an operator\n")
+    clock = ManualClock()
+    with AuthServer(grant()) as server:
+        authorizer = Authorizer(NsqdOptions(auth_http_address=(server.address,)), clock=clock)
+        guard = ApiGuard(authorizer, clock=clock, secrets=SecretFile(str(path)))
+        (route,) = guard.protect([Route("PUT", "/config/{option}", say_done)])
+        request = Request("PUT", "/config/x", headers={b"authorization": b"Bearer s3cret of an operator"})
+        response = route.handler(request)
+    assert isinstance(response, Response)
+    assert response.status == 200
+    assert server.questions == []

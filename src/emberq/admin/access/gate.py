@@ -10,6 +10,9 @@ Three ways to run, by what is configured:
                                                     request (HTTP Basic, for programs) or through a trusted proxy; the
                                                     file says who may do what
 
+With --http-secret-file a program that shows one of its secrets is let in too, as an admin (`http.access`). Where all
+may look, every request has to show one; who the visitor is and may do is told by the rest, as without it.
+
 A request that changes something is refused with 403 FORBIDDEN when it comes with a session but without its token, or
 when the role does not reach that far.
 
@@ -32,21 +35,24 @@ import base64
 import hashlib
 import hmac
 import logging
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Network, ip_address
+from secrets import token_bytes
 
 from emberq.admin.access.session import LoginSession, LoginThrottle, Sessions
 from emberq.admin.access.user import Passwords, Permission, Role, User, UserFileError, read_users
 from emberq.admin.options import AdminOptions
 from emberq.base.address import Address, Network, NetworkError, is_within, parse_network, parse_remote
 from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.http.access import SecretFile
 from emberq.http.browser import BrowserGuard, host_in
 from emberq.http.message import HttpError, Request
 
 COOKIE = "nsqadmin-session"
 CSRF_HEADER = "x-csrf-token"
+SECRET_HOLDER = "http-secret-file"  # noqa: S105 - a name
+"""The name, in pages and in the audit log, of a visitor who shows a secret: programs and operators share it."""
 MAX_VERIFIED = 1000
 """Programs whose password is remembered as right; of more, the oldest is checked anew."""
 VERIFIED_NS = 300 * NS_PER_SECOND
@@ -72,10 +78,11 @@ class Visitor:
 class Gate:
     """Decides who may do what. Owned by the daemon; owns the sessions."""
 
-    def __init__(self, options: AdminOptions, *, clock: Clock) -> None:
+    def __init__(self, options: AdminOptions, *, clock: Clock, secrets: SecretFile | None = None) -> None:
         """UserFileError if the file of users cannot be used."""
         self._options = options
         self._clock = clock
+        self._secrets = secrets
         self._users: Mapping[str, User] = read_users(options.user_file) if options.user_file else {}
         self._passwords = Passwords() if options.user_file else None
         self._proxies = tuple(map(parse_network, options.trusted_proxy_cidr))
@@ -85,7 +92,7 @@ class Gate:
         self._checking = asyncio.Semaphore(CHECKS_AT_ONCE)
         self._verified: dict[bytes, tuple[str, int]] = {}
         """By a digest of name and password: the name, and until when they are believed."""
-        self._digest_key = secrets.token_bytes(32)
+        self._digest_key = token_bytes(32)
         names = (*options.http_allowed_host, host_in(options.http_address))
         self._browsers = BrowserGuard(names, checks_host=self.is_open or bool(options.http_allowed_host))
 
@@ -122,7 +129,12 @@ class Gate:
         """Who asks; None if that is not known, or not yet (see `verify`)."""
         if self.is_open:
             return self._passer_by(request)
-        return self._vouched_for(request) or self._logged_in(request) or self._verified_before(request)
+        return (
+            self._vouched_for(request)
+            or self._with_secret(request)
+            or self._logged_in(request)
+            or self._verified_before(request)
+        )
 
     def _passer_by(self, request: Request) -> Visitor:
         """As in the reference: the header is believed, whatever client sent it."""
@@ -137,6 +149,10 @@ class Gate:
             user = self._users.get(name)
             return Visitor(name, user.role) if user is not None else None
         return Visitor(name, self._role_of(name))
+
+    def _with_secret(self, request: Request) -> Visitor | None:
+        is_shown = self._secrets is not None and self._secrets.is_shown_by(request)
+        return Visitor(SECRET_HOLDER, Role.ADMIN) if is_shown else None
 
     def _role_of(self, name: str) -> Role:
         """By --admin-user, where no file of users says it."""

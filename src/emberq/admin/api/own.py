@@ -24,7 +24,7 @@ from emberq.admin.access.user import Role
 from emberq.admin.api.request import Body
 from emberq.admin.audit import ActionOutcome, AuditedAction, Recorder
 from emberq.admin.options import SETTINGS, AdminOptions
-from emberq.base.address import AddressError, parse_network, parse_tcp_address
+from emberq.base.address import AddressError, parse_network, parse_tcp_address, split_scheme
 from emberq.base.text import masked
 from emberq.cluster.cluster import Cluster
 from emberq.http.live_config import LiveConfig, Lookupds
@@ -149,6 +149,6 @@ class AdminConfigApi:
 
 def _is_address(text: str) -> bool:
     try:
-        return bool(parse_tcp_address(text).host)
+        return bool(parse_tcp_address(split_scheme(text)[1]).host)
     except AddressError:
         return False

@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from emberq.base.address import Listener
 from emberq.base.clock import NS_PER_MS, Clock
+from emberq.base.listener import Listener
 from emberq.base.metrics import CONTENT_TYPE
 from emberq.base.timers import Timers
+from emberq.base.tls import ServerTls
 from emberq.broker.stats import ClientStats, TopicStats
+from emberq.http.access import AccessGuard, SecretFile, open_secrets
 from emberq.http.body import Assembly
 from emberq.http.browser import BrowserGuard, host_in
 from emberq.http.debug import for_operators, profiler_routes
 from emberq.http.message import JSON, V1_HEADERS, Request, Response, plain
-from emberq.http.router import Route, Router
+from emberq.http.router import Guard, Route, Router
 from emberq.http.server import HttpServer
 from emberq.nsqd import metrics
 from emberq.nsqd.api.channel import ChannelApi, TopicApi
@@ -29,7 +31,6 @@ from emberq.nsqd.auth.guard import ApiGuard
 from emberq.nsqd.context import ConnectionGate
 from emberq.nsqd.metrics import Scrape
 from emberq.nsqd.options import NsqdOptions, TlsRequired
-from emberq.nsqd.tls import LimitedContext, ServerTls
 
 
 def routes(node: Node) -> list[Route]:
@@ -47,6 +48,7 @@ def routes(node: Node) -> list[Route]:
         max_body_size=max_body_size,
         max_req_timeout_ms=options.max_req_timeout_ns // NS_PER_MS,
     )
+    has_token = options.auth_http_api or bool(options.http_secret_file)
     return [
         Route("GET", "/ping", info.ping),
         Route("GET", "/info", info.info),
@@ -73,8 +75,8 @@ def routes(node: Node) -> list[Route]:
         Route("GET", "/journal/read", journal_read.read),
         Route("GET", "/config/{option}", config.get),
         Route("PUT", "/config/{option}", config.put, max_body_bytes=max_msg_size, too_big="INVALID_VALUE"),
-        *profiler_routes(has_token=options.auth_http_api),
-        *for_operators([Route("POST", "/debug/freememory", free_memory)], has_token=options.auth_http_api),
+        *profiler_routes(has_token=has_token),
+        *for_operators([Route("POST", "/debug/freememory", free_memory)], has_token=has_token),
         Route("PUT", "/debug/setblockrate", set_block_rate, max_body_bytes=MAX_FORM_BYTES),
     ]
 
@@ -97,18 +99,22 @@ class Web:
         tls: ServerTls | None,
         authorizer: Authorizer | None,
     ) -> None:
+        """StartError if the file of secrets cannot be used."""
         self._options = options
         self._node = node
         self._scrape = scrape
         self._assembly = Assembly(clock)
         self._data_path = Path(options.data_path)
-        self._guard = ApiGuard(authorizer, clock=clock) if options.auth_http_api and authorizer else None
+        self._secrets = open_secrets(options.http_secret_file)
+        self._guard: ApiGuard | None = None
+        if options.auth_http_api and authorizer is not None:
+            self._guard = ApiGuard(authorizer, clock=clock, secrets=self._secrets)
         table = [*routes(node), Route("GET", "/metrics", self._metrics, quiet=True)]
         router = Router(table if self._guard is None else self._guard.protect(table))
-        refusal = self._refuse_plain if options.tls_required is TlsRequired.YES else None
-        browsers = _browser_guard(options)
-        self._http = HttpServer(router, clock=clock, timers=timers, guard=refusal, head_guard=browsers, gate=gate)
-        self._https = HttpServer(router, clock=clock, timers=timers, head_guard=browsers, gate=gate)
+        access, browsers = _access_guard(self._secrets, self._guard), _browser_guard(options)
+        guard: Guard | None = self._refuse_plain if options.tls_required is TlsRequired.YES else access
+        self._http = HttpServer(router, clock=clock, timers=timers, guard=guard, head_guard=browsers, gate=gate)
+        self._https = HttpServer(router, clock=clock, timers=timers, guard=access, head_guard=browsers, gate=gate)
         self._http_listener: Listener | None = None
         self._https_listener: Listener | None = None
         if options.http_address:
@@ -118,7 +124,8 @@ class Web:
                 options.https_address,
                 self._https.make_protocol,
                 label="HTTPS",
-                tls=LimitedContext(tls.context, has_room=gate.has_room),
+                tls=tls.context,
+                has_room=gate.has_room,
             )
 
     @property
@@ -152,6 +159,11 @@ class Web:
         for listener in self._listeners:
             await listener.serve()
 
+    def reload(self) -> None:
+        """Read the file of secrets again."""
+        if self._secrets is not None:
+            self._secrets.reload()
+
     async def close(self) -> None:
         """Accept no more requests; those under way are answered."""
         for listener in self._listeners:
@@ -174,6 +186,12 @@ class Web:
         scrape = self._scrape(topics, producers)
         answer = self._assembly.make(metrics.pieces(scrape, disk=disk, process=process), _as_metrics)
         return answer if isinstance(answer, Response) else await answer
+
+
+def _access_guard(secrets: SecretFile | None, guard: ApiGuard | None) -> AccessGuard | None:
+    if secrets is None:
+        return None
+    return AccessGuard(secrets, realm="nsqd", is_decided_elsewhere=guard.decides_on if guard is not None else None)
 
 
 def _browser_guard(options: NsqdOptions) -> BrowserGuard:

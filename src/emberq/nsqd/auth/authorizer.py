@@ -42,12 +42,12 @@ from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 from emberq.base.clock import Clock
-from emberq.base.tls import TlsFileError, client_context
+from emberq.base.tls import TlsFileError, TlsVersion, client_context
 from emberq.http.client import HttpClient, HttpQueryError, UnexpectedStatusError, public_url
 from emberq.http.message import encode_json
 from emberq.nsqd.auth import permission
 from emberq.nsqd.auth.permission import Authorization, InvalidAnswerError, parse_answer
-from emberq.nsqd.options import NsqdOptions, TlsVersion
+from emberq.nsqd.options import NsqdOptions
 from emberq.wire import error
 from emberq.wire.error import FatalError
 from emberq.wire.parameter import quote

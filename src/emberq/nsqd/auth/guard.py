@@ -1,7 +1,7 @@
 """The authorization servers guard the HTTP API too, if `--auth-http-api` asks for it.
 
-A request shows its secret as `Authorization: Bearer <secret>`, or as the password of `Basic`; the user name does not
-matter. The servers are asked about it just as for AUTH. What a request needs follows from its route:
+A request shows its secret as `http.access` says, and the servers are asked about it just as for AUTH. What a request
+needs follows from its route:
 
     look at the daemon         /ping, /info, /stats, /metrics                nothing
     publish, change a topic    /pub, /mpub, /topic/…                         `publish` on the topic
@@ -13,6 +13,10 @@ matter. The servers are asked about it just as for AUTH. What a request needs fo
     401 UNAUTHORIZED   no secret was shown, or no server knows it
     403 FORBIDDEN      the secret's authorization does not reach that far
 
+**With --http-secret-file**, a secret of that file is an operator's: it opens everything, and no server is asked about
+it. Any other secret is for the servers to judge, on the routes that need an authorization. What needs nothing without
+the file (/info, /stats, /metrics) needs a secret of the file with it; /ping alone stays open.
+
 Answers of the servers are remembered until they expire, so that a publisher costs them one query and not one per
 request. A failed query is remembered for a moment, so that a client that tries again and again does not burden them.
 Digests of secrets are remembered, not the secrets. Requests that wait for the same answer share one query.
@@ -21,8 +25,6 @@ Digests of secrets are remembered, not the secrets. Requests that wait for the s
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import enum
 import hashlib
 import os
@@ -30,7 +32,8 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field, replace
 
 from emberq.base.clock import NS_PER_SECOND, Clock
-from emberq.http.message import JSON, V1_HEADERS, HttpError, Request, Response, encode_json
+from emberq.http.access import SecretFile, shown_secret, unauthorized
+from emberq.http.message import HttpError, Request, Response
 from emberq.http.router import Handler, Route
 from emberq.nsqd.auth.authorizer import AuthFailedError, Authorizer, AuthPeer
 from emberq.nsqd.auth.permission import Authorization, AuthPermission
@@ -68,12 +71,7 @@ NEEDED: dict[tuple[str, str], Needed] = {
 }
 """By method and path of a route; a route that is not listed needs EVERYTHING."""
 
-UNAUTHORIZED = Response(
-    401,
-    encode_json({"message": "UNAUTHORIZED"}),
-    content_type=JSON,
-    headers=(*V1_HEADERS, ("WWW-Authenticate", 'Bearer realm="nsqd", Basic realm="nsqd"')),
-)
+UNAUTHORIZED = unauthorized("nsqd")
 FORBIDDEN = HttpError(403, "FORBIDDEN").response()
 
 
@@ -108,9 +106,11 @@ class _Memory:
 class ApiGuard:
     """Lets requests through to their handlers, or refuses them. Owned by the daemon, which closes it."""
 
-    def __init__(self, authorizer: Authorizer, *, clock: Clock) -> None:
+    def __init__(self, authorizer: Authorizer, *, clock: Clock, secrets: SecretFile | None = None) -> None:
+        """`secrets` are those of operators, which open everything."""
         self._authorizer = authorizer
         self._clock = clock
+        self._secrets = secrets
         self._granted = _Memory()
         self._failed = _Memory()
         """Failed queries, as authorizations that allow nothing."""
@@ -122,6 +122,11 @@ class ApiGuard:
     def protect(self, routes: Iterable[Route]) -> list[Route]:
         """The same routes, behind the guard where they need an authorization."""
         return [self._protected(route) for route in routes]
+
+    def decides_on(self, request: Request) -> bool:
+        """Whether the servers are asked if this request is allowed, and not the file of secrets."""
+        needed = NEEDED.get((request.method, request.path), Needed.EVERYTHING)
+        return needed is not Needed.NOTHING and bool(shown_secret(request))
 
     async def close(self) -> None:
         """End the queries under way; requests that wait for them are not answered."""
@@ -137,9 +142,11 @@ class ApiGuard:
         handler = route.handler
 
         def handle(request: Request) -> Response | Awaitable[Response]:
-            secret = _shown_secret(request)
+            secret = shown_secret(request)
             if not secret:
                 return UNAUTHORIZED
+            if self._secrets is not None and self._secrets.is_shown_by(request):
+                return handler(request)
             visitor = self._visitor(request, secret)
             authorization = self._remembered(visitor)
             if authorization is None:
@@ -208,20 +215,6 @@ def _suffices(authorization: Authorization, needed: Needed, request: Request) ->
     # A channel that is named where none is needed must not widen or narrow the check.
     channel = "" if needed is Needed.SUBSCRIBE_ANYWHERE else query.get("channel") or ""
     return authorization.permits(AuthPermission.SUBSCRIBE, topic=topic, channel=channel)
-
-
-def _shown_secret(request: Request) -> bytes:
-    """The secret in the Authorization header; empty if there is none."""
-    scheme, _, credentials = (request.header("Authorization") or "").strip().partition(" ")
-    shown = credentials.strip().encode("latin-1")
-    if scheme.lower() == "bearer":
-        return shown
-    if scheme.lower() != "basic":
-        return b""
-    try:
-        return base64.b64decode(shown, validate=True).partition(b":")[2]
-    except binascii.Error:
-        return b""
 
 
 def _ip_of(remote_address: str) -> str:

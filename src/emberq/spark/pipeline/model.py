@@ -159,13 +159,15 @@ class Pipeline:
     """Where progress is published; empty: nowhere."""
     spark: Mapping[str, str] = field(default_factory=dict)
     """Settings of Spark."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What the daemons at `nsqd` or `lookupd` are shown: the options `authSecret` and `lookupdSecret`."""
 
     @property
     def access_options(self) -> dict[str, str]:
-        """The options of format("nsq") that say where NSQ is."""
+        """The options of format("nsq") that say where NSQ is, and what it is shown."""
         if self.nsqd:
-            return {"nsqd": ",".join(self.nsqd)}
-        return {"lookupd": ",".join(self.lookupd)} if self.lookupd else {}
+            return {"nsqd": ",".join(self.nsqd), **self.secrets}
+        return {"lookupd": ",".join(self.lookupd), **self.secrets} if self.lookupd else {}
 
 
 # Problems.

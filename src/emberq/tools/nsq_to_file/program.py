@@ -39,6 +39,7 @@ from emberq.base.file import make_folder
 from emberq.base.program import ToolError, run_tool, stop_logging
 from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.consumer import Consumer
+from emberq.client.discovery import secret_for_lookupd
 from emberq.client.error import NsqError
 from emberq.client.message import MessageBatch
 from emberq.cluster.cluster import Cluster
@@ -238,17 +239,13 @@ class Archive:
             logger.warning("could not retrieve topic list: %s", warning)
         return [topic for topic in found.value if is_valid_name(topic) and self._pattern.is_found_in(topic)]
 
-    @property
-    def _lookupd_secret(self) -> bytes:
-        """Shown to nsqlookupd when it is asked for topics, as it is when it is asked for their nsqds."""
-        return self._client_config.auth_secret if self._consumer_config.authorize_lookupd else b""
-
     def _make_topology(self) -> Topology:
         return Cluster(
             ClusterAddresses(lookupds=self._options.lookupd_http_address),
             connect_timeout_ns=self._options.http_client_connect_timeout_ns,
             request_timeout_ns=self._options.http_client_request_timeout_ns,
-            secret=self._lookupd_secret,
+            tls=self._client_config.tls,
+            lookupd_secret=secret_for_lookupd(self._consumer_config, self._client_config),
         ).topology
 
     def _add(self, topic: str, group: asyncio.TaskGroup, threads: Executor, stop_asked: asyncio.Event) -> None:
@@ -292,7 +289,12 @@ async def _run_archiver(archiver: TopicArchiver, stop_asked: asyncio.Event) -> N
 
 
 def _consumer_config(options: ToFileOptions) -> ConsumerConfig:
-    config = replace(consumer_config(options.consumer_opt, max_in_flight=options.max_in_flight), auto_touch=True)
+    config = consumer_config(
+        options.consumer_opt,
+        max_in_flight=options.max_in_flight,
+        lookupd_secret_file=options.lookupd_secret_file,
+    )
+    config = replace(config, auto_touch=True)
     if any(option.name == "max_attempts" for option in options.consumer_opt):
         return config
     return replace(config, max_attempts=0)  # any message can be written, and giving one up would lose it

@@ -1,4 +1,4 @@
-"""nsqd's side of TLS: which clients get in, and what happens when certificates change."""
+"""A daemon's side of TLS: which clients get in, and what happens when certificates change."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from emberq.nsqd.options import NsqdOptions, TlsVersion
-from emberq.nsqd.tls import ServerTls, TlsConnection, TlsError
+from emberq.base.tls import ServerTls, TlsError, TlsVersion
+from emberq.nsqd.options import NsqdOptions
+from emberq.nsqd.tls import TlsConnection
 from tests.support.certificates import Authority, KeyPair, encrypted_copy, self_signed
 from tests.support.tls_pair import TlsPair, client_context
 
@@ -257,7 +258,7 @@ def test_an_encrypted_key_is_refused_without_asking_for_its_password(server: Key
 
 
 def test_require_says_what_it_needs_when_it_is_not_installed(server: KeyPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "emberq.nsqd.unverified_certificate", raising=False)
+    monkeypatch.delitem(sys.modules, "emberq.base.unverified_certificate", raising=False)
     monkeypatch.setitem(sys.modules, "OpenSSL", None)
     text = load_error(policy="require", certificate=server.certificate_path, key=server.key_path)
     assert text.startswith("--tls-client-auth-policy=require needs pyOpenSSL")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from emberq.base.tls import ServerTls
 from emberq.nsqd.options import NsqdOptions
-from emberq.nsqd.tls import ServerTls
 from tests.support.certificates import Authority
 from tests.support.tls_pair import TlsPair, client_context
 

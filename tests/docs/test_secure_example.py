@@ -1,0 +1,91 @@
+"""examples/secure: the files close every door, and what they start works for those who have the keys."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emberq.client import ClientConfig, ConsumerConfig
+from emberq.sync import Consumer, Producer
+from tests.support.closed_cluster import EXAMPLE, HOST, ClosedCluster, closed_cluster, prepared
+from tests.support.command import require_command
+from tests.support.waiting import PATIENCE_S, wait_until
+
+DAEMONS = ["nsqd", "nsqlookupd", "nsqadmin"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _openssl() -> None:
+    require_command("openssl")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClosedCluster]:
+    with closed_cluster(tmp_path_factory.mktemp("closed")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_the_configuration_leaves_nothing_open(tmp_path: Path, daemon: str) -> None:
+    checked = prepared(tmp_path).run_to_its_end(daemon, "--check-config")
+    assert checked.stdout.endswith("All is closed.\n"), checked
+    assert checked.returncode == 0
+    assert checked.stderr == ""
+
+
+def test_what_the_script_makes_is_for_its_owner_alone(tmp_path: Path) -> None:
+    folder = prepared(tmp_path).folder
+    made = [path for path in folder.iterdir() if path.is_file()]
+    assert {"ca.pem", "http.secret", "nsqd.key", "client.pem"} <= {path.name for path in made}
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in made)
+
+
+def test_no_line_of_the_files_names_another_machine() -> None:
+    """What `ClosedCluster.config` replaces is all there is to replace."""
+    for daemon in DAEMONS:
+        text = (EXAMPLE / f"{daemon}.cfg").read_text()
+        assert text.count(".example") == text.count("nsq.example")
+
+
+def test_a_message_goes_through_with_the_keys(cluster: ClosedCluster) -> None:
+    config = ClientConfig(tls=cluster.context())
+    lookupd = f"https://{HOST}:{cluster.ports['nsqlookupd', 'HTTPS']}"
+    with Producer(f"{HOST}:{cluster.ports['nsqd', 'TCP']}", config) as producer:
+        producer.publish("orders", b"one")
+    found = Consumer(
+        "orders",
+        "billing",
+        lookupd_addresses=[lookupd],
+        config=ConsumerConfig(lookupd_secret=cluster.secret.encode(), lookupd_poll_interval_s=1),
+        client_config=config,
+    )
+    with found as consumer:
+        message = consumer.get(timeout_s=PATIENCE_S)
+        assert message is not None
+        assert message.body == b"one"
+        message.finish()
+
+
+def test_the_http_apis_answer_to_certificate_and_secret(cluster: ClosedCluster) -> None:
+    assert cluster.ask("nsqd", "POST", "/pub?topic=by.http", body=b"one").text == "OK"
+    assert cluster.ask("nsqd", "GET", "/stats?format=json&topic=by.http").json()["topics"][0]["depth"] == 1
+    wait_until(lambda: cluster.ask("nsqlookupd", "GET", "/lookup?topic=by.http").status == 200)
+    (nsqd,) = cluster.ask("nsqlookupd", "GET", "/lookup?topic=by.http").json()["producers"]
+    assert nsqd["tcp_port"] == cluster.ports["nsqd", "TCP"]
+
+
+def test_nsqadmin_shows_the_cluster_and_acts_on_it(cluster: ClosedCluster) -> None:
+    page = cluster.ask("nsqadmin", "GET", "/nodes", shows_certificate=False)
+    assert page.status == 200
+    assert page.headers["content-type"].startswith("text/html")
+    assert cluster.ask("nsqd", "POST", "/topic/create?topic=shown").status == 200
+    assert cluster.ask("nsqd", "POST", "/channel/create?topic=shown&channel=c").status == 200
+    wait_until(lambda: "shown" in cluster.ask("nsqadmin", "GET", "/api/topics").json()["topics"])
+    paused = cluster.ask("nsqadmin", "POST", "/api/topics/shown/c", body=b'{"action": "pause"}')
+    assert (paused.status, paused.json()["message"]) == (200, "")
+    shown = cluster.ask("nsqadmin", "GET", "/api/topics/shown").json()
+    assert [(channel["channel_name"], channel["paused"]) for channel in shown["channels"]] == [("c", True)]
+    assert shown["message"] == ""
