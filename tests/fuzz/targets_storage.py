@@ -27,7 +27,7 @@ from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.storage.data_folder import load_metadata, load_policies
 from emberq.storage.disk_queue import DiskQueue
 from emberq.storage.disk_queue_files import load_due_times
-from emberq.storage.error import DamagedCursorError, JournalOpenError, MetadataError, StorageError
+from emberq.storage.error import JournalOpenError, MetadataError, StorageError
 from emberq.storage.journal.cursor import Cursor, from_bytes, to_bytes
 from emberq.storage.journal.cursor_log import header_bytes, load_logged_cursor, replay
 from emberq.storage.journal.folder import JournalFolder
@@ -264,7 +264,7 @@ class CursorTarget(Target):
 
     def play(self, data: bytes) -> None:
         files = unpacked(data)
-        with suppress(DamagedCursorError):
+        with suppress(StorageError):
             cursor = load_logged_cursor(ROOT / "c.cursor", journal=self._journal, fs=files)
             if cursor is not None:
                 self._use(cursor)
