@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -28,6 +29,8 @@ MAX_DIGITS = 4400
 MAX_SIZED_BYTES = 65536
 """Larger numbers before a body are not looked for."""
 
+_DIGITS = re.compile(rb"[0-9]+")
+
 Way = Callable[[bytearray], None]
 
 
@@ -42,6 +45,7 @@ class Mutator:
             self._flip,
             self._set_byte,
             self._set_number,
+            self._change_digits,
             self._insert_noise,
             self._insert_token,
             self._insert_token,
@@ -88,10 +92,22 @@ class Mutator:
         number = self._number()
         data[place : place + len(number)] = number
 
+    def _change_digits(self, data: bytearray) -> None:
+        """Another number in place of one that stands there in digits."""
+        places = [found.span() for found in _DIGITS.finditer(data)]
+        if places:
+            start, end = self._dice.choice(places)
+            zeros = self._dice.choice((0, 0, 0, 1, MAX_DIGITS))
+            value = self._dice.choice((data[start:end], b"%d" % self._edge()))
+            data[start:end] = b"0" * zeros + value
+
+    def _edge(self) -> int:
+        return self._dice.choice(EDGES + LARGE_EDGES) * self._dice.choice((1, 1, -1))
+
     def _number(self) -> bytes:
-        value = self._dice.choice(EDGES + LARGE_EDGES) * self._dice.choice((1, 1, -1))
+        value = self._edge()
         if self._dice.random() < 0.3:
-            return b"0" * self._dice.choice((0, 0, 0, 8, MAX_DIGITS)) + b"%d" % value
+            return b"%d" % value
         size = self._dice.choice((1, 2, 4, 4, 8))
         return (value % (1 << 8 * size)).to_bytes(size, self._dice.choice(("big", "big", "little")))
 
@@ -187,7 +203,7 @@ class Mutator:
             raw = self._dice.choice(RAW_JSON)
             return json.dumps(document).encode().replace(json.dumps(_MARK).encode(), raw, 1)
         elif way == 5:
-            holder[key] = self._dice.choice(EDGES + LARGE_EDGES) * self._dice.choice((1, -1))
+            holder[key] = self._edge()
         else:
             holder[key] = self._dice.choice(JSON_VALUES)
         return json.dumps(document).encode()

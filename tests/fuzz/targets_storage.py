@@ -303,7 +303,7 @@ class MetadataTarget(Target):
             try:
                 load(path, fs=files)
             except MetadataError as wrong:
-                tells_in_a_line(wrong)
+                tells_in_a_line(wrong, max_characters=20_000)  # it may quote the operator's own file
 
 
 TARGETS: tuple[type[Target], ...] = (DiskQueueTarget, JournalTarget, CursorTarget, MetadataTarget)
