@@ -31,7 +31,8 @@ from emberq.http.access import OwnSecret
 from emberq.nsqd.api.routes import Web
 from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
 from emberq.nsqd.connection import Deliveries
-from emberq.nsqd.context import ConnectionGate, SessionContext
+from emberq.nsqd.context import SessionContext
+from emberq.nsqd.gate import ConnectionGate
 from emberq.nsqd.health import Health
 from emberq.nsqd.lookup import LookupService, LookupTls
 from emberq.nsqd.metrics import Memory, Scrape, read_topics
