@@ -211,6 +211,29 @@ def test_a_channel_comes_again_for_what_the_disk_has_not_brought(
     assert consumer.new_bodies() == numbered(3)
 
 
+def test_a_channel_reads_for_a_moment_and_then_lets_others_have_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = JournalRig(tmp_path, mem_queue_size=0, segment_bytes=1 << 30)
+    rig.channel("c")
+    bodies = [b"%06d" % number * 20_000 for number in range(20)]
+    for body in bodies:
+        rig.publish(body)
+
+    def is_read_slowly(*_: object) -> bool:
+        rig.clock.advance(ms=1)
+        return True
+
+    monkeypatch.setattr(OsFiles, "is_in_memory", is_read_slowly)
+    consumer = Consumer(rig.channel("c"), rdy=100)
+    turns: list[list[bytes]] = []
+    while sum(map(len, turns)) < len(bodies):
+        turns.append(consumer.new_bodies())
+        rig.advance(ms=0)
+    assert [body for turn in turns for body in turn] == bodies
+    assert len(turns[0]) <= 3
+
+
 def test_deferred_messages_that_waited_are_due_when_they_were_to_be(rig: JournalRig) -> None:
     rig.publish_deferred(b"later", delay_ms=1000)
     rig.publish(b"now")
