@@ -29,7 +29,7 @@ WITHOUT_EXAMPLES := tests/browser tests/spark_cluster
 # Where memory has room for them, the files of tests that run in parallel are kept there: they would wait for the disk.
 TEST_FILES := $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 ] && echo TMPDIR=/dev/shm)
 # More than there are cores: tests wait now and then, for processes or for the disk.
-PYTEST_PARALLEL := env $(TEST_FILES) $(BIN)/pytest -n 3 --dist loadfile
+PYTEST_PARALLEL := env $(TEST_FILES) $(BIN)/pytest -n 3 --dist worksteal
 # Lines and branches; measuring doubles what a test takes, so its time limit is longer.
 COVERED := --cov --cov-report= -o timeout=600
 IN_PARALLEL := $(MAKE) --no-print-directory -j2 --output-sync=target
