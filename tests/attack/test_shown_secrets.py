@@ -13,6 +13,7 @@ import pytest
 
 from emberq import ClientConfig, ConsumerConfig, Producer
 from emberq.client import Consumer
+from emberq.spark.archive import archive_pipeline
 from emberq.spark.nsqd_http import AddressBook
 from emberq.spark.option import SinkSettings
 from tests.conftest import StartNsqd
@@ -167,6 +168,7 @@ def test_a_command_without_the_secret_says_so(nsqd: NsqdHarness, lookupd: Lookup
     done = run_tool("peek", "orders", "billing", lookupd_flag(lookupd))
     assert done.returncode == 1
     assert b"UNAUTHORIZED" in done.stderr
+    assert b"--lookupd-secret-file for nsqlookupds" in done.stderr
     assert nsqd.has_channel("orders", "billing")
 
 
@@ -176,6 +178,34 @@ def test_spark_shows_each_daemon_its_secret(nsqd: NsqdHarness, lookupd: LookupdH
     assert book.nsqds() == [text_of(nsqd.nsqd.http_address)]
     assert book.peer(book.nsqds()[0]).get_json("/info")["tcp_port"] > 0
     book.close()
+
+
+def test_a_replay_shows_each_daemon_its_secret(
+    start_nsqd: StartNsqd, lookupd: LookupdHarness, files: SecretFiles
+) -> None:
+    nsqd = start_nsqd(
+        http_secret_file=files.nsqd,
+        lookupd_tcp_address=(text_of(lookupd.daemon.tcp_address),),
+        broadcast_address="127.0.0.1",
+        journal=True,
+    )
+    tcp = f"--nsqd-tcp-address={text_of(nsqd.nsqd.tcp_address)}"
+    assert run_tool("to_nsq", "--topic=orders", tcp, typed=b"one\ntwo\n").returncode == 0
+    wait_until(lambda: "orders" in asked(lookupd, "/topics").text)
+    given = [f"--auth-secret-file={files.nsqd}", f"--lookupd-secret-file={files.lookupd}"]
+    replayed = run_tool("replay", "orders", "--to=again", tcp, lookupd_flag(lookupd), *given)
+    assert replayed.returncode == 0, replayed.stderr
+    assert nsqd.topic("again").message_count == 2
+    refused = run_tool("replay", "orders", "--to=again", tcp, lookupd_flag(lookupd), given[0])
+    assert (refused.returncode, b'option "lookupdSecret" is missing or wrong' in refused.stderr) == (1, True)
+
+
+def test_a_pipeline_shows_its_secrets_and_does_not_tell_them() -> None:
+    access = {"lookupd": "a:1", "authSecret": NSQD_SECRET, "lookupdSecret": LOOKUPD_SECRET}
+    pipeline = archive_pipeline(["orders"], "/archive", access=access, trigger="1s", options={})
+    assert pipeline.access_options == access
+    assert NSQD_SECRET not in repr(pipeline)
+    assert LOOKUPD_SECRET not in repr(pipeline)
 
 
 # Those that do not

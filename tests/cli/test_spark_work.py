@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from emberq.base.child_process import await_end, descendants
+from emberq.cli.spark_work import add_spark_flags, nsq_options
 
 TIMEOUT_S = 60.0
 
@@ -106,3 +109,28 @@ def test_work_that_nothing_can_end_does_not_keep_the_command_alive() -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=TIMEOUT_S)
         assert (process.returncode, out, err) == (130, "", "test: stopping\n")
+
+
+# Where NSQ is, and what it is shown
+
+
+def options_from(*flags: str) -> dict[str, str]:
+    parser = argparse.ArgumentParser()
+    add_spark_flags(parser)
+    return nsq_options(parser.parse_args(flags))
+
+
+def test_without_a_secret_spark_is_told_where_nsq_is_and_nothing_else() -> None:
+    assert options_from() == {"nsqd": "127.0.0.1:4151"}
+    assert options_from("--lookupd-http-address=a:1", "--lookupd-http-address=b:1") == {"lookupd": "a:1,b:1"}
+
+
+def test_secrets_for_spark_come_from_files_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "secret"
+    path.write_text("for nsqlookupds\n")
+    monkeypatch.setenv("NSQ_AUTH_SECRET", "for nsqds")
+    assert options_from("--lookupd-http-address=a:1", f"--lookupd-secret-file={path}") == {
+        "lookupd": "a:1",
+        "authSecret": "for nsqds",
+        "lookupdSecret": "for nsqlookupds",
+    }

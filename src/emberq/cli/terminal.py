@@ -319,6 +319,10 @@ def _explained(failure: Exception) -> str | None:
             return "This nsqd cannot store messages at present; its log and /ping tell why."
         case HttpQueryError():
             return "Is it running, and is that its HTTP address? `emberq up` starts nsqd and nsqlookupd."
+        case UpstreamsFailedError() if "UNAUTHORIZED" in str(failure):
+            return (
+                "They want a secret that they know: see --auth-secret-file, and --lookupd-secret-file for nsqlookupds."
+            )
         case UpstreamsFailedError():
             return CLUSTER_HINT
         case error.NsqError() | ClusterError() | OSError():
