@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from emberq.client import ClientConfig, ConsumerConfig
 from emberq.sync import Consumer, Producer
 from tests.support.closed_cluster import EXAMPLE, HOST, ClosedCluster, closed_cluster, prepared
 from tests.support.command import require_command
+from tests.support.pipeline_report import REPORT
 from tests.support.waiting import PATIENCE_S, wait_until
 
 DAEMONS = ["nsqd", "nsqlookupd", "nsqadmin"]
@@ -89,3 +93,28 @@ def test_nsqadmin_shows_the_cluster_and_acts_on_it(cluster: ClosedCluster) -> No
     shown = cluster.ask("nsqadmin", "GET", "/api/topics/shown").json()
     assert [(channel["channel_name"], channel["paused"]) for channel in shown["channels"]] == [("c", True)]
     assert shown["message"] == ""
+
+
+def test_nsqadmin_follows_pipelines_by_tls(cluster: ClosedCluster) -> None:
+    with Producer(f"{HOST}:{cluster.ports['nsqd', 'TCP']}", ClientConfig(tls=cluster.context())) as producer:
+        producer.publish("emberq.pipelines", json.dumps(REPORT).encode())
+    wait_until(lambda: "clickstream" in cluster.ask("nsqadmin", "GET", "/api/pipelines").text, interval_s=0.1)
+
+
+def test_the_guide_shows_what_is_printed(tmp_path: Path) -> None:
+    """The example in docs/SECURITY.md, but for the folder of the certificates."""
+    folder = prepared(tmp_path).folder
+    flags = [
+        f"--tls-cert={folder}/nsqd.pem",
+        f"--tls-key={folder}/nsqd.key",
+        "--tls-required=true",
+        "--auth-http-address=https://auth.example/auth",
+        "--lookupd-tcp-address=nsq.example:4160",
+        f"--data-path={folder}/data",
+        "--check-config",
+    ]
+    command = [sys.executable, "-m", "emberq.cli.main", "nsqd", *flags]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert checked.returncode == 1
+    guide = (EXAMPLE.parents[1] / "docs" / "SECURITY.md").read_text()
+    assert f"```\n{checked.stdout}```\n" in guide, checked.stdout
