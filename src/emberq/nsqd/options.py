@@ -132,9 +132,6 @@ class NsqdOptions:
         " password of HTTP Basic",
         placeholder="file",
     )
-    lookupd_secret_file: str = _DISCOVERY.text(
-        "", "file with the secret for nsqlookupds that run with --http-secret-file", placeholder="file"
-    )
     broadcast_address: str = _NETWORK.text(
         socket.gethostname,
         "name under which nsqlookupd lists this nsqd; clients must be able to reach it",
@@ -172,6 +169,9 @@ class NsqdOptions:
     )
     auth_http_api: bool = _DISCOVERY.boolean(
         "let the authorization servers guard the HTTP API too: publishing and changes need a token", default=False
+    )
+    lookupd_secret_file: str = _DISCOVERY.text(
+        "", "file with the secret for nsqlookupds that run with --http-secret-file", placeholder="file"
     )
     http_client_connect_timeout_ns: int = _DISCOVERY.duration(
         "2s", "longest time to connect to nsqlookupd's HTTP or an authorization server"
