@@ -34,6 +34,7 @@ USED_BY_EVERY_STEP = {
     "base/clock",
     "base/daemon",
     "base/file",  # the door of storage to the system's files
+    "base/listener",
     "base/log",
     "base/text",
     "base/timers",
