@@ -58,7 +58,7 @@ INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$
     touch $@.unfinished && $(PIP_INSTALL) --require-hashes "$$@"
 
 .PHONY: help setup spark compiled run-ready run up demo test test-processes test-alone test-without-spark test-browser test-spark \
-    test-cluster check coverage coverage-report search mutate bench bench-spark chaos chaos-spark soak-demo chromium lock clean
+    test-cluster check coverage coverage-report search fuzz mutate bench bench-spark chaos chaos-spark soak-demo chromium lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -119,6 +119,10 @@ test-cluster: $(DEV_READY) ## run pipelines on a standalone Spark cluster, throu
 search: $(DEV_READY) ## look for failing examples of the properties, at random, for MINUTES=10
 	@end=$$(( $$(date +%s) + 60 * $(or $(MINUTES),10) )); while [ $$(date +%s) -lt $$end ]; do \
 	    EMBERQ_EXAMPLES=random $(PYTEST_PARALLEL) -q -o timeout=600 $(addprefix --ignore=,$(WITHOUT_EXAMPLES)) $(ARGS) || exit 1; done
+
+# A coverage-guided fuzzer of our own over everything that takes bytes of strangers; SEED= repeats the choices.
+fuzz: $(DEV_READY) ## look for bytes that do harm, in all parsers and daemons, for MINUTES=10; status 1 if there are
+	env $(TEST_FILES) $(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 coverage: test-processes test-alone coverage-report ## measure the coverage of lines and branches, by package, against its floor
 

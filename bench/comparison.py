@@ -101,7 +101,9 @@ def _empty_row(scenario: Scenario, metric: Metric) -> Row:
 
 def _run(scenario: Scenario, side: str, source: Source, options: Options, round_index: int) -> list[Metric]:
     size = options.size(scenario)
-    flags = scenario.own_flags if side == OURS and scenario.own_flags else scenario.flags(size.messages)
+    flags = scenario.flags(size.messages)
+    if side == OURS:
+        flags = scenario.own_flags or (*flags, "--mem-queue-bytes=0")  # the peer has no such limit
     with source.serve(flags) as server:
         stage = Stage(
             server=server,

@@ -20,6 +20,7 @@ WHOLE_SYSTEM = {
     "conformance",
     "crash",
     "docs",
+    "fuzz",
     "integration",
     "quality",
     "spark_cluster",

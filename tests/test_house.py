@@ -17,7 +17,8 @@ TESTED_ELSEWHERE = {
     # What every route of nsqadmin does with a request, and what holds its parts together: tested through the routes.
     "admin/api/request.py": "admin/api/test_changing.py",
     "admin/daemon.py": "admin/test_routes_hostile.py",
-    # What a consumer is sent: tested over connections, as the contract with NSQ.
+    # How a stream is upgraded: tested over connections, as the contract with NSQ.
+    "nsqd/context.py": "conformance/test_tls_and_compression.py",
     # What all calls of the client check: tested with each of the calls.
     "client/argument.py": "client/test_producer.py",
     # It needs a pytest of its own.
@@ -57,7 +58,7 @@ SHARED_CLASS_NAMES = {
     "Java": "Py4J finds the interfaces of a listener in a nested class of this name",
 }
 
-MODULE_LIMIT = 220
+MODULE_LIMIT = 221
 """As many as there are. A new one needs a reason that stands in its first sentence."""
 
 VAGUE = re.compile(r"\b(nobody|somebody|whoever|everybody|anybody)\b", re.IGNORECASE)

@@ -28,6 +28,7 @@ def test_the_form_of_an_address_tells_its_kind(text: str, address: TcpAddress | 
         ("localhost:", TcpAddress("localhost", 0)),
         ("localhost:0", TcpAddress("localhost", 0)),
         ("localhost:65535", TcpAddress("localhost", 65_535)),
+        ("localhost:" + "0" * 5000 + "80", TcpAddress("localhost", 80)),
         ("localhost:http", TcpAddress("localhost", 80)),
         ("[::]:4150", TcpAddress("::", 4150)),
         ("nsqd.sock", UnixAddress("nsqd.sock")),
@@ -49,6 +50,9 @@ def test_an_address_at_the_edge_of_a_form(text: str, address: TcpAddress | UnixA
         ("localhost:65536", "port 65536 is above 65535"),
         ("localhost:no-such-service", 'unknown port "no-such-service"'),
         ("localhost:-1", 'unknown port "-1"'),
+        ("localhost:" + "9" * 5000, "port 999999999999999… is above 65535"),
+        ("localhost:a\0b", 'unknown port "a\\x00b"'),
+        ("localhost:\ud800", 'unknown port "\\ud800"'),
     ],
 )
 def test_an_address_that_cannot_be_used_is_refused_with_the_reason(text: str, complaint: str) -> None:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
-from emberq.base.timers import Timers
+from emberq.base.timers import NEVER, Timers
 from emberq.broker.broker import Broker
 from emberq.broker.channel import NO_LATENCY_KEPT, Channel, ChannelLimits
 from emberq.broker.stats import ChannelStats, ClientStats, LatencyConfig, TopicStats
@@ -183,6 +183,7 @@ class Rig:
         *,
         folder: Path | None = None,
         mem_queue_size: int = 10_000,
+        mem_queue_bytes: int = NEVER,
         max_msg_timeout_ms: int = 900_000,
         max_channel_consumers: int = 0,
         max_bytes_per_file: int = 100 * 1024 * 1024,
@@ -195,6 +196,7 @@ class Rig:
         self._config = TopicConfig(
             channel=ChannelLimits(
                 mem_queue_size=mem_queue_size,
+                mem_queue_bytes=mem_queue_bytes,
                 max_msg_timeout_ns=max_msg_timeout_ms * NS_PER_MS,
                 max_consumers=max_channel_consumers,
                 latency=latency,

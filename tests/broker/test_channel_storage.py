@@ -333,6 +333,13 @@ def test_an_ephemeral_channel_drops_what_does_not_fit_into_memory() -> None:
     assert Consumer(channel, rdy=9).new_bodies() == numbered(3)
 
 
+def test_an_ephemeral_channel_drops_what_is_too_many_bytes_for_memory() -> None:
+    rig = Rig(mem_queue_bytes=1000)
+    channel = rig.channel(EPHEMERAL)
+    rig.publish(*[b"x" * 400] * 4)
+    assert channel.depth == 2
+
+
 @pytest.mark.parametrize("mem_queue_size", [0, 1, 3])
 def test_an_ephemeral_channel_drops_nothing_that_a_ready_consumer_takes(mem_queue_size: int) -> None:
     rig = Rig(mem_queue_size=mem_queue_size)

@@ -382,7 +382,8 @@ def test_a_count_that_is_too_high_ends_where_the_journal_does(
     queue = JournalQueue(
         JournalSource(journal),
         cursor,
-        capacity=0,
+        max_count=0,
+        max_bytes=1 << 30,
         end_offset=3,
         wall_ns=rig.clock.wall_ns,
         defer=lambda _span, _due_ns: None,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from emberq.base.file import OsFiles
 from emberq.broker.error import ExitingError, GateClosedError, StoreError
 from emberq.broker.store import SyncMode
 from emberq.storage.error import StorageError
@@ -179,6 +180,58 @@ def test_an_ephemeral_channel_is_not_given_more_than_it_keeps(tmp_path: Path) ->
     rig = JournalRig(tmp_path, mem_queue_size=3)
     rig.publish(*numbered(10))
     assert drained(rig, "e#ephemeral") == numbered(3)
+
+
+def test_a_channel_reads_what_is_too_many_bytes_for_memory_from_the_journal(tmp_path: Path) -> None:
+    rig = JournalRig(tmp_path, mem_queue_bytes=1000)
+    channel = rig.channel("c")
+    bodies = [bytes([letter]) * 400 for letter in b"abcde"]
+    for body in bodies:
+        rig.publish(body)
+    stats = channel.stats()
+    assert (stats.depth, stats.backend_depth) == (5, 3)
+    assert drained(rig, "c") == bodies
+    rig.publish(b"f" * 1000)
+    assert channel.stats().backend_depth == 0
+
+
+def test_a_channel_comes_again_for_what_the_disk_has_not_brought(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = JournalRig(tmp_path, mem_queue_size=0)
+    rig.channel("c")
+    rig.publish(*numbered(3))
+    is_there = iter([False, False])
+    monkeypatch.setattr(OsFiles, "is_in_memory", lambda *_: next(is_there, True))
+    consumer = Consumer(rig.channel("c"), rdy=10)
+    assert consumer.new_bodies() == []
+    rig.advance(ms=1)
+    assert consumer.new_bodies() == []
+    rig.advance(ms=1)
+    assert consumer.new_bodies() == numbered(3)
+
+
+def test_a_channel_reads_for_a_moment_and_then_lets_others_have_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = JournalRig(tmp_path, mem_queue_size=0, segment_bytes=1 << 30)
+    rig.channel("c")
+    bodies = [b"%06d" % number * 20_000 for number in range(20)]
+    for body in bodies:
+        rig.publish(body)
+
+    def is_read_slowly(*_: object) -> bool:
+        rig.clock.advance(ms=1)
+        return True
+
+    monkeypatch.setattr(OsFiles, "is_in_memory", is_read_slowly)
+    consumer = Consumer(rig.channel("c"), rdy=100)
+    turns: list[list[bytes]] = []
+    while sum(map(len, turns)) < len(bodies):
+        turns.append(consumer.new_bodies())
+        rig.advance(ms=0)
+    assert [body for turn in turns for body in turn] == bodies
+    assert len(turns[0]) <= 3
 
 
 def test_deferred_messages_that_waited_are_due_when_they_were_to_be(rig: JournalRig) -> None:

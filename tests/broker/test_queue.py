@@ -17,10 +17,15 @@ ANY_BYTES = 1 << 30
 class QueueRig:
     """A queue with its disk, and what it reported about its writes."""
 
-    def __init__(self, *, capacity: int) -> None:
+    def __init__(self, *, capacity: int, max_bytes: int = ANY_BYTES) -> None:
         self.disk = SimulatedDisk()
         self.reports: list[str | None] = []
-        self.queue = MessageQueue(capacity=capacity, backend=self.disk.backend("q"), report_health=self.reports.append)
+        self.queue = MessageQueue(
+            max_count=capacity,
+            max_bytes=max_bytes,
+            backend=self.disk.backend("q"),
+            report_health=self.reports.append,
+        )
 
     def put(self, *bodies: bytes) -> None:
         blob, ends = published(bodies)
@@ -103,17 +108,54 @@ def test_trimming_drops_the_youngest_in_memory() -> None:
     rig.put(*numbered(4))
     rig.put(*numbered(3, first=4))
     rig.put(*numbered(2, first=7))
-    rig.queue.trim(6)
+    rig.queue.trim(max_count=6, max_bytes=ANY_BYTES)
     assert (rig.queue.memory_count, rig.queue.depth) == (6, 6)
-    rig.queue.trim(6)
+    rig.queue.trim(max_count=6, max_bytes=ANY_BYTES)
     assert rig.take() + rig.take() == numbered(6)
     assert (rig.take(), rig.queue.depth) == ([], 0)
+
+
+def test_trimming_counts_bytes_too() -> None:
+    rig = QueueRig(capacity=10)
+    rig.put(b"large" * 100, b"x", b"large" * 100)
+    rig.queue.trim(max_count=10, max_bytes=501)
+    assert (rig.queue.memory_count, rig.take()) == (2, [b"large" * 100, b"x"])
+
+
+def test_bodies_that_are_too_many_bytes_for_memory_go_to_disk() -> None:
+    rig = QueueRig(capacity=100, max_bytes=1000)
+    rig.put(*[b"x" * 300] * 5)
+    assert (rig.queue.memory_count, rig.queue.backend_depth) == (3, 2)
+    rig.put(b"y" * 101)
+    rig.put(b"z" * 100)
+    assert (rig.queue.memory_count, rig.queue.backend_depth) == (4, 3)
+    rig.put_again([b"again"])
+    assert (rig.queue.memory_count, rig.queue.backend_depth) == (4, 4)
+    taken = rig.take_all()
+    assert sorted(taken) == [b"again", *[b"x" * 300] * 5, b"y" * 101, b"z" * 100]
+    rig.put(*[b"x" * 500] * 2)
+    assert (rig.queue.memory_count, rig.queue.backend_depth) == (2, 0)
+
+
+def test_a_body_larger_than_memory_may_hold_goes_to_disk() -> None:
+    rig = QueueRig(capacity=100, max_bytes=1000)
+    rig.put(b"x" * 1001, b"y")
+    assert (rig.queue.memory_count, rig.queue.backend_depth) == (0, 2)
+    assert rig.take_all() == [b"x" * 1001, b"y"]
+
+
+def test_bytes_are_free_again_when_the_queue_is_emptied() -> None:
+    rig = QueueRig(capacity=100, max_bytes=1000)
+    rig.put(b"x" * 1000)
+    rig.queue.empty()
+    rig.put(b"x" * 1000)
+    assert (rig.queue.memory_count, rig.queue.backend_depth) == (1, 0)
 
 
 def test_trimming_to_nothing_drops_all_in_memory() -> None:
     rig = QueueRig(capacity=10)
     rig.put(*numbered(4))
-    rig.queue.trim(0)
+    rig.queue.trim(max_count=0, max_bytes=ANY_BYTES)
     assert (rig.queue.depth, rig.take()) == (0, [])
 
 

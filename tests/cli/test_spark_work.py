@@ -43,6 +43,15 @@ def work(stopping):
     process.wait()          # as a call of Spark: it ends when Java does
     print("Java is gone", flush=True)
 """
+COMPLAINING = """
+import logging
+
+def work(stopping):
+    process = java()
+    print("running", flush=True)
+    process.wait()
+    logging.getLogger("emberq").warning("progress cannot be published")
+"""
 IN_GOOD_ORDER = """
 def work(stopping):
     print("running", flush=True)
@@ -88,6 +97,13 @@ def test_work_that_does_not_end_is_broken_off_with_java(number: signal.Signals) 
         assert (process.returncode, out, err) == (130, "Java is gone\n", "test: stopping\n")
         assert below
         assert await_end(below, timeout_s=0.0)
+
+
+def test_work_that_is_broken_off_does_not_complain() -> None:
+    with started(COMPLAINING, patience_s=0.0) as process:
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=TIMEOUT_S)
+        assert (process.returncode, err) == (130, "test: stopping\n")
 
 
 def test_work_that_ends_by_itself_is_waited_for() -> None:

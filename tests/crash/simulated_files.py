@@ -371,6 +371,12 @@ class SimulatedFiles:
         file.check_readable(position, position + size)
         return bytes(file.data[position : position + size])
 
+    def is_in_memory(self, fd: int, size: int, position: int) -> bool:
+        return True
+
+    def will_read(self, fd: int, size: int, position: int) -> None:
+        pass
+
     def write(self, fd: int, content: bytes | memoryview, position: int) -> int:
         file = self._open[fd]
         taken = self._begin_write(file, bytes(content))

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.skipif(is_compiled(), reason="the profiler does not see
 
 USED_BY_EVERY_STEP = {
     "base/address",
+    "base/listener",
     "base/clock",
     "base/daemon",
     "base/file",  # the door of storage to the system's files
@@ -90,7 +91,7 @@ PASSED_BY = {
         "broker/queue",
         "http/browser",  # whether a page of another site asks
         "nsqd/api/argument",
-        "nsqd/context",  # whether one more connection is served
+        "nsqd/gate",  # whether one more connection is served
         "nsqd/health",
     },
     "One Spark row": {

@@ -247,3 +247,12 @@ def test_a_too_long_body_is_refused_instead_of_permitted(client: RawClient) -> N
 def test_any_other_expectation_is_disappointed(client: RawClient) -> None:
     client.send(request("POST", "/echo", b"hi", expect="a-miracle"))
     assert client.read_answer().error == (417, "EXPECTATION_FAILED")
+
+
+def test_a_length_may_begin_with_very_many_zeros(server: HttpHarness) -> None:
+    client = server.connect()
+    for _ in range(2):  # the second time the head is known
+        client.send(request("POST", "/echo", b"hello", content_length="0" * 5000 + "5"))
+        assert client.read_answer().body == b"hello"
+    client.send(request("POST", "/echo", content_length="0" * 5000 + "9" * 18))
+    assert client.read_answer().error == (413, "MSG_TOO_BIG")

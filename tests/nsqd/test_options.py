@@ -100,6 +100,7 @@ BEYOND_NSQ = {
     "lookupd-secret-file",
     "max-connections",
     "max-connections-per-address",
+    "mem-queue-bytes",
     "min-free-bytes",
 }
 """Flags that are ours alone."""

@@ -213,3 +213,12 @@ def test_a_whole_body_is_refused_for_what_is_wrong_or_missing(body: bytes, expec
     with pytest.raises(FatalError) as refusal:
         messages_in(body)
     assert (refusal.value.data, refusal.value.topic) == (expected, "t")
+
+
+@pytest.mark.parametrize("sizes", [[1], [3, 3], [1, 2, 3]])
+def test_a_body_ends_wherever_its_packets_are_cut(sizes: list[int]) -> None:
+    sent = honest_mpub(b"t", sizes)
+    expected = only_publish(sent)
+    for first in range(1, len(sent)):
+        for second in range(first + 1, len(sent)):
+            assert only_publish(sent[:first], sent[first:second], sent[second:]) == expected

@@ -26,6 +26,8 @@ from typing import Any, TypeAlias
 from emberq.base.text import quoted
 
 MAX_PORT = 65_535
+MAX_SHOWN_DIGITS = 15
+"""Of a port that is no port; int() would not even take some thousands of them."""
 
 
 class AddressError(ValueError):
@@ -112,13 +114,15 @@ def _parse_port(text: str) -> int:
     if not text:
         return 0
     if text.isascii() and text.isdigit():
-        port = int(text)
-        if port > MAX_PORT:
+        digits = text.lstrip("0") or "0"
+        if len(digits) > MAX_SHOWN_DIGITS:
+            raise AddressError(f"port {digits[:MAX_SHOWN_DIGITS]}… is above {MAX_PORT}")
+        if int(digits) > MAX_PORT:
             raise AddressError(f"port {text} is above {MAX_PORT}")
-        return port
+        return int(digits)
     try:
         return socket.getservbyname(text, "tcp")
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: characters that no name of a service has
         raise AddressError(f"unknown port {quoted(text)}") from error
 
 

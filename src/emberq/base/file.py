@@ -75,6 +75,14 @@ class Files(Protocol):
         """At most `size` bytes; none at the end of the file."""
         ...
 
+    def is_in_memory(self, fd: int, size: int, position: int) -> bool:
+        """Whether the first and the last of these bytes can be read without waiting for the disk; True if unknown."""
+        ...
+
+    def will_read(self, fd: int, size: int, position: int) -> None:
+        """Let the system begin to bring these bytes into memory."""
+        ...
+
     def write(self, fd: int, content: bytes | memoryview, position: int) -> int:
         """Write; return how many bytes were taken, perhaps not all."""
         ...
@@ -146,6 +154,13 @@ class OsFiles:
 
     def read(self, fd: int, size: int, position: int) -> bytes:
         return os.pread(fd, size, position)
+
+    def is_in_memory(self, fd: int, size: int, position: int) -> bool:
+        return _is_at_hand(fd, position) and (size < 2 or _is_at_hand(fd, position + size - 1))
+
+    def will_read(self, fd: int, size: int, position: int) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, position, size, os.POSIX_FADV_WILLNEED)
 
     def write(self, fd: int, content: bytes | memoryview, position: int) -> int:
         return os.pwrite(fd, content, position)
@@ -265,6 +280,21 @@ def write_fully(
     except OSError as error:
         return written, error
     return written, None
+
+
+def _is_at_hand(fd: int, position: int) -> bool:
+    """Whether the byte there can be read without waiting for the disk. A file system that cannot tell says yes."""
+    if not hasattr(os, "RWF_NOWAIT"):
+        return True
+    try:
+        os.preadv(fd, [bytearray(1)], position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+            return True
+        raise
+    return True
 
 
 def read_fully(fd: int, size: int, *, position: int, fs: Files = OS_FILES) -> bytes:

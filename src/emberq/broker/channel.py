@@ -39,7 +39,9 @@ WORTH_A_PIECE_BYTES: Final = 4096
 MAX_HAND_OVERS: Final = 128
 """How many deliveries a channel makes in one turn of the event loop; each ends in a write to a socket."""
 MAX_SHARE_NS: Final = 2 * NS_PER_MS
-"""For how long a channel makes large deliveries in one turn. Its messages may have to be read from a slow disk."""
+"""For how long a channel makes large deliveries in one turn."""
+MAX_READING_NS: Final = NS_PER_MS // 2
+"""The same for messages that have to be read: a replay may go on for minutes, and others want short turns meanwhile."""
 NOTHING_TAKEN: Final = -1
 LARGE_HAND_OVER_BYTES: Final = 64 * 1024
 """After a delivery of this size a look at the clock costs nothing."""
@@ -54,6 +56,7 @@ class ChannelLimits:
     """What is the same for every channel of a broker."""
 
     mem_queue_size: int = 10_000
+    mem_queue_bytes: int = NEVER
     max_msg_timeout_ns: int = 900 * NS_PER_SECOND
     max_defer_ns: int = 3600 * NS_PER_SECOND
     """The longest delay. A wall clock that was set back must not make that of a restored message longer."""
@@ -111,7 +114,7 @@ class Channel(ABC):
         self._clock = clock
         self._limits = limits
         self._queue = queue
-        self._keeps_at_most = limits.mem_queue_size if is_ephemeral(name) else NEVER
+        self._drops = is_ephemeral(name)
         """An ephemeral channel has no disk: messages that no subscriber takes and memory cannot hold are dropped."""
         self._finish_listener: FinishListener | None = None if self.latency is None else LatencyListener(self.latency)
         self._deferred = Deferred()
@@ -126,6 +129,8 @@ class Channel(ABC):
         self._lines = ReadyLines()
         self._local_counts = [0] * len(Locality)
         self._alarm = timers.alarm(self._on_time)
+        self._handed_over_ns = 0
+        """When the last delivery began."""
         self._goes_on_later = False
         """Whether the channel has had its turn: the alarm lets it deliver more in the next one."""
 
@@ -161,7 +166,7 @@ class Channel(ABC):
             self.pump()
             raise StoreError(str(failure), stored_count=failure.stored_count) from failure
         self.message_count += count
-        if not self._lines.is_empty or self._keeps_at_most != NEVER:
+        if not self._lines.is_empty or self._drops:
             self.pump()
 
     def put_deferred(self, span: Span, *, delay_ns: int) -> None:
@@ -182,14 +187,14 @@ class Channel(ABC):
         """Hand queued messages to ready subscribers until one or the other runs out, or the channel's turn is over."""
         if not self.paused and not self._exiting and not self._goes_on_later:
             self._share_out()
-        if self._keeps_at_most != NEVER:
-            self._queue.trim(self._keeps_at_most)
+        if self._drops:
+            self._queue.trim(max_count=self._limits.mem_queue_size, max_bytes=self._limits.mem_queue_bytes)
 
     def _share_out(self) -> None:
         lines, queue, forwarder = self._lines, self._queue, self._forwarder
         lines.begin()
         left = MAX_HAND_OVERS
-        end_ns = NEVER
+        began_ns = NEVER
         while not lines.is_empty and (depth := queue.depth):
             if forwarder is not None and forwarder.is_busy:
                 return
@@ -207,15 +212,14 @@ class Channel(ABC):
                 self._alarm.set_earlier(self._clock.monotonic_ns() + queue.retry_ns)
                 return
             if size >= LARGE_HAND_OVER_BYTES:
-                now_ns = self._clock.monotonic_ns()
-                if end_ns == NEVER:
-                    end_ns = now_ns + MAX_SHARE_NS
-                elif now_ns >= end_ns:
+                began_ns = min(began_ns, self._handed_over_ns)
+                limit_ns = MAX_SHARE_NS if queue.was_in_memory else MAX_READING_NS
+                if self._clock.monotonic_ns() - began_ns >= limit_ns:
                     left = 0
 
     def _hand_over(self, subscriber: Subscriber, count: int) -> int:
         """Give a subscriber up to `count` messages; their bytes, or NOTHING_TAKEN if the queue gave none."""
-        now_ns = self._clock.monotonic_ns()
+        self._handed_over_ns = now_ns = self._clock.monotonic_ns()
         queue, in_flight = self._queue, self._in_flight
         pieces: list[bytes | memoryview] = []
         size = taken = delivered = 0

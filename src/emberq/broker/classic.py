@@ -69,7 +69,8 @@ class ClassicTopic(Topic):
         super().__init__(name, context)
         self._ids = IdSource(context.config.node_id, start_ns=context.clock.wall_ns())
         self._queue = MessageQueue(
-            capacity=context.config.channel.mem_queue_size,
+            max_count=context.config.channel.mem_queue_size,
+            max_bytes=context.config.channel.mem_queue_bytes,
             backend=context.store.backend(name),
             report_health=context.report_health,
         )
@@ -347,7 +348,8 @@ class ClassicChannel(Channel):
         self._store = store
         self._storage_name = f"{topic_name}:{name}"
         self._messages = MessageQueue(
-            capacity=NEVER if is_ephemeral(name) else limits.mem_queue_size,
+            max_count=NEVER if is_ephemeral(name) else limits.mem_queue_size,
+            max_bytes=NEVER if is_ephemeral(name) else limits.mem_queue_bytes,
             backend=store.backend(self._storage_name),
             report_health=report_health,
         )

@@ -35,7 +35,7 @@ from emberq.base.compiled import mypyc_attr
 from emberq.broker.batch import Batch, Span, cut, published_shape
 from emberq.broker.layout import Lone, Published, Shape
 from emberq.broker.queue import UNREADABLE_RETRY_NS, Queue
-from emberq.storage.error import JournalBusyError, JournalError
+from emberq.storage.error import JournalBusyError, JournalColdError, JournalError
 from emberq.storage.journal.cursor import Cursor
 from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.reader import Chunk
@@ -52,6 +52,8 @@ RECENT_COUNT = 16
 
 BUSY_RETRY_NS = 5 * NS_PER_MS
 """When to go on with a search that the journal does in portions of a few milliseconds: others get half the time."""
+DISK_RETRY_NS = NS_PER_MS
+"""When to look again whether the disk has brought what was asked for."""
 
 _log = logging.getLogger(__name__)
 
@@ -132,9 +134,9 @@ class JournalSource:
         """The batches that single messages were read from, by base offset; the one used least recently first."""
         self._recent_bytes = 0
 
-    def read(self, offset: int, *, max_bytes: int) -> Chunk:
+    def read(self, offset: int, *, max_bytes: int, may_wait: bool = True) -> Chunk:
         """As `Journal.read`."""
-        return self._journal.read(offset, max_bytes=max_bytes)
+        return self._journal.read(offset, max_bytes=max_bytes, may_wait=may_wait)
 
     @property
     def first_offset(self) -> int:
@@ -203,7 +205,8 @@ class JournalQueue(Queue):
         source: JournalSource,
         cursor: Cursor,
         *,
-        capacity: int,
+        max_count: int,
+        max_bytes: int,
         end_offset: int,
         wall_ns: Callable[[], int],
         defer: Callable[[Span, int], None],
@@ -211,7 +214,8 @@ class JournalQueue(Queue):
     ) -> None:
         self._source = source
         self._cursor = cursor
-        self._capacity = capacity
+        self._max_count = max_count
+        self._max_bytes = max_bytes
         self._wall_ns = wall_ns
         self._defer = defer
         self._noted = noted
@@ -219,6 +223,8 @@ class JournalQueue(Queue):
         self._fresh_count = 0
         self._again: deque[Span] = deque()
         self._again_count = 0
+        self._memory_bytes = 0
+        """The bodies of `_fresh` and `_again`."""
         self._unloaded: deque[tuple[int, int]] = deque()
         """Messages to be tried again behind those in `_again`, of which only the offset and the attempts are here."""
         self._again_is_next = False
@@ -256,12 +262,27 @@ class JournalQueue(Queue):
         """Append the next messages of the journal. If memory is full they are only counted, and read later."""
         count = span.stop - span.start
         self._end = offsets_of(span)[1]
-        if self._ahead_count or self.memory_count + count > self._capacity:
+        if self._ahead_count or not self._has_room(span):
             self._ahead_count += count
         else:
-            self._fresh.append(span)
-            self._fresh_count += count
+            self._add_fresh(span)
             self._position = self._end
+
+    def _has_room(self, span: Span) -> bool:
+        """Whether memory may hold these, too."""
+        size = span.batch.body_bytes(span.start, span.stop)
+        count = self.memory_count + span.stop - span.start
+        return count <= self._max_count and self._memory_bytes + size <= self._max_bytes
+
+    def _add_fresh(self, span: Span) -> None:
+        self._fresh.append(span)
+        self._fresh_count += span.stop - span.start
+        self._memory_bytes += span.batch.body_bytes(span.start, span.stop)
+
+    def _add_again(self, span: Span) -> None:
+        self._again.append(span)
+        self._again_count += span.stop - span.start
+        self._memory_bytes += span.batch.body_bytes(span.start, span.stop)
 
     def pass_over(self, span: Span) -> None:
         """Leave out the next message, which the channel takes itself; only for a queue that keeps up."""
@@ -285,10 +306,8 @@ class JournalQueue(Queue):
         for offset in range(start, stop):
             self._cursor.note_attempts(offset, span.attempts)
             self._cursor.note_due(offset, 0)
-        is_kept = not self._unloaded and self.memory_count + stop - start <= self._capacity
-        if is_kept and not isinstance(span.batch, UnloadedMessage):
-            self._again.append(span)
-            self._again_count += stop - start
+        if not self._unloaded and not isinstance(span.batch, UnloadedMessage) and self._has_room(span):
+            self._add_again(span)
         else:
             self._unloaded.extend((offset, span.attempts) for offset in range(start, stop))
 
@@ -307,8 +326,8 @@ class JournalQueue(Queue):
             take = self._take_again if takes_again else self._take_fresh
             try:
                 span = take(max_count, max_bytes)
-            except JournalBusyError:
-                self.retry_ns = BUSY_RETRY_NS
+            except JournalBusyError as busy:
+                self.retry_ns = DISK_RETRY_NS if isinstance(busy, JournalColdError) else BUSY_RETRY_NS
                 continue
             except JournalError as failure:
                 _log.error("a journal cannot be read now - %s", failure)
@@ -324,6 +343,7 @@ class JournalQueue(Queue):
                 continue
             span = _split(self._fresh, max_count, max_bytes)
             self._fresh_count -= span.stop - span.start
+            self._memory_bytes -= span.batch.body_bytes(span.start, span.stop)
             return span
         return None
 
@@ -334,6 +354,7 @@ class JournalQueue(Queue):
             return None
         span = _split(self._again, max_count, max_bytes)
         self._again_count -= span.stop - span.start
+        self._memory_bytes -= span.batch.body_bytes(span.start, span.stop)
         return span
 
     def _load_again(self) -> None:
@@ -356,8 +377,7 @@ class JournalQueue(Queue):
             first = offset - batch.base_offset
             size += batch.positions[first + stop - done] - batch.positions[first]
             for piece in replayed_batches(batch, offset, offset + stop - done):
-                self._again.append(Span(piece, 0, piece.count, attempts))
-                self._again_count += piece.count
+                self._add_again(Span(piece, 0, piece.count, attempts))
             done = stop
         for _ in block:
             self._unloaded.popleft()
@@ -365,7 +385,7 @@ class JournalQueue(Queue):
 
     def _read_ahead(self) -> None:
         """Take a block from the journal. JournalError if it cannot be read now."""
-        chunk = self._source.read(self._position, max_bytes=READ_AHEAD_BYTES)
+        chunk = self._source.read(self._position, max_bytes=READ_AHEAD_BYTES, may_wait=False)
         for gap in chunk.gaps:
             self._ahead_count -= self._give_up(gap.first_offset, min(gap.next_offset, self._end))
         for batch in chunk.batches:
@@ -389,8 +409,7 @@ class JournalQueue(Queue):
         has_notes = any(_has_any(notes, start, stop) for notes in (cursor.attempts, cursor.due_ns))
         if not has_notes and batch.due_ns is None:
             for piece in replayed_batches(batch, start, stop):
-                self._fresh.append(Span(piece, 0, piece.count))
-                self._fresh_count += piece.count
+                self._add_fresh(Span(piece, 0, piece.count))
             return
         now_ns = self._wall_ns()
         for offset in range(start, stop):
@@ -403,8 +422,7 @@ class JournalQueue(Queue):
             if due_ns > now_ns:
                 self._defer(span, due_ns)
             else:
-                self._fresh.append(span)
-                self._fresh_count += 1
+                self._add_fresh(span)
 
     def peek(self, count: int) -> list[WireMessage]:
         messages: list[WireMessage] = []
@@ -443,7 +461,7 @@ class JournalQueue(Queue):
 
     # As a whole.
 
-    def trim(self, max_count: int) -> None:
+    def trim(self, *, max_count: int, max_bytes: int) -> None:
         """Drop nothing: messages that are not in memory are in the journal."""
 
     def empty(self) -> None:
@@ -454,7 +472,7 @@ class JournalQueue(Queue):
         self._fresh.clear()
         self._again.clear()
         self._unloaded.clear()
-        self._fresh_count = self._again_count = 0
+        self._fresh_count = self._again_count = self._memory_bytes = 0
         self._position = min(offset, self._end)
         self._ahead_count = self._end - self._position
 

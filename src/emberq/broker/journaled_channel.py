@@ -109,7 +109,8 @@ class JournaledChannel(Channel):
         self._messages = JournalQueue(
             source,
             cursor,
-            capacity=limits.mem_queue_size,
+            max_count=limits.mem_queue_size,
+            max_bytes=limits.mem_queue_bytes,
             end_offset=end_offset,
             wall_ns=clock.wall_ns,
             defer=self._defer_until,

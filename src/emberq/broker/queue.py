@@ -1,7 +1,8 @@
 """The queue of a topic or channel: memory first, then disk.
 
-Memory holds at most `capacity` messages; those that come while it is full go to the backend. When both hold messages
-they are served in turn: the ones on disk may be older or younger than the ones in memory, and neither may starve.
+Memory holds at most `max_count` messages, with bodies of `max_bytes` together. Those that come while it is full go to
+the backend. When both hold messages they are served in turn: the ones on disk may be older or younger than the ones in
+memory, and neither may starve.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.broker.batch import Span, joined_records, spans_of_records
@@ -19,6 +21,8 @@ from emberq.wire.frame import WireMessage
 
 UNREADABLE_RETRY_NS = NS_PER_SECOND
 """When to read again after a read failed although there are messages: descriptors may have been short."""
+
+ALL: Final = -1
 
 HealthReport = Callable[[str | None], None]
 """Told the outcome of each write to disk: None, or what went wrong."""
@@ -69,8 +73,8 @@ class Queue(ABC):
         """The next messages, without taking them."""
 
     @abstractmethod
-    def trim(self, max_count: int) -> None:
-        """Drop the youngest messages in memory beyond `max_count`."""
+    def trim(self, *, max_count: int, max_bytes: int) -> None:
+        """Drop the youngest messages in memory beyond either limit."""
 
     @abstractmethod
     def empty(self) -> None:
@@ -80,13 +84,16 @@ class Queue(ABC):
 class MessageQueue(Queue):
     """Memory and a disk queue. Owned by its topic or channel."""
 
-    def __init__(self, *, capacity: int, backend: Backend, report_health: HealthReport) -> None:
-        self._capacity = capacity
+    def __init__(self, *, max_count: int, max_bytes: int, backend: Backend, report_health: HealthReport) -> None:
+        self._max_count = max_count
+        self._max_bytes = max_bytes
         self._backend = backend
         self._report_health = report_health
         self._memory: deque[Span] = deque()
         self._memory_count = 0
-        """Messages in `_memory`; never above `_capacity`, except for what came by `put_again` or `put_back`."""
+        self._memory_bytes = 0
+        """Messages in `_memory`, and their bodies: within the limits, except for what the disk refused to `put_again`
+        or came by `put_back`."""
         self._disk_is_next = False
 
     @property
@@ -102,35 +109,41 @@ class MessageQueue(Queue):
         return self._backend.depth
 
     def put(self, span: Span) -> None:
-        count = span.stop - span.start
-        room = self._capacity - self._memory_count
-        if count <= room:
-            self._remember(span)
+        kept = self._keep_fitting(span)
+        if kept == ALL:
             return
-        if room > 0:
-            self._remember(span.split(room))
         try:
             self._write([span])
         except DiskWriteError as failure:
-            raise DiskWriteError(str(failure), stored_count=failure.stored_count + max(room, 0)) from failure
+            raise DiskWriteError(str(failure), stored_count=failure.stored_count + kept) from failure
 
-    def _remember(self, span: Span) -> None:
+    def _keep_fitting(self, span: Span) -> int:
+        """Take as many messages off the span as memory has room for, and append them there; how many, or ALL."""
+        count, batch = span.stop - span.start, span.batch
+        size = batch.body_bytes(span.start, span.stop)
+        room, room_bytes = self._max_count - self._memory_count, self._max_bytes - self._memory_bytes
+        if count <= room and size <= room_bytes:
+            self._remember(span, size)
+            return ALL
+        if room <= 0 or room_bytes <= 0:
+            return 0
+        count = batch.fitting(span.start, max_count=min(count, room), max_bytes=room_bytes)
+        size = batch.body_bytes(span.start, span.start + count)
+        if size > room_bytes:  # the first alone is too large
+            return 0
+        self._remember(span.split(count), size)
+        return count
+
+    def _remember(self, span: Span, size: int) -> None:
         """Append to memory. Messages that go on where the last span ends become part of it."""
         self._memory_count += span.stop - span.start
+        self._memory_bytes += size
         if not self._memory or not self._memory[-1].extend(span):
             self._memory.append(span)
 
     def put_again(self, spans: list[Span]) -> None:
         """As in `Queue`: what memory has no room for is written together; memory keeps what the disk refuses."""
-        beyond: list[Span] = []
-        for span in spans:
-            room = self._capacity - self._memory_count
-            if span.stop - span.start <= room:
-                self._remember(span)
-                continue
-            if room > 0:
-                self._remember(span.split(room))
-            beyond.append(span)
+        beyond = [span for span in spans if self._keep_fitting(span) != ALL]
         if not beyond:
             return
         try:
@@ -140,12 +153,13 @@ class MessageQueue(Queue):
             count = sum(span.count for span in refused)
             _log.error("failed to write %d messages to disk, keeping them in memory - %s", count, failure)
             for span in refused:
-                self._remember(span)
+                self._remember(span, span.batch.body_bytes(span.start, span.stop))
 
     def put_back(self, span: Span) -> None:
         """Return messages that were taken and not used, to the front."""
         self._memory.appendleft(span)
         self._memory_count += span.count
+        self._memory_bytes += span.batch.body_bytes(span.start, span.stop)
 
     def take(self, *, max_count: int, max_bytes: int) -> Span | None:
         if self._memory and not (self._disk_is_next and self._backend.depth):
@@ -165,6 +179,7 @@ class MessageQueue(Queue):
         span = self._memory[0]
         count = span.batch.fitting(span.start, max_count=min(max_count, span.stop - span.start), max_bytes=max_bytes)
         self._memory_count -= count
+        self._memory_bytes -= span.batch.body_bytes(span.start, span.start + count)
         if count < span.stop - span.start:
             return span.split(count)
         return self._memory.popleft()
@@ -180,19 +195,23 @@ class MessageQueue(Queue):
             messages += span.messages(count - len(messages))
         return messages
 
-    def trim(self, max_count: int) -> None:
-        while self._memory_count > max_count:
+    def trim(self, *, max_count: int, max_bytes: int) -> None:
+        while self._memory_count > max_count or self._memory_bytes > max_bytes:
             span = self._memory[-1]
-            excess = min(self._memory_count - max_count, span.count)
-            span.stop -= excess
+            excess = max(1, min(self._memory_count - max_count, span.count))
             self._memory_count -= excess
+            self._memory_bytes -= span.batch.body_bytes(span.stop - excess, span.stop)
+            span.stop -= excess
             if not span.count:
                 self._memory.pop()
 
     def empty(self) -> None:
-        self._memory.clear()
-        self._memory_count = 0
+        self._forget_memory()
         self._backend.empty()
+
+    def _forget_memory(self) -> None:
+        self._memory.clear()
+        self._memory_count = self._memory_bytes = 0
 
     def close(self, extra: list[Span]) -> None:
         """Write memory and then `extra` to the backend, for the next run to find, and close it.
@@ -200,8 +219,7 @@ class MessageQueue(Queue):
         DiskWriteError when the disk refused some; the others are written all the same.
         """
         spans = [*self._memory, *extra]
-        self._memory.clear()
-        self._memory_count = 0
+        self._forget_memory()
         refused: DiskWriteError | None = None
         for span in spans:
             try:
@@ -214,8 +232,7 @@ class MessageQueue(Queue):
 
     def delete(self) -> None:
         """Drop everything, files included."""
-        self._memory.clear()
-        self._memory_count = 0
+        self._forget_memory()
         self._backend.delete()
 
     def _write(self, spans: list[Span]) -> None:

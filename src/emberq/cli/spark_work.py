@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import shutil
 import tempfile
 import threading
@@ -203,9 +204,21 @@ async def in_thread(
             await asyncio.wait([running], timeout=patience_s())
         finally:  # a second Ctrl-C ends the waiting
             if not running.done():
-                on_break()
-                await _break_off(running, deadline_s=deadline_s)
+                with _without_warnings():
+                    on_break()
+                    await _break_off(running, deadline_s=deadline_s)
         raise
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Log no warning while the block runs: what fails in it fails because it was broken off."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 async def _break_off(running: asyncio.Future[_T], *, deadline_s: float) -> None:

@@ -40,6 +40,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import json
+import math
 import re
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
@@ -69,6 +70,8 @@ MAX_ANSWER_BYTES = 16 * 1024 * 1024
 MAX_CONTAINERS = 500_000
 """Lists and objects in one answer. A topic with two channels has some ten."""
 MAX_TOLD_FAILURES = 20
+MAX_NESTING = 100
+"""Of lists and objects in an answer that is passed on; an honest one has three or four."""
 
 _BACKGROUND_BYTES = 64 * 1024
 """Longer answers take some milliseconds to read, and many come at once: the background thread reads them."""
@@ -302,7 +305,11 @@ def _url(address: str, path: str, query: dict[str, str]) -> str:
     scheme, host_and_port = split_scheme(address)
     if _HOST_AND_PORT.fullmatch(host_and_port) is None:
         raise UpstreamError(f"{quoted(address)} is not an address")
-    return f"{scheme}://{host_and_port}{path}" + (f"?{urlencode(query, quote_via=quote)}" if query else "")
+    url = f"{scheme}://{host_and_port}{path}"
+    try:
+        return url + (f"?{urlencode(query, quote_via=quote)}" if query else "")
+    except UnicodeEncodeError as wrong:  # half a surrogate pair, which JSON can spell
+        raise UpstreamError(f"{quoted(url)}: a name in it cannot be sent") from wrong
 
 
 # Reading JSON
@@ -318,6 +325,19 @@ def as_document(answer: Any) -> Document:
         raise MalformedDocumentError("the answer is not a JSON object")
     wrapped = answer.get("data")
     return wrapped if isinstance(wrapped, dict) and "status_code" in answer else answer
+
+
+def passable(document: Document) -> Document:
+    """An answer that is shown as it is; MalformedDocumentError if it cannot be: JSON has no NaN, and stacks end."""
+    level: list[Any] = [document]
+    for _ in range(MAX_NESTING):
+        inner = [value for holder in level for value in (holder.values() if isinstance(holder, dict) else holder)]
+        if not all(math.isfinite(value) for value in inner if type(value) is float):
+            raise MalformedDocumentError("the answer holds numbers that are none")
+        level = [value for value in inner if isinstance(value, dict | list)]
+        if not level:
+            return document
+    raise MalformedDocumentError("the answer is nested too deeply")
 
 
 _MAX_INTEGER = 1 << 63

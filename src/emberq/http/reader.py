@@ -41,6 +41,7 @@ from emberq.http.router import (
     Ending,
     Exchange,
     KnownHead,
+    parse_length,
 )
 
 UNKNOWN_NS: Final = -1
@@ -341,8 +342,8 @@ class RequestReader:
         self._body_room_bytes = limit_bytes or DISCARD_BYTES
         self._body_bytes = 0
         length = headers.get(b"content-length")
-        if length is not None and int(length) > self._body_room_bytes:
-            self._refuse_body_of(int(length))
+        if length is not None and parse_length(length) > self._body_room_bytes:
+            self._refuse_body_of(parse_length(length))
         expectation = headers.get(b"expect")
         if expectation is not None and self._parser.get_http_version() != "1.0":
             self._heed(expectation.lower())

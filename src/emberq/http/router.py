@@ -344,6 +344,11 @@ class KnownHead:
         self.body_bytes = body_bytes
 
 
+def parse_length(digits: bytes) -> int:
+    """The value of a Content-Length, which the parser has checked. Python refuses thousands of digits, even zeros."""
+    return int(digits.lstrip(b"0") or b"0")
+
+
 class HeadCache:
     """Heads seen before, by their exact bytes. Shared by all connections of a server."""
 
@@ -364,4 +369,4 @@ class HeadCache:
         if len(self._known) >= _MAX_HEADS:
             self._known.clear()
         request = exchange.request.repeated(b"", remote_address="", is_tls=False)
-        self._known[head] = KnownHead(request, route, body_bytes=int(headers.get(b"content-length", 0)))
+        self._known[head] = KnownHead(request, route, body_bytes=parse_length(headers.get(b"content-length", b"0")))

@@ -10,6 +10,7 @@ One client, from the socket to the broker
     publishing               PUB, MPUB, DPUB, and how small publishes are gathered
     subscription             SUB, RDY, FIN, REQ, TOUCH, CLS
     context                  what all sessions share; turning a stream into TLS, snappy or deflate
+    gate                     which connections are served at all
 
 TLS and authorization
     tls                      what a TLS handshake agreed on

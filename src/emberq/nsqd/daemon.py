@@ -20,7 +20,7 @@ from emberq.base.daemon import LoopLag, LoopTimers, Sweeper
 from emberq.base.file import lacks_room
 from emberq.base.listener import Listener, ListenError
 from emberq.base.program import StartError
-from emberq.base.timers import Timers
+from emberq.base.timers import NEVER, Timers
 from emberq.base.tls import ServerTls, TlsError, loaded_tls
 from emberq.broker.broker import Broker, TopologyChange
 from emberq.broker.channel import ChannelLimits
@@ -31,7 +31,8 @@ from emberq.http.access import OwnSecret
 from emberq.nsqd.api.routes import Web
 from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
 from emberq.nsqd.connection import Deliveries
-from emberq.nsqd.context import ConnectionGate, SessionContext
+from emberq.nsqd.context import SessionContext
+from emberq.nsqd.gate import ConnectionGate
 from emberq.nsqd.health import Health
 from emberq.nsqd.lookup import LookupService, LookupTls
 from emberq.nsqd.metrics import Memory, Scrape, read_topics
@@ -421,6 +422,7 @@ def _topic_config(options: NsqdOptions) -> TopicConfig:
         max_message_bytes=options.max_msg_size,
         channel=ChannelLimits(
             mem_queue_size=options.mem_queue_size,
+            mem_queue_bytes=options.mem_queue_bytes or NEVER,
             max_msg_timeout_ns=options.max_msg_timeout_ns,
             max_defer_ns=options.max_req_timeout_ns,
             max_consumers=options.max_channel_consumers,

@@ -189,6 +189,11 @@ class NsqdOptions:
     mem_queue_size: int = _STORAGE.integer(
         10_000, "messages kept in memory, per topic and per channel; the rest goes to disk", at_least=0
     )
+    mem_queue_bytes: int = _STORAGE.integer(
+        268_435_456,
+        "bytes of messages kept in memory, per topic and per channel; the rest goes to disk; 0 means no limit",
+        at_least=0,
+    )
     min_free_bytes: int = _STORAGE.integer(
         67_108_864,
         "refuse to publish while the data directory has less free space than this; 0 means never",

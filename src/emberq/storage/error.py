@@ -69,6 +69,10 @@ class JournalBusyError(JournalError):
     """A part of the journal cannot be read before a search has ended that is under way."""
 
 
+class JournalColdError(JournalBusyError):
+    """What is to be read has been asked of the disk, and is not in memory yet."""
+
+
 class JournalOpenError(JournalError):
     """The folder cannot be read, or its files make no sense together."""
 

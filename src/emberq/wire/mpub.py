@@ -114,6 +114,7 @@ class MpubBody(ArrivingBody):
             if len(size) < 4:
                 self._cut_size = size
                 return -1
+            self._cut_size = b""
         self._walk(packet, base)
         end = self._next - base
         if self._walked < self._count:

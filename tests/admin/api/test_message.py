@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,7 +65,7 @@ def test_at_most_so_many_messages_are_shown_as_asked_for(admin: AdminThread, clu
     create(cluster, "t", "ch")
     publish(cluster, "t", b"1", b"2", b"3")
     assert len(admin.get("/api/peek/t/ch?count=2").json()["messages"]) == 2
-    for count in ("0", "101", "x", "-1", "%C2%B2", "9" * 5000):
+    for count in ("0", "101", "x", "-1", "%C2%B2", "9" * 5000, "000000001" + "0" * 5000):
         assert admin.get(f"/api/peek/t/ch?count={count}").error == (400, "INVALID_ARG_COUNT")
 
 
@@ -146,6 +147,30 @@ def test_a_topic_without_a_journal_has_none_to_show(admin: AdminThread, cluster:
     create(cluster, "t")
     assert admin.get("/api/journal/t").json() == {"nodes": [], "message": ""}
     assert admin.get("/api/journal/nope").status == 502
+
+
+def test_what_no_browser_could_read_of_a_journal_is_not_passed_on(foreign: str) -> None:
+    with RecordingDaemon("nsqd", {}, []) as nsqd:
+        nsqd.answers = {
+            "/info": {"broadcast_address": "127.0.0.1", "hostname": "h", "http_port": nsqd.port, "version": "1.3.0"},
+            "/stats": {"topics": [{"topic_name": "t", "channels": [{"channel_name": "ch"}]}]},
+            "/journal": {"first_offset": math.nan, "next_offset": math.inf},
+            "/channel/seek": {"offset": math.nan},
+        }
+        with AdminThread(nsqd_http_address=(nsqd.address, foreign)) as admin:
+            shown = admin.get("/api/journal/t")
+            assert shown.status == 200
+            assert "numbers that are none" in shown.json()["message"]
+            moved = admin.post("/api/topics/t/ch", {"action": "seek", "to": "earliest"})
+            assert moved.status == 200
+            assert [set(node) for node in moved.json()["nodes"]] == [{"node"}]
+
+
+def test_a_place_that_cannot_be_sent_on_is_refused(journal_admin: AdminThread, journaled: EmbeddedThread) -> None:
+    create(journaled, "t", "ch", node=0)
+    answer = journal_admin.post("/api/topics/t/ch", b'{"action":"seek","to":"\\ud800"}')
+    assert answer.status == 502
+    assert "cannot be sent" in answer.json()["message"]
 
 
 def test_a_channel_is_moved_to_the_end_and_back(journal_admin: AdminThread, journaled: EmbeddedThread) -> None:

@@ -233,3 +233,11 @@ def test_what_an_interrupted_cut_left_is_a_note(journals: JournalRig) -> None:
     journals.segment().write_bytes(with_more)
     assert {found.severity for found in findings(journals.folder)} == {Severity.NOTE}
     assert [row.offset for row in dump(journals.folder) if isinstance(row, JournalRow)] == list(range(6))
+
+
+def test_a_journal_that_a_crash_left_without_a_segment_holds_nothing(journals: JournalRig) -> None:
+    journals.open().close()
+    for path in (*journals.segments(), *journals.folder.glob("*.idx")):
+        path.unlink()
+    assert list(dump(journals.folder)) == []
+    assert findings(journals.folder) == []

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.storage.error import JournalBusyError, JournalError
+from emberq.base.file import OsFiles
+from emberq.storage.error import JournalBusyError, JournalColdError, JournalError
 from emberq.storage.journal import reader
 from emberq.storage.journal.commit import Work
 from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.reader import Extent, JournalReader, Segments
 from emberq.storage.journal.recovery import recover
-from emberq.storage.journal.segment import JournalConfig
+from emberq.storage.journal.segment import SEGMENT_HEADER_BYTES, JournalConfig
 from emberq.wire.journal_batch import Bodies
 from tests.storage.journal.rig import MANY, START_NS, JournalRig, bodies_of, flip, open_files, read_all
 
@@ -433,6 +434,46 @@ def test_the_beginning_of_a_segment_is_read_without_its_index(
     journal, published = without_indexes(journals, other_thread, monkeypatch)
     assert read_all(journal, max_bytes=100)[0] == published
     assert other_thread.waiting == []
+
+
+class ColdDisk:
+    """Takes the place of the two questions about memory: what was asked for is there when `brings` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[tuple[int, int]] = []
+        """Position and size."""
+        self.brings = False
+        monkeypatch.setattr(OsFiles, "is_in_memory", lambda *_: self.brings)
+        monkeypatch.setattr(
+            OsFiles, "will_read", lambda _self, _fd, size, position: self.asked.append((position, size))
+        )
+
+
+def test_a_reader_that_does_not_wait_comes_again_when_the_disk_has_brought_it(
+    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journals.open()
+    published = journals.fill(journal, batches=3)
+    disk = ColdDisk(monkeypatch)
+    for _ in range(3):
+        with pytest.raises(JournalColdError):
+            journal.read(0, max_bytes=1000, may_wait=False)
+    assert disk.asked == [(SEGMENT_HEADER_BYTES, 1000 + reader.AHEAD_BYTES)]
+    disk.brings = True
+    assert bodies_of(journal.read(0, max_bytes=1000, may_wait=False).batches) == published
+    assert disk.asked[1:] == [(SEGMENT_HEADER_BYTES + reader.AHEAD_BYTES, 1000)]
+
+
+def test_a_reader_waits_at_last_where_the_system_never_says_that_it_is_there(
+    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journals.open()
+    published = journals.fill(journal, batches=3)
+    ColdDisk(monkeypatch)
+    for _ in range(reader.MAX_TRIES):
+        with pytest.raises(JournalColdError):
+            journal.read(0, max_bytes=1000, may_wait=False)
+    assert bodies_of(journal.read(0, max_bytes=1000, may_wait=False).batches) == published
 
 
 def test_a_view_finds_what_the_journal_finds_and_leaves_no_file_open(journals: JournalRig) -> None:

@@ -37,8 +37,10 @@ from emberq.cluster.upstream import (
     DaemonKind,
     Document,
     Findings,
+    MalformedDocumentError,
     UpstreamError,
     UpstreamsFailedError,
+    passable,
     warning_text,
 )
 from emberq.http.message import HttpError, Query, Request, Response, encode_json, json
@@ -82,9 +84,9 @@ def _failure_of_all(failures: Sequence[tuple[ClusterNode, UpstreamError]]) -> Ex
 def _object(answer: bytes) -> dict[str, Any]:
     try:
         value = loads(answer)
-    except (ValueError, RecursionError):
+        return passable(value) if isinstance(value, dict) else {}
+    except (ValueError, RecursionError, MalformedDocumentError):
         return {}
-    return value if isinstance(value, dict) else {}
 
 
 # The handlers
@@ -96,6 +98,7 @@ MAX_REDRIVE_COUNT = 10_000
 MAX_PUBLISH_BYTES = 8 * 1024 * 1024
 """A message of nsqd's default limit, 1 MiB, as JSON at its most wasteful."""
 
+_MAX_COUNT_DIGITS = 9
 _OFFSET_DIGITS = frozenset("0123456789")
 
 
@@ -152,7 +155,7 @@ class MessageApi:
 
         async def ask(producer: ClusterNode) -> Document | str:
             try:
-                found = await self._upstreams.get(producer.http_address, "/journal", lambda answer: answer, topic=topic)
+                found = await self._upstreams.get(producer.http_address, "/journal", passable, topic=topic)
             except UpstreamError as failure:
                 reason = reason_of_incapable(producer, failure)
                 if reason is None:
@@ -248,7 +251,8 @@ def _peek_count(query: Query) -> int:
     given = query.get("count")
     if given is None:
         return DEFAULT_PEEK_COUNT
-    if not given.isascii() or not given.isdigit() or not 1 <= int(given[:9]) <= MAX_COUNT:
+    is_number = given.isascii() and given.isdigit() and len(given) <= _MAX_COUNT_DIGITS
+    if not is_number or not 1 <= int(given) <= MAX_COUNT:
         raise HttpError(400, "INVALID_ARG_COUNT")
     return int(given)
 

@@ -28,7 +28,7 @@ from emberq.nsqd.api.publish import PublishApi
 from emberq.nsqd.api.stats import StatsApi
 from emberq.nsqd.auth.authorizer import Authorizer
 from emberq.nsqd.auth.guard import ApiGuard
-from emberq.nsqd.context import ConnectionGate
+from emberq.nsqd.gate import ConnectionGate
 from emberq.nsqd.metrics import Scrape
 from emberq.nsqd.options import NsqdOptions, TlsRequired
 

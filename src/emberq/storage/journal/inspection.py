@@ -210,7 +210,7 @@ def _finding(segment: Segment, damage: Damage, *, is_tail: bool, end_offset: int
 def _found_from(directory: Path, offset: int, *, fs: Files) -> Iterator[JournalBatch | Damage]:
     journal, bases = _journal_of(directory, fs=fs)
     segments = [_segment(directory, base, fs=fs) for base in bases]
-    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+    for segment, following in zip(segments, [*segments[1:], None], strict=False):
         end_offset = _end_before(following, journal=journal)
         if end_offset <= offset:
             continue

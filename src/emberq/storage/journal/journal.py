@@ -486,13 +486,14 @@ class Journal:
 
     # -- reading -----------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, *, max_bytes: int) -> Chunk:
+    def read(self, offset: int, *, max_bytes: int, may_wait: bool = True) -> Chunk:
         """The batches from the one that holds `offset` on: at least one, then as many as fit into `max_bytes`.
 
-        This includes batches that are not synced yet. JournalError if a file cannot be read at all.
+        This includes batches that are not synced yet. JournalError if a file cannot be read at all, JournalBusyError
+        if that takes long; unless it `may_wait`, JournalColdError if the disk is to be waited for.
         """
         with _as_journal_error("read", self._directory):
-            return self._reader.read(offset, max_bytes=max_bytes)
+            return self._reader.read(offset, max_bytes=max_bytes, may_wait=may_wait)
 
     def locate(self, offset: int, *, max_bytes: int) -> Extent | None:
         """Where the batches from the one that holds `offset` on lie in a file, so that they can be sent as they are.

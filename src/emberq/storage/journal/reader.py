@@ -12,7 +12,8 @@ sequential reader needs no search. Other reads go by the index of the segment, a
 What may take long is done in another thread. `JournalView` is the journal at one moment, with descriptors of its own:
 searches for a caller that can wait go there. A channel cannot wait. If the index of a large segment is lost, or damage
 hides the next batch among very many places where one may begin, a JournalBusyError tells it to come again. The index is
-made anew meanwhile, by another thread; the search goes on where it was, a portion at a time.
+made anew meanwhile, by another thread; the search goes on where it was, a portion at a time. And if the disk has still
+to be waited for, the system is asked to read ahead, and the channel comes again when that is done.
 
 Damage is never passed over silently: it is logged once, counted, and handed to the caller as a `Gap`. A file that
 cannot be opened is something else, and an OSError.
@@ -28,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from emberq.storage.error import JournalBusyError, JournalError, os_error_text
+from emberq.storage.error import JournalBusyError, JournalColdError, JournalError, os_error_text
 from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan, UnfinishedSearch
 from emberq.storage.journal.segment import BatchPlace, Segment, SparseIndex, read_header
 from emberq.storage.journal.summary import load_summary, save_summary, summarize
@@ -221,6 +222,14 @@ MOVED_ON = "skipped after an unclean stop"
 """The reason of a gap that is no damage: no message has these offsets, or none has them any more."""
 
 
+AHEAD_BYTES = 1024 * 1024
+"""So much the system is asked to read before it is needed, for a channel that does not wait for the disk."""
+MAX_TRIES = 100
+"""How often such a channel comes again for the same place. If it is still not in memory, the channel waits: this disk
+is very slow, or the file system never tells."""
+MAX_AWAITED_PLACES = 256
+
+
 class Gap(NamedTuple):
     """Offsets from `first_offset` up to, not including, `next_offset` that cannot be read."""
 
@@ -262,9 +271,14 @@ class JournalReader:
         """Scans within a search, by the segment's base offset and the position; the oldest first."""
         self._places: dict[int, tuple[int, BatchPlace]] = {}
         """Where reads ended, by offset, each with the base offset of its segment; the oldest first."""
+        self._awaited: dict[tuple[int, int], int] = {}
+        """What the disk is to bring, by the segment's base offset and the position: how often it was asked for."""
 
-    def read(self, offset: int, *, max_bytes: int) -> Chunk:
-        """The batches from the one that holds `offset` on: at least one, then as many as fit into `max_bytes`."""
+    def read(self, offset: int, *, max_bytes: int, may_wait: bool = True) -> Chunk:
+        """The batches from the one that holds `offset` on: at least one, then as many as fit into `max_bytes`.
+
+        JournalBusyError if they are to be read later; unless it `may_wait`, JournalColdError if they are not in memory.
+        """
         segments = self._segments
         if offset >= segments.next_offset:
             return Chunk([], offset, [])
@@ -277,6 +291,8 @@ class JournalReader:
                 return Chunk([], offset, gaps)
         segment = segments.holding(offset)
         scan = self._resumed(self._scan_from(segment, offset, block_bytes=max_bytes), segment)
+        if not may_wait:
+            self._require_in_memory(segment, scan.position, max_bytes)
         batches: list[JournalBatch] = []
         while not batches or scan.next_is_loaded():
             try:
@@ -295,6 +311,21 @@ class JournalReader:
         next_offset = self._end_of_read(scan, segment, gaps, offset=offset)
         assert offset < next_offset <= segments.next_offset
         return Chunk(batches, next_offset, gaps)
+
+    def _require_in_memory(self, segment: Segment, position: int, size: int) -> None:
+        """JournalColdError unless what is read next is in memory. The disk is asked for that, and for what follows."""
+        fs, fd = segment.fs, self._segments.opened(segment).descriptor()
+        place = (segment.base_offset, position)
+        tries = self._awaited.pop(place, 0)
+        if fs.is_in_memory(fd, min(size, segment.size_bytes - position), position):
+            fs.will_read(fd, size, position + AHEAD_BYTES)
+        elif tries < MAX_TRIES:
+            if not tries:
+                fs.will_read(fd, size + AHEAD_BYTES, position)
+            self._awaited[place] = tries + 1
+            if len(self._awaited) > MAX_AWAITED_PLACES:
+                del self._awaited[next(iter(self._awaited))]
+            raise JournalColdError(f"{segment.path}: the disk has not brought position {position} yet")
 
     def locate(self, offset: int, *, max_bytes: int, end_offset: int) -> Extent | None:
         """Where the batches from the one that holds `offset` on lie in a file; None if there are none.
@@ -479,10 +510,10 @@ class JournalView(JournalReader):
         """The oldest offset that was kept."""
         return self._segments.first.base_offset
 
-    def read(self, offset: int, *, max_bytes: int) -> Chunk:
+    def read(self, offset: int, *, max_bytes: int, may_wait: bool = True) -> Chunk:
         """As `JournalReader.read`. JournalError if a file cannot be read at all, or is gone."""
         with self._failing_as_journal_error():
-            return super().read(offset, max_bytes=max_bytes)
+            return super().read(offset, max_bytes=max_bytes, may_wait=may_wait)
 
     def located(self, offset: int, *, max_bytes: int) -> Extent | None:
         """As `JournalReader.locate`, up to what was on the disk. JournalError as for `read`."""

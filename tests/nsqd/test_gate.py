@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from emberq.base.clock import ManualClock
-from emberq.nsqd.context import ConnectionGate
+from emberq.nsqd.gate import ConnectionGate
 from emberq.nsqd.options import NsqdOptions
 
 

@@ -1,0 +1,38 @@
+"""What of a file is in memory already, as far as the system tells."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emberq.base.file import OS_FILES
+from tests.support.waiting import wait_until
+
+SIZE = 1024 * 1024
+
+
+@pytest.fixture
+def fd(tmp_path: Path) -> Iterator[int]:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(SIZE))
+    fd = os.open(path, os.O_RDONLY)
+    yield fd
+    os.close(fd)
+
+
+def test_what_was_just_written_is_in_memory(fd: int) -> None:
+    assert OS_FILES.is_in_memory(fd, SIZE, 0)
+    assert OS_FILES.is_in_memory(fd, 0, SIZE)
+
+
+def test_what_the_system_has_let_go_is_not_until_it_was_asked_for(fd: int) -> None:
+    os.fsync(fd)
+    for _ in range(10):  # the system may not let go at once
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    if OS_FILES.is_in_memory(fd, SIZE, 0):
+        pytest.skip("this file system keeps its files in memory, or does not tell")
+    OS_FILES.will_read(fd, SIZE, 0)
+    wait_until(lambda: OS_FILES.is_in_memory(fd, SIZE, 0))

@@ -1,0 +1,162 @@
+"""The fuzzer finds what it should: by guidance, by each sense of the oracle, and the same again by the same seed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import struct
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from emberq.wire.line import CommandLimits
+from emberq.wire.parameter import parse_int64, parse_sequence
+from tests.fuzz import engine
+from tests.fuzz.__main__ import main
+from tests.fuzz.engine import Arcs, Fuzzer, Score, Target, minimised
+from tests.fuzz.mutation import Mutator
+from tests.fuzz.oracle import Oracle, Verdict
+
+log = logging.getLogger("emberq.fuzz")
+
+
+class Planted(Target):
+    """Fails for two numbers that are right, each in its way: without guidance both together are hardly found."""
+
+    name = "planted"
+    modules = ("wire/parameter.py",)
+    tokens = (b"7", b" ")
+
+    def seeds(self) -> Iterable[bytes]:
+        return [b"!"]
+
+    def play(self, data: bytes) -> None:
+        first, _, second = data.partition(b" ")
+        if parse_sequence(first) is not None and (parse_int64(second) or 0) > 70:
+            raise ValueError("planted")
+
+
+class Failing(Target):
+    """Does what it is told with every input."""
+
+    name = "failing"
+    modules = ()
+    max_cpu_s = 0.2
+
+    def __init__(self, fault: Callable[[], object]) -> None:
+        self._fault = fault
+
+    def seeds(self) -> Iterable[bytes]:
+        return [b""]
+
+    def play(self, data: bytes) -> None:
+        self._fault()
+
+
+def fuzzed(seed: int, count: int = 3000) -> Score:
+    target, oracle, arcs = Planted(), Oracle(), Arcs(Planted.modules)
+    with oracle.watching(), arcs.collecting():
+        fuzzer = Fuzzer(target, oracle, seed=seed, arcs=arcs)
+        fuzzer.load(target.seeds())
+        *_, score = fuzzer.run(count=count)
+    return score
+
+
+def verdict_on(fault: Callable[[], object]) -> Verdict | None:
+    oracle = Oracle()
+    with oracle.watching():
+        return oracle.judge(Failing(fault), b"x")
+
+
+def test_a_planted_fault_is_found_and_made_short() -> None:
+    score = fuzzed(seed=1)
+    (finding,) = score.findings
+    assert finding.is_repeatable
+    assert finding.verdict.kind == "exception"
+    assert finding.verdict.place.startswith("ValueError at ")
+    assert len(finding.data) < 100
+    assert len(score.kept) > 2
+    assert score.arcs > 0
+
+
+def test_a_seed_repeats_the_run() -> None:
+    first, second = fuzzed(seed=3, count=500), fuzzed(seed=3, count=500)
+    assert first.kept == second.kept
+    assert fuzzed(seed=4, count=500).kept != first.kept
+
+
+def _busy() -> None:
+    end_s = time.thread_time() + 0.3
+    while time.thread_time() < end_s:
+        pass
+
+
+def _log_a_traceback() -> None:
+    try:
+        CommandLimits(nothing=1)  # type: ignore[call-arg]
+    except TypeError:
+        log.exception("failed")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("exception", lambda: json.loads("{")),
+        ("log", _log_a_traceback),
+        ("log", lambda: log.warning("%d", "no number")),
+        ("time", _busy),
+        ("memory", lambda: b"x" * (200 << 20)),
+    ],
+)
+def test_the_oracle_objects_to(kind: str, fault: Callable[[], object]) -> None:
+    verdict = verdict_on(fault)
+    assert verdict is not None
+    assert verdict.kind == kind
+
+
+def test_the_oracle_lets_pass_what_is_right() -> None:
+    assert verdict_on(lambda: log.error("a client sent %r", b"\n")) is None
+
+
+def test_the_log_is_left_as_it_was() -> None:
+    logger = logging.getLogger("emberq")
+    before = (list(logger.handlers), logger.level, logger.propagate)
+    verdict_on(lambda: None)
+    assert (list(logger.handlers), logger.level, logger.propagate) == before
+
+
+def test_what_fails_is_made_as_short_as_it_can_be() -> None:
+    assert minimised(b"some text with a # and a ! in it", lambda data: b"#" in data and b"!" in data) == b"#!"
+
+
+def test_mutations_follow_from_the_seed_and_keep_to_the_size() -> None:
+    made = [
+        [mutator.mutate(b'x\0\0\0\x0c{"a":[1,{}]}', b"other") for _ in range(500)]
+        for mutator in (Mutator(random.Random(5), tokens=[b"token"], max_bytes=40) for _ in range(2))
+    ]
+    assert made[0] == made[1]
+    assert max(map(len, made[0])) == 40
+    assert any(b"token" in data for data in made[0])
+    followed = [
+        data for data in made[0] if data[4:5] != b"\x0c" and data[:5] == b"x" + struct.pack(">i", len(data) - 5)
+    ]
+    assert any(data[5:6] == b"{" for data in followed)  # the size has followed the document
+
+
+def test_a_run_shows_its_score_and_keeps_its_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--minutes", "0.02", "--seed", "1", "--only", "mpub", "--output", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "SEED=1" in shown
+    assert "findings 0" in shown
+    assert list((tmp_path / "corpus" / "mpub").iterdir())
+    assert engine.kept_inputs("mpub", tmp_path / "corpus")
+
+
+def test_a_finding_can_be_played_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mpub-0123456789ab"
+    path.write_bytes(b"\0\0\0\x01")
+    assert main(["--again", str(path)]) == 0
+    assert "nothing is wrong" in capsys.readouterr().out
