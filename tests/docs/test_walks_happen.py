@@ -31,7 +31,6 @@ pytestmark = pytest.mark.skipif(is_compiled(), reason="the profiler does not see
 
 USED_BY_EVERY_STEP = {
     "base/address",
-    "base/listener",
     "base/clock",
     "base/daemon",
     "base/file",  # the door of storage to the system's files
