@@ -206,6 +206,23 @@ def test_failures_without_number_leave_few_lines_in_the_log(start: StartEcho, ca
     assert 1 <= len(refusals(caplog)) <= 2 + lasted_s
 
 
+def test_silent_clients_make_room_for_those_that_come(
+    start: StartEcho, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listener, "MAX_HANDSHAKES", 3)
+    server = start()
+    silent = [server.connect() for _ in range(3)]
+    server.settle()
+    clients = [server.connect_by_tls(client_context(authority.path)) for _ in range(5)]
+    for client in clients:
+        expect_echo(client)
+    silent[0].expect_closed()
+    assert refusals(caplog)[0] == f"ECHO: refused {silent[0].address}: too many handshakes at a time"
+    silent[2].socket.settimeout(0.1)
+    with pytest.raises(TimeoutError):  # once there is room, the others may go on
+        silent[2].expect_eof()
+
+
 def test_without_room_a_connection_is_closed_before_the_handshake(start: StartEcho, authority: Authority) -> None:
     has_room = False
     server = start(has_room=lambda: has_room)

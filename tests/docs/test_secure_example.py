@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,8 @@ from emberq.client import ClientConfig, ConsumerConfig
 from emberq.sync import Consumer, Producer
 from tests.support.closed_cluster import EXAMPLE, HOST, ClosedCluster, closed_cluster, prepared
 from tests.support.command import require_command
+from tests.support.pipeline_report import REPORT
+from tests.support.tool_process import ToolProcess, run_tool
 from tests.support.waiting import PATIENCE_S, wait_until
 
 DAEMONS = ["nsqd", "nsqlookupd", "nsqadmin"]
@@ -89,3 +94,53 @@ def test_nsqadmin_shows_the_cluster_and_acts_on_it(cluster: ClosedCluster) -> No
     shown = cluster.ask("nsqadmin", "GET", "/api/topics/shown").json()
     assert [(channel["channel_name"], channel["paused"]) for channel in shown["channels"]] == [("c", True)]
     assert shown["message"] == ""
+
+
+def test_nsqadmin_follows_pipelines_by_tls(cluster: ClosedCluster) -> None:
+    with Producer(f"{HOST}:{cluster.ports['nsqd', 'TCP']}", ClientConfig(tls=cluster.context())) as producer:
+        producer.publish("emberq.pipelines", json.dumps(REPORT).encode())
+    wait_until(lambda: "clickstream" in cluster.ask("nsqadmin", "GET", "/api/pipelines").text, interval_s=0.1)
+
+
+def test_the_guide_shows_what_is_printed(tmp_path: Path) -> None:
+    """The example in docs/SECURITY.md, but for the folder of the certificates."""
+    folder = prepared(tmp_path).folder
+    flags = [
+        f"--tls-cert={folder}/nsqd.pem",
+        f"--tls-key={folder}/nsqd.key",
+        "--tls-required=true",
+        "--auth-http-address=https://auth.example/auth",
+        "--lookupd-tcp-address=nsq.example:4160",
+        f"--data-path={folder}/data",
+        "--check-config",
+    ]
+    command = [sys.executable, "-m", "emberq.cli.main", "nsqd", *flags]
+    checked = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert checked.returncode == 1
+    guide = (EXAMPLE.parents[1] / "docs" / "SECURITY.md").read_text()
+    assert f"```\n{checked.stdout}```\n" in guide, checked.stdout
+
+
+def test_the_tools_work_with_the_keys(cluster: ClosedCluster) -> None:
+    folder, lookupd = cluster.folder, f"--lookupd-http-address=https://{HOST}:{cluster.ports['nsqlookupd', 'HTTPS']}"
+    secrets = [f"--auth-secret-file={folder}/http.secret", f"--lookupd-secret-file={folder}/http.secret"]
+    assert cluster.ask("nsqd", "POST", "/pub?topic=tooled", body=b"one").text == "OK"
+    assert cluster.ask("nsqd", "POST", "/channel/create?topic=tooled&channel=c").status == 200
+    wait_until(lambda: cluster.ask("nsqlookupd", "GET", "/lookup?topic=tooled").status == 200)
+
+    asked = ["--topic=tooled", "--channel=c", lookupd, *secrets]
+    files = [f"--http-client-tls-{name}" for name in (f"root-ca-file={folder}/ca.pem", f"cert={folder}/client.pem")]
+    stat_files = [*files, f"--http-client-tls-key={folder}/client.key"]
+    figures = run_tool("nsq_stat", *asked, *stat_files, "--count=1", "--interval=100ms")
+    assert figures.returncode == 0, figures.stderr
+    assert figures.stdout.splitlines()[-1].split()[3] == b"1"
+
+    files = [f"--tls-root-ca-file={folder}/ca.pem", f"--tls-cert={folder}/client.pem", f"--tls-key={folder}/client.key"]
+    peeked = run_tool("peek", "tooled", "c", lookupd, *secrets, *files)
+    assert peeked.returncode == 0, peeked.stderr
+    assert b"one" in peeked.stdout
+
+    options = ["tls_v1", f"tls_root_ca_file,{folder}/ca.pem", f"tls_cert,{folder}/client.pem"]
+    flags = [f"--consumer-opt={option}" for option in (*options, f"tls_key,{folder}/client.key")]
+    with ToolProcess("nsq_tail", "--topic=tooled", "--channel=c", lookupd, "-n=1", *flags, *secrets) as tail:
+        assert tail.read_line() == b"one\n"

@@ -31,10 +31,10 @@ pytestmark = pytest.mark.skipif(is_compiled(), reason="the profiler does not see
 
 USED_BY_EVERY_STEP = {
     "base/address",
-    "base/listener",
     "base/clock",
     "base/daemon",
     "base/file",  # the door of storage to the system's files
+    "base/listener",
     "base/log",
     "base/text",
     "base/timers",

@@ -243,6 +243,19 @@ async def test_a_server_that_does_not_want_tls_is_pinged_once(authority: Authori
     assert [request.split()[1] for request in plain.requests] == [b"/ping", b"/stats", b"/stats"]
 
 
+async def test_a_client_that_hides_secrets_shows_none_to_a_server_in_clear(authority: Authority) -> None:
+    with (
+        ScriptedServer(answer(b"safe"), tls=server_context(authority.issue("server"))) as secure,
+        ScriptedServer(answer(b"OK"), answer(b"one"), wants_tls(secure.port)) as plain,
+    ):
+        asking = client(tls=trusting(authority), hides_secrets=True)
+        with pytest.raises(HttpQueryError, match="a secret is not shown in clear"):
+            await asking.get(f"{plain.url}/stats", headers=SECRET)
+        assert await asking.get(f"{plain.url}/info") == b"one"
+        assert await asking.get(f"{plain.url}/stats", headers=SECRET) == b"safe"  # by now it wants TLS
+    assert not any(b"s3cret" in request for request in plain.requests)
+
+
 async def test_a_server_that_has_moved_is_asked_anew(authority: Authority) -> None:
     with ScriptedServer(tls=server_context(authority.issue("server"))) as gone:
         port = gone.port

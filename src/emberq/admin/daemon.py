@@ -68,7 +68,9 @@ class Nsqadmin:
         self.static_folder = Path(options.dev_static_dir) if options.dev_static_dir else None
         self._audit = Audit(options.audit_log_file, clock=clock)
         self._notifier = Notifier(self.cluster.http, options.notification_http_endpoint, clock=clock)
-        self._pipelines = PipelineFeed(clock=clock, secret_for=self.cluster.credentials.for_nsqd)
+        self._pipelines = PipelineFeed(
+            clock=clock, secret_for=self.cluster.credentials.for_nsqd, tls=self.cluster.consumer_tls
+        )
         self.gatherer = Gatherer(
             self.cluster,
             History(interval_ns=options.history_interval_ns, duration_ns=options.history_duration_ns),

@@ -12,8 +12,9 @@ handshake (`HandshakeServer`):
     accepted -> has_room()? -> handshake, MAX_HANDSHAKE_SECONDS at most -> protocol.connection_made
                   no: closed     failed: closed, and a line in the log with the address and the reason
 
-A client that says nothing, or garbage, costs a descriptor and a task until then, and no other client waits for it. The
-log gets a line a second, however many fail.
+A client that says nothing, or garbage, costs a descriptor, a task and some 50 kB until then, and no other client waits
+for it. If there are MAX_HANDSHAKES of them, each new one takes the place of the oldest: an honest client is done long
+before its turn comes. The log gets a line a second, however many fail.
 """
 
 from __future__ import annotations
@@ -145,6 +146,8 @@ class Listener:
 MAX_HANDSHAKE_SECONDS = 10
 """As long as nsqd waits for the first bytes of a plain connection. Python's default, a minute, is a long time to hold a
 descriptor for nothing."""
+MAX_HANDSHAKES = 2048
+"""At a time, which take some 100 MB. A thousand nsqds may come back to an nsqlookupd in one moment."""
 MAX_SHUTDOWN_SECONDS = 5
 """For the farewell of TLS, which a client may never answer."""
 ACCEPTED_PER_TURN = 64
@@ -171,8 +174,8 @@ class HandshakeServer:
         self._context = context
         self._label = label
         self._has_room = has_room
-        self._handshakes: set[asyncio.Task[None]] = set()
-        """Under way. The event loop holds its tasks only weakly, so they are held here."""
+        self._handshakes: dict[asyncio.Task[None], str] = {}
+        """Under way, the oldest first, with the address of the client. The event loop holds its tasks only weakly."""
         self._pause: asyncio.TimerHandle | None = None
         self._refusals = RefusalLog(_log, clock=SystemClock(), interval_ns=LOG_INTERVAL_NS)
 
@@ -210,9 +213,19 @@ class HandshakeServer:
                 connection.close()
                 continue
             connection.setblocking(False)
-            handshake = loop.create_task(self._shake_hands(connection, format_peer(peername)))
-            self._handshakes.add(handshake)
-            handshake.add_done_callback(self._handshakes.discard)
+            self._make_room()
+            peer = format_peer(peername)
+            handshake = loop.create_task(self._shake_hands(connection, peer))
+            self._handshakes[handshake] = peer
+            handshake.add_done_callback(lambda done: self._handshakes.pop(done, None))
+
+    def _make_room(self) -> None:
+        """Give up the oldest handshake if there are too many."""
+        if len(self._handshakes) >= MAX_HANDSHAKES:
+            oldest = next(iter(self._handshakes))
+            self._refusals.warn(f"{self._label}: refused {self._handshakes[oldest]}: too many handshakes at a time")
+            oldest.cancel()
+            del self._handshakes[oldest]
 
     async def _shake_hands(self, connection: socket.socket, peer: str) -> None:
         try:

@@ -1,11 +1,11 @@
 """--check-config: what a configuration comes to, port by port, before a daemon is started with it.
 
     $ nsqd --config=/etc/nsq/nsqd.cfg --check-config
-    TCP 0.0.0.0:4150: publish and consume; for clients with a certificate signed by /etc/nsq/ca.pem
+    TCP 0.0.0.0:4150: publish and consume; for clients with a secret that the authorization servers know
     HTTP 0.0.0.0:4151: refuses everything, because TLS is required
     HTTPS 0.0.0.0:4152: the HTTP API; for every client
       OPEN: it asks for no credentials: --http-secret-file=FILE
-    to nsqlookupd lookup.example:4160: register; TLS
+    to nsqlookupd lookup.example:4160: register, by TLS
     1 door is open.
 
 The lines are made from the options alone. By then the daemon has been made, so its files have been read and fit; it has

@@ -39,7 +39,10 @@ class Cluster:
             request_timeout_ns=request_timeout_ns,
             tls=tls,
             max_body_bytes=MAX_ANSWER_BYTES,
+            hides_secrets=addresses.is_encrypted,
         )
+        self.consumer_tls = tls if addresses.is_encrypted else None
+        """How consumers connect to nsqds; None: in clear."""
         self.credentials = Credentials(
             nsqd=secret,
             lookupd=lookupd_secret,

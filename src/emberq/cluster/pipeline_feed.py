@@ -19,6 +19,7 @@ import asyncio
 import json
 import logging
 import secrets
+import ssl
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
@@ -50,9 +51,16 @@ class _Wanted(NamedTuple):
 class PipelineFeed:
     """Reads the reports of all queries. Owned by the daemon."""
 
-    def __init__(self, *, clock: Clock, secret_for: Callable[[str], bytes] = lambda _address: b"") -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        secret_for: Callable[[str], bytes] = lambda _address: b"",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         """`secret_for` the HTTP address of an nsqd is what that nsqd is shown if it demands AUTH."""
         self._clock = clock
+        self._tls = tls
         self._secret_for = secret_for
         self._channel = f"nsqadmin-{secrets.token_hex(4)}#ephemeral"
         self._queries: dict[tuple[str, str], _Query] = {}
@@ -86,7 +94,7 @@ class PipelineFeed:
             self._take,
             nsqd_addresses=sorted(addresses),
             config=ConsumerConfig(max_in_flight=_MAX_IN_FLIGHT),
-            client_config=ClientConfig(client_id="nsqadmin", auth_secret=secret),
+            client_config=ClientConfig(client_id="nsqadmin", auth_secret=secret, tls=self._tls),
         )
         try:
             await consumer.start()

@@ -32,7 +32,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
-from emberq.base.address import TcpAddress
+from emberq.base.address import TcpAddress, split_scheme
 from emberq.cluster.upstream import (
     DaemonKind,
     Document,
@@ -216,10 +216,19 @@ TOPICS_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAddresses:
-    """The HTTP addresses, `host:port`, that the user gave: of one kind or the other. nsqlookupds win."""
+    """The HTTP addresses, `host:port` or `https://host:port`, that the user gave: of one kind or the other.
+
+    nsqlookupds win.
+    """
 
     lookupds: tuple[str, ...] = ()
     nsqds: tuple[str, ...] = ()
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether all of them are asked by HTTPS. Then nsqds are shown no secret in clear, whatever they say."""
+        named = self.lookupds or self.nsqds
+        return bool(named) and all(split_scheme(address)[0] == "https" for address in named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ Queries
   `http://` whose body is JSON with an `https_port`, the same query is put again, once, by HTTPS to that port. From then
   on that server is asked there at once.
 - A secret must not travel in clear only to learn that. So a client that can judge certificates first asks a server on
-  `http://` for /ping, without the secret, and remembers whether it wants TLS.
+  `http://` for /ping, without the secret, and remembers whether it wants TLS. One that `hides_secrets` shows none to a
+  server that does not.
 - The text of an error does not show the URL, for secrets travel in its query string; `public_url` is what may be shown.
 
     HttpQueryError
@@ -117,12 +118,14 @@ class HttpClient:
         request_timeout_ns: int,
         tls: ssl.SSLContext | None = None,
         max_body_bytes: int = MAX_BODY_BYTES,
+        hides_secrets: bool = False,
     ) -> None:
         self._connect_timeout_s = _seconds(connect_timeout_ns)
         self._request_timeout_s = _seconds(request_timeout_ns)
         self._tls = tls
         """How to judge servers of `https://` URLs; None: by the system's authorities, read when first needed."""
         self._max_body_bytes = max_body_bytes
+        self._hides_secrets = hides_secrets
         self._pools: dict[HttpOrigin, ConnectionPool] = {}
         self._secured: dict[HttpOrigin, HttpOrigin | None] = {}
         """Where servers on `http://` want to be asked by HTTPS; None for one that does not."""
@@ -180,14 +183,13 @@ class HttpClient:
     async def _ask(self, method: str, target: HttpUrl, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
         origin = target.origin
         secured = self._secured.get(origin)
-        if (
-            origin.scheme == "http"
-            and "Authorization" in headers
-            and self._tls is not None
-            and origin not in self._secured
-        ):
+        has_secret_in_clear = origin.scheme == "http" and "Authorization" in headers
+        is_known = secured is not None or (origin in self._secured and not self._hides_secrets)
+        if has_secret_in_clear and self._tls is not None and not is_known:
             ping = await self._ask_once(origin, _request("GET", HttpUrl(origin, "/ping", None), {}, b""))
             secured = self._learn(origin, ping)
+        if has_secret_in_clear and secured is None and self._hides_secrets:
+            raise HttpQueryError("it does not ask for TLS, and a secret is not shown in clear")
         if secured is None:
             answer = await self._ask_once(origin, _request(method, target, headers, body))
             secured = self._learn(origin, answer)
