@@ -173,8 +173,12 @@ class Fuzzer:
             if self.score.plays % PLAYS_PER_OPENING == 0:
                 self._target.reopen()
                 self._note_leak()
-                yield self.score
-        yield self.score
+                yield self._scored()
+        yield self._scored()
+
+    def _scored(self) -> Score:
+        self.score.cpu_s = time.process_time() - self._began_s
+        return self.score
 
     def _note_leak(self) -> None:
         verdict = self._oracle.leak()
@@ -192,7 +196,6 @@ class Fuzzer:
         """Play one input; whether it reached something new."""
         score, arcs = self.score, self._arcs
         verdict = self._oracle.judge(self._target, data)
-        score.cpu_s = time.process_time() - self._began_s
         score.plays += 1
         if verdict is not None:
             self._note(data, verdict)
