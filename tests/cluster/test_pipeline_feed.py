@@ -107,3 +107,24 @@ def test_so_many_queries_are_kept_and_no_more(feed: PipelineFeed, monkeypatch: p
     monkeypatch.setattr(module, "MAX_QUERIES", 2)
     take(feed, *[REPORT | {"query": name} for name in ("a", "b", "a", "c")])
     assert [query["query"] for query in shown(feed)] == ["a", "c"]
+
+
+def test_counts_that_no_query_can_have_are_not_added_up(feed: PipelineFeed) -> None:
+    most = 10**4299 * 9  # as long as JSON may be read; twice as much could not be written
+    take(feed, *[REPORT | {"rows": most, "bad": {"clicks": most}}] * 2)
+    (query,) = shown(feed)
+    assert (query["row_count"], query["bad_count"]) == (0, 0)
+    assert json.dumps(query)
+
+
+def test_a_batch_that_is_kept_is_small(feed: PipelineFeed) -> None:
+    take(feed, REPORT | {"time": "x" * 30_000, "rows_in_per_second": [0] * 5000, "duration_ms": 5})
+    (query,) = shown(feed)
+    assert query["recent"] == [
+        {"time": None, "duration_ms": 5, "rows_in_per_second": None, "rows_out_per_second": 24.7}
+    ]
+
+
+def test_a_report_that_is_nested_too_deeply_is_passed_over(feed: PipelineFeed) -> None:
+    feed.read(b'{"pipeline":"p","query":"q","x":' + b"[" * 500 + b"]" * 500 + b"}")
+    assert shown(feed) == []
