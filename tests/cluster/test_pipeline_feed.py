@@ -142,3 +142,24 @@ def _node(nsq: EmbeddedThread) -> ClusterNode:
         int(address.rpartition(":")[2]) for address in (nsq.nsqd_tcp_addresses[0], nsq.nsqd_http_addresses[0])
     )
     return replace(NODE, broadcast_address="127.0.0.1", tcp_port=tcp_port, http_port=http_port)
+
+
+def test_counts_that_no_query_can_have_are_not_added_up(feed: PipelineFeed) -> None:
+    most = 10**4299 * 9  # as long as JSON may be read; twice as much could not be written
+    take(feed, *[REPORT | {"rows": most, "bad": {"clicks": most}}] * 2)
+    (query,) = shown(feed)
+    assert (query["row_count"], query["bad_count"]) == (0, 0)
+    assert json.dumps(query)
+
+
+def test_a_batch_that_is_kept_is_small(feed: PipelineFeed) -> None:
+    take(feed, REPORT | {"time": "x" * 30_000, "rows_in_per_second": [0] * 5000, "duration_ms": 5})
+    (query,) = shown(feed)
+    assert query["recent"] == [
+        {"time": None, "duration_ms": 5, "rows_in_per_second": None, "rows_out_per_second": 24.7}
+    ]
+
+
+def test_a_report_that_is_nested_too_deeply_is_passed_over(feed: PipelineFeed) -> None:
+    feed.read(b'{"pipeline":"p","query":"q","x":' + b"[" * 500 + b"]" * 500 + b"}")
+    assert shown(feed) == []

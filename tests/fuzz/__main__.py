@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = options.only or list(TARGETS)
     seconds = options.minutes * 60 * options.jobs / len(names)
     print(f"SEED={seed}, {seconds:.0f} s for each of {len(names)} targets", flush=True)
-    scores = run_all([Order(name, seed, seconds, options.output) for name in names], jobs=options.jobs).values()
+    scores = run_all([Order(name, seed, seconds, options.output) for name in names], jobs=options.jobs)
     finding_count = sum(len(score.findings) for score in scores)
     cpu_s, play_count = sum(score.cpu_s for score in scores), sum(score.plays for score in scores)
     print(f"{play_count} inputs, {cpu_s / 60:.1f} minutes of CPU time, {finding_count} findings", flush=True)

@@ -142,11 +142,20 @@ class Score:
 class Fuzzer:
     """Fuzzes one target, which is open."""
 
-    def __init__(self, target: Target, oracle: Oracle, *, seed: int, arcs: Arcs | None = None) -> None:
-        """Without `arcs` no input is kept but those that are loaded."""
+    def __init__(
+        self,
+        target: Target,
+        oracle: Oracle,
+        *,
+        seed: int,
+        arcs: Arcs | None = None,
+        note: Callable[[bytes], None] | None = None,
+    ) -> None:
+        """Without `arcs` no input is kept but those that are loaded. `note` is told each input before it is played."""
         self._target = target
         self._oracle = oracle
         self._arcs = arcs
+        self._note_input = note
         self._dice = random.Random(f"{target.name} {seed}")
         self._mutator = Mutator(self._dice, tokens=target.tokens, max_bytes=target.max_bytes)
         self._known: set[tuple[str, str]] = set()
@@ -173,8 +182,12 @@ class Fuzzer:
             if self.score.plays % PLAYS_PER_OPENING == 0:
                 self._target.reopen()
                 self._note_leak()
-                yield self.score
-        yield self.score
+                yield self._scored()
+        yield self._scored()
+
+    def _scored(self) -> Score:
+        self.score.cpu_s = time.process_time() - self._began_s
+        return self.score
 
     def _note_leak(self) -> None:
         verdict = self._oracle.leak()
@@ -191,8 +204,7 @@ class Fuzzer:
     def play(self, data: bytes) -> bool:
         """Play one input; whether it reached something new."""
         score, arcs = self.score, self._arcs
-        verdict = self._oracle.judge(self._target, data)
-        score.cpu_s = time.process_time() - self._began_s
+        verdict = self._judge(data)
         score.plays += 1
         if verdict is not None:
             self._note(data, verdict)
@@ -201,6 +213,11 @@ class Fuzzer:
         is_new = reached > score.arcs
         score.arcs = reached
         return is_new
+
+    def _judge(self, data: bytes) -> Verdict | None:
+        if self._note_input is not None:
+            self._note_input(data)
+        return self._oracle.judge(self._target, data)
 
     def _note(self, data: bytes, verdict: Verdict) -> None:
         if verdict.signature in self._known:
@@ -218,7 +235,7 @@ class Fuzzer:
     def _verdict_alone(self, data: bytes) -> Verdict | None:
         """What the oracle says if no other input came before."""
         self._target.reopen()
-        return self._oracle.judge(self._target, data)
+        return self._judge(data)
 
     def _has(self, wanted: Verdict, data: bytes) -> bool:
         found = self._verdict_alone(data)

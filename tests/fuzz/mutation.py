@@ -149,10 +149,10 @@ class Mutator:
 
     def _change_sized_body(self, data: bytearray) -> bool:
         """Change a body that has its size before it; whether there is one."""
-        places = list(_sized_bodies(data))
-        if not places:
+        found = next(_sized_bodies(data, self._dice.randint(0, len(data))), None) or next(_sized_bodies(data, 0), None)
+        if found is None:
             return False
-        start, size = self._dice.choice(places)
+        start, size = found
         body = data[start + 4 : start + 4 + size]
         self._dice.choice(self._simple_ways)(body)
         data[start : start + 4 + size] = struct.pack(">I", len(body)) + body
@@ -212,9 +212,9 @@ class Mutator:
 _MARK = "\x00 here \x00"
 
 
-def _sized_bodies(data: bytearray) -> Iterator[tuple[int, int]]:
-    """Where an int32 stands that is the size of what may be its body, and that size."""
-    start = data.find(b"\0\0")
+def _sized_bodies(data: bytearray, start: int) -> Iterator[tuple[int, int]]:
+    """From a place on: where an int32 stands that is the size of what may be its body, and that size."""
+    start = data.find(b"\0\0", start)
     while 0 <= start <= len(data) - 4:
         size = int.from_bytes(data[start : start + 4], "big")
         if 0 < size <= min(MAX_SIZED_BYTES, len(data) - start - 4):

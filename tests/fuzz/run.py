@@ -1,23 +1,28 @@
 """A run over several targets: each in a process of its own, so that what one leaves behind is not blamed on the next.
 
 Inputs that reach something new are kept in <output>/corpus, and the next run begins with them. Findings are written to
-<output>/findings, each with a text beside it.
+<output>/findings, each with a text beside it. The input that is being played is in <output>/last: if native code ends
+the process, that is the finding.
 """
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
+import struct
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.fuzz.engine import Arcs, Finding, Fuzzer, Score, keep, kept_inputs
-from tests.fuzz.oracle import Oracle
+from tests.fuzz.oracle import Oracle, Verdict
 from tests.fuzz.targets import TARGETS
 
 PROGRESS_S = 30.0
+MAX_NOTED_BYTES = 1 << 17
 
 
 class Order(NamedTuple):
@@ -29,17 +34,51 @@ class Order(NamedTuple):
     output: Path
 
 
-def run_all(orders: Sequence[Order], *, jobs: int) -> dict[str, Score]:
+def run_all(orders: Sequence[Order], *, jobs: int) -> list[Score]:
     """Carry out the orders, so many at a time, and show the score of each."""
-    scores: dict[str, Score] = {}
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=spawn, max_tasks_per_child=1) as pool:
-        running = {pool.submit(fuzz, order): order for order in orders}
-        for done in as_completed(running):
-            order = running[done]
-            scores[order.target] = done.result()
-            print(score_line(order.target, scores[order.target]), flush=True)
-    return scores
+    with ThreadPoolExecutor(jobs) as waiting:
+        return list(waiting.map(_in_a_process, orders))
+
+
+def _in_a_process(order: Order) -> Score:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        try:
+            score = pool.submit(fuzz, order).result()
+        except BrokenProcessPool:
+            score = Score(findings=[_crash(order)])
+            _write_down(score.findings[0], order)
+    print(score_line(order.target, score), flush=True)
+    return score
+
+
+def _crash(order: Order) -> Finding:
+    verdict = Verdict("crash", "", "the process of the fuzzer ended")
+    return Finding(order.target, LastInput.read(_last(order)), verdict)
+
+
+class LastInput:
+    """The input that is being played, in a file that outlives the process."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(MAX_NOTED_BYTES))
+        with path.open("r+b") as file:
+            self._content = mmap.mmap(file.fileno(), MAX_NOTED_BYTES)
+
+    def note(self, data: bytes) -> None:
+        """Called before each play, so it is not a write but an assignment."""
+        noted = struct.pack("<I", len(data)) + data[: MAX_NOTED_BYTES - 4]
+        self._content[: len(noted)] = noted
+
+    @staticmethod
+    def read(path: Path) -> bytes:
+        """What was noted last; nothing if the process ended before."""
+        content = path.read_bytes() if path.exists() else bytes(4)
+        return content[4 : 4 + struct.unpack_from("<I", content)[0]]
+
+
+def _last(order: Order) -> Path:
+    return order.output / "last" / order.target
 
 
 def fuzz(order: Order) -> Score:
@@ -48,7 +87,7 @@ def fuzz(order: Order) -> Score:
     oracle, arcs = Oracle(), Arcs(target.modules)
     shown_s = time.monotonic()
     with oracle.watching(interrupts=True), target.opened(), arcs.collecting():
-        fuzzer = Fuzzer(target, oracle, seed=order.seed, arcs=arcs)
+        fuzzer = Fuzzer(target, oracle, seed=order.seed, arcs=arcs, note=LastInput(_last(order)).note)
         fuzzer.load([*target.seeds(), *kept_inputs(target.name, order.output / "corpus")])
         for score in fuzzer.run(seconds=order.seconds):
             if time.monotonic() - shown_s > PROGRESS_S:

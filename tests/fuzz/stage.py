@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from abc import abstractmethod
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -79,35 +79,38 @@ class DaemonTarget(Target):
 
     def play(self, data: bytes) -> None:
         self._unhandled.clear()
-        self._await(self._play(data))
+        if self._await(self._play(data, time.monotonic)) > MAX_BYSTANDER_CPU_S:
+            waited_s = self._await(self._play(data, time.thread_time))  # that time passed may be the machine's fault
+            if waited_s > MAX_BYSTANDER_CPU_S:
+                raise BystanderError(f"an answer that took {waited_s:.3f} s of CPU time")
         if self._unhandled:
             context = self._unhandled[0]
             raise AssertionError(f"unhandled: {context['message']}") from context.get("exception")
 
-    async def _play(self, data: bytes) -> None:
+    async def _play(self, data: bytes, clock: Callable[[], float]) -> float:
+        """For how long the bystander waited, by this clock."""
         self._has_begun = asyncio.Event()
         attack = asyncio.ensure_future(self.attack(data))
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._has_begun.wait()
-                began_s = time.thread_time()
+                began_s = clock()
                 await self.bystand()
-                waited_s = time.thread_time() - began_s
+                waited_s = clock() - began_s
                 await attack
         except TimeoutError:
             raise AssertionError("neither an answer nor an end") from None
         finally:
             attack.cancel()
-        if waited_s > MAX_BYSTANDER_CPU_S:
-            raise BystanderError(f"an answer that took {waited_s:.3f} s of CPU time")
         await self.tidy()
+        return waited_s
 
     async def attack(self, data: bytes) -> None:
         """Send the input in pieces, say that it was all, and read what comes until the daemon closes."""
         reader, writer = await asyncio.open_connection(*self._address)
         try:
-            with suppress(ConnectionError, RuntimeError):  # it has hung up; uvloop says so in one way or the other
-                for piece in cut(data):
+            with suppress(OSError, EOFError, RuntimeError):  # it has hung up; uvloop says so in many ways
+                for piece in cut(await self.prepare(reader, writer, data)):
                     writer.write(piece)
                     self._has_begun.set()
                     await asyncio.sleep(0)
@@ -116,6 +119,10 @@ class DaemonTarget(Target):
             await self._read_to_the_end(reader)
         finally:
             writer.transport.abort()
+
+    async def prepare(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes) -> bytes:
+        """Say and hear what comes before the input; what is to be sent then."""
+        return data
 
     async def _read_to_the_end(self, reader: asyncio.StreamReader) -> None:
         with suppress(ConnectionError):

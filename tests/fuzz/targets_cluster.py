@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from emberq.admin.daemon import Nsqadmin
+from emberq.admin.live import encode_in_pieces
 from emberq.admin.options import AdminOptions
 from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.cluster.node_stats import StatsReader
+from emberq.cluster.pipeline_feed import PipelineFeed
 from emberq.cluster.stats import total_channel, total_topic
 from emberq.cluster.upstream import MalformedDocumentError, as_document
 from emberq.http.client import HttpQueryError, UnexpectedStatusError
@@ -20,6 +22,7 @@ from tests.fuzz.engine import Target, tells_in_a_line
 from tests.fuzz.stage import Address, BystanderError, DaemonTarget, http_get
 from tests.fuzz.targets_wire import HttpReaderTarget
 from tests.support.cluster_rig import NODE, channel_entry, topic_entry
+from tests.support.pipeline_report import HEARTBEAT, REPORT
 
 LOOKUPD = "127.0.0.1:1"
 NODE_ADDRESS = "127.0.0.1:2"
@@ -67,6 +70,25 @@ class StatsTarget(Target):
         if channels:
             total = total_channel(channels)
             assert row(total, total, interval_ns=NS_PER_SECOND)
+
+
+class PipelineReportTarget(Target):
+    """What any publisher may send to the topic of Spark's pipelines: a report in each line, all shown in the end."""
+
+    name = "pipeline-report"
+    modules = ("cluster/pipeline_feed.py", "cluster/upstream.py")
+    tokens = (b'"pipeline":"p"', b'"query":"q"', b'"rows":', b'"duration_ms":5', b"null", b"\n", b"9" * 4300)
+    max_bytes = 16384
+
+    def seeds(self) -> Iterable[bytes]:
+        yield json.dumps(REPORT).encode()
+        yield b"\n".join(json.dumps(report).encode() for report in (REPORT, HEARTBEAT, REPORT))
+
+    def play(self, data: bytes) -> None:
+        feed = PipelineFeed(clock=ManualClock())
+        for report in data.split(b"\n"):
+            feed.read(report)
+        encode_in_pieces(feed.document())
 
 
 class AdminTarget(DaemonTarget):
@@ -235,4 +257,4 @@ def _refuse(constant: str) -> None:
     raise AssertionError(f"{constant} is no JSON, and no browser reads it")
 
 
-TARGETS: tuple[type[Target], ...] = (StatsTarget, AdminTarget, UpstreamTarget)
+TARGETS: tuple[type[Target], ...] = (StatsTarget, PipelineReportTarget, AdminTarget, UpstreamTarget)

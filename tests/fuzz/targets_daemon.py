@@ -17,8 +17,7 @@ from emberq.nsqd.daemon import Nsqd
 from emberq.nsqd.options import NsqdOptions
 from emberq.wire import command, frame
 from emberq.wire.command import MAGIC_V2
-from emberq.wire.compression import DeflateCodec, SnappyCodec
-from emberq.wire.negotiation import MIN_MSG_TIMEOUT_MS
+from emberq.wire.compression import Codec, DeflateCodec, SnappyCodec
 from tests.fuzz.engine import Target
 from tests.fuzz.stage import Address, BystanderError, DaemonTarget, LineClient, http_get
 from tests.fuzz.targets_wire import COMMANDS, WORDS, HttpReaderTarget
@@ -37,7 +36,11 @@ class HomelyNsqd(Nsqd):
 
 
 class NsqdTarget(DaemonTarget):
-    """A whole nsqd. Its topics are deleted after each input, except the bystander's."""
+    """A whole nsqd. Its topics are deleted after each input, except the bystander's.
+
+    An input that begins with S or D is compressed by snappy or deflate, behind an IDENTIFY that agrees on it. One that
+    begins with s or d is sent there as it is. (The protocol begins with a space.)
+    """
 
     name = "nsqd"
     modules: ClassVar[tuple[str, ...]] = ("nsqd/*.py", "broker/*.py", "wire/*.py")
@@ -48,9 +51,9 @@ class NsqdTarget(DaemonTarget):
         sub, publish = b"SUB t c\nRDY 10\n", b"".join(COMMANDS[8:13])
         yield MAGIC_V2 + publish + sub + b"".join(COMMANDS[:6]) + b"CLS\n"
         yield MAGIC_V2 + COMMANDS[13] + publish + sub + publish
-        for feature, codec in (("snappy", SnappyCodec()), ("deflate", DeflateCodec(6))):
-            asks = command.identify({"feature_negotiation": True, feature: True, "msg_timeout": MIN_MSG_TIMEOUT_MS})
-            yield MAGIC_V2 + asks + codec.compress(publish + sub + b"NOP\n")
+        for kind, codec in ((b"s", SnappyCodec()), (b"d", DeflateCodec(6))):
+            yield kind.upper() + publish + sub + b"NOP\n"
+            yield kind + codec.compress(publish + sub + b"NOP\n") + codec.compress(bytes(50_000))
         numbered = {"feature_negotiation": True, "emberq_producer_id": "00" * 16}
         yield MAGIC_V2 + command.identify(numbered) + command.pub("t", b"x", sequence=1) + b"NOP\n"
         yield MAGIC_V2 + command.pub("t", b"x" * 5000) + command.mpub("t", [b"y" * 50] * 30)
@@ -80,6 +83,15 @@ class NsqdTarget(DaemonTarget):
         await self._nsqd.stop()
         self._folder.cleanup()
         logging.getLogger("emberq").setLevel(logging.INFO)
+
+    async def prepare(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes) -> bytes:
+        feature = {b"S": "snappy", b"D": "deflate"}.get(data[:1].upper())
+        if feature is None:
+            return data
+        writer.write(MAGIC_V2 + command.identify({"feature_negotiation": True, feature: True}))
+        await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
+        codec: Codec = SnappyCodec() if feature == "snappy" else DeflateCodec(6)
+        return codec.compress(data[1:]) if data[:1].isupper() else data[1:]
 
     async def bystand(self) -> None:
         await self._bystander.ask(PUBLISH, frame.OK)
@@ -154,6 +166,9 @@ class NsqdHttpTarget(NsqdTarget):
         address = self._nsqd.http_address
         assert isinstance(address, tuple)
         return address
+
+    async def prepare(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes) -> bytes:
+        return data
 
 
 class LookupdTarget(DaemonTarget):

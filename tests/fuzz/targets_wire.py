@@ -26,12 +26,14 @@ from emberq.wire.compression import (
     DeflateCodec,
     SnappyCodec,
 )
+from emberq.wire.dead_letter import DeadLetter, decode_dead_letter, encode_dead_letter, target_of
 from emberq.wire.decoder import CommandDecoder
 from emberq.wire.error import FatalError
 from emberq.wire.frame import FrameDecoder, FrameError
 from emberq.wire.line import CommandLimits
 from emberq.wire.lookup import AnswerError, LookupAnswerReader, LookupDecoder, check_ok, parse_info
 from emberq.wire.negotiation import ConnectionSettings, ServerLimits, negotiate, parse_request
+from emberq.wire.parameter import is_valid_name
 from tests.fuzz.engine import Target, tells_in_a_line
 from tests.wire.playback import bodies_of, play
 from tests.wire.reference_decoder import transcribe
@@ -245,6 +247,31 @@ class IdentifyTarget(Target):
             tells_in_a_line(wrong, max_characters=200)
 
 
+class DeadLetterTarget(Target):
+    """The body of a message that is to be redriven: an envelope of nsqd's, or what any publisher took for one."""
+
+    name = "dead-letter"
+    modules = ("wire/dead_letter.py", "wire/parameter.py")
+    tokens = (b'"body":', b'"body_base64":"eA=="', b'"topic":"t"', b"null", b"{}")
+
+    def seeds(self) -> Iterable[bytes]:
+        for body in (b"text", b"\xff\xfe"):
+            letter = DeadLetter(
+                topic="t", channel="c", id="0" * 16, attempts=3, timestamp_ns=1, reason="no reason", body=body
+            )
+            yield encode_dead_letter(letter, max_bytes=1000) or b""
+
+    def play(self, data: bytes) -> None:
+        letter = decode_dead_letter(data)
+        for to in (None, "u"):
+            target = target_of(data, to=to)
+            assert target is None or is_valid_name(target.topic)
+        if letter is not None:
+            again = encode_dead_letter(letter, max_bytes=1 << 20)
+            assert again is not None
+            assert decode_dead_letter(again) is not None
+
+
 class FrameTarget(Target):
     """What our client reads of nsqd, and what nsqd reads of nsqlookupd: frames and answers."""
 
@@ -362,6 +389,7 @@ TARGETS: tuple[type[Target], ...] = (
     CompressedTarget,
     MpubTarget,
     IdentifyTarget,
+    DeadLetterTarget,
     FrameTarget,
     HttpReaderTarget,
 )

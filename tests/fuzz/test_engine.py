@@ -8,7 +8,9 @@ import random
 import struct
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -19,6 +21,7 @@ from tests.fuzz.__main__ import main
 from tests.fuzz.engine import Arcs, Fuzzer, Score, Target, minimised
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.oracle import Oracle, Verdict
+from tests.fuzz.run import LastInput, Order, run_all
 
 log = logging.getLogger("emberq.fuzz")
 
@@ -160,3 +163,13 @@ def test_a_finding_can_be_played_again(tmp_path: Path, capsys: pytest.CaptureFix
     path.write_bytes(b"\0\0\0\x01")
     assert main(["--again", str(path)]) == 0
     assert "nothing is wrong" in capsys.readouterr().out
+
+
+def test_the_input_that_ends_the_process_is_a_finding(tmp_path: Path) -> None:
+    order = Order("mpub", 1, 1.0, tmp_path)
+    LastInput(tmp_path / "last" / "mpub").note(b"deadly")
+    with mock.patch("tests.fuzz.run.ProcessPoolExecutor.submit", side_effect=BrokenProcessPool):
+        (score,) = run_all([order], jobs=1)
+    (finding,) = score.findings
+    assert (finding.data, finding.verdict.kind) == (b"deadly", "crash")
+    assert [path.read_bytes() for path in (tmp_path / "findings").glob("mpub-*") if not path.suffix] == [b"deadly"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
+from zlib import crc32
 
 import pyarrow as pa
 import pytest
@@ -115,3 +117,17 @@ def test_what_comes_before_damage_is_used_and_the_damage_is_told(damage: object,
 
 def test_a_batch_of_another_journal_is_not_taken() -> None:
     assert decode(encoded([b"a"], base_offset=0), seed=seed_of(UUID(int=8))).batches == []
+
+
+def sealed(batch: bytes) -> bytes:
+    """The batch with the crc that belongs to it, as a hostile nsqd would send it."""
+    return batch[:4] + struct.pack("<I", crc32(batch[8:], SEED)) + batch[8:]
+
+
+@pytest.mark.parametrize("positions", [(0, 5, 5000), (0, 5000, 11), (5, 0, 11), (-9, 5, 11), (0, 11, 5)])
+def test_positions_that_lead_out_of_the_batch_are_not_followed(positions: tuple[int, int, int]) -> None:
+    good, bad = encoded([b"first"], base_offset=0), bytearray(encoded([b"hello", b"world!"], base_offset=1))
+    struct.pack_into("<3i", bad, 64, *positions)
+    decoded = decode(good + sealed(bytes(bad)), seed=SEED)
+    assert decoded.fault == "the positions of the bodies lead out of the batch"
+    assert [batch.bodies.to_pylist() for batch in decoded.batches] == [[b"first"]]

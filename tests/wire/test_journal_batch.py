@@ -204,6 +204,7 @@ def resealed(content: bytearray) -> bytes:
         (12, "<H", 3, "unknown kind"),
         (14, "<H", 8, "unknown kind"),
         (16, "<q", -1, "impossible"),
+        (16, "<q", (1 << 63) - 1, "impossible"),
         (32, "<I", 0, "impossible"),
         (32, "<I", 1 << 31, "length"),
         (36, "<I", 1 << 31, "length"),

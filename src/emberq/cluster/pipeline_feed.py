@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from emberq.base.clock import NS_PER_MS, Clock
 from emberq.client import ClientConfig, Consumer, ConsumerConfig, Message, NsqError
 from emberq.cluster.topology import ClusterNode
+from emberq.cluster.upstream import MalformedDocumentError, passable
 
 TOPIC = "emberq.pipelines"
 MAX_QUERIES = 500
@@ -35,6 +36,9 @@ RECENT_COUNT = 40
 """Batches, as many as a sparkline shows."""
 MAX_REPORT_BYTES = 64 * 1024
 """A longer one is not a report."""
+_MAX_COUNT = 1 << 63
+"""Larger ones are made up, and their sum might have more digits than can be written."""
+_MAX_TIME_CHARACTERS = 64
 _MAX_IN_FLIGHT = 100
 _BATCH_FIGURES = ("time", "duration_ms", "rows_in_per_second", "rows_out_per_second")
 
@@ -152,7 +156,7 @@ class _Query:
         self._row_count += _count(report.get("rows"))
         self._bad_count += _sum(report.get("bad"))
         if _count(report.get("duration_ms")):  # else it tells of no batch, only that the query is alive, or has ended
-            self._recent.append({figure: report.get(figure) for figure in _BATCH_FIGURES})
+            self._recent.append({figure: _figure(report.get(figure)) for figure in _BATCH_FIGURES})
         if report.get("error"):
             self._last_error = {"error": str(report["error"]), "time": report.get("time")}
 
@@ -173,10 +177,10 @@ def _report_in(body: bytes) -> dict[str, Any] | None:
         return None
     try:
         report = json.loads(body)
-        json.dumps(report, allow_nan=False)  # Infinity and NaN, which are no JSON, are read but cannot be shown
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(report, dict):
+        if not isinstance(report, dict):
+            return None
+        passable(report)
+    except (ValueError, RecursionError, MalformedDocumentError):
         return None
     is_named = all(isinstance(report.get(part), str) and report[part] for part in ("pipeline", "query"))
     return report if is_named else None
@@ -184,7 +188,13 @@ def _report_in(body: bytes) -> dict[str, Any] | None:
 
 def _count(value: object) -> int:
     """A number of things; 0 for anything that is none."""
-    return value if type(value) is int and value > 0 else 0
+    return value if type(value) is int and 0 < value < _MAX_COUNT else 0
+
+
+def _figure(value: object) -> object:
+    """A figure of a batch, which is kept many times over; None if it is too large for that."""
+    is_small = type(value) is float or (type(value) is int and abs(value) < _MAX_COUNT)
+    return value if is_small or (isinstance(value, str) and len(value) <= _MAX_TIME_CHARACTERS) else None
 
 
 def _sum(counts: object) -> int:

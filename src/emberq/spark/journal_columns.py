@@ -2,8 +2,8 @@
 
 `emberq.wire.journal_batch` draws the layout and checks headers. Positions and bodies of a batch are the two buffers of
 an Arrow binary array, so a batch costs a handful of calls, however many messages it holds. A batch is used only if its
-crc, seeded with the journal's uuid, is right: then its positions are those that nsqd wrote, and Arrow can use them
-unchecked.
+crc, seeded with the journal's uuid, is right: then it is what nsqd sent. A hostile nsqd can make the crc right, too. So
+positions are checked before Arrow follows them: they could lead out of the batch, into the memory of this process.
 
 The columns of a row:
 
@@ -94,7 +94,11 @@ def decode(data: bytes | bytearray, *, seed: int) -> Decoded:
         if header.flags & HAS_TIMES:
             times = buffer.slice(at + header.times_at, _TIME_BYTES * count)
             times_ns = _from_buffers(_INT64, count, [None, times], 0)
-        array = _from_buffers(_BINARY, count, bodies, 0)
+        try:
+            array = _from_buffers(_BINARY, count, bodies, 0)
+            array.validate(full=True)
+        except pa.ArrowInvalid:
+            return Decoded(batches, "the positions of the bodies lead out of the batch")
         batches.append(ArrowBatch(header.base_offset, count, header.timestamp_ns, times_ns, array))
         at += length
     return Decoded(batches, None)

@@ -45,6 +45,9 @@ HEADER_BYTES = 64
 MAX_BATCH_BYTES = 1 << 30
 """Positions are int32, so the format itself ends at 2 GiB; half of it leaves no sum that could overflow."""
 
+MAX_OFFSET = (1 << 63) - 1
+"""Offsets are int64, the one behind the last message included."""
+
 HAS_TIMES = 1
 HAS_DUE = 2
 HAS_PRODUCER = 4
@@ -147,7 +150,8 @@ class BatchHeader(NamedTuple):
             return "no batch begins here"
         if not 1 <= self.version <= VERSION or self.flags & ~_KNOWN_FLAGS:
             return f"a batch of unknown kind (version {self.version}, flags {self.flags:#x})"
-        if self.message_count == 0 or self.base_offset < 0 or self.length > MAX_BATCH_BYTES:
+        has_offsets = 0 <= self.base_offset <= MAX_OFFSET - self.message_count
+        if self.message_count == 0 or not has_offsets or self.length > MAX_BATCH_BYTES:
             return "an impossible batch header"
         if self.length != batch_length(
             count=self.message_count, flags=self.flags, body_bytes=self.body_bytes, version=self.version
