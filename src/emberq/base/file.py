@@ -283,17 +283,15 @@ def write_fully(
 
 
 def _is_at_hand(fd: int, position: int) -> bool:
-    """Whether the byte there can be read without waiting for the disk. A file system that cannot tell says yes."""
+    """Whether the byte there can be read without waiting for the disk; yes, if the system cannot tell or cannot read."""
     if not hasattr(os, "RWF_NOWAIT"):
         return True
     try:
         os.preadv(fd, [bytearray(1)], position, os.RWF_NOWAIT)
     except BlockingIOError:
         return False
-    except OSError as error:
-        if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
-            return True
-        raise
+    except OSError:
+        return True
     return True
 
 
