@@ -171,6 +171,17 @@ def test_a_client_without_the_certificate_that_is_asked_for_is_refused(
     expect_echo(server.connect_by_tls(client_context(authority.path, certificate=authority.issue("client"))))
 
 
+def test_a_client_without_any_certificate_is_refused_where_any_will_do(
+    start: StartEcho, authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start(tls_client_auth_policy="require")
+    with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
+        expect_echo(server.connect_by_tls(client_context(authority.path)))
+    wait_until(lambda: bool(refusals(caplog)))
+    assert "it showed no certificate, which --tls-client-auth-policy asks for" in refusals(caplog)[0]
+    expect_echo(server.connect_by_tls(client_context(authority.path, certificate=self_signed(tmp_path, "stranger"))))
+
+
 def test_a_client_that_does_not_trust_us_is_told_from_one_that_we_do_not_trust(
     start: StartEcho, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -30,7 +30,7 @@ from contextlib import suppress
 from emberq.base.address import AddressError, TcpAddress, UnixAddress, format_peer, network_text, parse_address
 from emberq.base.clock import NS_PER_SECOND, SystemClock
 from emberq.base.log import RefusalLog
-from emberq.base.tls import openssl_text
+from emberq.base.tls import openssl_reason, openssl_text
 
 BACKLOG = 4096
 """Connections that may wait to be accepted; the system cuts it to its own limit."""
@@ -261,7 +261,7 @@ def refusal(failure: OSError) -> str:
     if isinstance(failure, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {failure.verify_message}"
     if isinstance(failure, ssl.SSLError):
-        return _REASONS.get(failure.reason or "") or f"the handshake failed: {openssl_text(failure)}"
+        return _REASONS.get(openssl_reason(failure)) or f"the handshake failed: {openssl_text(failure)}"
     if isinstance(failure, ConnectionAbortedError):
         return f"no handshake within {MAX_HANDSHAKE_SECONDS} s"
     return "it left before the handshake was done"

@@ -292,6 +292,12 @@ def _refuse_encrypted_key() -> str:
     raise TlsError("the private key is encrypted")
 
 
+def openssl_reason(failure: ssl.SSLError) -> str:
+    """OpenSSL's name of what went wrong, such as `HTTP_REQUEST`. Errors of pyOpenSSL have it as words."""
+    name = getattr(failure, "reason", None)
+    return name or (failure.strerror or "").upper().replace(" ", "_")
+
+
 def openssl_text(failure: ssl.SSLError) -> str:
     """OpenSSL's text, without the line of C that Python adds."""
     return str(failure).split(" (_ssl.c:", maxsplit=1)[0]

@@ -39,7 +39,7 @@ from typing import Any, cast
 from emberq.base.address import parse_tcp_address
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.timers import Timers
-from emberq.base.tls import openssl_text
+from emberq.base.tls import openssl_reason, openssl_text
 from emberq.wire.lookup import (
     MAGIC,
     PING,
@@ -286,7 +286,7 @@ _CERTIFICATE_WANTED = ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHA
 def _connect_failure(failure: OSError | ValueError, *, is_tls: bool) -> str:
     if isinstance(failure, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {failure.verify_message} (--lookupd-tls-root-ca-file)"
-    if isinstance(failure, ssl.SSLError) and failure.reason in _NOT_TLS:
+    if isinstance(failure, ssl.SSLError) and openssl_reason(failure) in _NOT_TLS:
         return "it does not speak TLS; it needs --tls-cert, or this nsqd no --lookupd-tls"
     if isinstance(failure, ssl.SSLError):
         return _refusal_text(failure)
@@ -308,7 +308,7 @@ def _closed_early(*, is_tls: bool) -> str:
 
 
 def _refusal_text(failure: ssl.SSLError) -> str:
-    if failure.reason in _CERTIFICATE_WANTED:
+    if openssl_reason(failure) in _CERTIFICATE_WANTED:
         return "it wants to see a certificate (--tls-cert, --tls-key)"
     return f"TLS failed: {openssl_text(failure)}"
 
