@@ -22,6 +22,7 @@ from tests.fuzz.engine import Arcs, Fuzzer, Score, Target, minimised
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.oracle import Oracle, Verdict
 from tests.fuzz.run import LastInput, Order, run_all
+from tests.fuzz.targets_daemon import LookupdTarget
 
 log = logging.getLogger("emberq.fuzz")
 
@@ -173,3 +174,24 @@ def test_the_input_that_ends_the_process_is_a_finding(tmp_path: Path) -> None:
     (finding,) = score.findings
     assert (finding.data, finding.verdict.kind) == (b"deadly", "crash")
     assert [path.read_bytes() for path in (tmp_path / "findings").glob("mpub-*") if not path.suffix] == [b"deadly"]
+
+
+def test_a_bystander_that_waits_is_a_finding_and_one_that_is_served_is_none() -> None:
+    target, oracle = SlowLookupd(), Oracle()
+    with oracle.watching(), target.opened():
+        assert oracle.judge(target, b"  V1PING\n") is None
+        target.is_slow = True
+        verdict = oracle.judge(target, b"  V1PING\n")
+    assert verdict is not None
+    assert (verdict.kind, "bystander" in verdict.text) == ("time", True)
+
+
+class SlowLookupd(LookupdTarget):
+    """An nsqlookupd that computes for a while before it serves the bystander."""
+
+    is_slow = False
+
+    async def bystand(self) -> None:
+        if self.is_slow:
+            _busy()
+        await super().bystand()
