@@ -24,7 +24,7 @@ PATIENCE_S = 10.0
 """For what must come, on a machine that does other things too."""
 QUIET_S = 0.05
 """A connection that may stay open is left when nothing came for so long."""
-MAX_BYSTANDER_CPU_S = 0.25
+MAX_BYSTANDER_CPU_S = 0.5
 """What a daemon may compute between a bystander's question and the answer, while coverage is measured."""
 T = TypeVar("T")
 Address = tuple[str, int]
