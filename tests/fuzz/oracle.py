@@ -60,6 +60,10 @@ class Playable(Protocol):
     def play(self, data: bytes) -> None: ...
 
 
+class SlowError(AssertionError):
+    """Raised by a target that has measured for itself that something took too long."""
+
+
 class Overtime(KeyboardInterrupt):
     """The input has been played for too long. Event loops, and `except Exception`, let it through."""
 
@@ -122,6 +126,8 @@ class Oracle:
             target.play(data)
         except Overtime as late:
             return Verdict("time", place_of(late.__traceback__), f"interrupted after {HANG_S:g} s of CPU time")
+        except SlowError as slow:
+            return Verdict("time", "", str(slow))
         except Exception as error:  # noqa: BLE001 - what a target raises is what is looked for
             return _verdict("exception", error)
         finally:

@@ -17,20 +17,21 @@ from typing import Any, TypeVar
 import uvloop
 
 from tests.fuzz.engine import Target
+from tests.fuzz.oracle import SlowError
 from tests.fuzz.targets_wire import cut
 
 PATIENCE_S = 10.0
 """For what must come, on a machine that does other things too."""
 QUIET_S = 0.05
 """A connection that may stay open is left when nothing came for so long."""
-MAX_BYSTANDER_CPU_S = 0.25
+MAX_BYSTANDER_CPU_S = 0.5
 """What a daemon may compute between a bystander's question and the answer, while coverage is measured."""
 T = TypeVar("T")
 Address = tuple[str, int]
 
 
 class BystanderError(AssertionError):
-    """Another client was not served as it should be."""
+    """Another client got a wrong answer, or none."""
 
 
 class DaemonTarget(Target):
@@ -82,7 +83,7 @@ class DaemonTarget(Target):
         if self._await(self._play(data, time.monotonic)) > MAX_BYSTANDER_CPU_S:
             waited_s = self._await(self._play(data, time.thread_time))  # that time passed may be the machine's fault
             if waited_s > MAX_BYSTANDER_CPU_S:
-                raise BystanderError(f"an answer that took {waited_s:.3f} s of CPU time")
+                raise SlowError(f"a bystander's answer took {waited_s:.3f} s of CPU time")
         if self._unhandled:
             context = self._unhandled[0]
             raise AssertionError(f"unhandled: {context['message']}") from context.get("exception")

@@ -22,6 +22,7 @@ from tests.fuzz.engine import Arcs, Fuzzer, Score, Target, minimised
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.oracle import Oracle, Verdict
 from tests.fuzz.run import LastInput, Order, run_all
+from tests.fuzz.targets_daemon import LookupdTarget
 
 log = logging.getLogger("emberq.fuzz")
 
@@ -91,8 +92,8 @@ def test_a_seed_repeats_the_run() -> None:
     assert fuzzed(seed=4, count=500).kept != first.kept
 
 
-def _busy() -> None:
-    end_s = time.thread_time() + 0.3
+def _busy(seconds: float = 0.3) -> None:
+    end_s = time.thread_time() + seconds
     while time.thread_time() < end_s:
         pass
 
@@ -173,3 +174,19 @@ def test_the_input_that_ends_the_process_is_a_finding(tmp_path: Path) -> None:
     (finding,) = score.findings
     assert (finding.data, finding.verdict.kind) == (b"deadly", "crash")
     assert [path.read_bytes() for path in (tmp_path / "findings").glob("mpub-*") if not path.suffix] == [b"deadly"]
+
+
+def test_a_bystander_that_waits_is_a_finding() -> None:
+    target, oracle = SlowLookupd(), Oracle()
+    with oracle.watching(), target.opened():
+        verdict = oracle.judge(target, b"  V1PING\n")
+    assert verdict is not None
+    assert (verdict.kind, "bystander" in verdict.text) == ("time", True)
+
+
+class SlowLookupd(LookupdTarget):
+    """An nsqlookupd that computes for a while before it serves the bystander."""
+
+    async def bystand(self) -> None:
+        _busy(0.6)
+        await super().bystand()

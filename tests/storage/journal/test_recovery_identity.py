@@ -31,6 +31,12 @@ def test_a_damaged_file_says_nothing(tmp_path: Path, content: str) -> None:
     assert load(tmp_path) is None
 
 
+@pytest.mark.parametrize("reserved", [-1, 1 << 62, 1 << 63, 10**30])
+def test_offsets_that_no_message_can_have_are_damage(tmp_path: Path, reserved: int) -> None:
+    save(tmp_path, MINE._replace(reserved=reserved, boot="b"))
+    assert load(tmp_path) is None
+
+
 def test_a_missing_file_says_nothing(tmp_path: Path) -> None:
     assert load(tmp_path) is None
 

@@ -65,6 +65,12 @@ def test_segments_are_found_by_their_names(tmp_path: Path) -> None:
     assert base_offsets(tmp_path) == [7, 500]
 
 
+def test_a_name_that_leaves_no_offsets_for_messages_is_none_of_a_segment(tmp_path: Path) -> None:
+    for offset in (7, (1 << 62) - 1, 1 << 62, (1 << 63) - 1, 10**20 - 1):
+        log_path(tmp_path, offset).touch()
+    assert base_offsets(tmp_path) == [7, (1 << 62) - 1]
+
+
 def test_a_new_segment_does_not_replace_an_old_one(tmp_path: Path) -> None:
     segment = create_segment(tmp_path, HEADER, interval_bytes=100)
     assert segment.is_empty

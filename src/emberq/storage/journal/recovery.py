@@ -73,6 +73,7 @@ from emberq.base.file import (
 from emberq.storage.error import JournalError, JournalOpenError, os_error_text
 from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan
 from emberq.storage.journal.segment import (
+    END_OF_BASE_OFFSETS,
     SEGMENT_HEADER_BYTES,
     BatchPlace,
     JournalConfig,
@@ -138,6 +139,8 @@ def load(directory: Path, *, fs: Files = OS_FILES) -> JournalIdentity | None:
             if not 1 <= version <= FORMAT:
                 raise JournalOpenError(f"{directory} is a journal of format {version}, this version reads {FORMAT}")
             reserved, boot = document.get("reserved"), document.get("boot")
+            if isinstance(reserved, int) and not 0 <= reserved < END_OF_BASE_OFFSETS:
+                return None
             try:
                 return JournalIdentity(
                     UUID(uuid),

@@ -123,6 +123,8 @@ MAX_UNSYNCED_SEGMENTS = 4
 _PREFIX = struct.Struct("<8sI")
 _REST = struct.Struct("<I16sqqqq")
 _NAME = re.compile(r"(\d{20})\.log")
+END_OF_BASE_OFFSETS = 1 << 62
+"""No segment begins there or behind. Offsets are int64, and those of its messages must be, too."""
 
 
 class SegmentHeader(NamedTuple):
@@ -169,7 +171,8 @@ def log_path(directory: Path, base_offset: int) -> Path:
 def base_offsets(directory: Path, *, fs: Files = OS_FILES) -> list[int]:
     """The base offsets of all segments in a folder, in order."""
     matches = [_NAME.fullmatch(name) for name in fs.names(directory)]
-    return sorted(int(match[1]) for match in matches if match is not None)
+    offsets = sorted(int(match[1]) for match in matches if match is not None)
+    return offsets[: bisect_left(offsets, END_OF_BASE_OFFSETS)]
 
 
 def read_header(path: Path, *, fs: Files = OS_FILES) -> SegmentHeader | None:
