@@ -283,7 +283,7 @@ def write_fully(
 
 
 def _is_at_hand(fd: int, position: int) -> bool:
-    """Whether the byte there can be read without waiting for the disk; yes, if the system cannot tell or cannot read."""
+    """Whether the byte there can be read without waiting for the disk; yes, if the system cannot tell."""
     if not hasattr(os, "RWF_NOWAIT"):
         return True
     try:
