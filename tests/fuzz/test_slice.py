@@ -11,7 +11,7 @@ from tests.fuzz.engine import CORPUS, Fuzzer, kept_inputs
 from tests.fuzz.oracle import Oracle
 from tests.fuzz.targets import TARGETS
 
-MAX_CORPUS_BYTES = 200_000
+MAX_CORPUS_BYTES = 50_000
 
 
 @pytest.mark.parametrize("name", TARGETS)
