@@ -9,7 +9,9 @@
 
 What may come again: a message whose FIN was written shortly before its nsqd was killed or its connection was lost. How
 shortly depends on the promise: `again_s` for a kill, which is how often the place of a channel is saved, and TRANSIT_S
-for a connection. Time during which a fault was going on does not count: a FIN may be on its way that long.
+for a connection. Time during which a fault was going on does not count: a FIN may be on its way that long. Nor does
+time in which the run itself stood still on a busy machine: it looks at the memory of each nsqd every second, so a gap
+between two looks tells that its clients sent nothing meanwhile.
 
 A dead letter ends a message like a FIN. But a message and its letter may both be there after a crash, so either may
 come again.
@@ -31,6 +33,8 @@ from tests.chaos.history import DAMAGED, NONE, Event, Kind
 
 TRANSIT_S = 2.0
 """What a FIN may take to nsqd while no fault is going on, on a machine that is busy with other things."""
+STANDSTILL_S = 2.0
+"""Between two looks at the memory of an nsqd."""
 STUCK_S = 30.0
 """What a delivery may take while no fault is going on: clients that lost nsqd come back within a few seconds."""
 SHOWN = 5
@@ -205,6 +209,7 @@ class Checker:
         self._disturbances: dict[str, Disturbances] = defaultdict(Disturbances)
         self._kills: dict[str, list[float]] = defaultdict(list)
         self._starts: dict[str, list[float]] = defaultdict(list)
+        self._last_look_s = math.inf
         self._repeats: list[_Repeat] = []
         self._verdict = Verdict(again_s=max(promise.again_s for promise in promises.values()))
 
@@ -234,8 +239,17 @@ class Checker:
             self._verdict.counts["kills"] += 1
         elif event.kind is Kind.START:
             self._starts[event.topic].append(event.time_s)
+        elif event.kind is Kind.MEMORY:
+            self._note_look(event.time_s)
         elif event.topic in self._accounts:
             self._take_message(event, self._accounts[event.topic])
+
+    def _note_look(self, time_s: float) -> None:
+        last_s, self._last_look_s = self._last_look_s, time_s
+        if time_s - last_s > STANDSTILL_S:
+            for node in {account.promise.node for account in self._accounts.values()}:
+                self._disturbances[node].begin("standstill", last_s)
+                self._disturbances[node].end("standstill", time_s)
 
     def _take_message(self, event: Event, account: _Account) -> None:
         counts, key = self._verdict.counts, event.key

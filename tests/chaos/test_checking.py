@@ -19,7 +19,7 @@ def history(text: str) -> Iterator[Event]:
     for line in filter(None, map(str.strip, text.splitlines())):
         time_s, word, *rest = line.split(maxsplit=3)
         kind = Kind(word)
-        if kind in (Kind.KILL, Kind.START, Kind.FAULT, Kind.HEALED):
+        if kind in (Kind.KILL, Kind.START, Kind.FAULT, Kind.HEALED, Kind.MEMORY):
             yield Event(float(time_s), kind, "n", detail=rest[0] if rest else "-")
         elif kind is Kind.LEFT:
             yield Event(float(time_s), kind, "t", "c", detail=rest[0])
@@ -135,6 +135,13 @@ def test_the_time_of_a_fault_does_not_count() -> None:
     frozen = f"{WHOLE}\n 1.4 fault frozen\n 9.0 healed frozen"
     assert kinds(f"{frozen}\n 9.1 kill\n 9.5 deliver 1.0 0a 2\n 9.6 fin 1.0") == []
     assert kinds(f"{frozen}\n 15 kill\n 16 deliver 1.0 0a 2\n 17 fin 1.0") == ["doubled"]
+
+
+def test_the_time_in_which_the_run_itself_stood_still_does_not_count() -> None:
+    lost = "\n 9.1 disconnect\n 9.5 deliver 1.0 0a 2\n 9.6 fin 1.0"
+    assert kinds(f"1.0 memory\n{WHOLE}\n 9.0 memory{lost}") == []
+    looks = "\n".join(f"{second} memory" for second in range(2, 10))
+    assert kinds(f"1.0 memory\n{WHOLE}\n{looks}{lost}") == ["doubled"]
 
 
 def test_work_that_was_done_too_late_may_come_again() -> None:
