@@ -67,11 +67,15 @@ def read_blocks(path: Path, *, replacements: Mapping[str, str]) -> list[Block]:
     text = path.read_text(encoding="utf-8")
     blocks = []
     for match in BLOCK.finditer(text):
-        code = match["code"]
-        for shown, real in replacements.items():
-            code = code.replace(shown, real)
+        code = replaced(match["code"], replacements)
         blocks.append(Block(path, text.count("\n", 0, match.start("code")) + 1, match["kind"], code))
     return blocks
+
+
+def replaced(code: str, replacements: Mapping[str, str]) -> str:
+    """The code with what is real in the place of what is shown, in one go: a real port may begin like a shown one."""
+    shown = re.compile("|".join(map(re.escape, replacements)) or r"(?!)")
+    return shown.sub(lambda found: replacements[found[0]], code)
 
 
 class Session:

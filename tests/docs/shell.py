@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.docs.guide import replaced
+
 BLOCK = re.compile(r"^```sh\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMISE = "#> "
 ANYTHING = "…"
@@ -31,10 +33,8 @@ class ShellBlock(NamedTuple):
 def read_shell_blocks(text: str, *, replacements: Mapping[str, str]) -> list[ShellBlock]:
     """The blocks of a guide, with other addresses and folders than those that readers see."""
     blocks = []
-    shown = re.compile("|".join(map(re.escape, replacements)) or r"\Z")
     for match in BLOCK.finditer(text):
-        # In one go: a real port may begin like one that is shown.
-        lines = shown.sub(lambda found: replacements[found[0]], match["code"]).splitlines()
+        lines = replaced(match["code"], replacements).splitlines()
         commands = "\n".join(line for line in lines if not line.startswith(PROMISE))
         promises = [line.removeprefix(PROMISE) for line in lines if line.startswith(PROMISE)]
         blocks.append(ShellBlock(text.count("\n", 0, match.start("code")) + 1, commands, promises))

@@ -10,17 +10,17 @@ from tests.support.admin_rig import of_cluster
 from tests.support.command import require_command
 
 GUIDE = Path(__file__).parents[2] / "docs" / "ADMIN.md"
-UNTIL_IT_IS_KNOWN = "until curl -s 'http://127.0.0.1:4171/api/topics' | grep -q orders; do sleep 0.1; done;"
+UNTIL_IT_IS_KNOWN = "until curl -s 'http://{}/api/topics' | grep -q orders; do sleep 0.1; done;"
 """Readers wait a second for the nsqd to register its topic; a machine busy with other tests may take longer."""
 
 
 def test_the_admin_guide_does_what_it_says(tmp_path: Path) -> None:
     require_command("curl")
     with EmbeddedThread() as nsq, of_cluster(nsq) as admin:
-        host, port = admin.address
+        address = "{}:{}".format(*admin.address)
         replacements = {
-            "sleep 1;": UNTIL_IT_IS_KNOWN,
-            "127.0.0.1:4171": f"{host}:{port}",
+            "sleep 1;": UNTIL_IT_IS_KNOWN.format(address),
+            "127.0.0.1:4171": address,
             "127.0.0.1:4161": nsq.lookupd_http_addresses[0],
             "127.0.0.1:4151": nsq.nsqd_http_addresses[0],
         }
