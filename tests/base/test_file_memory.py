@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -15,12 +16,14 @@ SIZE = 1024 * 1024
 
 
 @pytest.fixture
-def fd(tmp_path: Path) -> Iterator[int]:
-    path = tmp_path / "file"
-    path.write_bytes(bytes(SIZE))
-    fd = os.open(path, os.O_RDONLY)
-    yield fd
-    os.close(fd)
+def fd() -> Iterator[int]:
+    """A file on a disk: temporary files of tests may be kept in memory, and /var/tmp must outlive a reboot."""
+    with TemporaryDirectory(dir="/var/tmp") as folder:
+        path = Path(folder) / "file"
+        path.write_bytes(bytes(SIZE))
+        fd = os.open(path, os.O_RDONLY)
+        yield fd
+        os.close(fd)
 
 
 def is_let_go(fd: int) -> bool:
