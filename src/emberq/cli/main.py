@@ -20,6 +20,8 @@ from emberq import NSQ_VERSION, __version__
 
 COMPILED_MODULE = "emberq.wire.decoder"
 """One of the modules that hatch_build.py compiles."""
+AS_PYTHON_STARTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+"""What the signals do before any of our programs has its say."""
 
 
 def is_compiled() -> bool:
@@ -63,9 +65,6 @@ def _ended_at_once() -> Iterator[None]:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     os.kill(os.getpid(), signal.SIGINT)
-
-
-AS_PYTHON_STARTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
 SUBCOMMANDS = (
