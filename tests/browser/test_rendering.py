@@ -14,6 +14,7 @@ from emberq.admin.access.user import Role
 from tests.browser.kept import Kept
 from tests.support.pipeline_report import HEARTBEAT, REPORT
 from tests.support.stand_in import FixedSite, StandIn
+from tests.support.waiting import wait_until
 
 HOSTILE = "<img src=x onerror=alert(1)>'\"&amp;${1}"
 
@@ -231,9 +232,15 @@ def test_the_keyboard_is_enough(page: Page, stand_in: StandIn) -> None:
     page.keyboard.press("j")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="beta", level=1)).to_be_visible()
-    page.keyboard.press("g")
-    page.keyboard.press("t")
-    expect(page.get_by_role("heading", name="Topics", level=1)).to_be_visible()
+    expect(page.locator("#loading")).to_have_count(0)  # the heading is there before the scripts that hear keys
+
+    def pressed_in_time() -> bool:
+        """Two keys within a second; a busy machine may need several tries."""
+        page.keyboard.press("g")
+        page.keyboard.press("t")
+        return page.get_by_role("heading", name="Topics", level=1).is_visible()
+
+    wait_until(pressed_in_time)
 
 
 def test_the_choice_of_dark_or_light_lasts(page: Page, stand_in: StandIn) -> None:

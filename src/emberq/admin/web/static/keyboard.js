@@ -29,16 +29,17 @@ export function listenToKeys() {
       if (event.key === "Escape") event.target.blur();
       return;
     }
-    if (act(event.key)) event.preventDefault();
+    if (act(event.key, event.timeStamp)) event.preventDefault();
   });
   document.querySelector("[data-show-keys]")?.addEventListener("click", showHelp);
 }
 
-function act(key) {
-  const isPrefixed = performance.now() - prefixedAt < SEQUENCE_MS;
+/** `pressedAt` is when the key was pressed: a page that is busy may hear of it later. */
+function act(key, pressedAt) {
+  const isPrefixed = pressedAt - prefixedAt < SEQUENCE_MS;
   prefixedAt = -Infinity;
   if (isPrefixed && PAGES[key]) location.assign(path(PAGES[key]));
-  else if (key === "g") prefixedAt = performance.now();
+  else if (key === "g") prefixedAt = pressedAt;
   else if (key === "/") return focusSearch();
   else if (key === "j" || key === "k") return moveRow(key === "j" ? 1 : -1);
   else if (key === "d") document.dispatchEvent(new CustomEvent("toggletheme"));
