@@ -15,7 +15,9 @@ COMPILED_READY := $(COMPILED)/.ready
 LOAD := build/bench/load
 LOAD_SOURCES := $(wildcard bench/load/*.c)
 COMPILE_LOAD = $(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o $@.$$$$ $(LOAD_SOURCES)
-COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py
+# What drives whole programs, mostly through their sockets, runs with the compiled package alone: that is what users get.
+WHOLE_PROGRAMS := tests/attack tests/bench tests/chaos tests/fuzz tests/integration
+COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py $(WHOLE_PROGRAMS)
 # Those that take long have targets of their own.
 OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/browser/test_screenshot.py
 # Played at length by the compiled run; uncompiled they would say the same, and take minutes for it.
@@ -24,6 +26,9 @@ LONG_WHEN_PURE := $(addprefix --ignore=,tests/wire/test_decoder_properties.py te
     --deselect=tests/conformance/test_tls_and_compression.py::test_a_bomb_keeps_nobody_else_waiting
 # Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
 PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/tools
+# Run at a low priority beside both: they compute, and mind no pause.
+COMPUTING := tests/base tests/broker tests/crash tests/quality tests/storage tests/test_house.py \
+    tests/test_import_directions.py tests/wire
 # They need a browser or Spark's Java, and have no properties.
 WITHOUT_EXAMPLES := tests/browser tests/spark_cluster
 # Where memory has room for them, the files of tests that run in parallel are kept there: they would wait for the disk.
@@ -57,8 +62,9 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-dep
 INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$$@" --force-reinstall; \
     touch $@.unfinished && $(PIP_INSTALL) --require-hashes "$$@"
 
-.PHONY: help setup spark compiled run-ready run up demo test test-processes test-alone test-without-spark test-browser test-spark \
-    test-cluster check coverage coverage-report search fuzz mutate bench bench-spark chaos chaos-spark soak-demo chromium lock clean
+.PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-alone test-without-spark \
+    test-browser test-spark test-cluster lint check coverage coverage-report search fuzz mutate bench bench-spark chaos \
+    chaos-spark soak-demo chromium lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -87,21 +93,25 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 	exec $(BIN)/emberq up $(ARGS)
 
 test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
-	@$(IN_PARALLEL) check $(NODE_READY) $(COMPILED_READY) chromium
-	@$(MAKE) --no-print-directory -j2 beside-spark beside-processes
+	@$(IN_PARALLEL) lint $(NODE_READY) $(COMPILED_READY) chromium
+	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-computing
 	@$(MAKE) --no-print-directory test-alone coverage-report
 	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
 
-# Two runs of tests at once, each line with the name of its run.
+# Several runs of tests at once, each line with the name of its run.
 beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
 test-processes: $(DEV_READY) chromium
 	COVERAGE_FILE=.coverage.processes $(BIN)/pytest $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
 
-test-alone: $(NODE_READY)
+test-computing: $(DEV_READY)
+	nice -n 10 $(BIN)/mypy
+	COVERAGE_FILE=.coverage.computing nice -n 10 env $(TEST_FILES) $(BIN)/pytest $(COVERED) $(COMPUTING) $(LONG_WHEN_PURE)
+
+test-alone: $(DEV_READY)
 	COVERAGE_FILE=.coverage.alone $(PYTEST_PARALLEL) $(COVERED) \
-	    $(addprefix --ignore=,tests/spark $(PROCESSES) $(OWN_TARGET)) $(LONG_WHEN_PURE)
+	    $(addprefix --ignore=,tests/spark $(PROCESSES) $(COMPUTING) $(WHOLE_PROGRAMS) $(OWN_TARGET)) $(LONG_WHEN_PURE)
 
 test-without-spark: $(NODE_READY) chromium ## run all tests but those that need a real Spark
 	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET)) $(ARGS)
@@ -124,18 +134,20 @@ search: $(DEV_READY) ## look for failing examples of the properties, at random, 
 fuzz: $(DEV_READY) ## look for bytes that do harm, in all parsers and daemons, for MINUTES=10; status 1 if there are
 	env $(TEST_FILES) $(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-coverage: test-processes test-alone coverage-report ## measure the coverage of lines and branches, by package, against its floor
+coverage: test-processes test-computing test-alone coverage-report ## measure the coverage of lines and branches, by package, against its floor
 
 coverage-report:
-	$(BIN)/coverage combine --quiet .coverage.processes .coverage.alone
+	$(BIN)/coverage combine --quiet .coverage.processes .coverage.computing .coverage.alone
 	$(BIN)/python -m quality.coverage_report
 
 mutate: $(DEV_READY) ## change MODULE=src/emberq/... in COUNT=40 small ways, and show what its tests do not notice
 	$(BIN)/python -m quality.mutate $(MODULE) --count $(or $(COUNT),40) $(ARGS)
 
-check: $(DEV_READY) ## lint, types, import directions and the order of the house
+lint: $(DEV_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+check: lint ## lint, types, import directions and the order of the house
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_import_directions.py tests/test_house.py
 

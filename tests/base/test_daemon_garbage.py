@@ -33,7 +33,6 @@ def _tame() -> Iterator[None]:
     tame_collector()
     Knot.alive = 0
     yield
-    gc.unfreeze()
     gc.set_threshold(*thresholds)
 
 

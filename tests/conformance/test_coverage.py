@@ -7,6 +7,7 @@ source, so that the answer does not depend on which tests were collected.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,8 +46,9 @@ def marked_rows(source: Path) -> Iterator[int]:
                 yield argument.value
 
 
-def all_marked_rows() -> set[int]:
-    return {row for source in TESTS.rglob("test_*.py") for row in marked_rows(source)}
+@functools.cache
+def all_marked_rows() -> frozenset[int]:
+    return frozenset(row for source in TESTS.rglob("test_*.py") for row in marked_rows(source))
 
 
 def test_every_row_that_is_due_has_a_test() -> None:
