@@ -16,7 +16,7 @@ LOAD := build/bench/load
 LOAD_SOURCES := $(wildcard bench/load/*.c)
 COMPILE_LOAD = $(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o $@.$$$$ $(LOAD_SOURCES)
 # What drives whole programs, mostly through their sockets, runs with the compiled package alone: that is what users get.
-WHOLE_PROGRAMS := tests/attack tests/bench tests/chaos tests/fuzz tests/integration
+WHOLE_PROGRAMS := tests/bench tests/chaos tests/fuzz tests/integration
 COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py $(WHOLE_PROGRAMS)
 # Those that take long have targets of their own.
 OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/browser/test_screenshot.py
@@ -62,7 +62,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-dep
 INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$$@" --force-reinstall; \
     touch $@.unfinished && $(PIP_INSTALL) --require-hashes "$$@"
 
-.PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-alone test-without-spark \
+.PHONY: help setup spark compiled run-ready run up demo test test-processes test-building test-computing test-alone test-without-spark \
     test-browser test-spark test-cluster lint check coverage coverage-report search fuzz mutate bench bench-spark chaos \
     chaos-spark soak-demo chromium lock clean
 
@@ -93,8 +93,8 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 	exec $(BIN)/emberq up $(ARGS)
 
 test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
-	@$(IN_PARALLEL) lint $(NODE_READY) $(COMPILED_READY) chromium
-	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-computing
+	@$(IN_PARALLEL) lint chromium
+	@$(MAKE) --no-print-directory -j4 beside-spark beside-processes beside-computing beside-building
 	@$(MAKE) --no-print-directory test-alone coverage-report
 	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
 
@@ -104,6 +104,10 @@ beside-%:
 
 test-processes: $(DEV_READY) chromium
 	COVERAGE_FILE=.coverage.processes $(BIN)/pytest $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
+
+# What later tests need.
+test-building:
+	@nice -n 5 $(IN_PARALLEL) $(COMPILED_READY) $(NODE_READY)
 
 test-computing: $(DEV_READY)
 	nice -n 10 $(BIN)/mypy
