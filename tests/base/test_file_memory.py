@@ -1,16 +1,19 @@
-"""What of a file is in memory already, as far as the system tells."""
+"""What of a file is in memory already, as far as the system tells; and reads that give way to syncs."""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
-from emberq.base.file import OS_FILES
-from tests.support.waiting import wait_until
+from emberq.base import file
+from emberq.base.file import OS_FILES, PATIENT_BYTES
+from tests.support.waiting import PATIENCE_S
 
 SIZE = 1024 * 1024
 
@@ -37,9 +40,51 @@ def test_what_was_just_written_is_in_memory(fd: int) -> None:
     assert OS_FILES.is_in_memory(fd, 0, SIZE)
 
 
-def test_what_the_system_has_let_go_is_not_until_it_was_asked_for(fd: int) -> None:
+def test_what_the_system_has_let_go_is_not_until_it_was_read(fd: int) -> None:
     os.fsync(fd)
     if not any(is_let_go(fd) for _ in range(100)):
         pytest.skip("this file system keeps its files in memory, or does not tell")
-    OS_FILES.will_read(fd, SIZE, 0)
-    wait_until(lambda: OS_FILES.is_in_memory(fd, SIZE, 0))
+    assert OS_FILES.patient.read(fd, SIZE, 0) == bytes(SIZE)
+    assert OS_FILES.is_in_memory(fd, SIZE, 0)
+
+
+def test_patient_files_are_read_as_others_are(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    content = os.urandom(3 * PATIENT_BYTES + 5)
+    path.write_bytes(content)
+    files = OS_FILES.patient
+    fd = files.open(path, os.O_RDONLY)
+    for position, size in ((0, len(content)), (7, PATIENT_BYTES), (PATIENT_BYTES - 1, 2), (len(content) - 3, 99)):
+        assert files.read(fd, size, position) == content[position : position + size]
+    assert files.read(fd, 10, len(content)) == b""
+    files.close(fd)
+
+
+def test_a_patient_read_waits_until_a_sync_has_ended(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file, "MAX_PATIENCE_S", PATIENCE_S)
+    is_syncing, may_end, order = threading.Event(), threading.Event(), list[str]()
+
+    def slow_fdatasync(_fd: int) -> None:
+        is_syncing.set()
+        may_end.wait(PATIENCE_S)
+        order.append("synced")
+
+    def read() -> None:
+        OS_FILES.patient.read(fd, SIZE, 0)
+        order.append("read")
+
+    monkeypatch.setattr(os, "fdatasync", slow_fdatasync)
+    with ThreadPoolExecutor() as pool:
+        pool.submit(OS_FILES.sync_data, fd)
+        assert is_syncing.wait(PATIENCE_S)
+        reading = pool.submit(read)
+        with pytest.raises(TimeoutError):
+            reading.result(0.05)
+        may_end.set()
+        reading.result()
+    assert order == ["synced", "read"]
+
+
+def test_syncs_without_end_do_not_keep_a_patient_read_waiting_for_ever(fd: int) -> None:
+    with file._SYNCS.one():
+        assert len(OS_FILES.patient.read(fd, SIZE, 0)) == SIZE

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from emberq.base.daemon import NEVER_BY_ITSELF
+from emberq.base.program import SWITCH_INTERVAL_S
 
 DAEMON = """
 import asyncio, atexit, sys
@@ -133,15 +134,16 @@ def test_a_hangup_signal_has_the_daemon_reload_and_go_on(start: Start) -> None:
     assert daemon.returncode == 0
 
 
-def test_preparing_raises_the_limit_of_open_files_to_the_hard_one() -> None:
+def test_preparing_raises_the_limit_of_open_files_and_tames_collector_and_threads() -> None:
     script = (
-        "import gc, resource\n"
+        "import gc, resource, sys\n"
         "from emberq.base import program as process\n"
         "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
         "process.prepare()\n"
-        "print(*resource.getrlimit(resource.RLIMIT_NOFILE), gc.get_freeze_count() > 1000, gc.get_threshold()[2])\n"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE), gc.get_freeze_count() > 1000, gc.get_threshold()[2],"
+        " sys.getswitchinterval())\n"
     )
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     printed = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
-    assert printed.split() == [str(hard), str(hard), "True", str(NEVER_BY_ITSELF)]
+    assert printed.split() == [str(hard), str(hard), "True", str(NEVER_BY_ITSELF), str(SWITCH_INTERVAL_S)]

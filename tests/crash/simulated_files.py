@@ -374,8 +374,9 @@ class SimulatedFiles:
     def is_in_memory(self, fd: int, size: int, position: int) -> bool:
         return True
 
-    def will_read(self, fd: int, size: int, position: int) -> None:
-        pass
+    @property
+    def patient(self) -> SimulatedFiles:
+        return self
 
     def write(self, fd: int, content: bytes | memoryview, position: int) -> int:
         file = self._open[fd]

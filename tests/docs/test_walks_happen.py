@@ -77,7 +77,7 @@ PASSED_BY = {
         "broker/layout",
         "broker/subscriber",  # whether a consumer is ready
         "broker/journal_queue",
-        "storage/journal/reader",  # which segment is written to
+        "storage/journal/segments",  # which one is written to
         "wire/body",  # parts of the decoder
         "wire/line",
         "wire/mpub",

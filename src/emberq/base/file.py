@@ -1,7 +1,7 @@
 """Durable files: what a program has written is whole, and still there after a power failure.
 
     Files                   all that the storage layer asks of a file system
-    OS_FILES                the one of the operating system
+    OS_FILES                the one of the operating system; OS_FILES.patient gives way to syncs
 
     replace_file            a small file gets new content as a whole
     remove_temporary_files  what that left behind when the process died
@@ -32,8 +32,9 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -79,8 +80,9 @@ class Files(Protocol):
         """Whether the first and the last of these bytes can be read without waiting for the disk; True if unknown."""
         ...
 
-    def will_read(self, fd: int, size: int, position: int) -> None:
-        """Let the system begin to bring these bytes into memory."""
+    @property
+    def patient(self) -> Files:
+        """The same files for a thread that can wait: its reads give way to the syncs of others."""
         ...
 
     def write(self, fd: int, content: bytes | memoryview, position: int) -> int:
@@ -156,11 +158,12 @@ class OsFiles:
         return os.pread(fd, size, position)
 
     def is_in_memory(self, fd: int, size: int, position: int) -> bool:
+        _read_nothing_ahead(fd)  # the system would begin to, although it is only asked
         return _is_at_hand(fd, position) and (size < 2 or _is_at_hand(fd, position + size - 1))
 
-    def will_read(self, fd: int, size: int, position: int) -> None:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(fd, position, size, os.POSIX_FADV_WILLNEED)
+    @property
+    def patient(self) -> Files:
+        return _PATIENT_FILES
 
     def write(self, fd: int, content: bytes | memoryview, position: int) -> int:
         return os.pwrite(fd, content, position)
@@ -175,10 +178,12 @@ class OsFiles:
         os.ftruncate(fd, size)
 
     def sync(self, fd: int) -> None:
-        os.fsync(fd)
+        with _SYNCS.one():
+            os.fsync(fd)
 
     def sync_data(self, fd: int) -> None:
-        os.fdatasync(fd)
+        with _SYNCS.one():
+            os.fdatasync(fd)
 
     def read_file(self, path: Path) -> bytes:
         return path.read_bytes()
@@ -211,7 +216,8 @@ class OsFiles:
     def sync_folder(self, path: Path) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(fd)
+            with _SYNCS.one():
+                os.fsync(fd)
         finally:
             os.close(fd)
 
@@ -223,6 +229,73 @@ class OsFiles:
 
 
 OS_FILES = OsFiles()
+
+
+# Reads that give way.
+
+PATIENT_BYTES = 64 * 1024
+"""What a patient read asks the disk for at a time; a sync that begins meanwhile waits for no more."""
+MAX_PATIENCE_S = 0.002
+"""So long such a read waits at most for syncs to end: where there is always one under way, it has to go on beside."""
+
+
+class Syncs:
+    """The syncs that are under way in this process, in whatever thread."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """There is one more as long as this lasts."""
+        with self._changed:
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._count -= 1
+                if not self._count:
+                    self._changed.notify_all()
+
+    def give_way(self) -> None:
+        """Return when there is none, or after a while."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._count, MAX_PATIENCE_S)
+
+
+_SYNCS = Syncs()
+
+
+class PatientFiles(OsFiles):
+    """Reads in small pieces, between syncs.
+
+    A disk serves what it was asked for first. Reading a large file from one end to the other, with what the system
+    reads ahead, makes a sync beside it take forty times as long (p99 20 to 60 ms instead of 0.5 ms, on an NVMe disk);
+    so read, it takes as long as ever, and the file is read at half the rate.
+    """
+
+    def read(self, fd: int, size: int, position: int) -> bytes:
+        _read_nothing_ahead(fd)
+        pieces: list[bytes] = []
+        while size:
+            _SYNCS.give_way()
+            piece = os.pread(fd, min(size, PATIENT_BYTES), position)
+            pieces.append(piece)
+            if not piece:
+                break
+            size -= len(piece)
+            position += len(piece)
+        return b"".join(pieces)
+
+
+_PATIENT_FILES = PatientFiles()
+
+
+def _read_nothing_ahead(fd: int) -> None:
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
 
 
 # What is made of these operations.

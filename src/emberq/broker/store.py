@@ -195,6 +195,7 @@ def run_here(work: Work) -> None:
 class JournalStore:
     """The journals in a data folder. `start` runs work in another thread, `hand_back` in the broker's thread.
 
+    `start_reading` runs what reads in advance, in a thread for which no sync waits; without it `start` does.
     The files of deleted journals are removed by the syncer's thread, if there is one.
     """
 
@@ -206,6 +207,7 @@ class JournalStore:
         clock: Clock,
         start: Callable[[Work], object] = run_here,
         hand_back: Callable[[Work], object] = run_here,
+        start_reading: Callable[[Work], object] | None = None,
         syncer: Syncer | None = None,
         fs: Files = OS_FILES,
     ) -> None:
@@ -216,6 +218,7 @@ class JournalStore:
         self._clock = clock
         self._start = start
         self._hand_back = hand_back
+        self._start_reading = start_reading
         self._turns: LoggingTurns | None = None
         self.tombstones: list[Path] = []
         """The folders of deleted journals that are not gone yet. Others get a copy."""
@@ -253,6 +256,7 @@ class JournalStore:
             clock=self._clock,
             start=self._start,
             hand_back=self._hand_back,
+            start_reading=self._start_reading,
             fs=self._fs,
         )
 

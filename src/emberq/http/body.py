@@ -8,8 +8,8 @@ a `length` the client is told how much is to come. Without, the answer ends when
 without an end, such as a stream of events, is sent.
 
 Files. A piece that the system has in memory is read in the event loop, which costs a copy and no more. One that is not
-there would make all connections wait for the disk, so a thread reads it; `RWF_NOWAIT` tells the two apart. After each
-piece the other connections have their turn. Nothing is read ahead for a client that falls behind.
+there would make all connections wait for the disk, so a thread reads it, and gives way to syncs; `RWF_NOWAIT` tells the
+two apart. After each piece the other connections have their turn. Nothing is read ahead for a client that falls behind.
 
 The head of the answer has promised a length. When the file cannot keep that promise the connection is cut, for there is
 no other way to tell the client.
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from emberq.base.clock import NS_PER_MS, Clock
-from emberq.base.file import read_around
+from emberq.base.file import OS_FILES, read_around
 
 _T = TypeVar("_T")
 _P = TypeVar("_P")
@@ -154,7 +154,8 @@ class FileBody(StreamBody):
         wanted = min(PIECE_BYTES, self._end - self._position)
         if not wanted:
             return b""
-        piece: bytes | bytearray | None = self._read_from_memory(wanted)
+        is_there = OS_FILES.is_in_memory(self._fd, 1, self._position)
+        piece: bytes | bytearray | None = self._read_from_memory(wanted) if is_there else None
         if piece is None:
             piece = await asyncio.to_thread(self._read, wanted)
         if not piece:
@@ -164,8 +165,8 @@ class FileBody(StreamBody):
 
     def _read(self, wanted: int) -> bytes:
         if self._reads_around:
-            return read_around(self._fd, wanted, position=self._position).content
-        return os.pread(self._fd, wanted, self._position)
+            return read_around(self._fd, wanted, position=self._position, fs=OS_FILES.patient).content
+        return OS_FILES.patient.read(self._fd, wanted, self._position)
 
     def _read_from_memory(self, wanted: int) -> bytearray | None:
         """As much as the system has in memory; None if that is nothing or unknown."""

@@ -142,6 +142,7 @@ class Nsqd:
             clock=self.clock,
             start=threads.start,
             hand_back=threads.hand_back,
+            start_reading=threads.start_reading,
             syncer=self._syncer,
         )
 
@@ -481,6 +482,8 @@ def _authorizer(options: NsqdOptions, clock: Clock) -> Authorizer | None:
 
 MAX_THREADS = 4
 """Journals synced at once; each has one sync at a time. More threads would only wait for the same disk."""
+MAX_READING_THREADS = 2
+"""Threads that read journals in advance: one for channels, should an index that is made anew keep the other busy."""
 
 
 class JournalThreads:
@@ -489,11 +492,13 @@ class JournalThreads:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: ThreadPoolExecutor | None = None
+        self._reading: ThreadPoolExecutor | None = None
 
     def use(self, loop: asyncio.AbstractEventLoop) -> None:
         """From here on, do work in threads and hand results back to this loop."""
         self._loop = loop
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="emberq-journal")
+        self._reading = ThreadPoolExecutor(MAX_READING_THREADS, thread_name_prefix="emberq-reading")
 
     def start(self, work: Callable[[], None]) -> None:
         """Do this in another thread."""
@@ -501,6 +506,13 @@ class JournalThreads:
             work()
         else:
             self._pool.submit(work).add_done_callback(_report_defect)
+
+    def start_reading(self, work: Callable[[], None]) -> None:
+        """Do this in a thread of those that may wait for the disk for long."""
+        if self._reading is None:
+            work()
+        else:
+            self._reading.submit(work).add_done_callback(_report_defect)
 
     def hand_back(self, work: Callable[[], None]) -> None:
         """Do this in the loop's thread; may be called from any thread."""
@@ -511,9 +523,10 @@ class JournalThreads:
 
     def close(self) -> None:
         """Return when all work has been done."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=True)
+        pools, self._pool, self._reading = (self._pool, self._reading), None, None
+        for pool in pools:
+            if pool is not None:
+                pool.shutdown(wait=True)
         self._loop = None
 
 

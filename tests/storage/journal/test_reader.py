@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.file import OsFiles
+from emberq.base.file import OsFiles, PatientFiles
 from emberq.storage.error import JournalBusyError, JournalColdError, JournalError
-from emberq.storage.journal import reader
+from emberq.storage.journal import segments as segments_module
 from emberq.storage.journal.commit import Work
 from emberq.storage.journal.journal import Journal
-from emberq.storage.journal.reader import Extent, JournalReader, Segments
+from emberq.storage.journal.reader import Extent, JournalReader
 from emberq.storage.journal.recovery import recover
-from emberq.storage.journal.segment import SEGMENT_HEADER_BYTES, JournalConfig
+from emberq.storage.journal.segment import JournalConfig
+from emberq.storage.journal.segments import Segments
 from emberq.wire.journal_batch import Bodies
 from tests.storage.journal.rig import MANY, START_NS, JournalRig, bodies_of, flip, open_files, read_all
 
@@ -405,14 +406,14 @@ def without_indexes(
     journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Journal, list[bytes]]:
     """A journal whose sealed segments count as large and have lost their .idx files; and what was published."""
-    monkeypatch.setattr(reader, "SOON_READ_BYTES", 1000)
+    monkeypatch.setattr(segments_module, "SOON_READ_BYTES", 1000)
     journal = journals.open(segment_bytes=1500)
     published = journals.fill(journal, batches=40, count=3)
     journal.close()
     for path in sorted(journals.folder.glob("*.idx"))[:-1]:
         path.unlink()
     again = journals.open(segment_bytes=1500)
-    again.make_indexes_in(other_thread.waiting.append)
+    again.read_in(other_thread.waiting.append)
     return again, published
 
 
@@ -437,42 +438,81 @@ def test_the_beginning_of_a_segment_is_read_without_its_index(
 
 
 class ColdDisk:
-    """Takes the place of the two questions about memory: what was asked for is there when `brings` is set."""
+    """Has nothing in memory but what was fetched, if it `keeps` that."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.asked: list[tuple[int, int]] = []
-        """Position and size."""
-        self.brings = False
-        monkeypatch.setattr(OsFiles, "is_in_memory", lambda *_: self.brings)
-        monkeypatch.setattr(
-            OsFiles, "will_read", lambda _self, _fd, size, position: self.asked.append((position, size))
-        )
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, keeps: bool = True) -> None:
+        self.fetched: list[tuple[int, int]] = []
+        """Positions, each from the first to behind the last."""
+        self._keeps = keeps
+        monkeypatch.setattr(OsFiles, "is_in_memory", lambda _self, _fd, size, position: self._has(position, size))
+        monkeypatch.setattr(PatientFiles, "read", lambda _self, _fd, size, position: self._fetch(position, size))
+
+    def _fetch(self, position: int, size: int) -> bytes:
+        self.fetched.append((position, position + size))
+        return b""
+
+    def _has(self, position: int, size: int) -> bool:
+        ends = [any(start <= at < stop for start, stop in self.fetched) for at in (position, position + size - 1)]
+        return self._keeps and all(ends)
 
 
-def test_a_reader_that_does_not_wait_comes_again_when_the_disk_has_brought_it(
-    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+def test_a_channel_reads_what_another_thread_has_fetched_and_that_is_ahead_of_it(
+    journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = journals.open()
-    published = journals.fill(journal, batches=3)
+    monkeypatch.setattr(segments_module, "WINDOW_BYTES", 1000)
+    journal = journals.open(segment_bytes=1 << 20)
+    published = journals.fill(journal, batches=60, count=3)
+    journal.read_in(other_thread.waiting.append)
     disk = ColdDisk(monkeypatch)
     for _ in range(3):
         with pytest.raises(JournalColdError):
-            journal.read(0, max_bytes=1000, may_wait=False)
-    assert disk.asked == [(SEGMENT_HEADER_BYTES, 1000 + reader.AHEAD_BYTES)]
-    disk.brings = True
-    assert bodies_of(journal.read(0, max_bytes=1000, may_wait=False).batches) == published
-    assert disk.asked[1:] == [(SEGMENT_HEADER_BYTES + reader.AHEAD_BYTES, 1000)]
+            journal.read(0, max_bytes=500, may_wait=False)
+    assert len(other_thread.waiting) == 1
+    other_thread.run()
+    assert disk.fetched == [(0, 1000)]
+    found: list[bytes] = []
+    offset = wait_count = 0
+    while offset < journal.next_offset:
+        try:
+            chunk = journal.read(offset, max_bytes=500, may_wait=False)
+        except JournalColdError:
+            wait_count += 1
+        else:
+            found += bodies_of(chunk.batches)
+            offset = chunk.next_offset
+        other_thread.run()
+    assert found == published
+    assert wait_count == 0
+    assert sorted(disk.fetched) == [(start, start + 1000) for start in range(0, journal.total_bytes, 1000)]
 
 
-def test_a_reader_waits_at_last_where_the_system_never_says_that_it_is_there(
-    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+def test_a_channel_waits_at_last_for_what_does_not_stay_in_memory(
+    journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = journals.open()
     published = journals.fill(journal, batches=3)
-    ColdDisk(monkeypatch)
-    for _ in range(reader.MAX_TRIES):
+    journal.read_in(other_thread.waiting.append)
+    ColdDisk(monkeypatch, keeps=False)
+    for _ in range(segments_module.MAX_FETCHES):
         with pytest.raises(JournalColdError):
             journal.read(0, max_bytes=1000, may_wait=False)
+        other_thread.run()
+    assert bodies_of(journal.read(0, max_bytes=1000, may_wait=False).batches) == published
+
+
+def test_what_cannot_be_fetched_is_met_by_the_channel_that_reads_it(
+    journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journals.open()
+    published = journals.fill(journal, batches=3)
+    journal.read_in(other_thread.waiting.append)
+    monkeypatch.setattr(OsFiles, "is_in_memory", lambda *_: False)
+    with pytest.raises(JournalColdError):
+        journal.read(0, max_bytes=1000, may_wait=False)
+    path = journal.segments[0].path
+    path.rename(path.with_suffix(".away"))  # an open file stays the file that it was
+    other_thread.run()
+    monkeypatch.setattr(OsFiles, "is_in_memory", lambda *_: True)
     assert bodies_of(journal.read(0, max_bytes=1000, may_wait=False).batches) == published
 
 

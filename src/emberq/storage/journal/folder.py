@@ -40,7 +40,11 @@ def cursor_paths(directory: Path, *, fs: Files = OS_FILES) -> dict[str, Path]:
 
 
 class JournalFolder:
-    """The journal and the cursors of one topic, which owns it. `start` and `hand_back` are those of `GroupCommit`."""
+    """The journal and the cursors of one topic, which owns it.
+
+    `start` and `hand_back` are those of `GroupCommit`. `start_reading` runs what reads in advance in another thread: in
+    one for which no sync waits.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class JournalFolder:
         clock: Clock,
         start: Callable[[Work], object],
         hand_back: Callable[[Work], object],
+        start_reading: Callable[[Work], object] | None = None,
         fs: Files = OS_FILES,
     ) -> None:
         self._fs = fs
@@ -58,7 +63,7 @@ class JournalFolder:
         self._cursors = path / CURSORS
         self._mark = path / _MARK
         self.journal = Journal.open(path, config, clock=clock, fs=fs)
-        self.journal.make_indexes_in(start)
+        self.journal.read_in(start_reading or start)
         self.commit = GroupCommit(self.journal, start=start, hand_back=hand_back)
         try:
             if not fs.is_folder(self._cursors):

@@ -34,7 +34,7 @@ from emberq.base.clock import Clock
 from emberq.base.file import OS_FILES, Files, sync_file
 from emberq.storage.error import JournalError, JournalOpenError, JournalSyncError, JournalWriteError, os_error_text
 from emberq.storage.journal.commit import CommitJob, Durability
-from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, JournalView, Segments
+from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, JournalView
 from emberq.storage.journal.recovery import RESERVED_COUNT, JournalIdentity, Recovered, RecoveryReport, recover
 from emberq.storage.journal.recovery import save as save_identity
 from emberq.storage.journal.scan import END_OF_OFFSETS
@@ -46,6 +46,7 @@ from emberq.storage.journal.segment import (
     create_segment,
     read_header,
 )
+from emberq.storage.journal.segments import Segments
 from emberq.storage.journal.summary import LastBatch, Summary, UnsavedSummary, save_summary
 from emberq.wire.journal_batch import Bodies, encode
 from emberq.wire.parameter import ProducerSequence
@@ -108,8 +109,8 @@ class Journal:
         self._clock = clock
         self._fs = fs
         self._closed = False
-        self._start_index: Callable[[Callable[[], None]], object] | None = None
-        """Runs in another thread what makes an index anew; None: it is made when it is needed."""
+        self._start_reading: Callable[[Callable[[], None]], object] | None = None
+        """Runs in another thread what reads ahead, or makes an index anew; None: both is done when it is needed."""
         self._adopt(recovered)
 
     def _adopt(self, recovered: Recovered) -> None:
@@ -125,7 +126,7 @@ class Journal:
             next_offset=recovered.next_offset,
             interval_bytes=config.index_interval_bytes,
         )
-        self._segments.start = self._start_index
+        self._segments.start = self._start_reading
         self._reader = JournalReader(self._segments)
         self._producers = recovered.producers
         self._segments.active.sync_journal = self._sync_before_closing
@@ -517,9 +518,9 @@ class Journal:
         """Take over what a view has come across."""
         self._reader.learn(view)
 
-    def make_indexes_in(self, start: Callable[[Callable[[], None]], object]) -> None:
-        """Make lost indexes of large segments anew in another thread; until then those cannot be read everywhere."""
-        self._segments.start = self._start_index = start
+    def read_in(self, start: Callable[[Callable[[], None]], object]) -> None:
+        """Wait for the disk in another thread, and there make lost indexes of large segments anew, too."""
+        self._segments.start = self._start_reading = start
 
     # -- retention ---------------------------------------------------------------------------------------------
 

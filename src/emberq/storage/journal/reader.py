@@ -1,10 +1,6 @@
-"""All segments of a journal in order, and reading from them.
+"""Reading from the segments of a journal.
 
 A channel reads batches, /journal/read sends stretches of a file as they are, and both can find the offset of a moment.
-
-Each segment ends where the next one begins, and the last one where the journal ends. So offsets that no batch holds
-(damaged, or never given to a message) belong to the segment before them, and its readers notice. Where the journal has
-moved on to a new epoch, the next segment says so, and the gap is no damage.
 
 A channel reads on from where its last read ended. So the places where reads ended are remembered for a while, and a
 sequential reader needs no search. Other reads go by the index of the segment, and from there by batch headers.
@@ -13,7 +9,7 @@ What may take long is done in another thread. `JournalView` is the journal at on
 searches for a caller that can wait go there. A channel cannot wait. If the index of a large segment is lost, or damage
 hides the next batch among very many places where one may begin, a JournalBusyError tells it to come again. The index is
 made anew meanwhile, by another thread; the search goes on where it was, a portion at a time. And if the disk has still
-to be waited for, the system is asked to read ahead, and the channel comes again when that is done.
+to be waited for, another thread does that, and the channel comes again (see `ReadAhead`).
 
 Damage is never passed over silently: it is logged once, counted, and handed to the caller as a `Gap`. A file that
 cannot be opened is something else, and an OSError.
@@ -22,191 +18,19 @@ cannot be opened is something else, and an OSError.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
-from uuid import UUID
 
-from emberq.storage.error import JournalBusyError, JournalColdError, JournalError, os_error_text
+from emberq.storage.error import JournalBusyError, JournalError, os_error_text
 from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan, UnfinishedSearch
-from emberq.storage.journal.segment import BatchPlace, Segment, SparseIndex, read_header
-from emberq.storage.journal.summary import load_summary, save_summary, summarize
-from emberq.wire.journal_batch import JournalBatch, seed_of
+from emberq.storage.journal.segment import BatchPlace, Segment
+from emberq.storage.journal.segments import ReadAhead, Segments
+from emberq.wire.journal_batch import JournalBatch
 
 log = logging.getLogger("emberq.storage")
 
-
-# Segments.
-
-MAX_OPEN_SEGMENTS = 8
-"""Sealed segments that keep their descriptor and their index: enough for channels that read in different places, few
-enough for a thousand topics in one process."""
-SOON_READ_BYTES = 4 * 1024 * 1024
-"""A segment of this size is read in less than ten milliseconds, so its index may be made anew where it is needed."""
-
-
-class Segments:
-    """The segments of one journal; the last one is the active one. Owned by the journal, lent to its reader."""
-
-    def __init__(self, segments: list[Segment], *, journal: UUID, next_offset: int, interval_bytes: int) -> None:
-        self.journal = journal
-        self.seed = seed_of(journal)
-        self.next_offset = next_offset
-        """The offset that the next message will get."""
-        self._all = segments
-        self._bases = [segment.base_offset for segment in segments]
-        self._interval_bytes = interval_bytes
-        self._open: dict[int, Segment] = {}  # sealed ones that are open, by base offset; used least recently first
-        self.start: Callable[[Callable[[], None]], object] | None = None
-        """Runs work in another thread; None: what takes long is done here."""
-        self._in_making: set[int] = set()  # the base offsets of segments whose index is made anew in another thread
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __iter__(self) -> Iterator[Segment]:
-        return iter(self._all)
-
-    @property
-    def first(self) -> Segment:
-        """The oldest one."""
-        return self._all[0]
-
-    @property
-    def active(self) -> Segment:
-        """The one that is written to."""
-        return self._all[-1]
-
-    @property
-    def total_bytes(self) -> int:
-        """The size of all of them."""
-        return sum(segment.size_bytes for segment in self._all)
-
-    def holding(self, offset: int) -> Segment:
-        """The segment in which to look for `offset`, which is not before the first."""
-        return self._all[bisect_right(self._bases, offset) - 1]
-
-    def end_offset(self, segment: Segment) -> int:
-        """Where the next segment begins, or the journal ends."""
-        following = bisect_right(self._bases, segment.base_offset)
-        return self._bases[following] if following < len(self._bases) else self.next_offset
-
-    def told_end(self, segment: Segment) -> int:
-        """Where the offsets of a sealed segment end, as the next one says: before its own, if it begins an epoch."""
-        following = self._all[bisect_right(self._bases, segment.base_offset)]
-        header = read_header(following.path, fs=following.fs)
-        after_offset = None if header is None else header.after_offset
-        return following.base_offset if after_offset is None else after_offset
-
-    def add(self, segment: Segment) -> None:
-        """Seal the active segment and let this one follow it."""
-        sealed = self.active
-        assert segment.base_offset >= self.next_offset
-        assert segment.base_offset > sealed.base_offset
-        if sealed.index is not None:
-            sealed.latest_ns = sealed.index.latest_ns
-        self._all.append(segment)
-        self._bases.append(segment.base_offset)
-        self.opened(sealed)
-
-    def remove_first(self) -> Segment:
-        """Take the oldest one out; never the active one."""
-        assert len(self._all) > 1
-        segment = self._all.pop(0)
-        del self._bases[0]
-        self._open.pop(segment.base_offset, None)
-        self._let_go(segment)
-        return segment
-
-    def opened(self, segment: Segment) -> Segment:
-        """The segment, which stays open until the next call; others may be closed for it."""
-        if segment is not self.active:
-            self._open.pop(segment.base_offset, None)
-            self._open[segment.base_offset] = segment
-            if len(self._open) > MAX_OPEN_SEGMENTS:
-                self._let_go(self._open.pop(next(iter(self._open))))
-        return segment
-
-    def close_sealed(self) -> None:
-        """Let go of everything but the active segment."""
-        for segment in self._open.values():
-            self._let_go(segment)
-        self._open.clear()
-
-    def index(self, segment: Segment) -> SparseIndex:
-        """The index of a segment: the one in memory, the one in its file, or a new one."""
-        if segment.index is None:
-            segment.index = self._load_index(self.opened(segment))
-        return segment.index
-
-    def latest_ns(self, segment: Segment) -> int:
-        """The latest publish time in a segment."""
-        if segment.latest_ns is not None:
-            return segment.latest_ns
-        latest_ns = self.index(segment).latest_ns
-        if segment is not self.active:
-            segment.latest_ns = latest_ns
-        return latest_ns
-
-    def _load_index(self, segment: Segment) -> SparseIndex:
-        found = load_summary(segment, journal=self.journal, interval_bytes=self._interval_bytes)
-        if found is not None and found.covered_bytes == segment.size_bytes:
-            return found.sparse_index
-        if self.start is not None and segment.size_bytes > SOON_READ_BYTES:
-            self._make_index_soon(segment)
-            raise JournalBusyError(f"the index of {segment.path} is being made anew")
-        return self._make_index(segment)
-
-    def _make_index(self, segment: Segment) -> SparseIndex:
-        log.warning("the index of %s is missing or damaged and is made anew", segment.path)
-        made = summarize(
-            segment, seed=self.seed, end_offset=self.end_offset(segment), interval_bytes=self._interval_bytes
-        )
-        save_summary(segment, made, journal=self.journal)
-        return made.sparse_index
-
-    def _make_index_soon(self, segment: Segment) -> None:
-        """Let another thread write the .idx file, unless one does so already."""
-        base_offset = segment.base_offset
-        if self.start is None or base_offset in self._in_making:
-            return
-        self._in_making.add(base_offset)
-        apart = self.detached()
-
-        def work() -> None:
-            try:
-                apart._make_index(apart.opened(apart.holding(base_offset)))
-            except OSError as error:
-                log.warning("the index of %s was not made - %s", segment.path, error)
-            finally:
-                apart.close_sealed()
-                self._in_making.discard(base_offset)  # the next reader finds the file, or tries again
-
-        self.start(work)
-
-    def detached(self) -> Segments:
-        """The same segments as they are now, with descriptors of their own: for another thread."""
-        copies = [_copied(segment, is_active=segment is self.active) for segment in self._all]
-        return Segments(copies, journal=self.journal, next_offset=self.next_offset, interval_bytes=self._interval_bytes)
-
-    @staticmethod
-    def _let_go(segment: Segment) -> None:
-        segment.close()
-        segment.index = None
-
-
-def _copied(segment: Segment, *, is_active: bool) -> Segment:
-    copy = Segment(
-        segment.path, base_offset=segment.base_offset, size_bytes=segment.size_bytes, read_only=True, fs=segment.fs
-    )
-    copy.latest_ns = segment.latest_ns
-    copy.index = segment.index.copy() if is_active and segment.index is not None else segment.index
-    return copy
-
-
-# Reading.
 
 MAX_REMEMBERED_PLACES = 256
 """If more channels than this of one topic lag, each in another place, they search for their place at each read."""
@@ -220,14 +44,6 @@ SEARCH_PORTIONS = 2
 
 MOVED_ON = "skipped after an unclean stop"
 """The reason of a gap that is no damage: no message has these offsets, or none has them any more."""
-
-
-AHEAD_BYTES = 1024 * 1024
-"""So much the system is asked to read before it is needed, for a channel that does not wait for the disk."""
-MAX_TRIES = 100
-"""How often such a channel comes again for the same place. If it is still not in memory, the channel waits: this disk
-is very slow, or the file system never tells."""
-MAX_AWAITED_PLACES = 256
 
 
 class Gap(NamedTuple):
@@ -271,8 +87,7 @@ class JournalReader:
         """Scans within a search, by the segment's base offset and the position; the oldest first."""
         self._places: dict[int, tuple[int, BatchPlace]] = {}
         """Where reads ended, by offset, each with the base offset of its segment; the oldest first."""
-        self._awaited: dict[tuple[int, int], int] = {}
-        """What the disk is to bring, by the segment's base offset and the position: how often it was asked for."""
+        self._ahead = ReadAhead(segments)
 
     def read(self, offset: int, *, max_bytes: int, may_wait: bool = True) -> Chunk:
         """The batches from the one that holds `offset` on: at least one, then as many as fit into `max_bytes`.
@@ -292,7 +107,7 @@ class JournalReader:
         segment = segments.holding(offset)
         scan = self._resumed(self._scan_from(segment, offset, block_bytes=max_bytes), segment)
         if not may_wait:
-            self._require_in_memory(segment, scan.position, max_bytes)
+            self._ahead.require(segment, scan.position, max_bytes)
         batches: list[JournalBatch] = []
         while not batches or scan.next_is_loaded():
             try:
@@ -311,21 +126,6 @@ class JournalReader:
         next_offset = self._end_of_read(scan, segment, gaps, offset=offset)
         assert offset < next_offset <= segments.next_offset
         return Chunk(batches, next_offset, gaps)
-
-    def _require_in_memory(self, segment: Segment, position: int, size: int) -> None:
-        """JournalColdError unless what is read next is in memory. The disk is asked for that, and for what follows."""
-        fs, fd = segment.fs, self._segments.opened(segment).descriptor()
-        place = (segment.base_offset, position)
-        tries = self._awaited.pop(place, 0)
-        if fs.is_in_memory(fd, min(size, segment.size_bytes - position), position):
-            fs.will_read(fd, size, position + AHEAD_BYTES)
-        elif tries < MAX_TRIES:
-            if not tries:
-                fs.will_read(fd, size + AHEAD_BYTES, position)
-            self._awaited[place] = tries + 1
-            if len(self._awaited) > MAX_AWAITED_PLACES:
-                del self._awaited[next(iter(self._awaited))]
-            raise JournalColdError(f"{segment.path}: the disk has not brought position {position} yet")
 
     def locate(self, offset: int, *, max_bytes: int, end_offset: int) -> Extent | None:
         """Where the batches from the one that holds `offset` on lie in a file; None if there are none.

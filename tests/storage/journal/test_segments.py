@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from emberq.storage.journal.reader import MAX_OPEN_SEGMENTS, Segments
 from emberq.storage.journal.segment import Segment, SegmentHeader, create_segment
+from emberq.storage.journal.segments import MAX_OPEN_SEGMENTS, Segments
 from tests.storage.journal.rig import open_files
 
 JOURNAL = UUID(int=3)
