@@ -186,6 +186,7 @@ class Rig:
         mem_queue_bytes: int = NEVER,
         max_msg_timeout_ms: int = 900_000,
         max_channel_consumers: int = 0,
+        requeues_on_disconnect: bool = False,
         max_bytes_per_file: int = 100 * 1024 * 1024,
         latency: LatencyConfig = NO_LATENCY_KEPT,
     ) -> None:
@@ -199,6 +200,7 @@ class Rig:
                 mem_queue_bytes=mem_queue_bytes,
                 max_msg_timeout_ns=max_msg_timeout_ms * NS_PER_MS,
                 max_consumers=max_channel_consumers,
+                requeues_on_disconnect=requeues_on_disconnect,
                 latency=latency,
             )
         )

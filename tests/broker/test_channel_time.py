@@ -250,6 +250,56 @@ def test_what_several_departed_consumers_held_comes_back() -> None:
     assert depths == [(21, 0), (14, 7), (7, 14), (0, 21)]
 
 
+def test_what_a_departed_consumer_held_can_be_requeued_at_once() -> None:
+    rig = Rig(requeues_on_disconnect=True)
+    gone = rig.consumer(rdy=10)
+    rig.publish(*numbered(10))
+    held = gone.take_new()
+    gone.finish(held[0], held[4])  # the second answer breaks the run up
+    gone.leave()
+    other = rig.consumer(rdy=20)
+    assert other.received == []
+    rig.run_due()
+    again = [message._replace(attempts=2) for message in held[1:4] + held[5:]]
+    assert sorted(other.take_new()) == sorted(again)
+    stats = rig.stats()
+    assert (stats.in_flight_count, stats.depth, stats.requeue_count, stats.timeout_count) == (8, 0, 8, 0)
+    rig.advance(ms=59_999)
+    assert other.take_new() == []
+
+
+def test_many_consumers_that_leave_with_much_are_cleared_away_in_portions() -> None:
+    rig = Rig(requeues_on_disconnect=True)
+    consumers = [rig.consumer(rdy=500) for _ in range(10)]
+    rig.publish(*numbered(5_000))
+    stayed, *gone = consumers
+    kept = len(stayed.take_new())
+    for consumer in gone:
+        consumer.leave()
+    left = []
+    while rig.stats().in_flight_count > kept:
+        left.append(rig.stats().in_flight_count)
+        rig.run_due()
+    assert len(left) >= 4
+    assert rig.stats().depth == 5_000 - kept
+
+
+def test_what_is_emptied_or_closed_before_a_departure_is_seen_to_does_not_come_back() -> None:
+    rig = Rig(requeues_on_disconnect=True)
+    gone = rig.consumer(rdy=10)
+    rig.publish(*numbered(10))
+    gone.leave()
+    rig.channel().empty()
+    rig.run_due()
+    assert rig.stats().depth == 0
+    gone = rig.consumer(rdy=10)
+    rig.publish(*numbered(10))
+    gone.leave()
+    rig.restart()
+    rig.run_due()
+    assert rig.stats().depth == 10
+
+
 # Deferred messages.
 
 

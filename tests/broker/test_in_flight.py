@@ -44,11 +44,15 @@ class Flight:
         """The ids of what timed out since `advance` was last called."""
         self.settled_count = 0
         self.registry = InFlight(
-            clock=self.clock, timers=self.timers, timed_out=self._timed_out, settled=self._note_settled
+            clock=self.clock,
+            timers=self.timers,
+            timed_out=self._timed_out,
+            given_back=lambda span: self._timed_out(None, span),
+            settled=self._note_settled,
         )
         self._first_id = 0
 
-    def _timed_out(self, _holder: Subscriber, span: Span) -> None:
+    def _timed_out(self, _holder: Subscriber | None, span: Span) -> None:
         self.overdue += span.ids()
 
     def _note_settled(self) -> None:

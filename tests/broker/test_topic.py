@@ -130,6 +130,7 @@ def test_the_defaults_are_those_of_nsqd() -> None:
     limits = TopicConfig().channel
     assert limits.mem_queue_size == options.mem_queue_size
     assert limits.max_consumers == options.max_channel_consumers
+    assert limits.requeues_on_disconnect == options.requeue_on_disconnect
 
 
 # A publish that is not stored yet.

@@ -140,6 +140,20 @@ def test_a_channel_takes_no_more_consumers_than_allowed(nsqd: NsqdHarness) -> No
     nsqd.consumer("t", "d")
 
 
+@pytest.mark.nsqd(requeue_on_disconnect=True)
+def test_what_a_lost_connection_held_can_be_requeued_at_once(nsqd: NsqdHarness) -> None:
+    nsqd.create_channel("t", "c")
+    nsqd.connect().mpub("t", numbered(10))
+    crashed = nsqd.consumer("t", "c", rdy=10)
+    held = [crashed.read_message() for _ in range(10)]
+    crashed.fin(held[3])
+    crashed.close()
+    other = nsqd.consumer("t", "c", rdy=20)
+    again = [other.read_message() for _ in range(9)]
+    assert {message.id for message in again} == {message.id for message in held} - {held[3].id}
+    assert {message.attempts for message in again} == {2}
+
+
 @pytest.mark.conformance(84)
 @pytest.mark.nsqd(max_rdy_count=10_000)
 def test_a_sampling_consumer_discards_the_rest(nsqd: NsqdHarness) -> None:

@@ -100,6 +100,7 @@ BEYOND_NSQ = {
     "lookupd-secret-file",
     "max-connections",
     "max-connections-per-address",
+    "requeue-on-disconnect",
     "mem-queue-bytes",
     "min-free-bytes",
 }

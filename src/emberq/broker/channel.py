@@ -61,6 +61,8 @@ class ChannelLimits:
     max_defer_ns: int = 3600 * NS_PER_SECOND
     """The longest delay. A wall clock that was set back must not make that of a restored message longer."""
     max_consumers: int = 0
+    requeues_on_disconnect: bool = False
+    """What a consumer held is queued again when it leaves, not when it times out."""
     latency: LatencyConfig = NO_LATENCY_KEPT
 
 
@@ -120,7 +122,9 @@ class Channel(ABC):
         self._deferred = Deferred()
         self._subscribers: dict[Subscriber, None] = {}
         """An ordered set."""
-        self._in_flight = InFlight(clock=clock, timers=timers, timed_out=self._timed_out, settled=self.pump)
+        self._in_flight = InFlight(
+            clock=clock, timers=timers, timed_out=self._timed_out, given_back=self._given_back, settled=self.pump
+        )
         self.in_transit = InTransit(done_with=self._done_with, put_again=self._put_again, put_off=self._put_off)
         """Messages taken from the queue for another topic and not known to be there."""
         self._forwarder: Forwarder | None = None
@@ -316,12 +320,14 @@ class Channel(ABC):
         self._subscribers[subscriber] = None
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """Let a consumer leave. What it held stays in flight until it times out."""
+        """Let a consumer leave. What it held stays in flight until it times out, or is queued again soon."""
         if subscriber in self._subscribers:
             del self._subscribers[subscriber]
             subscriber.ready_count = 0
             subscriber.sink = None
             self._lines.leave(subscriber)
+            if self._limits.requeues_on_disconnect and not self._exiting:
+                self._in_flight.give_back(subscriber)
 
     @property
     def subscriber_count(self) -> int:
@@ -381,6 +387,11 @@ class Channel(ABC):
         self._queue.put_again([span.compact()])
         if subscriber.sink is not None:
             self._lines.join(subscriber)
+
+    def _given_back(self, span: Span) -> None:
+        """Queue again what a consumer held that has left."""
+        self.requeue_count += span.stop - span.start
+        self._queue.put_again([span.compact()])
 
     def _on_time(self) -> None:
         """Queue what was deferred until now, a portion of it in each turn of the event loop."""

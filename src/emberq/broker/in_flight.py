@@ -8,6 +8,7 @@ of ids, one for the whole channel, in which every order costs the same. It names
     FIN, REQ, TOUCH of an id     the consumer's oldest whole run, or the dictionary
     who holds another's id       the dictionary, or the whole runs whose ids begin with the same digits
     what is overdue              lanes: the runs of one timeout, in the order of delivery, which is that of deadlines
+    what a consumer held         all runs, once for all consumers that left in the same turn of the event loop
 
 A run that lost most of its messages lets go of its batch: what is left is copied out of it.
 """
@@ -21,7 +22,7 @@ from itertools import groupby
 from typing import Final
 
 from emberq.base.clock import Clock
-from emberq.base.timers import NEVER, Timers
+from emberq.base.timers import NEVER, Alarm, Timers
 from emberq.broker.batch import NO_MESSAGES, Batch, Span, is_mostly_gone
 from emberq.broker.layout import FRAME_ID_START, FRAME_ID_STOP, NO_ID
 from emberq.broker.stats import LatencyWindow
@@ -86,8 +87,8 @@ class _TimeoutLane:
 class InFlight:
     """The registry of one channel, which owns it.
 
-    `timed_out` is called with messages whose deadline has passed and the consumer that held them; `settled` after the
-    last of them.
+    `timed_out` is called with messages whose deadline has passed and the consumer that held them; `given_back` with
+    those of a consumer that has left; `settled` after the last of them.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class InFlight:
         clock: Clock,
         timers: Timers,
         timed_out: Callable[[Subscriber, Span], None],
+        given_back: Callable[[Span], None],
         settled: Callable[[], None],
     ) -> None:
         self.count = 0
@@ -103,6 +105,7 @@ class InFlight:
         self._clock = clock
         self._timers = timers
         self._timed_out = timed_out
+        self._given_back = given_back
         self._settled = settled
         self._singles: dict[bytes, Run] = {}
         """The run of each message that is not in a whole one, by id."""
@@ -110,6 +113,11 @@ class InFlight:
         """The whole runs, by the leading digits that the ids of a batch share; those of other batches under NO_ID."""
         self._lanes: dict[int, _TimeoutLane] = {}
         """By timeout; a message whose deadline is nearer than that has a lane of its own, under minus its deadline."""
+        self._has_departed = False
+        """Whether a consumer has left whose messages are to be given back and were not looked for yet."""
+        self._orphans: deque[Run] = deque()
+        """Those that were found; some may be done with."""
+        self._departure_alarm: Alarm | None = None
 
     # Out.
 
@@ -356,6 +364,41 @@ class InFlight:
         self._left(run, run.left)
         return spans
 
+    # Consumers that have left.
+
+    def give_back(self, holder: Subscriber) -> None:
+        """Give back what the consumer holds, which has left, in the next turns of the event loop."""
+        if holder.in_flight_count:
+            self._has_departed = True
+            if self._departure_alarm is None:
+                self._departure_alarm = self._timers.alarm(self._on_departure)
+            self._departure_alarm.set_earlier(self._clock.monotonic_ns())
+
+    def _on_departure(self) -> None:
+        if self._has_departed:
+            self._has_departed = False
+            for lane in self._lanes.values():
+                self._orphans.extend(run for run in lane.runs if run.left and run.holder.sink is None)
+        portion = 0
+        while self._orphans and portion < MAX_OVERDUE_COUNT:
+            run = self._orphans.popleft()
+            portion += run.left
+            for span in self._take_rest(run):
+                self._given_back(span)
+        if not self._orphans:
+            self._forget_departures()
+        elif self._departure_alarm is not None:
+            self._departure_alarm.set(self._clock.monotonic_ns())
+        if portion:
+            self._settled()
+
+    def _forget_departures(self) -> None:
+        self._has_departed = False
+        self._orphans.clear()
+        if self._departure_alarm is not None:
+            self._departure_alarm.discard()
+            self._departure_alarm = None
+
     # As a whole.
 
     def take_all(self) -> list[Span]:
@@ -365,6 +408,7 @@ class InFlight:
             for run in lane.runs:
                 spans += self._take_rest(run)
             self._close_lane(key)
+        self._forget_departures()
         return spans
 
     def clear(self) -> None:
@@ -374,6 +418,7 @@ class InFlight:
                 run.holder.in_flight_count = 0
                 run.holder.runs.clear()
             self._close_lane(key)
+        self._forget_departures()
         self._singles.clear()
         self._whole.clear()
         self.count = 0

@@ -66,7 +66,7 @@ class Subscriber:
         self, sink: SubscriberSink, *, msg_timeout_ns: int, sample_rate: int = 0, locality: Locality = Locality.GLOBAL
     ) -> None:
         self.sink: SubscriberSink | None = sink
-        """None once the consumer has left; the messages that it held stay in flight until they time out."""
+        """None once the consumer has left. What it held stays in flight until it times out or is given back."""
         self.msg_timeout_ns = msg_timeout_ns
         """How long a delivered message may stay unanswered."""
         self.sample_rate = sample_rate

@@ -427,6 +427,7 @@ def _topic_config(options: NsqdOptions) -> TopicConfig:
             max_msg_timeout_ns=options.max_msg_timeout_ns,
             max_defer_ns=options.max_req_timeout_ns,
             max_consumers=options.max_channel_consumers,
+            requeues_on_disconnect=options.requeue_on_disconnect,
             latency=LatencyConfig(
                 quantiles=options.e2e_processing_latency_percentile,
                 window_ns=options.e2e_processing_latency_window_time_ns,

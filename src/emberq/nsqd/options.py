@@ -240,6 +240,9 @@ class NsqdOptions:
         "15m", "longest such time a client may ask for, touches included", at_least="1ms"
     )
     max_req_timeout_ns: int = _QUEUES.duration("1h", "longest delay of a requeued or deferred message")
+    requeue_on_disconnect: bool = _QUEUES.boolean(
+        "requeue at once what a consumer held when its connection ended, not when that times out", default=False
+    )
     queue_scan_worker_pool_max: int = _QUEUES.integer(4, "accepted for compatibility: timeouts need no workers here")
     queue_scan_selection_count: int = _QUEUES.integer(20, "accepted for compatibility: timeouts need no scan here")
 
