@@ -85,6 +85,7 @@ class JournalRig(Rig):
     ) -> None:
         self.folder = folder
         self.slow_disk = SlowDisk()
+        self.slow_reading = SlowDisk()
         self.settings = JournalSettings(
             is_wanted=is_wanted,
             sync=sync,
@@ -100,7 +101,13 @@ class JournalRig(Rig):
 
     def _start(self) -> None:
         self.timers = Timers()
-        journals = JournalStore(self.folder, self.settings, clock=self.clock, start=self.slow_disk.start)
+        journals = JournalStore(
+            self.folder,
+            self.settings,
+            clock=self.clock,
+            start=self.slow_disk.start,
+            start_reading=self.slow_reading.start,
+        )
         self.broker = Broker(
             config=self._config, store=self._store(), clock=self.clock, timers=self.timers, journals=journals
         )
@@ -109,6 +116,7 @@ class JournalRig(Rig):
         """Start another broker on the files as they are, and nsqd.dat as it would be: of this moment."""
         metadata = self.broker.metadata("test")
         self.slow_disk.forget()
+        self.slow_reading.forget()
         self.slow_disk.is_slow = False
         self.clock = ManualClock(wall_ns=self.clock.wall_ns() + down_ms * NS_PER_MS, monotonic_ns=NS_PER_SECOND)
         before_start()

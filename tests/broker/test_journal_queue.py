@@ -388,6 +388,7 @@ def test_a_count_that_is_too_high_ends_where_the_journal_does(
         wall_ns=rig.clock.wall_ns,
         defer=lambda _span, _due_ns: None,
         noted=lambda: None,
+        wake=lambda: None,
     )
     assert queue.depth == 3
     cursor.acknowledge(0, 3)  # behind its back

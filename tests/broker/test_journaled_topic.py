@@ -195,17 +195,18 @@ def test_a_channel_reads_what_is_too_many_bytes_for_memory_from_the_journal(tmp_
     assert channel.stats().backend_depth == 0
 
 
-def test_a_channel_comes_again_for_what_the_disk_has_not_brought(
+def test_a_channel_gets_what_another_thread_has_to_read_when_it_has_read_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = JournalRig(tmp_path, mem_queue_size=0)
     rig.channel("c")
     rig.publish(*numbered(3))
-    is_there = iter([False])
-    monkeypatch.setattr(OsFiles, "is_in_memory", lambda *_: next(is_there, True))
+    monkeypatch.setattr(OsFiles, "is_in_memory", lambda *_: False)
+    rig.slow_reading.is_slow = True
     consumer = Consumer(rig.channel("c"), rdy=10)
+    rig.advance(ms=100)
     assert consumer.new_bodies() == []
-    rig.advance(ms=1)
+    rig.slow_reading.work_off()
     assert consumer.new_bodies() == numbered(3)
 
 

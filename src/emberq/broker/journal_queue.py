@@ -10,7 +10,7 @@ Messages before `position` have been taken from the journal. Those not delivered
 and those that are to be tried `again`, of which only the offset is kept when memory is full. The messages between
 `position` and `end` are in the journal alone; `end` is as far as the topic lets its channels see. A channel that keeps
 up gets its messages straight from the publisher. One that lags reads the journal, a block at a time, when it has run
-out. So it never holds more than the memory queue or one block.
+out; the next block is read by another thread meanwhile. So it never holds more than the memory queue or two blocks.
 
 Messages of which only the offset is kept are read again a block at a time too, in the order of their offsets. A batch
 is read whole, because its crc covers all of it. So the messages of one batch must share one reading, also if they come
@@ -52,8 +52,8 @@ RECENT_COUNT = 16
 
 BUSY_RETRY_NS = 5 * NS_PER_MS
 """When to go on with a search that the journal does in portions of a few milliseconds: others get half the time."""
-DISK_RETRY_NS = NS_PER_MS
-"""When to look again whether the disk has brought what was asked for."""
+DISK_RETRY_NS = 20 * NS_PER_MS
+"""When to look again for what another thread reads, should it not have told by then."""
 
 _log = logging.getLogger(__name__)
 
@@ -134,9 +134,9 @@ class JournalSource:
         """The batches that single messages were read from, by base offset; the one used least recently first."""
         self._recent_bytes = 0
 
-    def read(self, offset: int, *, max_bytes: int, may_wait: bool = True) -> Chunk:
+    def read(self, offset: int, *, max_bytes: int, told: Callable[[], None] | None = None) -> Chunk:
         """As `Journal.read`."""
-        return self._journal.read(offset, max_bytes=max_bytes, may_wait=may_wait)
+        return self._journal.read(offset, max_bytes=max_bytes, told=told)
 
     @property
     def first_offset(self) -> int:
@@ -197,7 +197,7 @@ class JournalQueue(Queue):
     """The messages of one channel that wait. Owned by its channel, as is the cursor.
 
     `defer` takes a message that is due later, and the wall time when it is; `noted` is called when the cursor has
-    changed.
+    changed, `wake` when messages can be taken that had to be read first.
     """
 
     def __init__(
@@ -211,6 +211,7 @@ class JournalQueue(Queue):
         wall_ns: Callable[[], int],
         defer: Callable[[Span, int], None],
         noted: Callable[[], None],
+        wake: Callable[[], None],
     ) -> None:
         self._source = source
         self._cursor = cursor
@@ -219,6 +220,7 @@ class JournalQueue(Queue):
         self._wall_ns = wall_ns
         self._defer = defer
         self._noted = noted
+        self._wake = wake
         self._fresh: deque[Span] = deque()
         self._fresh_count = 0
         self._again: deque[Span] = deque()
@@ -385,7 +387,7 @@ class JournalQueue(Queue):
 
     def _read_ahead(self) -> None:
         """Take a block from the journal. JournalError if it cannot be read now."""
-        chunk = self._source.read(self._position, max_bytes=READ_AHEAD_BYTES, may_wait=False)
+        chunk = self._source.read(self._position, max_bytes=READ_AHEAD_BYTES, told=self._wake)
         for gap in chunk.gaps:
             self._ahead_count -= self._give_up(gap.first_offset, min(gap.next_offset, self._end))
         for batch in chunk.batches:

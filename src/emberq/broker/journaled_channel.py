@@ -115,6 +115,7 @@ class JournaledChannel(Channel):
             wall_ns=clock.wall_ns,
             defer=self._defer_until,
             noted=self._cursor_changed,
+            wake=self.pump,
         )
         super().__init__(name, topic_name=topic_name, queue=self._messages, clock=clock, timers=timers, limits=limits)
         self._acknowledger = Acknowledger(cursor, self.latency, self._has_changed)

@@ -195,7 +195,7 @@ def run_here(work: Work) -> None:
 class JournalStore:
     """The journals in a data folder. `start` runs work in another thread, `hand_back` in the broker's thread.
 
-    `start_reading` runs what reads in advance, in a thread for which no sync waits; without it `start` does.
+    `start_reading` runs what reads ahead, in a thread for which no sync waits; without it nothing is read ahead.
     The files of deleted journals are removed by the syncer's thread, if there is one.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from pathlib import Path
@@ -14,7 +15,7 @@ from emberq.storage.error import JournalBusyError, JournalColdError, JournalErro
 from emberq.storage.journal import segments as segments_module
 from emberq.storage.journal.commit import Work
 from emberq.storage.journal.journal import Journal
-from emberq.storage.journal.reader import Extent, JournalReader
+from emberq.storage.journal.reader import MAX_READY, Extent, JournalReader
 from emberq.storage.journal.recovery import recover
 from emberq.storage.journal.segment import JournalConfig
 from emberq.storage.journal.segments import Segments
@@ -437,83 +438,151 @@ def test_the_beginning_of_a_segment_is_read_without_its_index(
     assert other_thread.waiting == []
 
 
-class ColdDisk:
-    """Has nothing in memory but what was fetched, if it `keeps` that."""
+class Replay:
+    """Reads a journal as a channel does, and waits as it does."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, keeps: bool = True) -> None:
-        self.fetched: list[tuple[int, int]] = []
-        """Positions, each from the first to behind the last."""
-        self._keeps = keeps
-        monkeypatch.setattr(OsFiles, "is_in_memory", lambda _self, _fd, size, position: self._has(position, size))
-        monkeypatch.setattr(PatientFiles, "read", lambda _self, _fd, size, position: self._fetch(position, size))
+    def __init__(self, journal: Journal, other_thread: OtherThread) -> None:
+        journal.read_in(other_thread.waiting.append, lambda work: work())
+        self._journal = journal
+        self._other_thread = other_thread
+        self.bodies: list[bytes] = []
+        self.offset = 0
+        self.wait_count = 0
+        self.told_count = 0
 
-    def _fetch(self, position: int, size: int) -> bytes:
-        self.fetched.append((position, position + size))
-        return b""
+    def _told(self) -> None:
+        self.told_count += 1
 
-    def _has(self, position: int, size: int) -> bool:
-        ends = [any(start <= at < stop for start, stop in self.fetched) for at in (position, position + size - 1)]
-        return self._keeps and all(ends)
+    def step(self, *, max_bytes: int = 500) -> bool:
+        """Read once; whether there was something."""
+        try:
+            chunk = self._journal.read(self.offset, max_bytes=max_bytes, told=self._told)
+        except JournalColdError:
+            self.wait_count += 1
+            return False
+        self.bodies += bodies_of(chunk.batches)
+        self.offset = chunk.next_offset
+        return True
+
+    def run(self) -> None:
+        """To the end."""
+        while self.offset < self._journal.next_offset:
+            if not self.step():
+                self._other_thread.run()
 
 
-def test_a_channel_reads_what_another_thread_has_fetched_and_that_is_ahead_of_it(
-    journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is in memory."""
+    monkeypatch.setattr(OsFiles, "is_in_memory", lambda *_: False)
+
+
+@pytest.mark.usefixtures("cold")
+@pytest.mark.parametrize("segment_bytes", [1500, 1 << 20])
+def test_a_channel_gets_all_from_another_thread_if_nothing_is_in_memory(
+    journals: JournalRig, other_thread: OtherThread, segment_bytes: int
 ) -> None:
-    monkeypatch.setattr(segments_module, "WINDOW_BYTES", 1000)
-    journal = journals.open(segment_bytes=1 << 20)
+    journal = journals.open(segment_bytes=segment_bytes)
     published = journals.fill(journal, batches=60, count=3)
-    journal.read_in(other_thread.waiting.append)
-    disk = ColdDisk(monkeypatch)
+    replay = Replay(journal, other_thread)
     for _ in range(3):
-        with pytest.raises(JournalColdError):
-            journal.read(0, max_bytes=500, may_wait=False)
+        assert not replay.step()
     assert len(other_thread.waiting) == 1
     other_thread.run()
-    assert disk.fetched == [(0, 1000)]
-    found: list[bytes] = []
-    offset = wait_count = 0
-    while offset < journal.next_offset:
-        try:
-            chunk = journal.read(offset, max_bytes=500, may_wait=False)
-        except JournalColdError:
-            wait_count += 1
-        else:
-            found += bodies_of(chunk.batches)
-            offset = chunk.next_offset
+    assert replay.told_count == 1  # although it came three times
+    replay.run()
+    assert replay.bodies == published
+    assert replay.told_count > 5
+
+
+def test_what_is_in_memory_is_read_at_once_and_what_follows_ahead(
+    journals: JournalRig, other_thread: OtherThread
+) -> None:
+    journal = journals.open(segment_bytes=1500)
+    published = journals.fill(journal, batches=60, count=3)
+    replay = Replay(journal, other_thread)
+    while replay.step():
+        assert len(other_thread.waiting) == (replay.offset < journal.next_offset)
         other_thread.run()
-    assert found == published
-    assert wait_count == 0
-    assert sorted(disk.fetched) == [(start, start + 1000) for start in range(0, journal.total_bytes, 1000)]
+        if replay.offset == journal.next_offset:
+            break
+    assert replay.bodies == published
+    assert replay.wait_count == 0
 
 
-def test_a_channel_waits_at_last_for_what_does_not_stay_in_memory(
+@pytest.mark.usefixtures("cold")
+def test_messages_that_come_meanwhile_are_read_too(journals: JournalRig, other_thread: OtherThread) -> None:
+    journal = journals.open(segment_bytes=1500)
+    published = journals.fill(journal, batches=20, count=3)
+    replay = Replay(journal, other_thread)
+    for _ in range(10):
+        replay.run()
+        published += journals.fill(journal, batches=2, count=3)
+    replay.run()
+    assert replay.bodies == published
+
+
+@pytest.mark.usefixtures("cold")
+def test_offsets_that_the_journal_passed_over_are_no_damage_to_who_reads_ahead(
+    journals: JournalRig, other_thread: OtherThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = journals.open(segment_bytes=1500)
+    published: list[bytes] = []
+    for jump in range(6):
+        published += journals.fill(journal, batches=3, count=3)
+        journal.skip_to(1000 * (jump + 1))
+    replay = Replay(journal, other_thread)
+    replay.run()
+    assert replay.bodies == published
+    assert journal.gaps == []
+    assert caplog.text == ""
+
+
+@pytest.mark.usefixtures("cold")
+def test_what_another_thread_cannot_read_is_met_by_the_channel(
     journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def fail(*_: object) -> bytes:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
     journal = journals.open()
     published = journals.fill(journal, batches=3)
-    journal.read_in(other_thread.waiting.append)
-    ColdDisk(monkeypatch, keeps=False)
-    for _ in range(segments_module.MAX_FETCHES):
-        with pytest.raises(JournalColdError):
-            journal.read(0, max_bytes=1000, may_wait=False)
-        other_thread.run()
-    assert bodies_of(journal.read(0, max_bytes=1000, may_wait=False).batches) == published
-
-
-def test_what_cannot_be_fetched_is_met_by_the_channel_that_reads_it(
-    journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    journal = journals.open()
-    published = journals.fill(journal, batches=3)
-    journal.read_in(other_thread.waiting.append)
-    monkeypatch.setattr(OsFiles, "is_in_memory", lambda *_: False)
-    with pytest.raises(JournalColdError):
-        journal.read(0, max_bytes=1000, may_wait=False)
-    path = journal.segments[0].path
-    path.rename(path.with_suffix(".away"))  # an open file stays the file that it was
+    monkeypatch.setattr(PatientFiles, "read", fail)
+    replay = Replay(journal, other_thread)
+    assert not replay.step()
     other_thread.run()
-    monkeypatch.setattr(OsFiles, "is_in_memory", lambda *_: True)
-    assert bodies_of(journal.read(0, max_bytes=1000, may_wait=False).batches) == published
+    assert replay.told_count == 1
+    assert replay.step(max_bytes=MANY)
+    assert replay.bodies == published
+
+
+@pytest.mark.usefixtures("cold")
+def test_what_was_read_ahead_for_a_journal_that_is_closed_is_dropped(
+    journals: JournalRig, other_thread: OtherThread
+) -> None:
+    journal = journals.open()
+    journals.fill(journal, batches=3)
+    replay = Replay(journal, other_thread)
+    assert not replay.step()
+    journal.close()
+    other_thread.run()
+    assert replay.told_count == 0
+    assert open_files(journals.folder) == 0
+
+
+@pytest.mark.usefixtures("cold")
+def test_what_is_read_ahead_for_channels_that_went_elsewhere_is_not_kept_for_ever(
+    journals: JournalRig, other_thread: OtherThread
+) -> None:
+    journal = journals.open()
+    journals.fill(journal, batches=60, count=3)
+    replay = Replay(journal, other_thread)
+    for offset in range(0, 180, 3):
+        replay.offset = offset
+        replay.step()
+        other_thread.run()
+    assert journal._ahead is not None
+    assert len(journal._ahead._ready) <= MAX_READY
 
 
 def test_a_view_finds_what_the_journal_finds_and_leaves_no_file_open(journals: JournalRig) -> None:

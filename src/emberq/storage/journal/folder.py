@@ -42,8 +42,8 @@ def cursor_paths(directory: Path, *, fs: Files = OS_FILES) -> dict[str, Path]:
 class JournalFolder:
     """The journal and the cursors of one topic, which owns it.
 
-    `start` and `hand_back` are those of `GroupCommit`. `start_reading` runs what reads in advance in another thread: in
-    one for which no sync waits.
+    `start` and `hand_back` are those of `GroupCommit`. `start_reading` runs what reads ahead in another thread, for
+    which no sync waits; without it nothing is read ahead.
     """
 
     def __init__(
@@ -63,7 +63,10 @@ class JournalFolder:
         self._cursors = path / CURSORS
         self._mark = path / _MARK
         self.journal = Journal.open(path, config, clock=clock, fs=fs)
-        self.journal.read_in(start_reading or start)
+        if start_reading is None:
+            self.journal.read_in(start)
+        else:
+            self.journal.read_in(start_reading, hand_back)
         self.commit = GroupCommit(self.journal, start=start, hand_back=hand_back)
         try:
             if not fs.is_folder(self._cursors):

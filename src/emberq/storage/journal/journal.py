@@ -34,7 +34,7 @@ from emberq.base.clock import Clock
 from emberq.base.file import OS_FILES, Files, sync_file
 from emberq.storage.error import JournalError, JournalOpenError, JournalSyncError, JournalWriteError, os_error_text
 from emberq.storage.journal.commit import CommitJob, Durability
-from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, JournalView
+from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, JournalView, ReadAhead
 from emberq.storage.journal.recovery import RESERVED_COUNT, JournalIdentity, Recovered, RecoveryReport, recover
 from emberq.storage.journal.recovery import save as save_identity
 from emberq.storage.journal.scan import END_OF_OFFSETS
@@ -57,6 +57,10 @@ MAX_UNSAVED = 64
 """So many contents of .idx files wait at most, if none can be written: the newest is needed, others can be remade."""
 REMOVED_SUFFIX = ".removed"
 """Behind the name of the folder of a deleted journal, until it is gone."""
+
+
+_Start = Callable[[Callable[[], None]], object]
+"""Runs work in a certain thread."""
 
 
 class Stored(NamedTuple):
@@ -109,8 +113,10 @@ class Journal:
         self._clock = clock
         self._fs = fs
         self._closed = False
-        self._start_reading: Callable[[Callable[[], None]], object] | None = None
+        self._start_reading: _Start | None = None
         """Runs in another thread what reads ahead, or makes an index anew; None: both is done when it is needed."""
+        self._hand_back: _Start | None = None
+        """Runs in the journal's own thread what comes of reading ahead; None: nothing is read ahead."""
         self._adopt(recovered)
 
     def _adopt(self, recovered: Recovered) -> None:
@@ -128,6 +134,7 @@ class Journal:
         )
         self._segments.start = self._start_reading
         self._reader = JournalReader(self._segments)
+        self._ahead = self._new_read_ahead()
         self._producers = recovered.producers
         self._segments.active.sync_journal = self._sync_before_closing
         self._segments.active.is_unsynced = False
@@ -487,14 +494,17 @@ class Journal:
 
     # -- reading -----------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, *, max_bytes: int, may_wait: bool = True) -> Chunk:
+    def read(self, offset: int, *, max_bytes: int, told: Callable[[], None] | None = None) -> Chunk:
         """The batches from the one that holds `offset` on: at least one, then as many as fit into `max_bytes`.
 
         This includes batches that are not synced yet. JournalError if a file cannot be read at all, JournalBusyError
-        if that takes long; unless it `may_wait`, JournalColdError if the disk is to be waited for.
+        if that takes long. With `told`, JournalColdError if another thread is to read them first: `told` is called when
+        they can be had.
         """
         with _as_journal_error("read", self._directory):
-            return self._reader.read(offset, max_bytes=max_bytes, may_wait=may_wait)
+            if told is None or self._ahead is None:
+                return self._reader.read(offset, max_bytes=max_bytes)
+            return self._ahead.read(offset, max_bytes=max_bytes, told=told)
 
     def locate(self, offset: int, *, max_bytes: int) -> Extent | None:
         """Where the batches from the one that holds `offset` on lie in a file, so that they can be sent as they are.
@@ -518,9 +528,16 @@ class Journal:
         """Take over what a view has come across."""
         self._reader.learn(view)
 
-    def read_in(self, start: Callable[[Callable[[], None]], object]) -> None:
-        """Wait for the disk in another thread, and there make lost indexes of large segments anew, too."""
+    def read_in(self, start: _Start, hand_back: _Start | None = None) -> None:
+        """Make lost indexes of large segments anew in another thread. With `hand_back`, read ahead there, too."""
         self._segments.start = self._start_reading = start
+        self._hand_back = hand_back
+        self._ahead = self._new_read_ahead()
+
+    def _new_read_ahead(self) -> ReadAhead | None:
+        if self._start_reading is None or self._hand_back is None:
+            return None
+        return ReadAhead(self._reader, directory=self._directory, start=self._start_reading, hand_back=self._hand_back)
 
     # -- retention ---------------------------------------------------------------------------------------------
 
@@ -584,6 +601,8 @@ class Journal:
         return removed
 
     def _let_go(self) -> None:
+        if self._ahead is not None:
+            self._ahead.give_up()
         self._segments.close_sealed()
         self._segments.active.close()
         self._durability.let_go()

@@ -8,8 +8,14 @@ sequential reader needs no search. Other reads go by the index of the segment, a
 What may take long is done in another thread. `JournalView` is the journal at one moment, with descriptors of its own:
 searches for a caller that can wait go there. A channel cannot wait. If the index of a large segment is lost, or damage
 hides the next batch among very many places where one may begin, a JournalBusyError tells it to come again. The index is
-made anew meanwhile, by another thread; the search goes on where it was, a portion at a time. And if the disk has still
-to be waited for, another thread does that, and the channel comes again (see `ReadAhead`).
+made anew meanwhile, by another thread; the search goes on where it was, a portion at a time.
+
+And a replay of gigabytes must not hold up others, who wait for their turn of the event loop and for the disk. So a
+channel that lags reads on the loop only the first time, and only what is in memory. `ReadAhead` has another thread
+read, check and decode what follows:
+
+    loop       | read A || deliver A    || deliver B    || deliver C   ...
+    thread                | read B |     | read C |      | read D |    ...
 
 Damage is never passed over silently: it is logged once, counted, and handed to the caller as a `Gap`. A file that
 cannot be opened is something else, and an OSError.
@@ -18,15 +24,15 @@ cannot be opened is something else, and an OSError.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from emberq.storage.error import JournalBusyError, JournalError, os_error_text
+from emberq.storage.error import JournalBusyError, JournalColdError, JournalError, os_error_text
 from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan, UnfinishedSearch
 from emberq.storage.journal.segment import BatchPlace, Segment
-from emberq.storage.journal.segments import ReadAhead, Segments
+from emberq.storage.journal.segments import Segments
 from emberq.wire.journal_batch import JournalBatch
 
 log = logging.getLogger("emberq.storage")
@@ -87,7 +93,6 @@ class JournalReader:
         """Scans within a search, by the segment's base offset and the position; the oldest first."""
         self._places: dict[int, tuple[int, BatchPlace]] = {}
         """Where reads ended, by offset, each with the base offset of its segment; the oldest first."""
-        self._ahead = ReadAhead(segments)
 
     def read(self, offset: int, *, max_bytes: int, may_wait: bool = True) -> Chunk:
         """The batches from the one that holds `offset` on: at least one, then as many as fit into `max_bytes`.
@@ -107,7 +112,7 @@ class JournalReader:
         segment = segments.holding(offset)
         scan = self._resumed(self._scan_from(segment, offset, block_bytes=max_bytes), segment)
         if not may_wait:
-            self._ahead.require(segment, scan.position, max_bytes)
+            self._require_in_memory(segment, scan.position, max_bytes)
         batches: list[JournalBatch] = []
         while not batches or scan.next_is_loaded():
             try:
@@ -126,6 +131,11 @@ class JournalReader:
         next_offset = self._end_of_read(scan, segment, gaps, offset=offset)
         assert offset < next_offset <= segments.next_offset
         return Chunk(batches, next_offset, gaps)
+
+    def _require_in_memory(self, segment: Segment, position: int, size: int) -> None:
+        descriptor = self._segments.opened(segment).descriptor()
+        if not segment.fs.is_in_memory(descriptor, min(size, segment.size_bytes - position), position):
+            raise JournalColdError(f"{segment.path}: position {position} is not in memory")
 
     def locate(self, offset: int, *, max_bytes: int, end_offset: int) -> Extent | None:
         """Where the batches from the one that holds `offset` on lie in a file; None if there are none.
@@ -297,8 +307,11 @@ class JournalReader:
 class JournalView(JournalReader):
     """A journal as it is at one moment, for one other thread, which closes it. What it learns goes back: `learn`."""
 
-    def __init__(self, reader: JournalReader, *, directory: Path, synced_offset: int) -> None:
-        super().__init__(reader._segments.detached())
+    def __init__(
+        self, reader: JournalReader, *, directory: Path, synced_offset: int, from_offset: int | None = None
+    ) -> None:
+        """`from_offset`: of a few segments only, from the one that holds it on."""
+        super().__init__(reader._segments.detached(from_offset))
         self.synced_offset = synced_offset
         """Everything before it is on the disk."""
         self.gaps = dict(reader.gaps)
@@ -325,8 +338,17 @@ class JournalView(JournalReader):
         with self._failing_as_journal_error():
             return super().offset_at(time_ns)
 
+    def goes_on_at(self, offset: int, *, end_offset: int) -> bool:
+        """Whether it can be read from there, in a journal that ends at `end_offset` now.
+
+        Not in its last segment if there were more: only the next one tells where the offsets of that end.
+        """
+        segments = self._segments
+        end = segments.next_offset if segments.next_offset == end_offset else segments.active.base_offset
+        return segments.first.base_offset <= offset < end
+
     def close(self) -> None:
-        """Let go of the files."""
+        """Let go of the files. They are opened again when they are needed."""
         for segment in self._segments:
             segment.close()
 
@@ -336,6 +358,116 @@ class JournalView(JournalReader):
             yield
         except OSError as error:
             raise JournalError(os_error_text("read", self._directory, error)) from error
+
+
+# Reading ahead.
+
+MAX_READY = 8
+"""Chunks that were read and not asked for again: the channel has gone, or was sent elsewhere."""
+
+
+class ReadAhead:
+    """Reads in another thread what channels read next. Owned by the journal; all but `_work` runs in its thread.
+
+    `start` runs work in another thread; `hand_back`, called from there, runs work in the journal's own.
+    """
+
+    def __init__(
+        self,
+        reader: JournalReader,
+        *,
+        directory: Path,
+        start: Callable[[Callable[[], None]], object],
+        hand_back: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._reader = reader
+        self._directory = directory
+        self._start = start
+        self._hand_back = hand_back
+        self._view: JournalView | None = None
+        """Used by one piece of work at a time."""
+        self._ready: dict[int, Chunk] = {}
+        """What was read, by the offset that it begins with; the oldest first."""
+        self._wanted: dict[int, int] = {}
+        """Where to read, and how many bytes, the first first. The first one is being read if `_is_reading`."""
+        self._told: dict[int, dict[Callable[[], None], None]] = {}
+        """Which channels wait for it."""
+        self._is_reading = False
+        self._unreadable_offset = -1
+        """Where the other thread met an error last; the channel that reads there meets it itself."""
+
+    def read(self, offset: int, *, max_bytes: int, told: Callable[[], None]) -> Chunk:
+        """As `JournalReader.read`. JournalColdError if it is not there yet; `told` is called when it is."""
+        chunk = self._ready.pop(offset, None) or self._read_here(offset, max_bytes, told)
+        if chunk.batches and chunk.next_offset < self._reader._segments.next_offset:
+            self._want(chunk.next_offset, max_bytes)
+        return chunk
+
+    def _read_here(self, offset: int, max_bytes: int, told: Callable[[], None]) -> Chunk:
+        if offset == self._unreadable_offset:
+            self._unreadable_offset = -1
+            return self._reader.read(offset, max_bytes=max_bytes)
+        if offset not in self._wanted:
+            try:
+                return self._reader.read(offset, max_bytes=max_bytes, may_wait=False)
+            except JournalColdError:
+                self._want(offset, max_bytes)
+        self._told.setdefault(offset, {})[told] = None
+        raise JournalColdError(f"{self._directory}: offset {offset} is being read")
+
+    def _want(self, offset: int, max_bytes: int) -> None:
+        if offset not in self._wanted and offset not in self._ready:
+            self._wanted[offset] = max_bytes
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._is_reading or not self._wanted:
+            return
+        self._is_reading = True
+        offset, max_bytes = next(iter(self._wanted.items()))
+        view = self._view_at(offset)
+        self._start(lambda: self._work(view, offset, max_bytes))
+
+    def _view_at(self, offset: int) -> JournalView:
+        end_offset = self._reader._segments.next_offset
+        if self._view is None or not self._view.goes_on_at(offset, end_offset=end_offset):
+            self._view = JournalView(
+                self._reader, directory=self._directory, synced_offset=end_offset, from_offset=offset
+            )
+        return self._view
+
+    def _work(self, view: JournalView, offset: int, max_bytes: int) -> None:
+        """In the other thread."""
+        chunk: Chunk | None = None
+        try:
+            chunk = view.read(offset, max_bytes=max_bytes)
+        except JournalError:
+            pass  # the channel meets it when it reads there
+        finally:
+            view.close()  # files that no one reads may be needed elsewhere, or be deleted
+            self._hand_back(lambda: self._done(view, offset, chunk))
+
+    def _done(self, view: JournalView, offset: int, chunk: Chunk | None) -> None:
+        self._is_reading = False
+        if offset not in self._wanted:
+            return  # given up meanwhile
+        del self._wanted[offset]
+        self._reader.learn(view)
+        if chunk is None:
+            self._unreadable_offset = offset
+        else:
+            self._ready[offset] = chunk
+            if len(self._ready) > MAX_READY:
+                del self._ready[next(iter(self._ready))]
+        self._go_on()
+        for told in self._told.pop(offset, ()):
+            told()
+
+    def give_up(self) -> None:
+        """The journal is closed, or another one takes its place."""
+        self._ready.clear()
+        self._wanted.clear()
+        self._told.clear()
 
 
 def _first_index_at(batch: JournalBatch, time_ns: int) -> int:

@@ -1,32 +1,22 @@
-"""All segments of a journal in order: which holds an offset, which are open, and what of them is in memory.
+"""All segments of a journal in order: which holds an offset, which are open, and their indexes.
 
 Each segment ends where the next one begins, and the last one where the journal ends. So offsets that no batch holds
 (damaged, or never given to a message) belong to the segment before them, and its readers notice. Where the journal has
 moved on to a new epoch, the next segment says so, and the gap is no damage.
 
-What takes long is done in another thread, with files of its own that give way to syncs (`Files.patient`): publishers
-wait for a sync, and a sync would wait for everything that a replay has asked the disk for before. That thread makes
-lost indexes anew, and for channels it reads ahead:
-
-    | window | window | window | window | window |     of a segment's file
-    ......|  read now  |........|........|
-             in memory    being fetched
-
-A channel reads what is in memory. If something is not, all windows that it lies in are fetched, and the channel comes
-again; the windows behind are fetched in advance. A fetched window is read once and dropped, which leaves it to the
-operating system to keep it for the moment in which it is needed.
+What takes long is done in another thread, with copies of the segments (`detached`) whose files give way to syncs
+(`Files.patient`): publishers wait for a sync, and a sync would wait for everything that a reader has asked the disk for
+before. So lost indexes are made anew.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from uuid import UUID
 
-from emberq.storage.error import JournalBusyError, JournalColdError
+from emberq.storage.error import JournalBusyError
 from emberq.storage.journal.segment import Segment, SparseIndex, read_header
 from emberq.storage.journal.summary import load_summary, save_summary, summarize
 from emberq.wire.journal_batch import seed_of
@@ -36,6 +26,8 @@ log = logging.getLogger("emberq.storage")
 MAX_OPEN_SEGMENTS = 8
 """Sealed segments that keep their descriptor and their index: enough for channels that read in different places, few
 enough for a thousand topics in one process."""
+FEW_SEGMENTS = 4
+"""So many a reader gets that goes on for a while: copying all of a huge journal would take long."""
 SOON_READ_BYTES = 4 * 1024 * 1024
 """A segment of this size is read in less than ten milliseconds, so its index may be made anew where it is needed."""
 
@@ -179,10 +171,16 @@ class Segments:
 
         self.start(work)
 
-    def detached(self) -> Segments:
-        """The same segments as they are now, with descriptors of their own: for another thread."""
-        copies = [_copied(segment, is_active=segment is self.active) for segment in self._all]
-        return Segments(copies, journal=self.journal, next_offset=self.next_offset, interval_bytes=self._interval_bytes)
+    def detached(self, offset: int | None = None) -> Segments:
+        """The same segments as they are now, with descriptors of their own: for another thread.
+
+        With an offset, only the one that holds it and a few behind it, as if the journal ended there.
+        """
+        first = 0 if offset is None else bisect_right(self._bases, offset) - 1
+        some = self._all[first:] if offset is None else self._all[first : first + FEW_SEGMENTS]
+        copies = [_copied(segment, is_active=segment is self.active) for segment in some]
+        next_offset = self.end_offset(some[-1])
+        return Segments(copies, journal=self.journal, next_offset=next_offset, interval_bytes=self._interval_bytes)
 
     @staticmethod
     def _let_go(segment: Segment) -> None:
@@ -201,98 +199,3 @@ def _copied(segment: Segment, *, is_active: bool) -> Segment:
     copy.latest_ns = segment.latest_ns
     copy.index = segment.index.copy() if is_active and segment.index is not None else segment.index
     return copy
-
-
-# Reading ahead.
-
-WINDOW_BYTES = 512 * 1024
-WINDOWS_AHEAD = 2
-MAX_FETCHES = 3
-"""How often a window is fetched for the same reader. If it is still not in memory, the channel reads it and waits: it
-cannot be read, memory is very short, or the file system never tells."""
-MAX_WINDOWS = 256
-"""Windows that are remembered, of all channels of a journal."""
-
-
-class _Window:
-    __slots__ = ("fetch_count", "is_under_way")
-
-    def __init__(self) -> None:
-        self.fetch_count = 0
-        self.is_under_way = False
-
-
-class ReadAhead:
-    """Has another thread bring into memory what channels read next. Owned by the reader of a journal."""
-
-    def __init__(self, segments: Segments) -> None:
-        self._segments = segments
-        self._windows: dict[tuple[int, int], _Window] = {}
-        """By the base offset of the segment and the number in its file; the oldest first."""
-
-    def require(self, segment: Segment, position: int, size: int) -> None:
-        """JournalColdError unless what is read next is in memory; then it will be, soon."""
-        if self._segments.start is None:
-            return
-        size = min(size, segment.size_bytes - position)
-        first, behind = position // WINDOW_BYTES, -(-(position + size) // WINDOW_BYTES)
-        if any(self._is_under_way(segment, number) for number in range(first, behind)):
-            raise JournalColdError(f"{segment.path}: the disk has not brought position {position} yet")
-        if self._is_in_memory(segment, position, size):
-            for number in range(behind, behind + WINDOWS_AHEAD):
-                self._prepare(segment, number)
-            return
-        fetched = [self._fetch(segment, number) for number in range(first, behind)]
-        if any(fetched):
-            raise JournalColdError(f"{segment.path}: the disk is asked for position {position}")
-
-    def _is_under_way(self, segment: Segment, number: int) -> bool:
-        window = self._windows.get((segment.base_offset, number))
-        return window is not None and window.is_under_way
-
-    def _is_in_memory(self, segment: Segment, position: int, size: int) -> bool:
-        return segment.fs.is_in_memory(self._segments.opened(segment).descriptor(), size, position)
-
-    def _prepare(self, segment: Segment, number: int) -> None:
-        """Fetch a window in advance, the first time that it is thought of."""
-        position = number * WINDOW_BYTES
-        size = min(WINDOW_BYTES, segment.size_bytes - position)
-        if size <= 0 or (segment.base_offset, number) in self._windows:
-            return
-        if self._is_in_memory(segment, position, size):
-            self._window(segment, number)
-        else:
-            self._fetch(segment, number)
-
-    def _fetch(self, segment: Segment, number: int) -> bool:
-        """Begin to fetch a window; False if that was done too often."""
-        window = self._window(segment, number)
-        if self._segments.start is None or window.fetch_count >= MAX_FETCHES:
-            window.fetch_count = 0
-            return False
-        window.fetch_count += 1
-        window.is_under_way = True
-        path, files = segment.path, segment.fs.patient
-
-        def work() -> None:
-            try:
-                with suppress(OSError):  # the channel meets it when it reads
-                    fd = files.open(path, os.O_RDONLY)
-                    try:
-                        files.read(fd, WINDOW_BYTES, number * WINDOW_BYTES)
-                    finally:
-                        files.close(fd)
-            finally:
-                window.is_under_way = False
-
-        self._segments.start(work)
-        return True
-
-    def _window(self, segment: Segment, number: int) -> _Window:
-        key = (segment.base_offset, number)
-        window = self._windows.get(key)
-        if window is None:
-            window = self._windows[key] = _Window()
-            if len(self._windows) > MAX_WINDOWS:
-                del self._windows[next(iter(self._windows))]
-        return window
