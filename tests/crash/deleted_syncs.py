@@ -2,7 +2,8 @@
 
 A place in the source that syncs a file or a folder is found by running it. With that one sync left out, first the tests
 of single cases run that use simulated files, then crashes of random runs, until a promise is broken. A sync that is
-never missed is not needed, or the tests know too little.
+never missed is not needed, or the tests know too little. With --swapped each sync takes place behind the one that
+follows it, whatever that is: their order matters, or it does not have to.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pytest
 
 import emberq
 from tests.crash.exploration import recorded, try_states
-from tests.crash.simulated_files import SimulatedFiles
+from tests.crash.simulated_files import SimulatedFiles, Sync
 
 SOURCE = Path(emberq.__file__).parent
 STATES_PER_RUN = 15
@@ -36,23 +37,24 @@ SINGLE_CASES = (
 
 
 class Syncs:
-    """The places that sync, and the one that is left out."""
+    """The places that sync, and the wrong one among them."""
 
-    def __init__(self) -> None:
+    def __init__(self, wrong_place: str = NO_PLACE, wrongly: Sync = Sync.NEVER) -> None:
         self.places: set[str] = set()
-        self.left_out: str | None = None
+        self._wrong_place = wrong_place
+        self._wrongly = wrongly
 
-    def does(self) -> bool:
-        """Asked by the file system: whether the sync that is under way takes place."""
+    def when(self) -> Sync:
+        """Asked by the file system: when the sync that is under way takes place."""
         place = _place()
         self.places.add(place)
-        return place != self.left_out
+        return self._wrongly if place == self._wrong_place else Sync.NOW
 
 
 def _place() -> str:
     """The line of the storage layer that syncs; for what base/file does, also the line that asked for it."""
     lines: list[str] = []
-    frame = sys._getframe(3)
+    frame = sys._getframe(4)
     while frame is not None and not (lines and not lines[-1].startswith("base/file")):
         path = Path(frame.f_code.co_filename)
         if path.is_relative_to(SOURCE):
@@ -65,28 +67,27 @@ def places(seeds: range) -> list[str]:
     """All places that sync in these runs and after their crashes."""
     syncs = Syncs()
     for seed in seeds:
-        run = recorded(seed, fs=SimulatedFiles(does_sync=syncs.does))
+        run = recorded(seed, fs=SimulatedFiles(when_synced=syncs.when))
         for _ in try_states(run, 5):
             pass
     return sorted(syncs.places)
 
 
-def missed(place: str, seeds: range) -> str | None:
-    """The promise that is broken when this place does not sync; None: none is in these runs."""
-    syncs = Syncs()
-    syncs.left_out = place
+def missed(place: str, wrongly: Sync, seeds: range) -> str | None:
+    """The promise that is broken when this place syncs wrongly; None: none is in these runs."""
+    syncs = Syncs(place, wrongly)
     for seed in seeds:
-        run = recorded(seed, fs=SimulatedFiles(does_sync=syncs.does))
+        run = recorded(seed, fs=SimulatedFiles(when_synced=syncs.when))
         for found in try_states(run, STATES_PER_RUN):
             if found is not None:
                 return str(found).split("\n", maxsplit=1)[0]
     return None
 
 
-def failing_test(place: str) -> str | None:
-    """A test of a single case that fails when this place does not sync; None: they all pass."""
+def failing_test(place: str, wrongly: Sync) -> str | None:
+    """A test of a single case that fails when this place syncs wrongly; None: they all pass."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_run_tests, args=(place, sender))
+    child = multiprocessing.get_context("fork").Process(target=_run_tests, args=(place, wrongly, sender))
     child.start()
     sender.close()
     try:
@@ -96,13 +97,12 @@ def failing_test(place: str) -> str | None:
     return found
 
 
-def _run_tests(place: str, sender: Connection) -> None:
-    syncs = Syncs()
-    syncs.left_out = place
+def _run_tests(place: str, wrongly: Sync, sender: Connection) -> None:
+    syncs = Syncs(place, wrongly)
     logging.disable(logging.NOTSET)
     defaults = SimulatedFiles.__init__.__kwdefaults__
     assert defaults is not None
-    defaults["does_sync"] = syncs.does
+    defaults["when_synced"] = syncs.when
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         first_failure = FirstFailure()
         pytest.main(["-x", "-q", "-p", "no:cacheprovider", *SINGLE_CASES], plugins=[first_failure])
@@ -126,16 +126,19 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=100, help="how many runs may be needed to miss a sync")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="only places whose name holds this text")
+    parser.add_argument("--swapped", action="store_true", help="sync behind the next one instead of not at all")
     arguments = parser.parse_args()
+    wrongly = Sync.BEHIND_THE_NEXT if arguments.swapped else Sync.NEVER
     logging.disable(logging.CRITICAL)
-    failing = failing_test(NO_PLACE)
+    failing = failing_test(NO_PLACE, wrongly)
     if failing is not None:
         raise SystemExit(f"{failing} fails before anything is left out")
     not_missed = 0
     for place in places(range(arguments.seed, arguments.seed + 30)):
         if arguments.only not in place:
             continue
-        broken = failing_test(place) or missed(place, range(arguments.seed, arguments.seed + arguments.runs))
+        seeds = range(arguments.seed, arguments.seed + arguments.runs)
+        broken = failing_test(place, wrongly) or missed(place, wrongly, seeds)
         not_missed += broken is None
         print(f"{place}\n    {broken or 'NOT MISSED'}", flush=True)
     print(f"{not_missed} syncs were not missed")

@@ -27,6 +27,7 @@ cannot be read, and `is_full` a disk on which no file can become longer.
 
 from __future__ import annotations
 
+import enum
 import errno
 import os
 import random
@@ -287,10 +288,20 @@ def _apply(entries: dict[str, File | Folder], names: Names) -> None:
             entries[name] = entry
 
 
+class Sync(enum.Enum):
+    """When a sync takes place."""
+
+    NOW = enum.auto()
+    NEVER = enum.auto()
+    """As if the program had forgotten it."""
+    BEHIND_THE_NEXT = enum.auto()
+    """As if the program had it and the one that follows in the wrong order."""
+
+
 class SimulatedFiles:
     """The file system. `ROOT` is there from the start."""
 
-    def __init__(self, *, boot: int = 1, does_sync: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, *, boot: int = 1, when_synced: Callable[[], Sync] = lambda: Sync.NOW) -> None:
         self.moment = 0
         """How many operations there have been."""
         self.first_moment = 0
@@ -301,8 +312,9 @@ class SimulatedFiles:
         self.failed_syncs = 0
         """How many syncs of files have failed."""
         self._boot = boot
-        self._does_sync = does_sync
-        """Asked at each sync; if not, it does nothing, as if the program had forgotten it."""
+        self._when_synced = when_synced
+        """Asked at each sync."""
+        self._late_syncs: list[Callable[[], None]] = []
         self._root = Folder()
         self._open: dict[int, File] = {}
         self._next_fd = 1000
@@ -311,13 +323,13 @@ class SimulatedFiles:
 
     def power_cut(self, moment: int, choice: Choice) -> SimulatedFiles:
         """What the machine finds when it starts again; all of it is on the disk."""
-        made = SimulatedFiles(boot=self._boot + 1, does_sync=self._does_sync)
+        made = SimulatedFiles(boot=self._boot + 1, when_synced=self._when_synced)
         made._root = _folder_after_power_cut(self._root, moment, choice)
         return made
 
     def killed(self, moment: int, choice: Choice) -> SimulatedFiles:
         """What the next process finds; what was not on the disk is not there either."""
-        made = SimulatedFiles(boot=self._boot, does_sync=self._does_sync)
+        made = SimulatedFiles(boot=self._boot, when_synced=self._when_synced)
         made.moment = made.first_moment = moment
         made._root = _folder_after_kill(self._root, moment, choice, {})
         return made
@@ -400,8 +412,19 @@ class SimulatedFiles:
 
     def sync(self, fd: int) -> None:
         file = self._open[fd]
-        if not self._does_sync():
-            return
+        self._sync(lambda: self._sync_file(file))
+
+    def _sync(self, sync: Callable[[], None]) -> None:
+        match self._when_synced():
+            case Sync.NOW:
+                sync()
+                late, self._late_syncs = self._late_syncs, []
+                for each in late:
+                    each()
+            case Sync.BEHIND_THE_NEXT:
+                self._late_syncs.append(sync)
+
+    def _sync_file(self, file: File) -> None:
         try:
             self._begin("sync", file.name)
         except OSError:
@@ -473,8 +496,9 @@ class SimulatedFiles:
 
     def sync_folder(self, path: Path) -> None:
         folder = self._folder(path)
-        if not self._does_sync():
-            return
+        self._sync(lambda: self._sync_names(folder, path))
+
+    def _sync_names(self, folder: Folder, path: Path) -> None:
         self._begin("sync_folder", path.name)
         folder.count.sync(self.moment)
 
