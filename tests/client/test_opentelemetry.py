@@ -96,8 +96,8 @@ async def test_a_publication_that_fails_says_so() -> None:
     (span,) = backend.spans
     assert span.status.status_code is StatusCode.ERROR
     assert span.attributes is not None
-    assert span.attributes["error.type"] == "BadRequestError"
-    assert backend.points("messaging.client.sent.messages")[0]["error.type"] == "BadRequestError"
+    assert span.attributes["error.type"] == "MessageTooLargeError"
+    assert backend.points("messaging.client.sent.messages")[0]["error.type"] == "MessageTooLargeError"
 
 
 async def test_a_handler_runs_in_a_span_and_what_it_calls_are_children() -> None:

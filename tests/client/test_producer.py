@@ -13,7 +13,13 @@ import pytest
 
 from emberq.client.config import ClientConfig, RetryPolicy
 from emberq.client.connection import Connection
-from emberq.client.error import BadRequestError, ClosedError, ConnectError, ConnectionLostError, RequestTimeoutError
+from emberq.client.error import (
+    ClosedError,
+    ConnectError,
+    ConnectionLostError,
+    MessageTooLargeError,
+    RequestTimeoutError,
+)
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded
 from emberq.wire import command
@@ -88,7 +94,7 @@ async def test_a_message_that_nsqd_refuses_raises_at_once_and_harms_no_other() -
             await connect_all(producer)
             bodies = [b"before", b"much too long", b"behind"]
             outcomes = await asyncio.gather(*(producer.publish("t", body) for body in bodies), return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [type(None), BadRequestError, type(None)]
+        assert [type(outcome) for outcome in outcomes] == [type(None), MessageTooLargeError, type(None)]
         assert await consume(nsq.nsqd_tcp_addresses[0], "t", count=2) == [b"before", b"behind"]
 
 

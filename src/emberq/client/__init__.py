@@ -21,6 +21,7 @@ observer         watching a client at work
 opentelemetry    spans and metrics (extra `otel`)
 stream           from a socket to a stream that takes commands: TLS, compression, handshake
 connection       questions and answers on one connection
+limit            how large a message nsqd takes: told, learned, proven
 producer         publishing, failover, retries
 link             one nsqd of a producer: its connection, its health, numbered batches
 consumer         the messages of one channel, from all nsqds
@@ -51,6 +52,8 @@ from emberq.client.error import (
     HandlerDeclinedError,
     HandlerTimeoutError,
     HandshakeError,
+    MessageTooLargeError,
+    NotExecutedError,
     NotInFlightError,
     NsqError,
     PublishError,
@@ -84,6 +87,8 @@ __all__ = [
     "Message",
     "MessageBatch",
     "MessageSnapshot",
+    "MessageTooLargeError",
+    "NotExecutedError",
     "NotInFlightError",
     "NsqError",
     "NsqdHealth",

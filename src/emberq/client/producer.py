@@ -24,7 +24,10 @@ topics that are not journaled, which have no memory of what they got. An nsqd th
 is refused.
 
 What raises at once, because no nsqd would judge otherwise: `BadRequestError` and `AuthError`, `HandshakeError` if that
-is how all nsqds answer, and `ValueError` or `TypeError` for what can be seen to be wrong before it is sent.
+is how all nsqds answer, and `ValueError` or `TypeError` for what can be seen to be wrong before it is sent. A message
+that is too large is a `MessageTooLargeError`; it is not sent where nsqd's limit is known, and harms no other message
+where it is not (see `emberq.client.limit`). What nsqd certainly did not execute is sent again without counting as an
+attempt.
 
 Closing, which `async with` does, refuses new messages, waits for those under way, and disconnects.
 """
@@ -48,10 +51,12 @@ from emberq.client.error import (
     ClosedError,
     ConnectError,
     ConnectionLostError,
+    NotExecutedError,
     NsqError,
     PublishError,
     RequestTimeoutError,
 )
+from emberq.client.limit import UNSUSPECTED_BYTES
 from emberq.client.link import Link, NsqdHealth, NumberedPublisher
 from emberq.wire import command
 from emberq.wire.parameter import PRODUCER_ID_BYTES
@@ -61,6 +66,8 @@ DEFAULT_MAX_BATCH_BYTES = 4 * 1024 * 1024
 CLOSE_TIMEOUT_S = 10.0
 MESSAGE_SIZE_BYTES = 4
 """What a message in a batch takes up besides its body."""
+COUNT_BYTES = 4
+"""What a batch takes up besides its messages."""
 
 _EMPTY_BODY = "a message must not be empty"
 _RETRYABLE = (ConnectionLostError, RequestTimeoutError, PublishError)
@@ -143,11 +150,17 @@ class Producer:
     async def publish_many(self, topic: str, bodies: Iterable[bytes]) -> None:
         """Publish messages together, which is much faster than one by one.
 
-        nsqd takes either all or none of up to `max_batch_bytes`. More than that is split, and sent part by part; if a
-        part fails, those before it have been published and those behind it have not.
+        nsqd takes either all or none of up to `max_batch_bytes`, or of less if it has told a lower limit. More than
+        that is split, and sent part by part; if a part fails, those before it have been published and those behind it
+        have not. If a message is known to be too large for nsqd, none is sent.
         """
         check_name("topic", topic)
-        for batch in _batches(_checked_bodies(bodies), max_bytes=self._max_batch_bytes):
+        bodies = _checked_bodies(bodies)
+        size_bytes = MESSAGE_SIZE_BYTES * len(bodies) + sum(map(len, bodies))
+        max_bytes = self._max_batch_bytes
+        if size_bytes > UNSUSPECTED_BYTES:
+            max_bytes = await self._batch_limit(bodies, size_bytes)
+        for batch in _batches(bodies, size_bytes, max_bytes=max_bytes):
             if self._lanes:
                 await self._publish(partial(_numbered_mpub, topic, batch))
             else:
@@ -161,19 +174,47 @@ class Producer:
 
     async def _publish(self, publication: bytes | Callable[[int], bytes]) -> None:
         """Publish a command, or what a function makes of its number."""
-        if self._is_closing:
-            raise ClosedError("the producer has been closed")
-        self.start()
-        self._under_way_count += 1
+        self._begin()
         try:
             if isinstance(publication, bytes):
                 await self._publish_once_or_retry(publication)
             else:
                 await self._publish_numbered(publication)
         finally:
-            self._under_way_count -= 1
-            if self._flushed is not None and not self._under_way_count and not self._flushed.done():
-                self._flushed.set_result(None)
+            self._one_less_under_way()
+
+    def _begin(self) -> None:
+        if self._is_closing:
+            raise ClosedError("the producer has been closed")
+        self.start()
+        self._under_way_count += 1
+
+    def _one_less_under_way(self) -> None:
+        self._under_way_count -= 1
+        if self._flushed is not None and not self._under_way_count and not self._flushed.done():
+            self._flushed.set_result(None)
+
+    async def _batch_limit(self, bodies: Sequence[bytes], size_bytes: int) -> int:
+        """How many bytes may go into one MPUB; `MessageTooLargeError` if a message is too large for any nsqd's limit.
+
+        Limits are known once an nsqd is connected, so this waits for one.
+        """
+        self._begin()
+        try:
+            await self._link_until(asyncio.get_running_loop().time() + self._retry.timeout_s)
+        finally:
+            self._one_less_under_way()
+        max_bytes = self._max_batch_bytes
+        for link in self._links:
+            limits = link.limits
+            if (
+                0 < limits.max_message_bytes < size_bytes
+                and (largest := max(map(len, bodies))) > limits.max_message_bytes
+            ):
+                raise limits.too_large(largest, limits.max_message_bytes)
+            if limits.max_body_bytes:
+                max_bytes = min(max_bytes, limits.max_body_bytes - COUNT_BYTES)
+        return max_bytes
 
     async def _publish_once_or_retry(self, publication: bytes) -> None:
         deadline_s = asyncio.get_running_loop().time() + self._retry.timeout_s
@@ -185,7 +226,8 @@ class Producer:
         try:
             await link.publish(publication)
         except _RETRYABLE as failure:
-            await self._publish_patiently(publication, attempts=1, failure=failure, deadline_s=deadline_s)
+            attempts = 0 if isinstance(failure, NotExecutedError) else 1
+            await self._publish_patiently(publication, attempts=attempts, failure=failure, deadline_s=deadline_s)
 
     async def _publish_numbered(self, encode: Callable[[int], bytes]) -> None:
         """Once it has begun with an nsqd, a numbered batch stays with it."""
@@ -204,6 +246,9 @@ class Producer:
                     attempts += 1
                     try:
                         await link.publish(publication)
+                    except NotExecutedError as error:
+                        failure = error
+                        attempts -= 1  # nsqd never saw it; time bounds how often that may happen
                     except _RETRYABLE as error:
                         failure = error
                     else:
@@ -355,9 +400,9 @@ def _numbered_mpub(topic: str, bodies: Sequence[bytes], number: int) -> bytes:
     return command.mpub(topic, bodies, sequence=number)
 
 
-def _batches(bodies: Sequence[bytes], *, max_bytes: int) -> Iterator[Sequence[bytes]]:
-    """The bodies in as few parts as fit; one that does not fit by itself is left for nsqd to judge."""
-    if bodies and MESSAGE_SIZE_BYTES * len(bodies) + sum(map(len, bodies)) <= max_bytes:
+def _batches(bodies: Sequence[bytes], size_bytes: int, *, max_bytes: int) -> Iterator[Sequence[bytes]]:
+    """The bodies, of `size_bytes` in all, in as few parts as fit; one that does not fit is a part of its own."""
+    if bodies and size_bytes <= max_bytes:
         yield bodies  # the usual case, without a look at each
         return
     start = size = 0
