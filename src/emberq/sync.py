@@ -303,8 +303,8 @@ class Consumer:
     def stop(self, *, drain_timeout_s: float | None = None, wait: bool = True) -> None:
         """Take no more messages, wait for those that are being handled, and disconnect: loops over messages end.
 
-        What has not been taken goes back to nsqd at once; what is not answered after `drain_timeout_s` (that of the
-        config) comes again when its time is over. A handler, which cannot wait for its own end, says `wait=False`.
+        What has not been taken goes back to nsqd at once, and so does, after `drain_timeout_s` (that of the config), what
+        is not answered by then. A handler, which cannot wait for its own end, says `wait=False`.
         """
         self._loop.end(lambda: self._wind_up([], drain_timeout_s=drain_timeout_s), wait=wait)
 

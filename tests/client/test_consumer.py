@@ -210,7 +210,31 @@ async def test_stopping_gives_up_on_handlers_that_hang() -> None:
         await began.wait()
         await consumer.stop(drain_timeout_s=0.01)
         assert cancelled
-        assert "FIN" not in nsqd.commands
+        await nsqd.expect("RDY 5", "CLS", "REQ")
+        assert nsqd.lines[-1].endswith(" 0")  # at once, to another consumer
+
+
+@pytest.mark.parametrize("drain_timeout_s", [0.0, 0.01])
+async def test_what_a_loop_has_taken_and_not_answered_in_time_goes_back_at_once(drain_timeout_s: float) -> None:
+    async with Embedded(with_lookupd=False) as nsq:
+        await publish(nsq.nsqd_tcp_addresses[0], b"taken")
+        async with Consumer("t", "c", nsqd_addresses=nsq.nsqd_tcp_addresses) as consumer:
+            message = await anext(consumer)
+            await consumer.stop(drain_timeout_s=drain_timeout_s)
+        message.finish()  # too late, and of no effect
+        async with Consumer("t", "c", nsqd_addresses=nsq.nsqd_tcp_addresses) as other:
+            again = await anext(other)
+            assert (again.body, again.attempts) == (b"taken", 2)
+            again.finish()
+
+
+async def test_a_consumer_that_was_not_started_says_so_where_it_would_wait_for_ever() -> None:
+    consumer = Consumer("t", "c", nsqd_addresses="127.0.0.1:1")
+    for waiting in (anext(consumer), anext(consumer.batches()), consumer.wait_stopped()):
+        with pytest.raises(RuntimeError, match="has not been started"):
+            await waiting
+    await consumer.stop()
+    await consumer.wait_stopped()
 
 
 async def test_a_handler_that_would_wait_for_its_own_end_is_told_so() -> None:

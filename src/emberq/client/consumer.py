@@ -187,8 +187,9 @@ class Consumer:
     async def stop(self, *, drain_timeout_s: float | None = None) -> None:
         """Take no more messages, wait for those that are being handled, and disconnect.
 
-        What `async for` has not yielded yet goes back to nsqd at once. What is not answered after `drain_timeout_s`
-        goes back too, and handlers that still run are cancelled. A consumer cannot be started again.
+        What `async for` has not yielded yet goes back to nsqd at once. After `drain_timeout_s` handlers that still run
+        are cancelled, and what is not answered by then goes back too, to be delivered again without delay. A consumer
+        cannot be started again.
 
         A handler cannot wait for its own end: there it is `asyncio.create_task(consumer.stop())`.
         """
@@ -205,6 +206,8 @@ class Consumer:
 
     async def wait_stopped(self) -> None:
         """Wait until `stop` has been called and is done."""
+        if not (self._is_started or self._is_stopping):
+            raise RuntimeError("this consumer has not been started, so it never stops: use it in `async with`")
         await self._stopped.wait()
 
     async def __aenter__(self) -> Self:
@@ -240,6 +243,8 @@ class Consumer:
             if self._pool is not None:
                 await self._pool.stop()
             await self._giving_up.stop()
+            for subscription in self._subscriptions.values():
+                subscription.give_back()
             await asyncio.gather(*(connection.close() for connection in list(self._subscriptions)))
 
     # Taking messages

@@ -101,6 +101,8 @@ class Subscription:
         self._room_bytes = 0
         """How much more could arrive then."""
         self._is_reading_paused = False
+        self._is_closing = False
+        """Whether nsqd was told CLS."""
         self._touch_timer: asyncio.TimerHandle | None = None
         if config.auto_touch:
             self._schedule_touches()
@@ -233,10 +235,18 @@ class Subscription:
 
     async def finish_up(self) -> None:
         """Ask nsqd for nothing more, and wait until every message is answered."""
+        self._is_closing = True
         await self.connection.request(command.CLS, answer=b"CLOSE_WAIT")
         if self.in_flight:
             self._is_empty = self._loop.create_future()
             await self._is_empty
+
+    def give_back(self) -> None:
+        """Requeue what is not answered, now that it will not be: otherwise nsqd waits for each to time out."""
+        if self.in_flight and not self._is_closing:
+            self.send_rdy(0)  # or nsqd would send here again what is given back; behind CLS it sends nothing
+        for message in list(self.in_flight):
+            message.requeue(0, backoff=False)
 
     def ended(self) -> None:
         """The connection is gone."""
