@@ -69,6 +69,10 @@ class ScriptedNsqd:
         """Send a response that nobody asked for, or that was held back: `_heartbeat_`, `OK`."""
         self._writers[-1].write(frame(RESPONSE, data))
 
+    def fail(self, data: bytes) -> None:
+        """Send an error."""
+        self._writers[-1].write(frame(ERROR, data))
+
     async def expect(self, *commands: str) -> None:
         """Wait until exactly these have come since IDENTIFY and SUB of the first connection."""
         await until(lambda: len(self.commands) >= len(commands) + 2, show=lambda: self.commands)

@@ -98,6 +98,8 @@ class Connection:
         it may have; empty: any."""
         self._refusable_count = 0
         """Commands without an answer that nsqd may still say it could not execute."""
+        self.late_count = 0
+        """Answers to questions whose askers did not wait for them any more."""
         self.received_bytes = 0
         """All that came, decompressed."""
         self._question_alarm: asyncio.TimerHandle | None = None
@@ -366,6 +368,8 @@ class Connection:
         self._questions.popleft()
         if not future.done():
             future.set_result(data)
+        else:
+            self.late_count += 1
 
     def _answer_heartbeat(self) -> None:
         """Unless nsqd reads nothing: then it finds signs of life enough when it does, and ours would pile up."""

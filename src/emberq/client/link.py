@@ -75,6 +75,10 @@ class NsqdHealth:
     pending_count: int
     """Messages sent to it and not confirmed yet; what was published together counts as one."""
     last_failure: BaseException | None
+    timeouts: int = 0
+    """Messages that it did not confirm in time, since the start."""
+    late_answers: int = 0
+    """Confirmations that came when the publisher had given up, by a cancelled call or by its timeout."""
 
 
 class Link:
@@ -103,6 +107,9 @@ class Link:
         self._keeper: asyncio.Task[None] | None = None
         self._troubles = Reminder(RECONNECT_INTERVAL_S)
         self._was_connected = False
+        self._timeout_count = 0
+        self._late_count = 0
+        """On connections that have ended."""
         self.limits = SizeLimits(address)
         self._suspect = asyncio.Lock()
         """Held by the one suspect that is under way."""
@@ -126,6 +133,8 @@ class Link:
             failures=self._failures,
             pending_count=connection.pending_count if connection is not None else 0,
             last_failure=self._last_failure,
+            timeouts=self._timeout_count,
+            late_answers=self._late_count + (connection.late_count if connection is not None else 0),
         )
 
     @property
@@ -182,11 +191,12 @@ class Link:
         failure = self._last_failure
         is_expected = failure is None or isinstance(failure, NsqError | OSError)
         log.warning(
-            "%s %s: %s; trying again in %.1f s",
+            "%s %s: %s; trying again in %.1f s, attempt %d",
             trouble,
             self.address,
             cause_of(failure),
             delay_s,
+            self._failures + 1,
             exc_info=None if is_expected else failure,
         )
 
@@ -198,6 +208,7 @@ class Link:
             if not lost.done():
                 lost.set_result(failure)
 
+        log.debug("connecting to nsqd %s, attempt %d", self.address, self._failures + 1)
         self._connection = await Connection.open(self.address, self._config, on_close=note_end)
         self.refusal = None
         answer = self._connection.answer
@@ -208,11 +219,13 @@ class Link:
         self._on_change()
         if self._observer is not None:
             tell(self._observer.connected, self.address)
+        connection = self._connection
         failure = None
         try:
             failure = await lost
         finally:
             self._connection = None
+            self._late_count += connection.late_count
             if self._observer is not None:
                 tell(self._observer.disconnected, self.address, failure)
         return failure
@@ -237,6 +250,7 @@ class Link:
 
     def _not_confirmed(self, connection: Connection, failure: BaseException) -> None:
         if isinstance(failure, RequestTimeoutError):
+            self._timeout_count += 1
             connection.abort(failure)
         elif isinstance(failure, _REFUSALS):
             self._is_refused_command = True

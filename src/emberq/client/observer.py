@@ -18,7 +18,8 @@ nothing here costs anything.
 - NSQ's messages have no headers. What should travel from publisher to handler, a trace's context for one, has to be
   part of the body, where only the two of them know to look for it.
 
-`emberq.client.opentelemetry` is an observer that makes spans and metrics.
+`emberq.client.opentelemetry` is an observer that makes spans and metrics, `emberq.client.prometheus` one that keeps
+metrics for a scrape.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ class ObservedChannel(NamedTuple):
 
     topic: str
     channel: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.channel}"
 
 
 class Publication(NamedTuple):

@@ -35,6 +35,7 @@ Closing, which `async with` does, refuses new messages, waits for those under wa
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random as random_numbers
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,6 +45,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Self
 
+from emberq.base.task import RECONNECT_INTERVAL_S, Reminder
 from emberq.client.address import Addresses, address_list, nsqd_address
 from emberq.client.argument import check_instance, check_int, check_name, delay_in_seconds, describe
 from emberq.client.config import ClientConfig, ReconnectDelay, RetryPolicy
@@ -57,7 +59,7 @@ from emberq.client.error import (
     RequestTimeoutError,
 )
 from emberq.client.limit import UNSUSPECTED_BYTES
-from emberq.client.link import Link, NsqdHealth, NumberedPublisher
+from emberq.client.link import Link, NsqdHealth, NumberedPublisher, publication_in
 from emberq.wire import command
 from emberq.wire.parameter import PRODUCER_ID_BYTES
 
@@ -69,6 +71,8 @@ MESSAGE_SIZE_BYTES = 4
 COUNT_BYTES = 4
 """What a batch takes up besides its messages."""
 
+log = logging.getLogger(__name__)
+
 _EMPTY_BODY = "a message must not be empty"
 _RETRYABLE = (ConnectionLostError, RequestTimeoutError, PublishError)
 
@@ -77,7 +81,8 @@ class Producer:
     """Publishes to one or several nsqds. Belongs to one event loop; connects at the first use or in `start`.
 
     `addresses` are those at which nsqds speak TCP: `host:port`, or paths of Unix sockets; one, or a list of them.
-    `random` returns numbers from 0 to 1.
+    `max_pending` is how many publications may be under way at a time; a call beyond that waits until one has ended. 0:
+    any number, and then the memory that they take is for the caller to bound. `random` returns numbers from 0 to 1.
     """
 
     def __init__(
@@ -88,6 +93,7 @@ class Producer:
         retry: RetryPolicy | None = None,
         reconnect_delay: ReconnectDelay | None = None,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        max_pending: int = 0,
         idempotent: bool = False,
         random: Callable[[], float] = random_numbers.random,
     ) -> None:
@@ -98,6 +104,7 @@ class Producer:
         check_instance("retry", retry, RetryPolicy)
         check_instance("reconnect_delay", reconnect_delay, ReconnectDelay)
         check_int("max_batch_bytes", max_batch_bytes, at_least=1)
+        check_int("max_pending", max_pending, at_least=0)
         config = config or ClientConfig()
         if idempotent:
             config = replace(config, producer_id=os.urandom(PRODUCER_ID_BYTES))
@@ -124,6 +131,10 @@ class Producer:
         self._waiting: list[asyncio.Future[None]] = []
         """Messages that wait for any nsqd to be connected, or for all of them to refuse that."""
         self._under_way_count = 0
+        self._room = asyncio.Semaphore(max_pending) if max_pending else None
+        """Lets so many be under way; first come, first served."""
+        self._failovers = Reminder(RECONNECT_INTERVAL_S)
+        """Messages that were sent again, by the address they were sent to."""
         self._flushed: asyncio.Future[None] | None = None
         """Set while `close` waits for the messages under way."""
         self._is_started = False
@@ -174,14 +185,20 @@ class Producer:
 
     async def _publish(self, publication: bytes | Callable[[int], bytes]) -> None:
         """Publish a command, or what a function makes of its number."""
-        self._begin()
+        if self._room is not None:
+            await self._room.acquire()
         try:
-            if isinstance(publication, bytes):
-                await self._publish_once_or_retry(publication)
-            else:
-                await self._publish_numbered(publication)
+            self._begin()
+            try:
+                if isinstance(publication, bytes):
+                    await self._publish_once_or_retry(publication)
+                else:
+                    await self._publish_numbered(publication)
+            finally:
+                self._one_less_under_way()
         finally:
-            self._one_less_under_way()
+            if self._room is not None:
+                self._room.release()
 
     def _begin(self) -> None:
         if self._is_closing:
@@ -244,6 +261,8 @@ class Producer:
                 while attempts < self._retry.max_attempts:
                     link = await self._wait_for_link()
                     attempts += 1
+                    if failure is not None:
+                        self._tell_of_failover(publication, failure, link, attempt=attempts)
                     try:
                         await link.publish(publication)
                     except NotExecutedError as error:
@@ -256,6 +275,19 @@ class Producer:
         except TimeoutError:
             pass  # what the last attempt raised says more
         raise self._given_up(failure, attempts=attempts)
+
+    def _tell_of_failover(self, publication: bytes, failure: NsqError, link: Link, *, attempt: int) -> None:
+        """Log that a message is sent again; of many, because of the same nsqd, only the first in a while."""
+        if self._failovers.is_due(link.address):
+            topic = publication_in(publication, address=link.address).topic
+            log.info(
+                "a message for topic %s was not confirmed: %s; sent again to nsqd %s, attempt %d of %d",
+                topic,
+                failure,
+                link.address,
+                attempt,
+                self._retry.max_attempts,
+            )
 
     def _given_up(self, failure: NsqError | None, *, attempts: int) -> NsqError:
         """What to raise for a message that was not confirmed; `failure` is that of the last attempt."""

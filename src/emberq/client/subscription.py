@@ -39,7 +39,7 @@ from emberq.client.config import ConsumerConfig
 from emberq.client.connection import Connection
 from emberq.client.error import BadReturnValueError, HandlerDeclinedError, describe_error, ends_program
 from emberq.client.message import Message, deadline_ns, id_text
-from emberq.client.observer import Observation, tell
+from emberq.client.observer import Observation, ObservedChannel, tell
 from emberq.client.rdy import Share
 from emberq.client.verdict import is_end_of, settle
 from emberq.wire import command
@@ -101,6 +101,8 @@ class Subscription:
         self._room_bytes = 0
         """How much more could arrive then."""
         self._is_reading_paused = False
+        self.timed_out_count = 0
+        """Messages whose time was over before they were taken from the inbox."""
         self._is_closing = False
         """Whether nsqd was told CLS."""
         self._touch_timer: asyncio.TimerHandle | None = None
@@ -170,7 +172,11 @@ class Subscription:
         self._in_loop(lambda: self._touch([message]))
 
     def abandon(self, message: Message) -> None:
-        self._in_loop(lambda: self._forget(message))
+        self._in_loop(lambda: self._abandon(message))
+
+    def _abandon(self, message: Message) -> None:
+        self.timed_out_count += 1
+        self._forget(message)
 
     def _in_loop(self, action: Callable[[], None]) -> None:
         if threading.get_ident() == self._thread_id:
@@ -284,10 +290,12 @@ class DeadLetterPublisher:
         self,
         hook: OnGivingUp | None,
         *,
+        source: ObservedChannel,
         dead_letter_topic: str,
         observation: Observation | None = None,
     ) -> None:
         self._hook = hook
+        self._source = source
         self._dead_letter_topic = dead_letter_topic
         self._observation = observation
         self._tasks: set[asyncio.Task[None]] = set()
@@ -318,7 +326,14 @@ class DeadLetterPublisher:
             message.requeue(backoff=False)
             _log_failure(message, error)
         else:
-            log.warning("gave up message %s after %d attempts", id_text(message.id), message.attempts - 1)
+            log.warning(
+                "gave up message %s of %s from nsqd %s after %d attempts%s",
+                id_text(message.id),
+                self._source,
+                message.address,
+                message.attempts - 1,
+                f"; it is in topic {self._dead_letter_topic}" if self._dead_letter_topic else "",
+            )
             self.count += 1
             message.finish()
             if self._observation is not None:
