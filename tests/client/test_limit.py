@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 
 from emberq.client.config import ClientConfig, RetryPolicy
-from emberq.client.error import AuthError, BadRequestError, ConnectionLostError, MessageTooLargeError
+from emberq.client.error import AuthError, BadRequestError, ClosedError, ConnectionLostError, MessageTooLargeError
 from emberq.client.limit import LEARNED_FOR_S, UNSUSPECTED_BYTES
 from emberq.client.observer import Observer
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded
 from tests.client.test_producer import consume
 from tests.support.loop import advance
-from tests.support.publishing import connect_all
+from tests.support.publishing import Mute, connect_all
 from tests.support.scripted_peer import Peer, scripted_peer
+from tests.support.waiting import until
 
 PUBLISH_COUNT = 2000
 AT_A_TIME = 100
@@ -147,6 +148,18 @@ async def test_a_large_message_that_nsqd_has_confirmed_makes_way_for_others_of_i
         await producer.publish("t", b"x" * 500_001)
         assert connections == 3
     assert nsqd.refused_count == 0
+
+
+async def test_closing_gives_up_on_what_goes_alone_as_well() -> None:
+    mute = Mute()
+    async with scripted_peer(mute) as address, Producer(address) as producer:
+        bodies = [b"%d" % number * UNSUSPECTED_BYTES * 2 for number in range(3)]
+        publishing = [asyncio.create_task(producer.publish("t", body)) for body in bodies]
+        await until(lambda: bool(mute.bodies))
+        await producer.close(timeout_s=0)
+        outcomes = await asyncio.gather(*publishing, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [ClosedError] * 3
+    assert mute.bodies == bodies[:1]
 
 
 # What is known

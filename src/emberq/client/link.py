@@ -113,6 +113,8 @@ class Link:
         self.limits = SizeLimits(address)
         self._suspect = asyncio.Lock()
         """Held by the one suspect that is under way."""
+        self._connection_of_suspect: Connection | None = None
+        self._is_stopped = False
         self._is_refused_command = False
         """Whether the connection ends because nsqd refused a command, which says nothing about its health."""
         self.refusal: NsqError | None = None
@@ -159,12 +161,14 @@ class Link:
 
     async def stop(self) -> None:
         """Send what has been written and disconnect; messages that are not confirmed by then raise `ClosedError`."""
-        connection = self._connection
+        self._is_stopped = True
+        connections = (self._connection, self._connection_of_suspect)
         if self._keeper is not None:
             self._keeper.cancel()  # first, or it would connect again
             await asyncio.wait([self._keeper])
-        if connection is not None:
-            await connection.close()
+        for connection in connections:
+            if connection is not None:
+                await connection.close()
 
     async def _stay_connected(self) -> None:
         while True:
@@ -275,6 +279,7 @@ class Link:
             await self._publish_alone(command)
             self.limits.confirmed(command)
         except NsqError as failure:
+            self._timeout_count += isinstance(failure, RequestTimeoutError)
             self._learn(failure)
             raise
         finally:
@@ -285,12 +290,16 @@ class Link:
             connection = await Connection.open(self.address, self._config)
         except ConnectError as failure:
             raise NotExecutedError(self.address, failure.reason) from failure
+        self._connection_of_suspect = connection
         try:
+            if self._is_stopped:
+                raise ClosedError("the producer was closed before the message could be sent")
             await connection.request(command, answer=CONFIRMED)
         except ConnectionLostError as failure:
             failure.add_note(f"its {len(command)} bytes are more than this nsqd has confirmed at a time so far")
             raise
         finally:
+            self._connection_of_suspect = None
             await connection.close()
 
     def submit(self, command: bytes) -> asyncio.Future[bytes]:

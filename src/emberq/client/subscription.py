@@ -38,6 +38,7 @@ from emberq.client.backoff import MessageOutcome
 from emberq.client.config import ConsumerConfig
 from emberq.client.connection import Connection
 from emberq.client.error import BadReturnValueError, HandlerDeclinedError, describe_error, ends_program
+from emberq.client.limit import SizeLimits
 from emberq.client.message import Message, deadline_ns, id_text
 from emberq.client.observer import Observation, ObservedChannel, tell
 from emberq.client.rdy import Share
@@ -344,6 +345,9 @@ class DeadLetterPublisher:
         if self._hook is not None:
             await settle(message, self._hook(message), function="on_giving_up")
         if self._dead_letter_topic and not message.is_answered:
+            limit_bytes = connection.answer.max_msg_size
+            if 0 < limit_bytes < len(message.body):  # nsqd takes less than when it stored the message
+                raise SizeLimits(connection.address).too_large(len(message.body), limit_bytes)
             await connection.request(command.pub(self._dead_letter_topic, message.body), answer=b"OK")
 
 
