@@ -77,6 +77,18 @@ async def test_what_handlers_do_is_counted() -> None:
         assert scraped.value("nsq_requeued_messages_total", **channel) == 1
 
 
+async def test_answers_that_come_too_late_are_counted() -> None:
+    scraped = Scraped()
+    async with (
+        ScriptedNsqd() as nsqd,
+        Consumer("t", "c", nsqd_addresses=nsqd.address, client_config=scraped.config) as consumer,
+    ):
+        nsqd.send()
+        (await anext(consumer)).finish()
+        nsqd.fail(b"E_FIN_FAILED FIN 0000000000000001 failed ID not in flight")
+        await until(lambda: scraped.value("nsq_late_answers_total", topic="t", channel="c") == 1)
+
+
 def test_the_names_are_those_of_the_manual() -> None:
     scraped = Scraped()
     manual = prometheus.__doc__ or ""

@@ -445,6 +445,8 @@ class Consumer:
     def _on_error(self, connection: Connection, error: bytes) -> None:
         """A FIN, REQ or TOUCH came too late."""
         self._late_answer_count += 1
+        if self._observer is not None:
+            tell(self._observer.answered_late, self._source, connection.address)
         if self._late_answers.is_due(connection.address):
             log.warning(
                 "nsqd %s, %s: %s; %d answers have come too late so far, and such messages are delivered again: "

@@ -99,6 +99,9 @@ class Observer:
     def gave_up(self, message: Message, source: ObservedChannel) -> None:
         """The message came too often and has been finished without being handled."""
 
+    def answered_late(self, source: ObservedChannel, address: str) -> None:
+        """An nsqd did not take the answer to a message, which had timed out there and is delivered again."""
+
     def backoff_changed(self, source: ObservedChannel, *, level: int, pause_s: float) -> None:
         """The consumer asks for nothing during `pause_s` because handlers fail; with level 0 all is well again."""
 

@@ -16,6 +16,7 @@ They join the metrics that the program has with `prometheus_client`, and are ser
     nsq_handler_failures_total           counter: calls of a handler that failed; topic, channel, error
     nsq_requeued_messages_total          counter: messages requeued; topic, channel
     nsq_given_up_messages_total          counter: messages given up; topic, channel
+    nsq_late_answers_total               counter: answers that came too late for nsqd; topic, channel
     nsq_backoff_level                    gauge: 0 while all is well; topic, channel
 
 The label `error` is the name of the exception's class. A publication that is sent again counts each time, and a batch
@@ -65,6 +66,7 @@ class PrometheusObserver(Observer):
         )
         self._requeued = counter("nsq_requeued_messages", "Messages requeued.", *of_channel)
         self._given_up = counter("nsq_given_up_messages", "Messages given up.", *of_channel)
+        self._late_answers = counter("nsq_late_answers", "Answers that came too late for nsqd.", *of_channel)
         self._backoff_level = Gauge("nsq_backoff_level", "0 while all is well.", of_channel, registry=registry)
 
     # Connections
@@ -102,6 +104,9 @@ class PrometheusObserver(Observer):
 
     def gave_up(self, message: Message, source: ObservedChannel) -> None:  # noqa: ARG002 - likewise
         self._given_up.labels(*source).inc()
+
+    def answered_late(self, source: ObservedChannel, address: str) -> None:  # noqa: ARG002 - one series for each channel
+        self._late_answers.labels(*source).inc()
 
     def backoff_changed(self, source: ObservedChannel, *, level: int, pause_s: float) -> None:  # noqa: ARG002 - the level tells
         self._backoff_level.labels(*source).set(level)
