@@ -277,11 +277,6 @@ class Link:
         try:
             self._is_suspect(command)  # by now it may be known that it is too large
             await self._publish_alone(command)
-            self.limits.confirmed(command)
-        except NsqError as failure:
-            self._timeout_count += isinstance(failure, RequestTimeoutError)
-            self._learn(failure)
-            raise
         finally:
             self._suspect.release()
 
@@ -295,8 +290,12 @@ class Link:
             if self._is_stopped:
                 raise ClosedError("the producer was closed before the message could be sent")
             await connection.request(command, answer=CONFIRMED)
-        except ConnectionLostError as failure:
-            failure.add_note(f"its {len(command)} bytes are more than this nsqd has confirmed at a time so far")
+            self.limits.confirmed(command)
+        except NsqError as failure:
+            self._timeout_count += isinstance(failure, RequestTimeoutError)
+            self._learn(failure)
+            if isinstance(failure, ConnectionLostError):
+                failure.add_note(f"its {len(command)} bytes are more than this nsqd has confirmed at a time so far")
             raise
         finally:
             self._connection_of_suspect = None
