@@ -21,6 +21,7 @@ PUBLIC_MODULES = (
     "emberq",
     "emberq.client",
     "emberq.client.opentelemetry",
+    "emberq.client.prometheus",
     "emberq.sync",
     "emberq.embedded",
     "emberq.spark",

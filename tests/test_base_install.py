@@ -37,7 +37,13 @@ for module in pkgutil.walk_packages(emberq.__path__, "emberq."):
     if module.name not in EXTRAS and not module.name.startswith("emberq.spark."):
         importlib.import_module(module.name)
 """
-EXTRAS = {"emberq.client.opentelemetry", "emberq.base.unverified_certificate", "emberq.pytest_plugin", "emberq.spark"}
+EXTRAS = {
+    "emberq.client.opentelemetry",
+    "emberq.client.prometheus",
+    "emberq.base.unverified_certificate",
+    "emberq.pytest_plugin",
+    "emberq.spark",
+}
 """What is imported only by those who have the library that it is for."""
 
 ROUND_TRIP = """\

@@ -57,6 +57,21 @@ def threads_named(name: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == name]
 
 
+def test_a_consumer_waits_until_it_is_connected(nsq: EmbeddedThread) -> None:
+    with consumer(nsq) as connecting:
+        connecting.wait_until_connected()
+        assert connecting.statistics().addresses == tuple(nsq.nsqd_tcp_addresses)
+    with Consumer("t", "c", nsqd_addresses=NOWHERE) as alone, pytest.raises(ConnectError):
+        alone.wait_until_connected(timeout_s=0.01)
+
+
+def test_threads_wait_when_as_many_messages_as_may_be_are_under_way(nsq: EmbeddedThread) -> None:
+    with Producer(nsq.nsqd_tcp_addresses, max_pending=1) as producer, ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: producer.publish("t", b"%d" % number), range(50)))
+    with consumer(nsq) as taking:
+        assert sorted(map(int, take(taking, 50))) == list(range(50))
+
+
 # Publishing
 
 

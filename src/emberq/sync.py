@@ -54,6 +54,7 @@ from emberq.client import (
 )
 from emberq.client.address import Addresses, address_list
 from emberq.client.argument import check_int, delay_in_seconds
+from emberq.client.consumer import CONNECT_PATIENCE_S
 from emberq.client.handler import RetryDelay
 from emberq.client.producer import CLOSE_TIMEOUT_S, DEFAULT_MAX_BATCH_BYTES
 from emberq.client.subscription import OnGivingUp
@@ -81,6 +82,7 @@ class Producer:
         retry: RetryPolicy | None = None,
         reconnect_delay: ReconnectDelay | None = None,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        max_pending: int = 0,
         idempotent: bool = False,
     ) -> None:
         self._producer = client.Producer(
@@ -89,6 +91,7 @@ class Producer:
             retry=retry,
             reconnect_delay=reconnect_delay,
             max_batch_bytes=max_batch_bytes,
+            max_pending=max_pending,
             idempotent=idempotent,
         )
         self._loop = LoopThread("emberq-producer", closed_error=ClosedError, timeout_error=RequestTimeoutError)
@@ -300,11 +303,16 @@ class Consumer:
                 self._is_started = True
                 self._loop.run(self._consumer.start)
 
+    def wait_until_connected(self, *, timeout_s: float = CONNECT_PATIENCE_S) -> None:
+        """Return as soon as messages can come from any nsqd; `ConnectError` if from none within `timeout_s`."""
+        self.start()
+        self._loop.run(lambda: self._consumer.wait_until_connected(timeout_s=timeout_s))
+
     def stop(self, *, drain_timeout_s: float | None = None, wait: bool = True) -> None:
         """Take no more messages, wait for those that are being handled, and disconnect: loops over messages end.
 
-        What has not been taken goes back to nsqd at once; what is not answered after `drain_timeout_s` (that of the
-        config) comes again when its time is over. A handler, which cannot wait for its own end, says `wait=False`.
+        What has not been taken goes back to nsqd at once, and what is not answered after `drain_timeout_s` (that of the
+        config) goes back then. A handler, which cannot wait for its own end, says `wait=False`.
         """
         self._loop.end(lambda: self._wind_up([], drain_timeout_s=drain_timeout_s), wait=wait)
 

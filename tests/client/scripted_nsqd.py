@@ -22,8 +22,8 @@ def frame(kind: int, data: bytes) -> bytes:
 class ScriptedNsqd:
     """Serves any number of connections; messages go out on the newest one."""
 
-    def __init__(self, *, max_rdy_count: int = 2500, msg_timeout_ms: int = 60_000) -> None:
-        self._answer = {"max_rdy_count": max_rdy_count, "msg_timeout": msg_timeout_ms, "version": "1.3.0"}
+    def __init__(self, *, max_rdy_count: int = 2500, msg_timeout_ms: int = 60_000, **told: int) -> None:
+        self._answer = {"max_rdy_count": max_rdy_count, "msg_timeout": msg_timeout_ms, "version": "1.3.0", **told}
         self._server: asyncio.Server | None = None
         self._writers: list[asyncio.StreamWriter] = []
         self._sent_count = 0
@@ -68,6 +68,10 @@ class ScriptedNsqd:
     def respond(self, data: bytes) -> None:
         """Send a response that nobody asked for, or that was held back: `_heartbeat_`, `OK`."""
         self._writers[-1].write(frame(RESPONSE, data))
+
+    def fail(self, data: bytes) -> None:
+        """Send an error."""
+        self._writers[-1].write(frame(ERROR, data))
 
     async def expect(self, *commands: str) -> None:
         """Wait until exactly these have come since IDENTIFY and SUB of the first connection."""

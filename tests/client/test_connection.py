@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
+import threading
 
 import pytest
 
 from emberq.client.config import ClientConfig
 from emberq.client.connection import Connection
-from emberq.client.error import BadRequestError, ClosedError, ConnectError, ConnectionLostError, RequestTimeoutError
+from emberq.client.error import (
+    BadRequestError,
+    ClosedError,
+    ConnectError,
+    ConnectionLostError,
+    MessageTooLargeError,
+    NotExecutedError,
+    RequestTimeoutError,
+)
 from emberq.embedded import Embedded
 from emberq.wire import command, frame
 from emberq.wire.frame import MessageFields
 from tests.support.loop import advance, standing_still
 from tests.support.scripted_peer import MESSAGE, Peer, keep_open, message_frame, scripted_peer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, turns, until
 
 CONFIG = ClientConfig(heartbeat_interval_ms=1000)
 
@@ -363,3 +374,49 @@ async def test_a_connection_that_is_reset_is_lost_like_one_that_is_closed() -> N
             await connection.request(command.pub("t", b"x"))
         await until(lambda: len(ends.reasons) == 1)
     assert isinstance(ends.reasons[0], ConnectionLostError)
+
+
+# Answers behind which the connection broke
+
+
+class ResettingPeer:
+    """An nsqd in a thread, which answers two commands and resets the connection when it is told to."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "{}:{}".format(*self._listener.getsockname())
+        self._is_told = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        connection, _ = self._listener.accept()
+        with connection, self._listener:
+            connection.recv(65536)
+            connection.sendall(frame.response(b"{}"))
+            assert self._is_told.wait(PATIENCE_S)
+            connection.sendall(frame.response(b"OK") + frame.error(b"E_BAD_MESSAGE PUB message too big 2 > 1"))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def answer_and_reset(self) -> None:
+        """Returns when it is done; the caller's event loop sees nothing of it meanwhile."""
+        self._is_told.set()
+        self._thread.join()
+
+
+@pytest.mark.loop("movable", "uvloop")
+async def test_what_nsqd_answered_before_it_reset_the_connection_is_heard_though_a_write_fails() -> None:
+    peer = ResettingPeer()
+    connection = await Connection.open(peer.address, ClientConfig())
+    answers = [connection.submit(command.pub("t", b"x"), answer=b"OK") for _ in range(3)]
+    await turns(3)
+    peer.answer_and_reset()
+    answers.append(connection.submit(command.pub("t", b"x"), answer=b"OK"))
+    outcomes = await asyncio.gather(*answers, return_exceptions=True)
+    await connection.close()
+    assert [outcome if outcome == b"OK" else type(outcome) for outcome in outcomes] == [
+        b"OK",
+        MessageTooLargeError,
+        NotExecutedError,
+        NotExecutedError,
+    ]

@@ -17,11 +17,12 @@ from emberq.base.clock import ManualClock
 from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.connection import Connection
 from emberq.client.consumer import Consumer
+from emberq.client.error import ClosedError, ConnectError
 from emberq.client.message import Message
 from emberq.embedded import Embedded
 from emberq.wire import command
 from tests.client.scripted_nsqd import ERROR, ScriptedNsqd, frame
-from tests.support.waiting import PATIENCE_S, until
+from tests.support.waiting import PATIENCE_S, turns, until
 
 CONFIG = ConsumerConfig(max_in_flight=5, concurrency=1, backoff_unit_s=0.01, default_requeue_delay_s=0)
 QUICK = ClientConfig(output_buffer_timeout_ms=25)
@@ -210,7 +211,31 @@ async def test_stopping_gives_up_on_handlers_that_hang() -> None:
         await began.wait()
         await consumer.stop(drain_timeout_s=0.01)
         assert cancelled
-        assert "FIN" not in nsqd.commands
+        await nsqd.expect("RDY 5", "CLS", "REQ")
+        assert nsqd.lines[-1].endswith(" 0")  # at once, to another consumer
+
+
+@pytest.mark.parametrize("drain_timeout_s", [0.0, 0.01])
+async def test_what_a_loop_has_taken_and_not_answered_in_time_goes_back_at_once(drain_timeout_s: float) -> None:
+    async with Embedded(with_lookupd=False) as nsq:
+        await publish(nsq.nsqd_tcp_addresses[0], b"taken")
+        async with Consumer("t", "c", nsqd_addresses=nsq.nsqd_tcp_addresses) as consumer:
+            message = await anext(consumer)
+            await consumer.stop(drain_timeout_s=drain_timeout_s)
+        message.finish()  # too late, and of no effect
+        async with Consumer("t", "c", nsqd_addresses=nsq.nsqd_tcp_addresses) as other:
+            again = await anext(other)
+            assert (again.body, again.attempts) == (b"taken", 2)
+            again.finish()
+
+
+async def test_a_consumer_that_was_not_started_says_so_where_it_would_wait_for_ever() -> None:
+    consumer = Consumer("t", "c", nsqd_addresses="127.0.0.1:1")
+    for waiting in (anext(consumer), anext(consumer.batches()), consumer.wait_stopped()):
+        with pytest.raises(RuntimeError, match="has not been started"):
+            await waiting
+    await consumer.stop()
+    await consumer.wait_stopped()
 
 
 async def test_a_handler_that_would_wait_for_its_own_end_is_told_so() -> None:
@@ -477,3 +502,95 @@ async def test_a_consumer_that_was_not_started_says_so_instead_of_waiting_for_ev
         await anext(consumer)
     with pytest.raises(RuntimeError, match="async with"):
         await anext(consumer.batches())
+
+
+# What a consumer tells about itself
+
+
+async def test_waiting_until_connected_ends_with_the_first_connection() -> None:
+    nsqd = ScriptedNsqd()
+    async with nsqd:
+        pass  # its port is known now, and nothing listens there
+    config = replace(CONFIG, max_reconnect_delay_s=0.01)
+    async with Consumer("t", "c", nsqd_addresses=nsqd.address, config=config) as consumer:
+        with pytest.raises(ConnectError, match=r"t/c: no nsqd was connected to within 0.01 s"):
+            await consumer.wait_until_connected(timeout_s=0.01)
+        waiting = asyncio.create_task(consumer.wait_until_connected(timeout_s=PATIENCE_S))
+        async with nsqd:
+            await waiting
+            await consumer.wait_until_connected()
+            assert consumer.statistics().addresses == (nsqd.address,)
+            await consumer.stop()
+
+
+async def test_waiting_until_connected_ends_when_the_consumer_is_stopped() -> None:
+    async with Consumer("t", "c", nsqd_addresses="127.0.0.1:1") as consumer:
+        waiting = asyncio.create_task(consumer.wait_until_connected())
+        await turns()
+        await consumer.stop()
+        with pytest.raises(ClosedError):
+            await waiting
+    with pytest.raises(RuntimeError, match="has not been started"):
+        await Consumer("t", "c", nsqd_addresses="127.0.0.1:1").wait_until_connected()
+
+
+async def test_answers_that_come_too_late_are_counted_and_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with scripted() as (nsqd, consumer):
+        nsqd.send()
+        nsqd.send()
+        for _ in range(2):
+            (await anext(consumer)).finish()
+        nsqd.fail(b"E_FIN_FAILED FIN 0000000000000001 failed ID not in flight")
+        nsqd.fail(b"E_FIN_FAILED FIN 0000000000000002 failed ID not in flight")
+        await until(lambda: consumer.statistics().late_answers == 2)
+    (told,) = [record for record in caplog.records if "too late" in record.getMessage()]
+    assert told.levelname == "WARNING"
+    assert told.getMessage().startswith(f"nsqd {nsqd.address}, t/c: E_FIN_FAILED FIN 0000000000000001 failed")
+
+
+async def test_messages_that_time_out_before_they_are_taken_are_counted() -> None:
+    clock = ManualClock()
+    async with scripted(clock=clock) as (nsqd, consumer):
+        nsqd.send(b"stale")
+        await until(lambda: consumer.statistics().in_flight == 1)
+        clock.advance(seconds=61)
+        nsqd.send(b"fresh")
+        await until(lambda: consumer.statistics().received == 2)
+        message = await anext(consumer)
+        assert message.body == b"fresh"
+        message.finish()
+        assert consumer.statistics().timed_out == 1
+        nsqd.drop_connections()
+        await until(lambda: not consumer.statistics().addresses)
+        assert consumer.statistics().timed_out == 1
+
+
+async def test_a_lost_connection_is_told_once_with_all_that_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="emberq.client")
+    async with scripted() as (nsqd, consumer):
+        nsqd.send()
+        await anext(consumer)
+        nsqd.drop_connections()
+        await until(lambda: len([line for line in caplog.messages if line.startswith("connected")]) == 2)
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    address = nsqd.address
+    assert [line for line in lines if address in line[1]][:2] == [
+        ("DEBUG", f"connecting to nsqd {address}, t/c"),
+        ("INFO", f"connected to nsqd {address}, t/c"),
+    ]
+    (lost,) = [text for level, text in lines if level == "WARNING"]
+    assert lost.startswith(f"lost nsqd {address}, t/c: ")
+    assert "; 1 messages were unanswered; trying again in 0." in lost
+
+
+async def test_backing_off_and_coming_back_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="emberq.client.consumer")
+    async with scripted(Script()) as (nsqd, consumer):
+        nsqd.send(b"bad")
+        await until(lambda: "RDY 1" in nsqd.commands)  # the pause is over, and one message is tried
+        nsqd.send(b"good")
+        await until(lambda: consumer.statistics().backoff_level == 0)
+    assert [line for line in caplog.messages if line.startswith("t/c")] == [
+        "t/c backs off for 0.020 s, level 1",
+        "t/c is back at full speed: handlers succeed again",
+    ]

@@ -14,6 +14,8 @@ from emberq.client.error import (
     ConnectionLostError,
     HandlerTimeoutError,
     HandshakeError,
+    MessageTooLargeError,
+    NotExecutedError,
     NotInFlightError,
     NsqError,
     PublishError,
@@ -28,7 +30,9 @@ from emberq.client.error import (
     [
         (b'E_BAD_TOPIC PUB topic name "a b" is not valid', BadRequestError),
         (b"E_INVALID RDY count 3000 out of range 0-2500", BadRequestError),
-        (b"E_BAD_MESSAGE PUB message too big 2 > 1", BadRequestError),
+        (b"E_BAD_MESSAGE PUB message too big 2 > 1", MessageTooLargeError),
+        (b"E_BAD_BODY MPUB body too big 1148 > 1000", MessageTooLargeError),
+        (b"E_BAD_MESSAGE MPUB invalid message(5) body size 0", BadRequestError),
         (b"E_UNAUTHORIZED AUTH no authorizations found", AuthError),
         (b"E_AUTH_FIRST AUTH required before PUB", AuthError),
         (b"E_PUB_FAILED PUB failed exiting", PublishError),
@@ -62,6 +66,12 @@ def test_an_error_may_be_a_bare_code() -> None:
     assert (error.code, error.text, str(error)) == ("E_BAD_PROTOCOL", "", "E_BAD_PROTOCOL")
 
 
+def test_a_refusal_for_its_size_tells_size_and_limit() -> None:
+    error = server_error(b"E_BAD_MESSAGE PUB message too big 105 > 100")
+    assert isinstance(error, MessageTooLargeError)
+    assert (error.size_bytes, error.limit_bytes) == (105, 100)
+
+
 def test_code_that_knows_nothing_of_nsq_can_catch_them() -> None:
     assert isinstance(ConnectError("h:1", "refused"), ConnectionError)
     assert isinstance(ConnectionLostError("h:1", "gone"), ConnectionError)
@@ -78,8 +88,10 @@ def test_code_that_knows_nothing_of_nsq_can_catch_them() -> None:
         ConnectError("h:1", "refused"),
         HandshakeError("h:1", "HTTP"),
         ConnectionLostError("h:1", "gone"),
+        NotExecutedError("h:1", "gone"),
         RequestTimeoutError("late"),
         server_error(b"E_BAD_TOPIC PUB topic"),
+        server_error(b"E_BAD_MESSAGE PUB message too big 2 > 1"),
     ],
 )
 def test_every_error_can_be_copied_and_travels_between_processes(error: NsqError) -> None:

@@ -21,7 +21,17 @@ SERVER = {
     "cli",
     "embedded",
 }
-SLOW = {"uvloop", "re2", "OpenSSL", "cryptography", "multiprocessing", "opentelemetry", "pyspark", "pyarrow"}
+SLOW = {
+    "uvloop",
+    "re2",
+    "OpenSSL",
+    "cryptography",
+    "multiprocessing",
+    "opentelemetry",
+    "prometheus_client",
+    "pyspark",
+    "pyarrow",
+}
 """Packages that take their time, and are imported where they are used or not at all."""
 
 

@@ -226,6 +226,7 @@ async def test_an_nsqd_that_cannot_be_reached_is_told_at_once_and_then_once_in_a
     assert {record.levelno for record in caplog.records} == {logging.WARNING}
     assert len(caplog.messages) == 3
     assert caplog.messages[0].startswith(f"cannot connect to nsqd {NOWHERE}: [Errno")
+    assert caplog.messages[0].endswith("s, attempt 2")
     assert "trying again in" in caplog.messages[0]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.consumer import Consumer
-from emberq.client.error import BadRequestError, ConnectionLostError
+from emberq.client.error import BadRequestError, ConnectionLostError, MessageTooLargeError
 from emberq.client.message import Message
 from emberq.client.observer import ObservedChannel, Observer, Publication, tell
 from emberq.client.producer import Producer
@@ -170,16 +170,20 @@ async def test_an_observer_hears_of_all_that_a_producer_publishes() -> None:
             await producer.publish("a", b"123")
             await producer.publish_many("b", [b"1", b"22", b"333"])
             await producer.publish_deferred("c", b"12345", delay_s=1)
-            with pytest.raises(BadRequestError):
+            with pytest.raises(MessageTooLargeError):
                 await producer.publish("d", b"much too long")
-            await until(lambda: listener.heard[-1][0] == "disconnected")
-    assert listener.heard == [
+            with pytest.raises(BadRequestError):
+                await producer.publish_deferred("d", b"1", delay_s=100_000)
+            await until(lambda: listener.heard[-1] == ("connected", address))
+    assert listener.heard[:-1] == [
         ("connected", address),
         ("published", "a"),
         ("published", "b"),
         ("published", "c"),
+        ("publish_failed", "d", MessageTooLargeError),
         ("publish_failed", "d", BadRequestError),
         ("disconnected", address, BadRequestError),
+        ("connected", address),
     ]
     assert listener.publications == [
         Publication("a", address, 1, 3),

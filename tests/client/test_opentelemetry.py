@@ -85,6 +85,20 @@ async def test_publishing_makes_a_span_within_that_of_the_caller() -> None:
     assert backend.points("nsq.client.connections")[0]["value"] == 0
 
 
+async def test_answers_that_come_too_late_are_counted() -> None:
+    backend = Backend()
+    async with (
+        ScriptedNsqd() as nsqd,
+        Consumer("t", "c", nsqd_addresses=[nsqd.address], client_config=backend.config) as consumer,
+    ):
+        nsqd.send()
+        (await anext(consumer)).finish()
+        nsqd.fail(b"E_FIN_FAILED FIN 0000000000000001 failed ID not in flight")
+        await until(lambda: bool(backend.points("nsq.consumer.late_answers")))
+    (point,) = backend.points("nsq.consumer.late_answers")
+    assert (point["value"], point["messaging.consumer.group.name"]) == (1, "c")
+
+
 async def test_a_publication_that_fails_says_so() -> None:
     backend = Backend()
     async with (
@@ -96,8 +110,8 @@ async def test_a_publication_that_fails_says_so() -> None:
     (span,) = backend.spans
     assert span.status.status_code is StatusCode.ERROR
     assert span.attributes is not None
-    assert span.attributes["error.type"] == "BadRequestError"
-    assert backend.points("messaging.client.sent.messages")[0]["error.type"] == "BadRequestError"
+    assert span.attributes["error.type"] == "MessageTooLargeError"
+    assert backend.points("messaging.client.sent.messages")[0]["error.type"] == "MessageTooLargeError"
 
 
 async def test_a_handler_runs_in_a_span_and_what_it_calls_are_children() -> None:

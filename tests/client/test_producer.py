@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -13,7 +14,13 @@ import pytest
 
 from emberq.client.config import ClientConfig, RetryPolicy
 from emberq.client.connection import Connection
-from emberq.client.error import BadRequestError, ClosedError, ConnectError, ConnectionLostError, RequestTimeoutError
+from emberq.client.error import (
+    ClosedError,
+    ConnectError,
+    ConnectionLostError,
+    MessageTooLargeError,
+    RequestTimeoutError,
+)
 from emberq.client.producer import Producer
 from emberq.embedded import Embedded
 from emberq.wire import command
@@ -22,6 +29,8 @@ from tests.support.loop import advance
 from tests.support.publishing import AT_ONCE, NEVER_AGAIN, Mute, Recorder, connect_all, numbered, publish_all
 from tests.support.scripted_peer import Peer, scripted_peer
 from tests.support.waiting import turns, until
+
+ONCE = RetryPolicy(max_attempts=1)
 
 
 async def consume(address: str, topic: str, *, count: int) -> list[bytes]:
@@ -88,7 +97,7 @@ async def test_a_message_that_nsqd_refuses_raises_at_once_and_harms_no_other() -
             await connect_all(producer)
             bodies = [b"before", b"much too long", b"behind"]
             outcomes = await asyncio.gather(*(producer.publish("t", body) for body in bodies), return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [type(None), BadRequestError, type(None)]
+        assert [type(outcome) for outcome in outcomes] == [type(None), MessageTooLargeError, type(None)]
         assert await consume(nsq.nsqd_tcp_addresses[0], "t", count=2) == [b"before", b"behind"]
 
 
@@ -383,3 +392,84 @@ async def test_bytes_come_in_several_kinds_and_messages_in_any_iterable() -> Non
     assert recorder.bodies[:2] == [b"one", b"two"]
     assert [name in recorder.bodies[2] for name in (b"three", b"four")] == [True, True]
     assert recorder.bodies[3] == b"five"
+
+
+# Bounds and figures
+
+
+async def test_no_more_than_max_pending_are_under_way_and_all_get_their_turn() -> None:
+    mute = Mute()
+    async with scripted_peer(mute) as address, Producer(address, max_pending=3) as producer:
+        await connect_all(producer)
+        publishing = [asyncio.create_task(producer.publish("t", body)) for body in numbered(5)]
+        await until(lambda: len(mute.bodies) == 3)
+        await turns()
+        assert (producer.health()[0].pending_count, len(mute.bodies)) == (3, 3)
+        publishing[0].cancel()
+        await until(lambda: len(mute.bodies) == 4)
+        await producer.close(timeout_s=0)
+        outcomes = await asyncio.gather(*publishing, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [asyncio.CancelledError] + [ClosedError] * 4
+    assert mute.bodies == numbered(4)
+
+
+async def test_publishers_that_never_pause_do_not_keep_others_from_their_turn() -> None:
+    recorder = Recorder()
+    counts = [0] * 6
+
+    async def publish(number: int) -> None:
+        while min(counts) < 5:
+            await producer.publish("t", b"%d" % number)
+            counts[number] += 1
+
+    async with scripted_peer(recorder) as address, Producer(address, max_pending=2) as producer:
+        await asyncio.gather(*map(publish, range(6)))
+    assert max(counts) <= 6
+
+
+def test_a_bound_below_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_pending"):
+        Producer("127.0.0.1:4150", max_pending=-1)
+
+
+async def test_timeouts_and_late_answers_are_counted() -> None:
+    peers: list[Peer] = []
+    bodies: list[bytes] = []
+
+    async def answer_late(peer: Peer) -> None:
+        await peer.accept()
+        peers.append(peer)
+        while True:
+            bodies.append(await peer.read_publication())
+
+    config = ClientConfig(request_timeout_s=10)
+    async with scripted_peer(answer_late) as address, Producer(address, config, retry=ONCE) as producer:
+        impatient = asyncio.create_task(producer.publish("t", b"given up"))
+        await until(lambda: len(bodies) == 1)
+        impatient.cancel()
+        await turns()
+        peers[0].respond(b"OK")
+        await until(lambda: producer.health()[0].late_answers == 1)
+        late = asyncio.create_task(producer.publish("t", b"too late"))
+        await until(lambda: len(bodies) == 2)
+        advance(10)
+        with pytest.raises(RequestTimeoutError):
+            await late
+        health = producer.health()[0]
+        assert (health.timeouts, health.late_answers) == (1, 1)
+
+
+async def test_a_failover_is_told_once_with_topic_address_and_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="emberq.client")
+    dying, living = Recorder(limit=1), Recorder()
+    async with (
+        scripted_peer(dying) as first,
+        scripted_peer(living) as second,
+        Producer([first, second], reconnect_delay=NEVER_AGAIN) as producer,
+    ):
+        await connect_all(producer)
+        await publish_all(producer, numbered(50))
+    (told,) = [record for record in caplog.records if "not confirmed" in record.getMessage()]
+    assert told.levelname == "INFO"
+    assert told.getMessage().startswith(f"a message for topic t was not confirmed: {first}: ")
+    assert told.getMessage().endswith(f"; sent again to nsqd {second}, attempt 2 of 5")

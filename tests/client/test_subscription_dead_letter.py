@@ -20,7 +20,7 @@ MAX_ATTEMPTS = 2
 
 @asynccontextmanager
 async def consuming(
-    handled: list[bytes], *, hook: OnGivingUp | None = None, dead_letter_topic: str = ""
+    handled: list[bytes], *, hook: OnGivingUp | None = None, dead_letter_topic: str = "", **told: int
 ) -> AsyncIterator[tuple[ScriptedNsqd, Consumer]]:
     """A consumer whose handler writes down what it gets."""
 
@@ -29,7 +29,7 @@ async def consuming(
 
     config = ConsumerConfig(max_in_flight=5, max_attempts=MAX_ATTEMPTS, dead_letter_topic=dead_letter_topic)
     async with (
-        ScriptedNsqd() as nsqd,
+        ScriptedNsqd(**told) as nsqd,
         Consumer("t", "c", handle, nsqd_addresses=[nsqd.address], config=config, on_giving_up=hook) as consumer,
     ):
         yield nsqd, consumer
@@ -54,6 +54,16 @@ async def test_the_hook_hears_of_it_and_the_body_goes_to_the_dead_letter_topic_b
         nsqd.send(b"tired", attempts=3)
         await nsqd.expect("RDY 5", "PUB t.dead", "FIN")
         assert given_up == [b"tired"]
+
+
+async def test_a_dead_letter_that_is_too_large_for_nsqd_by_now_does_not_cost_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with consuming([], dead_letter_topic="t.dead", max_msg_size=4, max_body_size=100) as (nsqd, consumer):
+        nsqd.send(b"tired", attempts=3)
+        await nsqd.expect("RDY 5", "REQ")
+        assert consumer.statistics().addresses == (nsqd.address,)
+    assert "a message of 5 bytes was not sent" in caplog.text
 
 
 async def test_a_message_that_the_hook_answered_is_left_alone() -> None:
@@ -107,7 +117,7 @@ async def test_what_the_hook_returns_means_what_it_means_for_a_handler(
         await nsqd.expect("RDY 5", answer)
 
 
-async def test_a_message_whose_giving_up_is_cut_off_by_the_end_is_not_answered() -> None:
+async def test_a_message_whose_giving_up_is_cut_off_by_the_end_goes_back() -> None:
     begun = asyncio.Event()
 
     async def hook(message: Message) -> None:
@@ -118,7 +128,7 @@ async def test_a_message_whose_giving_up_is_cut_off_by_the_end_is_not_answered()
         nsqd.send(b"tired", attempts=3)
         await begun.wait()
         await consumer.stop(drain_timeout_s=0)
-        assert not {"FIN", "REQ"} & set(nsqd.commands)
+        await nsqd.expect("RDY 5", "RDY 0", "REQ")
         assert consumer.statistics().given_up == 0
 
 

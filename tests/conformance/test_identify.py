@@ -30,6 +30,8 @@ NEGOTIATED_BY_DEFAULT = {
     "output_buffer_timeout": 250,
     "topology_region": "",
     "topology_zone": "",
+    "max_msg_size": 1_048_576,
+    "max_body_size": 5_242_880,
 }
 
 
@@ -45,6 +47,13 @@ def test_feature_negotiation_tells_all_values_in_order(client: Client) -> None:
     negotiated = client.identify()
     assert negotiated == NEGOTIATED_BY_DEFAULT
     assert list(negotiated) == list(NEGOTIATED_BY_DEFAULT)
+
+
+@pytest.mark.nsqd(max_msg_size=1000, max_body_size=2000)
+def test_the_limits_of_sizes_are_told_behind_what_nsq_tells(client: Client) -> None:
+    told = client.identify()
+    assert (told["max_msg_size"], told["max_body_size"]) == (1000, 2000)
+    assert list(told)[-2:] == ["max_msg_size", "max_body_size"]
 
 
 @pytest.mark.conformance(19)

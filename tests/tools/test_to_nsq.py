@@ -58,7 +58,7 @@ async def test_any_single_byte_can_be_the_delimiter(broker: Broker, tmp_path: Pa
 @pytest.mark.nsq(max_msg_size=1000)
 async def test_a_message_that_is_refused_ends_it_behind_those_before_it(broker: Broker, tmp_path: Path) -> None:
     content = b"first\n" + b"x" * 2000 + b"\nlast\n"
-    with pytest.raises(BadRequestError, match="message too big"):
+    with pytest.raises(BadRequestError, match="takes no more than 1000"):
         await publish_file(ToNsqOptions(topic="t", nsqd_tcp_address=(broker.tcp_address,)), content, folder=tmp_path)
     assert broker.message_count("t") == 1
     assert broker.take("t", 1) == [b"first"]

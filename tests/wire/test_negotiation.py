@@ -86,6 +86,11 @@ def test_the_answer_tells_what_the_server_is_set_to() -> None:
     assert (told["topology_region"], told["topology_zone"]) == ("eu", "b")
 
 
+def test_the_limits_of_sizes_are_told_where_they_are_known() -> None:
+    told = negotiated({}, ServerLimits(version="9", max_msg_size=1000, max_body_size=2000))
+    assert (told["max_msg_size"], told["max_body_size"]) == (1000, 2000)
+
+
 @pytest.mark.conformance(45)
 def test_names_that_are_not_given_become_empty() -> None:
     settings = identify(b'{"user_agent":"me/1"}').settings

@@ -10,7 +10,7 @@
     async with Consumer("orders", "billing", handle, lookupd_addresses=["127.0.0.1:4161"]) as consumer:
         await consumer.wait_stopped()
 
-Public is what `__all__` lists; the modules behind it are internal, `opentelemetry` aside.
+Public is what `__all__` lists; the modules behind it are internal, `opentelemetry` and `prometheus` aside.
 
 error            what can go wrong, as a tree
 config           everything that can be set: ClientConfig, ConsumerConfig, RetryPolicy, ReconnectDelay
@@ -19,8 +19,10 @@ argument         types and values of arguments, checked where users give them
 message          a message, a batch of them, a copy for another process
 observer         watching a client at work
 opentelemetry    spans and metrics (extra `otel`)
+prometheus       metrics (extra `prometheus`)
 stream           from a socket to a stream that takes commands: TLS, compression, handshake
 connection       questions and answers on one connection
+limit            how large a message nsqd takes: told, learned, proven
 producer         publishing, failover, retries
 link             one nsqd of a producer: its connection, its health, numbered batches
 consumer         the messages of one channel, from all nsqds
@@ -51,6 +53,8 @@ from emberq.client.error import (
     HandlerDeclinedError,
     HandlerTimeoutError,
     HandshakeError,
+    MessageTooLargeError,
+    NotExecutedError,
     NotInFlightError,
     NsqError,
     PublishError,
@@ -84,6 +88,8 @@ __all__ = [
     "Message",
     "MessageBatch",
     "MessageSnapshot",
+    "MessageTooLargeError",
+    "NotExecutedError",
     "NotInFlightError",
     "NsqError",
     "NsqdHealth",

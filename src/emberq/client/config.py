@@ -275,11 +275,11 @@ class RetryPolicy:
 
     A message is sent again if the connection broke, the answer did not come in time, or nsqd could not store it. nsqd
     may have stored it all the same, so a message that is sent again may be published twice; with `max_attempts=1` none
-    is sent again.
+    is sent again that nsqd may have.
     """
 
     max_attempts: int = 5
-    """How often a message is sent, the first time included."""
+    """How often a message is sent, the first time included. What nsqd certainly did not come to does not count."""
     timeout_s: float = 30.0
     """For all attempts together, and for the wait until any nsqd can be reached."""
 

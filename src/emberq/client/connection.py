@@ -12,7 +12,7 @@ What comes by itself is handled here or passed on:
     messages                          `on_messages`, all that arrived together in one call
     E_FIN/REQ/TOUCH_FAILED            `on_error`, or else the log; the connection goes on
     any other error                   raised by the oldest request, and nsqd closes; those behind it were not executed
-                                      and raise `ConnectionLostError`
+                                      and raise `NotExecutedError`
     no byte for two heartbeats        the connection is dead; `on_close`
 
 What nsqd has no reason to send ends the connection with a `FrameError`: an answer to no question, more failed FINs,
@@ -42,6 +42,7 @@ from emberq.client.error import (
     ClosedError,
     ConnectError,
     ConnectionLostError,
+    NotExecutedError,
     NsqError,
     RequestTimeoutError,
     ServerError,
@@ -97,6 +98,8 @@ class Connection:
         it may have; empty: any."""
         self._refusable_count = 0
         """Commands without an answer that nsqd may still say it could not execute."""
+        self.late_count = 0
+        """Answers to questions whose askers did not wait for them any more."""
         self.received_bytes = 0
         """All that came, decompressed."""
         self._question_alarm: asyncio.TimerHandle | None = None
@@ -196,12 +199,12 @@ class Connection:
         self.check_open()
 
     def check_open(self) -> None:
-        """`ClosedError` or `ConnectionLostError` if no command can be sent any more."""
+        """`ClosedError` or `NotExecutedError` if no command can be sent any more."""
         if self._is_closed_by_us:
             raise ClosedError(f"the connection to {self.address} has been closed")
         if not self.is_open:
             reason = self._lost(self._ended_by).reason
-            raise ConnectionLostError(self.address, f"not connected: {reason}") from self._ended_by
+            raise NotExecutedError(self.address, f"not connected: {reason}") from self._ended_by
 
     # Making nsqd wait
 
@@ -237,6 +240,9 @@ class Connection:
 
     def _ended(self, failure: BaseException | None) -> None:
         """The stream is gone, for whatever reason."""
+        if self.is_open and self._questions and isinstance(failure, OSError):
+            self._stream.read_rest()  # there may be answers, and the error because of which nsqd closed
+            failure = failure if self.is_open else self._ended_by
         if self.is_open:
             self._shut(failure)
         if self._on_close is not None:
@@ -268,7 +274,9 @@ class Connection:
         return self._lost(failure)
 
     def _lost(self, failure: BaseException | None) -> ConnectionLostError:
-        lost = ConnectionLostError(self.address, str(failure) if failure is not None else "nsqd closed the connection")
+        """nsqd executes commands in order, so behind one that it answered with an error none was executed."""
+        kind = NotExecutedError if isinstance(failure, ServerError) else ConnectionLostError
+        lost = kind(self.address, str(failure) if failure is not None else "nsqd closed the connection")
         lost.__cause__ = failure
         return lost
 
@@ -360,6 +368,8 @@ class Connection:
         self._questions.popleft()
         if not future.done():
             future.set_result(data)
+        else:
+            self.late_count += 1
 
     def _answer_heartbeat(self) -> None:
         """Unless nsqd reads nothing: then it finds signs of life enough when it does, and ours would pile up."""

@@ -45,6 +45,7 @@ from types import TracebackType
 from typing import Self
 
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
+from emberq.base.task import RECONNECT_INTERVAL_S, Reminder
 from emberq.client.address import Addresses, address_list, nsqd_address
 from emberq.client.argument import (
     check_callable,
@@ -58,7 +59,7 @@ from emberq.client.backoff import Backoff, BackoffAction, MessageOutcome
 from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.connection import Connection
 from emberq.client.discovery import MAX_LOOKUP_BYTES, Connector, Discovery, secret_for_lookupd
-from emberq.client.error import ClosedError, cause_of
+from emberq.client.error import ClosedError, ConnectError, cause_of, server_error
 from emberq.client.handler import HandlerPool, Inbox, RetryDelay
 from emberq.client.message import Message, MessageBatch
 from emberq.client.observer import Observation, ObservedChannel, tell
@@ -84,10 +85,17 @@ class ConsumerStatistics:
     """Messages that came too often."""
     backoff_level: int
     """0 while handlers succeed."""
+    late_answers: int = 0
+    """Answers that nsqd did not take, because the message had timed out there and is delivered again."""
+    timed_out: int = 0
+    """Messages that were not handed out, because their time was over while they waited for it."""
 
 
 STARVED_FRACTION = 0.85
 """A connection with this much of its RDY in flight could use more."""
+
+CONNECT_PATIENCE_S = 30.0
+"""How long `wait_until_connected` waits: as long as a producer tries to publish a message."""
 
 _SUCCESS = MessageOutcome.SUCCESS
 """Looked up once: in an Enum that takes as long as a call, and it is needed for every message."""
@@ -129,7 +137,10 @@ class Consumer:
         self._observer = self._client_config.observer
         self._observation = Observation(self._observer, self._source) if self._observer is not None else None
         self._giving_up = DeadLetterPublisher(
-            on_giving_up, dead_letter_topic=config.dead_letter_topic, observation=self._observation
+            on_giving_up,
+            source=self._source,
+            dead_letter_topic=config.dead_letter_topic,
+            observation=self._observation,
         )
         self._clock = clock = clock or SystemClock()
         self._max_in_flight = config.max_in_flight
@@ -153,6 +164,7 @@ class Consumer:
             direct_addresses=map(nsqd_address, address_list("nsqd_addresses", nsqd_addresses)),
             discovery=self._make_discovery(lookupd_addresses),
             max_delay_s=config.max_reconnect_delay_s,
+            source=str(self._source),
         )
         self._subscriptions: dict[Connection, Subscription] = {}
         self._by_share: dict[Share, Subscription] = {}
@@ -163,6 +175,13 @@ class Consumer:
         self._is_stopping = False
         self._stopped = asyncio.Event()
         self._received_count = 0
+        self._late_answer_count = 0
+        self._late_answers = Reminder(RECONNECT_INTERVAL_S)
+        """By the address of the nsqd."""
+        self._timed_out_count = 0
+        """By connections that have ended."""
+        self._connection_waiters: list[asyncio.Future[None]] = []
+        """Calls of `wait_until_connected`."""
 
     def __repr__(self) -> str:
         return f"<Consumer {self._source.topic}/{self._source.channel}, {len(self._subscriptions)} connections>"
@@ -187,8 +206,9 @@ class Consumer:
     async def stop(self, *, drain_timeout_s: float | None = None) -> None:
         """Take no more messages, wait for those that are being handled, and disconnect.
 
-        What `async for` has not yielded yet goes back to nsqd at once. What is not answered after `drain_timeout_s`
-        goes back too, and handlers that still run are cancelled. A consumer cannot be started again.
+        What `async for` has not yielded yet goes back to nsqd at once. After `drain_timeout_s` handlers that still run
+        are cancelled, and what is not answered by then goes back too, to be delivered again without delay. A consumer
+        cannot be started again.
 
         A handler cannot wait for its own end: there it is `asyncio.create_task(consumer.stop())`.
         """
@@ -198,13 +218,33 @@ class Consumer:
             await self._stopped.wait()
             return
         self._is_stopping = True
+        for waiter in self._connection_waiters:
+            if not waiter.done():
+                waiter.set_exception(ClosedError("the consumer was stopped before any nsqd was connected to"))
         try:
             await self._wind_up(self._config.drain_timeout_s if drain_timeout_s is None else drain_timeout_s)
         finally:
             self._stopped.set()
 
+    async def wait_until_connected(self, *, timeout_s: float = CONNECT_PATIENCE_S) -> None:
+        """Return as soon as messages can come from any nsqd; `ConnectError` if from none within `timeout_s`."""
+        self._check_started()
+        if self._subscriptions:
+            return
+        connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._connection_waiters.append(connected)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await connected
+        except TimeoutError:
+            raise ConnectError(str(self._source), f"no nsqd was connected to within {timeout_s} s") from None
+        finally:
+            self._connection_waiters.remove(connected)
+
     async def wait_stopped(self) -> None:
         """Wait until `stop` has been called and is done."""
+        if not (self._is_started or self._is_stopping):
+            raise RuntimeError("this consumer has not been started, so it never stops: use it in `async with`")
         await self._stopped.wait()
 
     async def __aenter__(self) -> Self:
@@ -240,6 +280,8 @@ class Consumer:
             if self._pool is not None:
                 await self._pool.stop()
             await self._giving_up.stop()
+            for subscription in self._subscriptions.values():
+                subscription.give_back()
             await asyncio.gather(*(connection.close() for connection in list(self._subscriptions)))
 
     # Taking messages
@@ -306,6 +348,8 @@ class Consumer:
             received=self._received_count,
             given_up=self._giving_up.count,
             backoff_level=self._backoff.level,
+            late_answers=self._late_answer_count,
+            timed_out=self._timed_out_count + sum(each.timed_out_count for each in self._subscriptions.values()),
         )
 
     def _on_outcome(self, outcome: MessageOutcome) -> None:
@@ -318,8 +362,10 @@ class Consumer:
         if self._observer is not None:
             tell(self._observer.backoff_changed, self._source, level=self._backoff.level, pause_s=decision.pause_s)
         if decision.action is BackoffAction.PAUSE:
-            log.info("%r backs off for %.3f s, level %d", self, decision.pause_s, self._backoff.level)
+            log.info("%s backs off for %.3f s, level %d", self._source, decision.pause_s, self._backoff.level)
             self._resume_timer = asyncio.get_running_loop().call_later(decision.pause_s, self._resume)
+        elif self._backoff.level == 0:
+            log.info("%s is back at full speed: handlers succeed again", self._source)
 
     def _resume(self) -> None:
         self._backoff.resume()
@@ -342,8 +388,13 @@ class Consumer:
     # Connections
 
     async def _connect(self, address: str) -> None:
+        log.debug("connecting to nsqd %s, %s", address, self._source)
         connection = await Connection.open(
-            address, self._client_config, on_messages=self._on_messages, on_close=self._on_close
+            address,
+            self._client_config,
+            on_messages=self._on_messages,
+            on_error=self._on_error,
+            on_close=self._on_close,
         )
         try:
             subscribing = command.sub(topic=self._source.topic, channel=self._source.channel)
@@ -362,7 +413,10 @@ class Consumer:
         subscription = self._make_subscription(connection, share)
         self._subscriptions[connection] = self._by_share[share] = subscription
         self._send(changes)
-        log.info("connected to nsqd %s, %s/%s", connection.address, self._source.topic, self._source.channel)
+        log.info("connected to nsqd %s, %s", connection.address, self._source)
+        for waiter in self._connection_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
         if self._observer is not None:
             tell(self._observer.connected, connection.address)
 
@@ -371,13 +425,37 @@ class Consumer:
         if subscription is None:
             return
         del self._by_share[subscription.share]
+        unanswered_count = len(subscription.in_flight)
+        self._timed_out_count += subscription.timed_out_count
         subscription.ended()
         self._send(self._table.leave(subscription.share))
         if self._observer is not None:
             tell(self._observer.disconnected, connection.address, failure)
         if not self._is_stopping:
-            log.warning("lost nsqd %s: %s", connection.address, cause_of(failure))
-            self._connector.lost(connection.address)
+            delay_s = self._connector.lost(connection.address)
+            log.warning(
+                "lost nsqd %s, %s: %s; %d messages were unanswered; trying again in %.1f s",
+                connection.address,
+                self._source,
+                cause_of(failure),
+                unanswered_count,
+                delay_s,
+            )
+
+    def _on_error(self, connection: Connection, error: bytes) -> None:
+        """A FIN, REQ or TOUCH came too late."""
+        self._late_answer_count += 1
+        if self._observer is not None:
+            tell(self._observer.answered_late, self._source, connection.address)
+        if self._late_answers.is_due(connection.address):
+            log.warning(
+                "nsqd %s, %s: %s; %d answers have come too late so far, and such messages are delivered again: "
+                "ask for more time (msg_timeout_ms), touch them (auto_touch), or lower max_in_flight",
+                connection.address,
+                self._source,
+                server_error(error),
+                self._late_answer_count,
+            )
 
     def _on_messages(self, connection: Connection, received: list[MessageFields]) -> None:
         subscription = self._subscriptions.get(connection)

@@ -176,7 +176,10 @@ FIRST_PAUSE_S = 0.1
 
 
 class Connector:
-    """Decides when to connect where. Its consumer says how, and tells it what was lost."""
+    """Decides when to connect where. Its consumer says how, and tells it what was lost.
+
+    `source` is what the log calls the consumer.
+    """
 
     def __init__(
         self,
@@ -185,8 +188,10 @@ class Connector:
         direct_addresses: Iterable[str],
         discovery: Discovery | None,
         max_delay_s: float,
+        source: str = "",
     ) -> None:
         self._connect = connect
+        self._behind_address = f", {source}" if source else ""
         self._direct = frozenset(direct_addresses)
         self._discovery = discovery
         if not self._direct and discovery is None:
@@ -200,6 +205,10 @@ class Connector:
         self._unreachable = Reminder(RECONNECT_INTERVAL_S)
         self._failures = 0
         """Rounds with trouble in a row."""
+        self._pause_s: float | None = None
+        """How long to wait before the next round; None while there is no trouble."""
+        self._quiet_since_s = 0.0
+        """When the last round ended."""
 
     async def connect_all(self) -> None:
         """Connect to what is wanted and missing, as far as it can be reached now."""
@@ -208,24 +217,31 @@ class Connector:
         missing = sorted((self._direct | set(found)) - self._connected)
         self._unreachable.keep(missing)
         self.is_complete = all(await asyncio.gather(*map(self._try, missing)))
+        self._quiet_since_s = asyncio.get_running_loop().time()
 
-    def lost(self, address: str) -> None:
-        """A connection has ended."""
+    def lost(self, address: str) -> float:
+        """A connection has ended; in how many seconds it is tried again."""
         self._connected.discard(address)
         self._has_lost.set()
+        if self._pause_s is None and asyncio.get_running_loop().time() - self._quiet_since_s > self._max_delay_s:
+            self._failures = 0
+        return self._pause()
+
+    def _pause(self) -> float:
+        """How long to wait before the next round, decided at the first trouble."""
+        if self._pause_s is None:
+            self._failures += 1
+            self._pause_s = self._delay.after(self._failures, random=random.random)
+        return self._pause_s
 
     async def run(self) -> None:
         """Go on for ever, after a first `connect_all`."""
-        loop = asyncio.get_running_loop()
         while True:
-            began_s = loop.time()
             if self.is_complete and not await self._trouble():
                 self._failures = 0
             else:
-                if loop.time() - began_s > self._max_delay_s:
-                    self._failures = 0
-                self._failures += 1
-                await asyncio.sleep(self._delay.after(self._failures, random=random.random))
+                await asyncio.sleep(self._pause())
+            self._pause_s = None
             try:
                 await self.connect_all()
             except Exception:
@@ -248,8 +264,16 @@ class Connector:
             await self._connect(address)
         except NsqError as failure:
             self._connected.discard(address)
+            pause_s = self._pause()
             if self._unreachable.is_due(address):
-                log.warning("cannot consume from nsqd %s: %s; trying again", address, cause_of(failure))
+                log.warning(
+                    "cannot consume from nsqd %s%s: %s; trying again in %.1f s, attempt %d",
+                    address,
+                    self._behind_address,
+                    cause_of(failure),
+                    pause_s,
+                    self._failures + 1,
+                )
             return False
         except BaseException:
             self._connected.discard(address)

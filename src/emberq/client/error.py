@@ -4,6 +4,7 @@
     ├── ConnectError             no connection came about: refused, or not reachable in time
     │   └── HandshakeError       a server answered, but it is no nsqd, or none that can be agreed with (TLS)
     ├── ConnectionLostError      it was there and is gone; whether a command under way was executed is not known
+    │   └── NotExecutedError     it is known: nsqd never came to this command
     ├── RequestTimeoutError      a command was not answered in time; whether it was executed is not known
     ├── ClosedError              this producer, consumer or connection has been closed by its owner
     ├── HandlerTimeoutError      a handler took longer than it may
@@ -13,6 +14,7 @@
     ├── RemoteError              a handler in a thread or process raised what cannot be raised here; this is its text
     └── ServerError              nsqd answered with an error: `code`, `text`, `is_fatal`
         ├── BadRequestError      it would refuse the same command again, and so would any other nsqd
+        │   └── MessageTooLargeError   a message, or a batch, above nsqd's limit; `size_bytes`, `limit_bytes`
         ├── AuthError            the secret is missing, unknown, or not good for this topic
         ├── PublishError         it could not store the message just now; another nsqd may
         └── NotInFlightError     a FIN, REQ or TOUCH came too late; the only error that leaves the connection open
@@ -24,6 +26,7 @@ error can be copied and pickled.
 
 from __future__ import annotations
 
+import re
 import threading
 import traceback
 from typing import Any
@@ -70,6 +73,10 @@ class ConnectionLostError(NsqError, ConnectionError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.address, self.reason), self.__dict__
+
+
+class NotExecutedError(ConnectionLostError):
+    """The connection ended before nsqd came to the command: sending it again cannot make a second copy."""
 
 
 class RequestTimeoutError(NsqError, TimeoutError):
@@ -122,6 +129,15 @@ class BadRequestError(ServerError):
     """The command itself is wrong: a name, a size, a number, or the moment at which it was sent."""
 
 
+class MessageTooLargeError(BadRequestError):
+    """A message, or a batch, is larger than nsqd takes: as nsqd said, or as was known before it was sent."""
+
+    def __init__(self, code: str, text: str, *, size_bytes: int = 0, limit_bytes: int = 0) -> None:
+        super().__init__(code, text)
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
 class AuthError(ServerError):
     """nsqd does not let this client do what it asked for."""
 
@@ -158,6 +174,10 @@ _CLASSES: dict[bytes, type[ServerError]] = {
 }
 
 
+_TOO_BIG = re.compile(r"(?:message|body) too big ([0-9]{1,19}) > ([0-9]{1,19})\Z")
+"""How nsqd says by how much a command is too large: "PUB message too big 105 > 100"."""
+
+
 def cause_of(failure: BaseException | None) -> object:
     """What a log line says of a failure behind the address; the text of some failures begins with the address."""
     if isinstance(failure, ConnectError | ConnectionLostError):
@@ -169,7 +189,10 @@ def server_error(data: bytes) -> ServerError:
     """The exception for the data of an error frame. Texts echo what clients sent, so they may hold any bytes."""
     code, _, text = data.partition(b" ")
     kind = _CLASSES.get(code, ServerError)
-    return kind(code.decode("utf-8", "backslashreplace"), text.decode("utf-8", "backslashreplace"))
+    code_text, said = code.decode("utf-8", "backslashreplace"), text.decode("utf-8", "backslashreplace")
+    if kind is BadRequestError and (sizes := _TOO_BIG.search(said)):
+        return MessageTooLargeError(code_text, said, size_bytes=int(sizes[1]), limit_bytes=int(sizes[2]))
+    return kind(code_text, said)
 
 
 def describe_error(error: BaseException) -> str:

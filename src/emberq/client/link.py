@@ -11,6 +11,9 @@ that of its connection:
 An nsqd that is down may have refused the client: its secret, a setting, or it is no nsqd at all. It is tried again like
 any other, because an operator may mend that, but messages do not wait for it.
 
+**Commands that nsqd may find too large** go by a connection of their own (see `limit`): nsqd closes the one by which it
+got what it refuses. A connection that ended so tells nothing of nsqd's health, and the next one is made at once.
+
 **Numbered batches**, so that none is stored twice. An idempotent producer has an id, and gives each batch for an nsqd a
 number, in the order in which they are sent. nsqd takes a number that is not above the last one stored from this
 producer for a batch that it has already. Hence the rules:
@@ -40,16 +43,19 @@ from emberq.client.error import (
     AuthError,
     BadRequestError,
     ClosedError,
+    ConnectError,
     ConnectionLostError,
     HandshakeError,
+    MessageTooLargeError,
+    NotExecutedError,
     NsqError,
     PublishError,
     RequestTimeoutError,
     cause_of,
 )
+from emberq.client.limit import INT32_BYTES, SizeLimits
 from emberq.client.observer import Observer, Publication, tell
 
-INT32_BYTES = 4
 CONFIRMED = b"OK"
 """nsqd's answer to what it has stored."""
 
@@ -69,6 +75,10 @@ class NsqdHealth:
     pending_count: int
     """Messages sent to it and not confirmed yet; what was published together counts as one."""
     last_failure: BaseException | None
+    timeouts: int = 0
+    """Messages that it did not confirm in time, since the start."""
+    late_answers: int = 0
+    """Confirmations that came when the publisher had given up, by a cancelled call or by its timeout."""
 
 
 class Link:
@@ -97,6 +107,16 @@ class Link:
         self._keeper: asyncio.Task[None] | None = None
         self._troubles = Reminder(RECONNECT_INTERVAL_S)
         self._was_connected = False
+        self._timeout_count = 0
+        self._late_count = 0
+        """On connections that have ended."""
+        self.limits = SizeLimits(address)
+        self._suspect = asyncio.Lock()
+        """Held by the one suspect that is under way."""
+        self._connection_of_suspect: Connection | None = None
+        self._is_stopped = False
+        self._is_refused_command = False
+        """Whether the connection ends because nsqd refused a command, which says nothing about its health."""
         self.refusal: NsqError | None = None
         """Why nsqd refused the client, if that is how the last attempt to connect ended."""
         observer = config.observer
@@ -115,6 +135,8 @@ class Link:
             failures=self._failures,
             pending_count=connection.pending_count if connection is not None else 0,
             last_failure=self._last_failure,
+            timeouts=self._timeout_count,
+            late_answers=self._late_count + (connection.late_count if connection is not None else 0),
         )
 
     @property
@@ -139,12 +161,14 @@ class Link:
 
     async def stop(self) -> None:
         """Send what has been written and disconnect; messages that are not confirmed by then raise `ClosedError`."""
-        connection = self._connection
+        self._is_stopped = True
+        connections = (self._connection, self._connection_of_suspect)
         if self._keeper is not None:
             self._keeper.cancel()  # first, or it would connect again
             await asyncio.wait([self._keeper])
-        if connection is not None:
-            await connection.close()
+        for connection in connections:
+            if connection is not None:
+                await connection.close()
 
     async def _stay_connected(self) -> None:
         while True:
@@ -156,6 +180,10 @@ class Link:
                 self.refusal = failure if isinstance(failure, _REFUSALS) else None
                 self._on_change()
                 trouble = "cannot connect to nsqd"
+            if self._is_refused_command:
+                self._is_refused_command = False
+                log.info("nsqd %s refused a command and closed: %s; connecting again", self.address, self._last_failure)
+                continue
             self._failures += 1
             delay_s = self._reconnect_delay.after(self._failures, random=self._random)
             self._warn(trouble, delay_s)
@@ -167,11 +195,12 @@ class Link:
         failure = self._last_failure
         is_expected = failure is None or isinstance(failure, NsqError | OSError)
         log.warning(
-            "%s %s: %s; trying again in %.1f s",
+            "%s %s: %s; trying again in %.1f s, attempt %d",
             trouble,
             self.address,
             cause_of(failure),
             delay_s,
+            self._failures + 1,
             exc_info=None if is_expected else failure,
         )
 
@@ -183,19 +212,24 @@ class Link:
             if not lost.done():
                 lost.set_result(failure)
 
+        log.debug("connecting to nsqd %s, attempt %d", self.address, self._failures + 1)
         self._connection = await Connection.open(self.address, self._config, on_close=note_end)
         self.refusal = None
+        answer = self._connection.answer
+        self.limits.told(max_msg_size=answer.max_msg_size, max_body_size=answer.max_body_size)
         self._troubles.forget("cannot connect to nsqd")
         log.info("connected to nsqd %s%s", self.address, " again" if self._was_connected else "")
         self._was_connected = True
         self._on_change()
         if self._observer is not None:
             tell(self._observer.connected, self.address)
+        connection = self._connection
         failure = None
         try:
             failure = await lost
         finally:
             self._connection = None
+            self._late_count += connection.late_count
             if self._observer is not None:
                 tell(self._observer.disconnected, self.address, failure)
         return failure
@@ -205,25 +239,79 @@ class Link:
     async def _publish(self, command: bytes) -> None:
         connection = self._connection
         if connection is None:
-            raise ConnectionLostError(self.address, "not connected")
+            raise NotExecutedError(self.address, "not connected")
         if connection.is_congested:
             await connection.drain()
+        if len(command) > self.limits.harmless_bytes and self._is_suspect(command):
+            await self._publish_suspect(command)
+            return
         try:
             await connection.submit(command, answer=CONFIRMED)
-        except RequestTimeoutError as failure:
-            connection.abort(failure)
+        except NsqError as failure:
+            self._not_confirmed(connection, failure)
             raise
         self._failures = 0
+
+    def _not_confirmed(self, connection: Connection, failure: BaseException) -> None:
+        if isinstance(failure, RequestTimeoutError):
+            self._timeout_count += 1
+            connection.abort(failure)
+        elif isinstance(failure, _REFUSALS):
+            self._is_refused_command = True
+            self._learn(failure)
+
+    def _learn(self, failure: BaseException) -> None:
+        if isinstance(failure, MessageTooLargeError):
+            self.limits.refused(failure, now_s=asyncio.get_running_loop().time())
+
+    def _is_suspect(self, command: bytes) -> bool:
+        return self.limits.is_suspect(command, now_s=asyncio.get_running_loop().time())
+
+    async def _publish_suspect(self, command: bytes) -> None:
+        """Send what nsqd may find too large, by a connection of its own."""
+        try:
+            async with asyncio.timeout(self._config.request_timeout_s):
+                await self._suspect.acquire()
+        except TimeoutError:
+            raise RequestTimeoutError(f"{self.address}: other large messages were not confirmed in time") from None
+        try:
+            self._is_suspect(command)  # by now it may be known that it is too large
+            await self._publish_alone(command)
+        finally:
+            self._suspect.release()
+
+    async def _publish_alone(self, command: bytes) -> None:
+        try:
+            connection = await Connection.open(self.address, self._config)
+        except ConnectError as failure:
+            raise NotExecutedError(self.address, failure.reason) from failure
+        self._connection_of_suspect = connection
+        try:
+            if self._is_stopped:
+                raise ClosedError("the producer was closed before the message could be sent")
+            await connection.request(command, answer=CONFIRMED)
+            self.limits.confirmed(command)
+        except NsqError as failure:
+            self._timeout_count += isinstance(failure, RequestTimeoutError)
+            self._learn(failure)
+            if isinstance(failure, ConnectionLostError):
+                failure.add_note(f"its {len(command)} bytes are more than this nsqd has confirmed at a time so far")
+            raise
+        finally:
+            self._connection_of_suspect = None
+            await connection.close()
 
     def submit(self, command: bytes) -> asyncio.Future[bytes]:
         """Send a PUB or MPUB behind all that was sent before; the confirmation to come.
 
-        `ConnectionLostError` at once if there is no connection. It does not wait for room: the caller bounds what it
-        sends.
+        `NotExecutedError` at once if there is no connection, `MessageTooLargeError` if nsqd would refuse it. It does
+        not wait for room: the caller bounds what it sends.
         """
         connection = self._connection
         if connection is None:
-            raise ConnectionLostError(self.address, "not connected")
+            raise NotExecutedError(self.address, "not connected")
+        if len(command) > self.limits.harmless_bytes:
+            self._is_suspect(command)  # a suspect is sent all the same: numbers keep their order
         began_s = asyncio.get_running_loop().time()
         answer = connection.submit(command, answer=CONFIRMED)
         answer.add_done_callback(partial(self._submitted, connection, command, began_s))
@@ -231,10 +319,10 @@ class Link:
 
     def _submitted(self, connection: Connection, command: bytes, began_s: float, answer: asyncio.Future[bytes]) -> None:
         failure = answer.exception()
-        if isinstance(failure, RequestTimeoutError):
-            connection.abort(failure)
-        elif failure is None:
+        if failure is None:
             self._failures = 0
+        else:
+            self._not_confirmed(connection, failure)
         if self._observer is not None:
             publication = publication_in(command, address=self.address)
             duration_s = asyncio.get_running_loop().time() - began_s
@@ -359,7 +447,7 @@ class NumberedPublisher:
         batch.attempts += 1
         try:
             answer = self._link.submit(batch.command)
-        except ConnectionLostError as failure:
+        except NsqError as failure:
             self._failed(batch, failure)
         else:
             answer.add_done_callback(partial(self._answered, batch))
@@ -375,6 +463,8 @@ class NumberedPublisher:
     def _failed(self, batch: _NumberedBatch, failure: NsqError) -> None:
         """Any failure ends the connection; when there is another, the batch is sent again, if it may be."""
         batch.failure = failure
+        if isinstance(failure, NotExecutedError):
+            batch.attempts -= 1  # nsqd never saw it; its time bounds how often that may happen
         if not isinstance(failure, _RETRYABLE):
             _fail(batch, failure)
         elif batch.attempts >= self._max_attempts:

@@ -18,7 +18,8 @@ nothing here costs anything.
 - NSQ's messages have no headers. What should travel from publisher to handler, a trace's context for one, has to be
   part of the body, where only the two of them know to look for it.
 
-`emberq.client.opentelemetry` is an observer that makes spans and metrics.
+`emberq.client.opentelemetry` is an observer that makes spans and metrics, `emberq.client.prometheus` one that keeps
+metrics for a scrape.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ class ObservedChannel(NamedTuple):
 
     topic: str
     channel: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.channel}"
 
 
 class Publication(NamedTuple):
@@ -94,6 +98,9 @@ class Observer:
 
     def gave_up(self, message: Message, source: ObservedChannel) -> None:
         """The message came too often and has been finished without being handled."""
+
+    def answered_late(self, source: ObservedChannel, address: str) -> None:
+        """An nsqd did not take the answer to a message, which had timed out there and is delivered again."""
 
     def backoff_changed(self, source: ObservedChannel, *, level: int, pause_s: float) -> None:
         """The consumer asks for nothing during `pause_s` because handlers fail; with level 0 all is well again."""

@@ -17,6 +17,7 @@ Names are those of OpenTelemetry's conventions for messaging where these have on
     nsq.client.connections                  up-down counter: open connections
     nsq.consumer.requeued                   counter: messages requeued
     nsq.consumer.given_up                   counter: messages given up
+    nsq.consumer.late_answers               counter: answers that came too late for nsqd
     nsq.consumer.backoff.level              gauge: 0 while all is well
 
 A message cannot carry the context of a span, so the spans of its publisher and its handler are in different traces. For
@@ -69,6 +70,7 @@ class OpenTelemetryObserver(Observer):
         self._connections = meter.create_up_down_counter("nsq.client.connections", "{connection}")
         self._requeued = meter.create_counter("nsq.consumer.requeued", "{message}")
         self._given_up = meter.create_counter("nsq.consumer.given_up", "{message}")
+        self._late_answers = meter.create_counter("nsq.consumer.late_answers", "{answer}")
         self._backoff_level = meter.create_gauge("nsq.consumer.backoff.level", "{level}")
 
     # Connections
@@ -151,6 +153,9 @@ class OpenTelemetryObserver(Observer):
 
     def gave_up(self, message: Message, source: ObservedChannel) -> None:  # noqa: ARG002 - likewise
         self._given_up.add(1, _SYSTEM | _consumer(source))
+
+    def answered_late(self, source: ObservedChannel, address: str) -> None:
+        self._late_answers.add(1, _SYSTEM | _consumer(source) | _server(address))
 
     def backoff_changed(self, source: ObservedChannel, *, level: int, pause_s: float) -> None:  # noqa: ARG002 - the level tells
         self._backoff_level.set(level, _SYSTEM | _consumer(source))

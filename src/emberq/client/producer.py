@@ -24,7 +24,10 @@ topics that are not journaled, which have no memory of what they got. An nsqd th
 is refused.
 
 What raises at once, because no nsqd would judge otherwise: `BadRequestError` and `AuthError`, `HandshakeError` if that
-is how all nsqds answer, and `ValueError` or `TypeError` for what can be seen to be wrong before it is sent.
+is how all nsqds answer, and `ValueError` or `TypeError` for what can be seen to be wrong before it is sent. A message
+that is too large is a `MessageTooLargeError`; it is not sent where nsqd's limit is known, and harms no other message
+where it is not (see `emberq.client.limit`). What nsqd certainly did not execute is sent again without counting as an
+attempt.
 
 Closing, which `async with` does, refuses new messages, waits for those under way, and disconnects.
 """
@@ -32,6 +35,7 @@ Closing, which `async with` does, refuses new messages, waits for those under wa
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random as random_numbers
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,6 +45,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Self
 
+from emberq.base.task import RECONNECT_INTERVAL_S, Reminder
 from emberq.client.address import Addresses, address_list, nsqd_address
 from emberq.client.argument import check_instance, check_int, check_name, delay_in_seconds, describe
 from emberq.client.config import ClientConfig, ReconnectDelay, RetryPolicy
@@ -48,11 +53,13 @@ from emberq.client.error import (
     ClosedError,
     ConnectError,
     ConnectionLostError,
+    NotExecutedError,
     NsqError,
     PublishError,
     RequestTimeoutError,
 )
-from emberq.client.link import Link, NsqdHealth, NumberedPublisher
+from emberq.client.limit import UNSUSPECTED_BYTES
+from emberq.client.link import Link, NsqdHealth, NumberedPublisher, publication_in
 from emberq.wire import command
 from emberq.wire.parameter import PRODUCER_ID_BYTES
 
@@ -61,6 +68,10 @@ DEFAULT_MAX_BATCH_BYTES = 4 * 1024 * 1024
 CLOSE_TIMEOUT_S = 10.0
 MESSAGE_SIZE_BYTES = 4
 """What a message in a batch takes up besides its body."""
+COUNT_BYTES = 4
+"""What a batch takes up besides its messages."""
+
+log = logging.getLogger(__name__)
 
 _EMPTY_BODY = "a message must not be empty"
 _RETRYABLE = (ConnectionLostError, RequestTimeoutError, PublishError)
@@ -70,7 +81,8 @@ class Producer:
     """Publishes to one or several nsqds. Belongs to one event loop; connects at the first use or in `start`.
 
     `addresses` are those at which nsqds speak TCP: `host:port`, or paths of Unix sockets; one, or a list of them.
-    `random` returns numbers from 0 to 1.
+    `max_pending` is how many publications may be under way at a time; a call beyond that waits until one has ended. 0:
+    any number, and then the memory that they take is for the caller to bound. `random` returns numbers from 0 to 1.
     """
 
     def __init__(
@@ -81,6 +93,7 @@ class Producer:
         retry: RetryPolicy | None = None,
         reconnect_delay: ReconnectDelay | None = None,
         max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
+        max_pending: int = 0,
         idempotent: bool = False,
         random: Callable[[], float] = random_numbers.random,
     ) -> None:
@@ -91,6 +104,7 @@ class Producer:
         check_instance("retry", retry, RetryPolicy)
         check_instance("reconnect_delay", reconnect_delay, ReconnectDelay)
         check_int("max_batch_bytes", max_batch_bytes, at_least=1)
+        check_int("max_pending", max_pending, at_least=0)
         config = config or ClientConfig()
         if idempotent:
             config = replace(config, producer_id=os.urandom(PRODUCER_ID_BYTES))
@@ -117,6 +131,10 @@ class Producer:
         self._waiting: list[asyncio.Future[None]] = []
         """Messages that wait for any nsqd to be connected, or for all of them to refuse that."""
         self._under_way_count = 0
+        self._room = asyncio.Semaphore(max_pending) if max_pending else None
+        """Lets so many be under way; first come, first served."""
+        self._failovers = Reminder(RECONNECT_INTERVAL_S)
+        """Messages that were sent again, by the address they were sent to."""
         self._flushed: asyncio.Future[None] | None = None
         """Set while `close` waits for the messages under way."""
         self._is_started = False
@@ -143,11 +161,17 @@ class Producer:
     async def publish_many(self, topic: str, bodies: Iterable[bytes]) -> None:
         """Publish messages together, which is much faster than one by one.
 
-        nsqd takes either all or none of up to `max_batch_bytes`. More than that is split, and sent part by part; if a
-        part fails, those before it have been published and those behind it have not.
+        nsqd takes either all or none of up to `max_batch_bytes`, or of less if it has told a lower limit. More than
+        that is split, and sent part by part; if a part fails, those before it have been published and those behind it
+        have not. If a message is known to be too large for nsqd, none is sent.
         """
         check_name("topic", topic)
-        for batch in _batches(_checked_bodies(bodies), max_bytes=self._max_batch_bytes):
+        bodies = _checked_bodies(bodies)
+        size_bytes = MESSAGE_SIZE_BYTES * len(bodies) + sum(map(len, bodies))
+        max_bytes = self._max_batch_bytes
+        if size_bytes > UNSUSPECTED_BYTES:
+            max_bytes = await self._batch_limit(bodies, size_bytes)
+        for batch in _batches(bodies, size_bytes, max_bytes=max_bytes):
             if self._lanes:
                 await self._publish(partial(_numbered_mpub, topic, batch))
             else:
@@ -161,19 +185,53 @@ class Producer:
 
     async def _publish(self, publication: bytes | Callable[[int], bytes]) -> None:
         """Publish a command, or what a function makes of its number."""
+        if self._room is not None:
+            await self._room.acquire()
+        try:
+            self._begin()
+            try:
+                if isinstance(publication, bytes):
+                    await self._publish_once_or_retry(publication)
+                else:
+                    await self._publish_numbered(publication)
+            finally:
+                self._one_less_under_way()
+        finally:
+            if self._room is not None:
+                self._room.release()
+
+    def _begin(self) -> None:
         if self._is_closing:
             raise ClosedError("the producer has been closed")
         self.start()
         self._under_way_count += 1
+
+    def _one_less_under_way(self) -> None:
+        self._under_way_count -= 1
+        if self._flushed is not None and not self._under_way_count and not self._flushed.done():
+            self._flushed.set_result(None)
+
+    async def _batch_limit(self, bodies: Sequence[bytes], size_bytes: int) -> int:
+        """How many bytes may go into one MPUB; `MessageTooLargeError` if a message is too large for any nsqd's limit.
+
+        Limits are known once an nsqd is connected, so this waits for one.
+        """
+        self._begin()
         try:
-            if isinstance(publication, bytes):
-                await self._publish_once_or_retry(publication)
-            else:
-                await self._publish_numbered(publication)
+            await self._link_until(asyncio.get_running_loop().time() + self._retry.timeout_s)
         finally:
-            self._under_way_count -= 1
-            if self._flushed is not None and not self._under_way_count and not self._flushed.done():
-                self._flushed.set_result(None)
+            self._one_less_under_way()
+        max_bytes = self._max_batch_bytes
+        for link in self._links:
+            limits = link.limits
+            if (
+                0 < limits.max_message_bytes < size_bytes
+                and (largest := max(map(len, bodies))) > limits.max_message_bytes
+            ):
+                raise limits.too_large(largest, limits.max_message_bytes)
+            if limits.max_body_bytes:
+                max_bytes = min(max_bytes, limits.max_body_bytes - COUNT_BYTES)
+        return max_bytes
 
     async def _publish_once_or_retry(self, publication: bytes) -> None:
         deadline_s = asyncio.get_running_loop().time() + self._retry.timeout_s
@@ -185,7 +243,8 @@ class Producer:
         try:
             await link.publish(publication)
         except _RETRYABLE as failure:
-            await self._publish_patiently(publication, attempts=1, failure=failure, deadline_s=deadline_s)
+            attempts = 0 if isinstance(failure, NotExecutedError) else 1
+            await self._publish_patiently(publication, attempts=attempts, failure=failure, deadline_s=deadline_s)
 
     async def _publish_numbered(self, encode: Callable[[int], bytes]) -> None:
         """Once it has begun with an nsqd, a numbered batch stays with it."""
@@ -202,8 +261,13 @@ class Producer:
                 while attempts < self._retry.max_attempts:
                     link = await self._wait_for_link()
                     attempts += 1
+                    if failure is not None:
+                        self._tell_of_failover(publication, failure, link, attempt=attempts)
                     try:
                         await link.publish(publication)
+                    except NotExecutedError as error:
+                        failure = error
+                        attempts -= 1  # nsqd never saw it; time bounds how often that may happen
                     except _RETRYABLE as error:
                         failure = error
                     else:
@@ -211,6 +275,19 @@ class Producer:
         except TimeoutError:
             pass  # what the last attempt raised says more
         raise self._given_up(failure, attempts=attempts)
+
+    def _tell_of_failover(self, publication: bytes, failure: NsqError, link: Link, *, attempt: int) -> None:
+        """Log that a message is sent again; of many, because of the same nsqd, only the first in a while."""
+        if self._failovers.is_due(link.address):
+            topic = publication_in(publication, address=link.address).topic
+            log.info(
+                "a message for topic %s was not confirmed: %s; sent again to nsqd %s, attempt %d of %d",
+                topic,
+                failure,
+                link.address,
+                attempt,
+                self._retry.max_attempts,
+            )
 
     def _given_up(self, failure: NsqError | None, *, attempts: int) -> NsqError:
         """What to raise for a message that was not confirmed; `failure` is that of the last attempt."""
@@ -355,9 +432,9 @@ def _numbered_mpub(topic: str, bodies: Sequence[bytes], number: int) -> bytes:
     return command.mpub(topic, bodies, sequence=number)
 
 
-def _batches(bodies: Sequence[bytes], *, max_bytes: int) -> Iterator[Sequence[bytes]]:
-    """The bodies in as few parts as fit; one that does not fit by itself is left for nsqd to judge."""
-    if bodies and MESSAGE_SIZE_BYTES * len(bodies) + sum(map(len, bodies)) <= max_bytes:
+def _batches(bodies: Sequence[bytes], size_bytes: int, *, max_bytes: int) -> Iterator[Sequence[bytes]]:
+    """The bodies, of `size_bytes` in all, in as few parts as fit; one that does not fit is a part of its own."""
+    if bodies and size_bytes <= max_bytes:
         yield bodies  # the usual case, without a look at each
         return
     start = size = 0

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -53,6 +54,9 @@ SETUP_AHEAD_BYTES = 256 * 1024
 PLAIN_BYTES_PER_TURN = 1024 * 1024
 """A read of compressed bytes can stand for a thousand times as many. To take this much apart takes milliseconds; then
 the event loop gets its turn."""
+REST_READ_BYTES = 64 * 1024
+MAX_REST_READS = 64
+"""What a socket can hold unread when its connection ends: 4 MiB, which is above what systems allow by default."""
 
 
 class PlaintextError(Exception):
@@ -258,6 +262,24 @@ class Stream(asyncio.Protocol):
             self._failure = failure
         self._transport.abort()
 
+    def read_rest(self) -> None:
+        """Pass on what had arrived when the connection broke; to be called by `on_lost`.
+
+        A peer that closes while more is being sent to it resets the connection. Then a write fails, and the event loop
+        gives the connection up without reading what the peer said before. Inside TLS that is lost indeed.
+        """
+        if self.is_reading_paused or self._transport.get_extra_info("sslcontext") is not None:
+            return
+        broken = self._transport.get_extra_info("socket")
+        try:
+            with socket.fromfd(broken.fileno(), broken.family, broken.type) as rest:
+                for _ in range(MAX_REST_READS):
+                    if not (data := rest.recv(REST_READ_BYTES)):
+                        return
+                    self.data_received(data)
+        except OSError:
+            return  # all has been read: the next thing in line is the reset
+
     # What the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -319,13 +341,23 @@ class IdentifyAnswer:
     auth_required: bool = False
     idempotent: bool = False
     """Whether batches may be numbered."""
+    max_msg_size: int = 0
+    """The largest message in bytes; 0: not told."""
+    max_body_size: int = 0
+    """The largest body of an MPUB in bytes; 0: not told."""
 
 
 _SPELLED = {"msg_timeout_ms": "msg_timeout", "tls": "tls_v1", "idempotent": "emberq_idempotent"}
 """Fields whose key in nsqd's document is another one."""
 
 
-_RANGES = {"max_rdy_count": (0, 2**63 - 1), "msg_timeout_ms": (1, 2**63 // NS_PER_MS), "deflate_level": (-1, 9)}
+_RANGES = {
+    "max_rdy_count": (0, 2**63 - 1),
+    "msg_timeout_ms": (1, 2**63 // NS_PER_MS),
+    "deflate_level": (-1, 9),
+    "max_msg_size": (0, 2**63 - 1),
+    "max_body_size": (0, 2**63 - 1),
+}
 """What a number may be: nsqd has them in 64 bits, times as nanoseconds; zlib knows these levels."""
 
 

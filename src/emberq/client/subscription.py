@@ -38,8 +38,9 @@ from emberq.client.backoff import MessageOutcome
 from emberq.client.config import ConsumerConfig
 from emberq.client.connection import Connection
 from emberq.client.error import BadReturnValueError, HandlerDeclinedError, describe_error, ends_program
+from emberq.client.limit import SizeLimits
 from emberq.client.message import Message, deadline_ns, id_text
-from emberq.client.observer import Observation, tell
+from emberq.client.observer import Observation, ObservedChannel, tell
 from emberq.client.rdy import Share
 from emberq.client.verdict import is_end_of, settle
 from emberq.wire import command
@@ -101,6 +102,10 @@ class Subscription:
         self._room_bytes = 0
         """How much more could arrive then."""
         self._is_reading_paused = False
+        self.timed_out_count = 0
+        """Messages whose time was over before they were taken from the inbox."""
+        self._is_closing = False
+        """Whether nsqd was told CLS."""
         self._touch_timer: asyncio.TimerHandle | None = None
         if config.auto_touch:
             self._schedule_touches()
@@ -168,7 +173,11 @@ class Subscription:
         self._in_loop(lambda: self._touch([message]))
 
     def abandon(self, message: Message) -> None:
-        self._in_loop(lambda: self._forget(message))
+        self._in_loop(lambda: self._abandon(message))
+
+    def _abandon(self, message: Message) -> None:
+        self.timed_out_count += 1
+        self._forget(message)
 
     def _in_loop(self, action: Callable[[], None]) -> None:
         if threading.get_ident() == self._thread_id:
@@ -233,10 +242,18 @@ class Subscription:
 
     async def finish_up(self) -> None:
         """Ask nsqd for nothing more, and wait until every message is answered."""
+        self._is_closing = True
         await self.connection.request(command.CLS, answer=b"CLOSE_WAIT")
         if self.in_flight:
             self._is_empty = self._loop.create_future()
             await self._is_empty
+
+    def give_back(self) -> None:
+        """Requeue what is not answered, now that it will not be: otherwise nsqd waits for each to time out."""
+        if self.in_flight and not self._is_closing:
+            self.send_rdy(0)  # or nsqd would send here again what is given back; behind CLS it sends nothing
+        for message in list(self.in_flight):
+            message.requeue(0, backoff=False)
 
     def ended(self) -> None:
         """The connection is gone."""
@@ -274,10 +291,12 @@ class DeadLetterPublisher:
         self,
         hook: OnGivingUp | None,
         *,
+        source: ObservedChannel,
         dead_letter_topic: str,
         observation: Observation | None = None,
     ) -> None:
         self._hook = hook
+        self._source = source
         self._dead_letter_topic = dead_letter_topic
         self._observation = observation
         self._tasks: set[asyncio.Task[None]] = set()
@@ -308,7 +327,14 @@ class DeadLetterPublisher:
             message.requeue(backoff=False)
             _log_failure(message, error)
         else:
-            log.warning("gave up message %s after %d attempts", id_text(message.id), message.attempts - 1)
+            log.warning(
+                "gave up message %s of %s from nsqd %s after %d attempts%s",
+                id_text(message.id),
+                self._source,
+                message.address,
+                message.attempts - 1,
+                f"; it is in topic {self._dead_letter_topic}" if self._dead_letter_topic else "",
+            )
             self.count += 1
             message.finish()
             if self._observation is not None:
@@ -319,6 +345,9 @@ class DeadLetterPublisher:
         if self._hook is not None:
             await settle(message, self._hook(message), function="on_giving_up")
         if self._dead_letter_topic and not message.is_answered:
+            limit_bytes = connection.answer.max_msg_size
+            if 0 < limit_bytes < len(message.body):  # nsqd takes less than when it stored the message
+                raise SizeLimits(connection.address).too_large(len(message.body), limit_bytes)
             await connection.request(command.pub(self._dead_letter_topic, message.body), answer=b"OK")
 
 

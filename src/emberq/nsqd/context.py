@@ -92,6 +92,8 @@ class SessionContext:
             snappy=options.snappy,
             topology_region=options.topology_region,
             topology_zone=options.topology_zone,
+            max_msg_size=options.max_msg_size,
+            max_body_size=options.max_body_size,
         )
         self.default_settings = ConnectionSettings(
             client_id="",

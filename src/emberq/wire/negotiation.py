@@ -4,7 +4,12 @@
 settings of the connection and the answer out. A field that is 0 or absent leaves the setting as it is. What a client
 calls itself and its place is cut to MAX_NAME_CHARACTERS: it is kept and shown for as long as the connection lasts.
 
-Not in NSQ: a client may ask to number what it publishes, so that a batch it sends again is stored once, by
+Not in NSQ: the answer tells, behind all that NSQ's has, how large a message and the body of an MPUB may be, so that a
+client need not send what would be refused:
+
+    "max_msg_size": 1048576, "max_body_size": 5242880
+
+Not in NSQ either: a client may ask to number what it publishes, so that a batch it sends again is stored once, by
 
     "emberq_producer_id": "<32 hexadecimal digits>"      and is answered      "emberq_idempotent": true
 
@@ -49,6 +54,10 @@ class ServerLimits:
     auth_required: bool = False
     topology_region: str = ""
     topology_zone: str = ""
+    max_msg_size: int = 0
+    """The largest message; 0: clients are not told, as by NSQ's own nsqd."""
+    max_body_size: int = 0
+    """The largest body of an MPUB; 0: likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,8 @@ def _negotiated(request: IdentifyRequest, settings: ConnectionSettings, limits: 
         "topology_region": limits.topology_region,
         "topology_zone": limits.topology_zone,
     }
+    if limits.max_msg_size and limits.max_body_size:
+        answer |= {"max_msg_size": limits.max_msg_size, "max_body_size": limits.max_body_size}
     if request.emberq_producer_id:
         answer["emberq_idempotent"] = True
     encoded = json.dumps(answer, separators=(",", ":")).encode()
