@@ -158,6 +158,26 @@ def test_the_journal_of_a_topic(page: Page, cluster: Cluster) -> None:
 def test_a_topic_that_nobody_has(page: Page, cluster: Cluster) -> None:
     page.goto(f"{cluster.admin.url}/topics/nobody.has.it")
     expect(page.locator("#banner")).to_contain_text("nobody.has.it")
+    expect(page.locator("#live-state")).to_have_text("Live")
+    expect(page.locator("#title-buttons")).to_be_hidden()
+    page.goto(f"{cluster.admin.url}/topics/nobody.has.it/channel")
+    expect(page.locator("#banner")).to_contain_text("nobody.has.it")
+    expect(page.locator("#banner")).to_have_attribute("data-kind", "warning")
+    expect(page.locator("#title-buttons")).to_be_hidden()
+
+
+def test_a_topic_that_was_just_created_is_no_problem(page: Page, cluster: Cluster) -> None:
+    page.goto(f"{cluster.admin.url}/topics")
+    page.get_by_role("button", name="Create topic…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Topic").fill("brand.new")
+    dialog.get_by_role("button", name="Create").click()
+    page.get_by_role("link", name="brand.new").click()
+    expect(figure(page, "messages")).to_have_text("0")
+    expect(page.locator("#banner")).to_be_hidden()
+    expect(page.get_by_text("No node has this topic now.")).to_be_visible()
+    cluster.publish("brand.new", BODY)
+    expect(figure(page, "messages")).to_have_text("1")
 
 
 def test_a_node_that_is_gone_is_reported_and_the_page_lives_on(page: Page, cluster: Cluster) -> None:

@@ -180,6 +180,7 @@ QUESTIONS = (
     f"/api/nodes/{NODE_ADDRESS}",
     "/api/counter",
     "/api/journal/t",
+    "/api/seek/t/c?to=earliest",
     "/api/peek/t/c",
     "/api/view?view=topics",
     "/api/view?view=nodes",

@@ -109,6 +109,7 @@ class _Table:
             "/api/nodes/{node}": api.node,
             "/api/counter": api.counter,
             "/api/journal/{topic}": self._messages.journal,
+            "/api/seek/{topic}/{channel}": self._messages.foresee,
             "/api/graphite": graphite.rate,
         }
         if self._parts.options.proxy_graphite:

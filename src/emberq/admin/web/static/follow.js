@@ -5,8 +5,9 @@ import { Live } from "./live.js";
 import { banner, warn } from "./notice.js";
 import { loaded } from "./panel.js";
 
-/** Shows every document of a view from now on; what is returned can be asked for a fresh one. */
-export function follow(view, parameters, show) {
+/** Shows every document of a view from now on; what is returned can be asked for a fresh one. `showMissing` is called
+ *  when the cluster does not have what is followed. */
+export function follow(view, parameters, show, showMissing = () => {}) {
   return new Live(view, parameters, {
     onDocument(document_) {
       document_.rates ??= {};
@@ -14,8 +15,9 @@ export function follow(view, parameters, show) {
       show(document_);
       loaded();
     },
-    onProblem(text) {
-      banner("problem", text);
+    onProblem(text, isMissing) {
+      banner(isMissing ? "warning" : "problem", text);
+      if (isMissing) showMissing();
       loaded();
     },
   }).start();

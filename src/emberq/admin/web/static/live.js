@@ -25,7 +25,8 @@ export function stopFollowing() {
   for (const live of followed) live.stop();
 }
 
-/** Follows a view: onDocument(document) for each new one, onProblem(text) when there is none to be had. */
+/** Follows a view: onDocument(document) for each new one, onProblem(text, isMissing) when there is none to be had;
+ *  isMissing says that the cluster answered, and does not have it. */
 export class Live {
   #query;
   #view;
@@ -67,8 +68,8 @@ export class Live {
       return true;
     } catch (failure) {
       if (!(failure instanceof ApiError)) throw failure;
-      this.#onProblem(failure.message);
-      return false;
+      this.#onProblem(failure.message, failure.status === 404);
+      return failure.status === 404;
     }
   }
 
@@ -83,7 +84,13 @@ export class Live {
       showState("streaming");
       this.#onDocument(JSON.parse(event.data));
     });
-    source.addEventListener("problem", (event) => this.#onProblem(JSON.parse(event.data).message));
+    source.addEventListener("problem", (event) => {
+      const { message, is_missing: isMissing } = JSON.parse(event.data);
+      this.#cancel(silence);
+      silence = this.#after(SILENCE_MS + 2 * config.liveIntervalMs, () => this.#poll());
+      showState(isMissing ? "streaming" : "waiting");
+      this.#onProblem(message, isMissing);
+    });
     source.addEventListener("error", () => {
       if (source.readyState === EventSource.CLOSED) this.#poll();
       else showState("waiting"); // the browser tries again by itself

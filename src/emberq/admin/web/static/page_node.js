@@ -12,7 +12,8 @@ const { node } = config;
 export function start() {
   const topics = topicTable({
     empty: "No topics on this node.",
-    onTombstone: async ({ topic_name: topic }) => (await tombstone({ topic, node })) && live.refresh(),
+    onTombstone: async (figures) =>
+      (await tombstone({ topic: figures.topic_name, node, figures })) && live.refresh(),
   });
   const channels = channelTable({ empty: "No channels on this node.", ofManyTopics: true });
   const clients = clientTable({ empty: "No consumers on this node.", ofOneNode: true });

@@ -9,7 +9,7 @@ import { graphiteSection } from "./graphite.js";
 import { journalSection } from "./journal.js";
 import { publishSection } from "./message.js";
 import { Charts, content, latencyTile, searchField, section, Tiles, worstLatency } from "./panel.js";
-import { showState, titleButtons } from "./title.js";
+import { showMissing, showTitle, titleButtons } from "./title.js";
 
 const { topic } = config;
 
@@ -18,7 +18,7 @@ export function start() {
     empty: "No channels yet: messages wait in the topic until a consumer subscribes.",
   });
   const nodes = topicNodeTable({
-    onTombstone: async ({ node }) => (await tombstone({ topic, node })) && live.refresh(),
+    onTombstone: async (figures) => (await tombstone({ topic, node: figures.node, figures })) && live.refresh(),
   });
   const tiles = new Tiles([
     { id: "rate", label: "Messages per second", text: (all) => format.rate(all.rates.topic) },
@@ -35,13 +35,13 @@ export function start() {
   const charts = new Charts("rate", "depth", "in_flight", "e2e_p99");
   const journal = journalSection(topic);
   const live = follow("topic", { topic }, (document_) => {
-    showState(document_.paused);
+    showTitle(document_);
     tiles.show(document_);
     charts.add(figuresOf(document_));
     channels.setRows(withRates(document_.channels, document_.rates.channels, "channel_name"));
     nodes.setRows(withRates(document_.nodes, document_.rates.nodes, "node"));
-    journal.begin();
-  });
+    if (document_.nodes?.length > 0) journal.begin(); // a topic that no node has yet has no journal either
+  }, showMissing);
   titleButtons({ topic, refresh: () => live.refresh() });
   const note = "Every channel gets its own copy of each message.";
   content.append(
