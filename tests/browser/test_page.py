@@ -46,6 +46,49 @@ def test_topics(page: Page, cluster: Cluster) -> None:
     expect(row(page, "Topics", "appears.by.itself")).to_be_visible()
 
 
+def test_the_filters_know_channels_too(page: Page, cluster: Cluster) -> None:
+    """A topic that is well as a whole may have a channel that is not."""
+    cluster.create("filtered", "read", "unread", "held")
+    for channel in ("read", "held"):
+        cluster.consumer("filtered", channel)
+    cluster.publish("filtered", *[BODY] * 3)
+    for node in (0, 1):
+        cluster.post(node, "/channel/pause?topic=filtered&channel=held")
+    cluster.create("healthy", "read")
+    cluster.consumer("healthy", "read")
+    page.goto(f"{cluster.admin.url}/topics")
+    found, healthy = row(page, "Topics", "filtered"), row(page, "Topics", "healthy")
+    expect(healthy).to_be_visible()
+    for choice, mark, channel in (
+        ("Paused", "held paused", "held"),
+        ("Without consumers", "unread without consumers: 3", "unread"),
+    ):
+        page.get_by_label("Which topics").select_option(choice)
+        expect(healthy).to_have_count(0)
+        expect(found.get_by_role("link", name=mark)).to_have_attribute("href", f"/topics/filtered/{channel}")
+
+
+def test_escape_ends_a_search(page: Page, cluster: Cluster) -> None:
+    page.goto(f"{cluster.admin.url}/topics")
+    expect(row(page, "Topics", "orders")).to_be_visible()
+    field = page.get_by_role("searchbox")
+    field.fill("no such topic")
+    expect(row(page, "Topics", "orders")).to_have_count(0)
+    field.press("Escape")
+    expect(field).to_have_value("")
+    expect(row(page, "Topics", "orders")).to_be_visible()
+
+
+def test_all_columns_on_a_phone_have_their_headings(page: Page, cluster: Cluster) -> None:
+    page.set_viewport_size({"width": 375, "height": 760})
+    page.goto(f"{cluster.admin.url}/topics")
+    expect(row(page, "Topics", "orders")).to_be_visible()
+    page.get_by_role("button", name="All columns").click()
+    headings = page.get_by_role("table", name="Topics").locator("thead th").all()
+    tops = {round((each.bounding_box() or {})["y"]) for each in headings}
+    assert len(tops) == 1
+
+
 def test_topic(page: Page, cluster: Cluster) -> None:
     page.goto(f"{cluster.admin.url}/topics/orders")
     expect(figure(page, "messages")).to_have_text("5")
@@ -134,6 +177,8 @@ def test_pipelines(page: Page, cluster: Cluster) -> None:
     expect(card.locator(".label")).to_have_text("failed")
     expect(card.locator(".problem")).to_contain_text("the sink's disk is full")
     expect(card.locator("[data-figure=batch]")).to_have_text("250 ms")
+    for name in ("in", "out"):  # nothing comes or goes any more
+        expect(card.locator(f"[data-figure={name}]")).to_have_text("–")
 
 
 def test_the_journal_of_a_topic(page: Page, cluster: Cluster) -> None:

@@ -98,6 +98,15 @@ def test_a_partial_failure_is_shown_with_what_is_known(page: Page, stand_in: Sta
     expect(page.get_by_role("link", name="orders")).to_be_visible()
 
 
+def test_a_latency_that_nothing_was_measured_of_is_not_zero(page: Page, stand_in: StandIn) -> None:
+    percentile = {"quantile": 0.99, "max": 0, "min": 0, "average": 0, "count": 0}
+    unmeasured = {"count": 0, "percentiles": [percentile]}
+    stand_in.documents["channel"] = channel_document(e2e_processing_latency=unmeasured)
+    page.goto(f"{stand_in.url}/topics/t/c")
+    expect(page.locator("[data-figure=depth]")).to_have_text("0")
+    expect(page.locator("[data-figure=latency]")).to_have_text("–")
+
+
 def test_an_empty_cluster_says_so(page: Page, stand_in: StandIn) -> None:
     stand_in.documents["topics"] = {"topics": None, "time": time.time(), "message": ""}
     page.goto(f"{stand_in.url}/topics")

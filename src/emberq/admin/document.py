@@ -22,8 +22,10 @@ rate: it is null, or missing where names lead to rates.
 
     topics    {"topics": [{"topic_name", "depth", "backend_depth", "channel_depth", "in_flight_count", "deferred_count",
               "requeue_count", "timeout_count", "message_count", "client_count", "channel_count", "node_count",
-              "paused", "e2e_p99", "rate", "finish_rate"}], "node_count", "rates": {"total", "finished"}}
-              `depth` is what waits in the topic itself, `channel_depth` in all its channels together
+              "paused", "e2e_p99", "rate", "finish_rate", "paused_channels": [name], "idle_channels": [name],
+              "idle_depth"}], "node_count", "rates": {"total", "finished"}}
+              `depth` is what waits in the topic itself, `channel_depth` in all its channels together, `idle_depth` in
+              those that have no consumer
     topic     "rates": {"topic", "channels": {name: rate}, "finished": {name: rate}, "nodes": {node: rate}}
     channel   "rates": {"channel", "finished", "nodes": {node: rate}}, "clients_matching"
     nodes     each also has "node" (H:P), "depth" (with channels), "message_count", "client_count", "topic_count",
@@ -267,6 +269,7 @@ _NOWHERE = Total()
 def _topic_line(name: str, topic: Total, named_channels: Sequence[tuple[str, Total]]) -> Document:
     channels = [channel for _, channel in named_channels]
     finished = (channel.rates.left for channel in channels if channel.rates is not None)
+    idle = {name: channel.depth for name, channel in named_channels if channel.client_count == 0}
     return {
         "topic_name": name,
         "depth": topic.depth,
@@ -281,6 +284,9 @@ def _topic_line(name: str, topic: Total, named_channels: Sequence[tuple[str, Tot
         "channel_count": len(channels),
         "node_count": topic.node_count,
         "paused": topic.paused,
+        "paused_channels": [name for name, channel in named_channels if channel.paused],
+        "idle_channels": list(idle),
+        "idle_depth": sum(idle.values()),
         "e2e_p99": slowest_ns(topic.latency),
         "rate": _came(topic.rates),
         "finish_rate": round(sum(finished), _RATE_DIGITS),
@@ -288,8 +294,9 @@ def _topic_line(name: str, topic: Total, named_channels: Sequence[tuple[str, Tot
 
 
 def slowest_ns(latency: Latency) -> int | None:
-    """The highest percentile that is tracked, on the node where it is highest; None if none is."""
-    slowest = latency.percentiles[0].max if latency.percentiles else math.nan
+    """The highest percentile that is tracked, on the node where it is highest; None if none is, or nothing was
+    measured."""
+    slowest = latency.percentiles[0].max if latency.percentiles and latency.message_count else math.nan
     return round(slowest) if math.isfinite(slowest) else None  # a daemon may claim anything
 
 

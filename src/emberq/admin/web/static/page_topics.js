@@ -14,8 +14,8 @@ import { DataTable, rememberInAddress } from "./table.js";
 const FILTERS = {
   all: { label: "All topics", admits: () => true },
   backlog: { label: "With a backlog", admits: (topic) => totalDepth(topic) > 0 },
-  idle: { label: "Without consumers", admits: (topic) => topic.client_count === 0 },
-  paused: { label: "Paused", admits: (topic) => topic.paused },
+  idle: { label: "Without consumers", admits: (topic) => topic.client_count === 0 || idleChannels(topic).length > 0 },
+  paused: { label: "Paused", admits: (topic) => topic.paused || pausedChannels(topic).length > 0 },
 };
 
 export function start() {
@@ -48,8 +48,35 @@ export function start() {
   recent.recall();
 }
 
+const name = (topic) => topic.topic_name;
+const nameOfTopic = nameColumn({ label: "Topic", name, href: (topic) => path("topics", name(topic)) });
+
+/** The name, and behind it what is wrong with channels of the topic. */
+function paintName(cell, topic) {
+  nameOfTopic.paint(cell, topic);
+  const marks = [
+    mark(topic, pausedChannels(topic), (what) => `${what} paused`),
+    topic.idle_depth > 0
+      ? mark(topic, idleChannels(topic), (what) => `${what} without consumers: ${format.compact(topic.idle_depth)}`)
+      : null,
+  ].filter(Boolean);
+  const shown = cell.querySelectorAll(".channel-mark");
+  const areSame =
+    shown.length === marks.length && marks.every(({ text, href }, index) =>
+      shown[index].textContent === text && shown[index].getAttribute("href") === href);
+  if (areSame) return;
+  for (const old of shown) old.remove();
+  cell.append(...marks.map(({ text, href }) => h("a", { class: "channel-mark", href }, text)));
+}
+
+/** A link to the channel that is meant or, if there are several, to their topic. */
+function mark(topic, channels, text) {
+  if (channels.length === 0) return null;
+  if (channels.length === 1) return { text: text(channels[0]), href: path("topics", name(topic), channels[0]) };
+  return { text: text(format.counted(channels.length, "channel")), href: path("topics", name(topic)) };
+}
+
 function topicTable(recent) {
-  const name = (topic) => topic.topic_name;
   return new DataTable({
     label: "Topics",
     noun: "topic",
@@ -58,7 +85,7 @@ function topicTable(recent) {
     sort: "name",
     remembersInAddress: true,
     columns: [
-      nameColumn({ label: "Topic", name, href: (topic) => path("topics", topic.topic_name) }),
+      { ...nameOfTopic, paint: paintName },
       {
         id: "rate",
         label: "Msgs/s",
@@ -105,6 +132,14 @@ function filterField(table) {
     rememberInAddress("show", field.value === "all" ? "" : field.value);
   });
   return field;
+}
+
+function idleChannels(topic) {
+  return topic.idle_channels ?? [];
+}
+
+function pausedChannels(topic) {
+  return topic.paused_channels ?? [];
 }
 
 function totalDepth(topic) {

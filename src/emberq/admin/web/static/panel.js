@@ -151,6 +151,11 @@ export function searchField(table, noun, onSearch = () => {}) {
     rememberInAddress("q", field.value);
     onSearch(field.value);
   });
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    field.value = ""; // as the browser does, but without telling
+    field.dispatchEvent(new Event("input"));
+  });
   table.search(field.value);
   return field;
 }
@@ -168,9 +173,10 @@ export function label(text, kind = null) {
   return h("span", { class: "label", "data-kind": kind }, text);
 }
 
-/** The highest percentile that is tracked, on the node where it is highest, in nanoseconds; null when none is. */
+/** The highest percentile that is tracked, on the node where it is highest, in nanoseconds; null when none is, or no
+ *  message was measured. */
 export function worstLatency(latency) {
-  const percentiles = latency?.percentiles ?? [];
+  const percentiles = measured(latency);
   if (percentiles.length === 0) return null;
   const worst = percentiles.reduce((a, b) => (b.quantile > a.quantile ? b : a));
   return worst.max ?? worst.value ?? null;
@@ -178,7 +184,12 @@ export function worstLatency(latency) {
 
 /** `p99 12 ms · p95 3 ms` */
 function latencyText(latency) {
-  return (latency?.percentiles ?? [])
+  return measured(latency)
     .map((each) => `p${+(each.quantile * 100).toFixed(2)} ${format.duration(each.max ?? each.value)}`)
     .join(" · ");
+}
+
+/** The percentiles, unless they stand for no message at all: then nsqd calls them 0. */
+function measured(latency) {
+  return latency?.count > 0 ? (latency.percentiles ?? []) : [];
 }
