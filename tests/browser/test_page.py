@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -116,6 +119,39 @@ def test_channel(page: Page, cluster: Cluster) -> None:
     expect(client).to_contain_text("tests/1.0")
     expect(row(page, "Nodes", cluster.nodes[0])).to_be_visible()
     expect(page.get_by_role("link", name="orders")).to_have_attribute("href", "/topics/orders")
+
+
+def test_dead_letters_and_requeued_messages_are_seen_as_they_happen(page: Page, cluster: Cluster) -> None:
+    topic = "failing"
+    cluster.create(topic, "strict", "idle")
+    policy = json.dumps({"max_attempts": 1, "dead_letter_topic": f"{topic}.dead"}).encode()
+    cluster.post(0, f"/channel/policy?topic={topic}&channel=strict", policy)
+    page.goto(f"{cluster.admin.url}/topics/{topic}")
+    with giving_up(cluster, topic, "strict"):
+        channel = row(page, "Channels", "strict")
+        expect(cell(page, channel, "Dead/s").locator("[data-kind=problem]")).to_be_visible()
+        expect(cell(page, channel, "Requeued/s").locator("[data-kind=warning]")).to_be_visible()
+        expect(page.locator("[data-figure=dead-lettered][data-kind=problem]")).to_be_visible()
+        failures = page.locator(".chart").filter(has_text="Failures/s")
+        expect(failures.locator(".chart-line").first).to_have_attribute("d", re.compile("M.*L"))
+
+
+@contextmanager
+def giving_up(cluster: Cluster, topic: str, channel: str) -> Iterator[None]:
+    """Messages that come all the time, to a consumer that finishes none."""
+    has_ended = threading.Event()
+    consumer = cluster.consumer(topic, channel, rdy=1)
+
+    def fail() -> None:
+        while not has_ended.is_set():
+            cluster.publish(topic, BODY)
+            consumer.req(consumer.read_message(), 0)
+
+    failing = threading.Thread(target=fail)
+    failing.start()
+    yield
+    has_ended.set()
+    failing.join()
 
 
 def test_nodes(page: Page, cluster: Cluster) -> None:

@@ -20,18 +20,23 @@ Every document has `message` ("" or `WARNING: …`) and `time`, when it was gath
 Beside the figures of the reference stand rates, in messages per second. What was not there at both of two looks has no
 rate: it is null, or missing where names lead to rates.
 
+A rate counts each message once. A **flow** counts it once for each channel, as depth does, so that both sides are of
+one unit: {"in_rate", "finish_rate", "dead_letter_rate", "requeue_rate"}. What comes in, less what is finished or given
+up, is what the backlog grows by.
+
     topics    {"topics": [{"topic_name", "depth", "backend_depth", "channel_depth", "in_flight_count", "deferred_count",
               "requeue_count", "timeout_count", "message_count", "client_count", "channel_count", "node_count",
-              "paused", "e2e_p99", "rate", "finish_rate", "paused_channels": [name], "idle_channels": [name],
-              "idle_depth"}], "node_count", "rates": {"total", "finished"}}
+              "paused", "e2e_p99", "rate", "paused_channels": [name], "idle_channels": [name], "idle_depth", and what
+              a flow has}], "node_count", "rates": {"total", "finished"}, "flow"}
               `depth` is what waits in the topic itself, `channel_depth` in all its channels together, `idle_depth` in
               those that have no consumer
-    topic     "rates": {"topic", "channels": {name: rate}, "finished": {name: rate}, "nodes": {node: rate}}
-    channel   "rates": {"channel", "finished", "nodes": {node: rate}}, "clients_matching"
+    topic     "rates": {"topic", "channels": {name: rate}, "finished": {name: rate}, "nodes": {node: rate}}, "flow",
+              "flows": {channel: flow}
+    channel   "rates": {"channel", "finished", "nodes": {node: rate}}, "clients_matching", "flow", "flows": {node: flow}
     nodes     each also has "node" (H:P), "depth" (with channels), "message_count", "client_count", "topic_count",
               "registered_count" and "tombstoned_count" (of topics that the nsqlookupds list for it), "rate"; and
               "rates": {"total", "finished"}
-    node      "rates": {"total", "finished", "topics": {name: rate}}, "memory" (as nsqd says it, or null)
+    node      "rates": {"total", "finished", "topics": {name: rate}}, "memory" (as nsqd says it, or null), "flow"
     counter   "total_messages" (all that were published), "rates": {"total", "finished"}
 
 A browser takes a document every few seconds, so it must stay small however large the cluster is:
@@ -63,7 +68,7 @@ from emberq.cluster.stats import (
     LatencyPercentile,
     TopicFigures,
 )
-from emberq.cluster.survey import IDLE, ChannelCounter, NodeStats, Rates, Survey, Total, counters_of
+from emberq.cluster.survey import IDLE, ChannelCounter, NodeStats, Rates, Survey, Total, counters_of, flow_of
 from emberq.cluster.topology import ClusterNode
 from emberq.cluster.upstream import warning_text
 
@@ -258,6 +263,7 @@ def topics_view(look: Look) -> Document:
         "topics": [lines[name] for name in sorted(lines)],
         "node_count": len(look.survey.producers),
         "rates": _totals(look.survey.total_rates()),
+        "flow": _flow(look.survey.total_flow()),
         **look.head,
     }
 
@@ -268,7 +274,6 @@ _NOWHERE = Total()
 
 def _topic_line(name: str, topic: Total, named_channels: Sequence[tuple[str, Total]]) -> Document:
     channels = [channel for _, channel in named_channels]
-    finished = (channel.rates.left for channel in channels if channel.rates is not None)
     idle = {name: channel.depth for name, channel in named_channels if channel.client_count == 0}
     return {
         "topic_name": name,
@@ -289,7 +294,7 @@ def _topic_line(name: str, topic: Total, named_channels: Sequence[tuple[str, Tot
         "idle_depth": sum(idle.values()),
         "e2e_p99": slowest_ns(topic.latency),
         "rate": _came(topic.rates),
-        "finish_rate": round(sum(finished), _RATE_DIGITS),
+        **(_flow(flow_of(topic.rates, (channel.rates for channel in channels))) or _UNKNOWN_FLOW),
     }
 
 
@@ -312,6 +317,8 @@ def topic_view(topic: TopicFigures, look: Look) -> Document:
             "finished": {channel: _left(each) for channel, each in of_channels.items()},
             "nodes": _came_by_node(survey, name),
         },
+        "flow": _flow(survey.topic_flow(name)),
+        "flows": {channel: _flow(each) for channel, each in of_channels.items()},
         **look.head,
     }
 
@@ -327,6 +334,8 @@ def channel_view(channel: ChannelFigures, clients: ClientFilter, look: Look) -> 
             "finished": _left(_rates(survey, topic, name)),
             "nodes": _came_by_node(survey, topic, name),
         },
+        "flow": _flow(_rates(survey, topic, name)),
+        "flows": {node: _flow(rates) for node, rates in survey.rates_by_node(topic, name).items()},
         **look.head,
     }
 
@@ -366,6 +375,7 @@ def node_view(node: NodeStats, look: Look) -> Document:
             **_totals(look.survey.work.get(node.node, IDLE).rates),
             "topics": {topic.topic_name: _came(rates.get(topic.topic_name)) for topic in node.topics},
         },
+        "flow": _flow(look.survey.work.get(node.node, IDLE).flow),
         **look.head,
     }
 
@@ -406,6 +416,17 @@ def _totals(rates: Rates | None) -> Document:
 
 def _came(rates: Rates | None) -> float | None:
     return None if rates is None else round(rates.came, _RATE_DIGITS)
+
+
+def _flow(flow: Rates | None) -> Document | None:
+    if flow is None:
+        return None
+    rates = (flow.came, flow.finished, flow.dead_lettered, flow.requeued)
+    return {name: round(rate, _RATE_DIGITS) for name, rate in zip(_FLOW, rates, strict=True)}
+
+
+_FLOW = ("in_rate", "finish_rate", "dead_letter_rate", "requeue_rate")
+_UNKNOWN_FLOW: Document = dict.fromkeys(_FLOW)
 
 
 def _left(rates: Rates | None) -> float | None:

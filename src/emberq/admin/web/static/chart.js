@@ -40,18 +40,19 @@ export class Chart {
   #format;
   #series;
   #points = [];
+  #isProvisional = false;
   #picked = null;
   #parts;
   #keepS;
   #least;
 
-  constructor({ title, format, series, keepMs, least = 2 }) {
+  constructor({ title, hint = null, format, series, keepMs, least = 2, kind = null }) {
     this.#title = title;
     this.#format = format;
     this.#series = series;
     this.#keepS = keepMs / 1000;
     this.#least = least;
-    this.#parts = this.#build();
+    this.#parts = this.#build(kind, hint);
     this.element = this.#parts.root;
     this.#listen();
   }
@@ -60,18 +61,21 @@ export class Chart {
   prepend(points) {
     const last = points.at(-1)?.time ?? -Infinity;
     this.#points = [...points, ...this.#points.filter((point) => point.time > last)];
+    if (this.#points.at(-1)?.time === last) this.#isProvisional = false;
     this.#draw();
   }
 
-  /** The newest one. */
-  add(point) {
+  /** The newest one. A provisional point makes room for the next one. */
+  add(point, { isProvisional = false } = {}) {
+    if (this.#isProvisional) this.#points.pop();
     if (this.#points.length > 0 && point.time <= this.#points.at(-1).time) return;
+    this.#isProvisional = isProvisional;
     this.#points.push(point);
     while (this.#points[0].time < point.time - this.#keepS) this.#points.shift();
     this.#draw();
   }
 
-  #build() {
+  #build(kind, hint) {
     const lines = this.#series.map((_, index) => s("path", { class: "chart-line", "data-series": index }));
     const area = s("path", { class: "chart-area" });
     const grid = s("g", { class: "chart-grid" });
@@ -88,9 +92,9 @@ export class Chart {
       ),
     );
     const when = h("span", { class: "chart-when" });
-    const caption = h("figcaption", {}, h("span", { class: "chart-title" }, this.#title), when, labelled);
+    const caption = h("figcaption", { title: hint }, h("span", { class: "chart-title" }, this.#title), when, labelled);
     return {
-      root: h("figure", { class: "chart" }, caption, drawing),
+      root: h("figure", { class: "chart", "data-kind": kind }, caption, drawing),
       area,
       lines,
       grid,

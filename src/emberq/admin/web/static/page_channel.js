@@ -1,7 +1,8 @@
 /* One channel: its figures, its nodes, its consumers, the messages that wait in it. */
 
 import { redrive, seek } from "./action.js";
-import { channelNodeTable, clientTable, withRates } from "./cluster_table.js";
+import { Charts } from "./charts.js";
+import { channelNodeTable, clientTable, withFlows, withRates } from "./cluster_table.js";
 import { config, may } from "./config.js";
 import { deadLetterSection } from "./dead_letter.js";
 import { h, setAttribute, setText } from "./dom.js";
@@ -10,7 +11,8 @@ import * as format from "./format.js";
 import { graphiteSection } from "./graphite.js";
 import { hasCursor, journalSection, journalsOf } from "./journal.js";
 import { deadLettersWait, peekSection } from "./message.js";
-import { Charts, content, latencyTile, searchField, section, Tiles, worstLatency } from "./panel.js";
+import { content, latencyTile, searchField, section, Tiles, worstLatency } from "./panel.js";
+import { failureTiles, netTile, Trend } from "./trend.js";
 import { offer, showMissing, showTitle, titleButtons } from "./title.js";
 
 const { topic, channel } = config;
@@ -22,25 +24,22 @@ const REDRIVE = "Redrive…";
 export function start() {
   const nodes = channelNodeTable();
   const clients = clientTable({ empty: "No consumers: messages wait here until one subscribes." });
+  const trend = new Trend();
   const tiles = new Tiles([
-    { id: "rate", label: "Messages per second", text: (all) => format.rate(all.rates.channel) },
+    { id: "rate", label: "In/s", text: (all) => format.rate(all.rates.channel) },
     { id: "depth", label: "Depth", text: (all) => format.integer(all.depth), detail: storage },
+    netTile(trend, (all) => all.depth),
+    ...failureTiles,
     {
       id: "in-flight",
       label: "In flight",
       text: (all) => format.integer(all.in_flight_count),
       detail: (all) => `${format.compact(all.deferred_count)} deferred`,
     },
-    {
-      id: "failures",
-      label: "Requeued",
-      text: (all) => format.integer(all.requeue_count),
-      detail: (all) => `${format.compact(all.timeout_count)} timed out`,
-    },
     { id: "clients", label: "Consumers", text: (all) => format.integer(all.client_count) },
     latencyTile,
   ]);
-  const charts = new Charts("rate", "depth", "in_flight", "e2e_p99");
+  const charts = new Charts("flow", "depth", "failures", "in_flight", "e2e_p99");
   const deadLetters = deadLetterSection({ topic, channel, refresh: () => live.refresh() });
   const journal = journalSection(topic, channel);
   const consumers = new ConsumerSection(clients, (search) => live.change({ topic, channel, search }));
@@ -50,9 +49,11 @@ export function start() {
     nodeNames = (document_.nodes ?? []).map((node) => node.node);
     showTitle(document_);
     offers.update(document_);
+    trend.add(document_.time, document_.flow);
     tiles.show(document_);
     charts.add(figuresOf(document_));
-    nodes.setRows(withRates(document_.nodes, document_.rates.nodes, "node"));
+    const rated = withRates(document_.nodes, document_.rates.nodes, "node");
+    nodes.setRows(withFlows(rated, document_.flows, "node"));
     consumers.show(document_);
     deadLetters.show(document_);
     journal.begin();
@@ -159,7 +160,7 @@ function figuresOf(document_) {
   return {
     time: document_.time,
     rate: document_.rates.channel,
-    finish_rate: document_.rates.finished,
+    ...document_.flow,
     depth: document_.depth,
     in_flight: document_.in_flight_count,
     e2e_p99: worstLatency(document_.e2e_processing_latency),

@@ -3,39 +3,46 @@
 import { askAndCreate } from "./action.js";
 import { path } from "./api.js";
 import { paintSparkline } from "./chart.js";
-import { figureColumn, nameColumn } from "./column.js";
+import { Charts } from "./charts.js";
+import { deadLetterColumn, figureColumn, nameColumn, netColumn, requeueColumn } from "./column.js";
 import { h, setText } from "./dom.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
-import { button, Charts, content, searchField, section, Tiles } from "./panel.js";
+import { button, content, searchField, section, Tiles } from "./panel.js";
 import { RecentRates } from "./recent.js";
 import { DataTable, rememberInAddress } from "./table.js";
+import { failureTiles, netTile, Trend } from "./trend.js";
 
 const FILTERS = {
   all: { label: "All topics", admits: () => true },
   backlog: { label: "With a backlog", admits: (topic) => totalDepth(topic) > 0 },
   idle: { label: "Without consumers", admits: (topic) => topic.client_count === 0 || idleChannels(topic).length > 0 },
+  failing: { label: "With dead letters", admits: (topic) => topic.dead_letter_rate > 0 },
   paused: { label: "Paused", admits: (topic) => topic.paused || pausedChannels(topic).length > 0 },
 };
 
 export function start() {
   const recent = new RecentRates();
+  const trend = new Trend();
   const table = topicTable(recent);
   const tiles = new Tiles([
     { id: "topics", label: "Topics", text: (all) => format.integer(all.count) },
-    { id: "rate", label: "Messages per second", text: (all) => format.rate(all.rate) },
+    { id: "rate", label: "Published/s", text: (all) => format.rate(all.rate) },
     { id: "depth", label: "Depth", text: (all) => format.integer(all.depth) },
+    netTile(trend, (all) => all.depth),
+    ...failureTiles,
     { id: "in-flight", label: "In flight", text: (all) => format.integer(all.in_flight) },
     { id: "clients", label: "Consumers", text: (all) => format.integer(all.clients) },
   ]);
-  const charts = new Charts("rate", "depth", "in_flight");
+  const charts = new Charts("flow", "depth", "failures", "in_flight");
   const count = h("span", { class: "count" });
   const live = follow("topics", {}, (document_) => {
     const topics = document_.topics ?? [];
     recent.add(document_.time, topics);
-    const all = sum(topics);
+    const all = { ...sum(topics), rate: document_.rates.total, flow: document_.flow };
+    trend.add(document_.time, document_.flow);
     tiles.show(all);
-    charts.add({ time: document_.time, ...all });
+    charts.add({ time: document_.time, ...all, ...document_.flow });
     table.setRows(topics);
     setText(count, format.counted(topics.length, "topic"));
   });
@@ -102,6 +109,9 @@ function topicTable(recent) {
         text: (topic) => format.integer(totalDepth(topic)),
         isNumeric: true,
       },
+      netColumn,
+      deadLetterColumn,
+      requeueColumn,
       figureColumn("in_flight_count", "In flight", 2),
       figureColumn("deferred_count", "Deferred", 3),
       figureColumn("channel_count", "Channels", 2),
@@ -147,10 +157,8 @@ function totalDepth(topic) {
 }
 
 function sum(topics) {
-  const all = { count: topics.length, rate: 0, finish_rate: 0, depth: 0, in_flight: 0, clients: 0 };
+  const all = { count: topics.length, depth: 0, in_flight: 0, clients: 0 };
   for (const topic of topics) {
-    all.rate += topic.rate ?? 0;
-    all.finish_rate += topic.finish_rate ?? 0;
     all.depth += totalDepth(topic);
     all.in_flight += topic.in_flight_count ?? 0;
     all.clients += topic.client_count ?? 0;
