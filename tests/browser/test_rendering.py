@@ -151,6 +151,14 @@ def test_a_burst_of_a_moment_is_no_spike_among_points_of_ten_seconds(page: Page,
     expect(rates.locator(".chart-value").first).to_have_text("28")  # 2 s of 100, and 8 s of 10
 
 
+def test_figures_that_have_grown_old_say_how_old_they_are(page: Page, stand_in: StandIn) -> None:
+    stand_in.documents["topics"] = topics_document(topic_line("orders")) | {"time": time.time() - 3 * 3600}
+    page.goto(f"{stand_in.url}/topics")
+    expect(page.locator("#live-state")).to_have_text("Polling · 3h 0m old")
+    stand_in.documents["topics"] = topics_document(topic_line("orders")) | {"time": time.time() + 3600}
+    expect(page.locator("#live-state")).to_have_text("Polling")
+
+
 def test_an_empty_cluster_says_so(page: Page, stand_in: StandIn) -> None:
     stand_in.documents["topics"] = {"topics": None, "time": time.time(), "message": ""}
     page.goto(f"{stand_in.url}/topics")

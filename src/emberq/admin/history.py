@@ -16,6 +16,9 @@ forgotten.
 A rate is the mean since the point before, however often nsqadmin looked meanwhile. That of the last look alone would be
 one of two seconds while a browser looks and of ten while none does: a line of both has spikes that never were.
 
+A look that lacks a silent node (see `absence`) is a gap in all sums that the node has a part in: a line that falls and
+rises again would tell of messages that were never worked off.
+
 Memory is bounded by points x series: 360 x (4,000 x 32 + 500 x 40) bytes are 53 MB, when it is full.
 """
 
@@ -212,16 +215,21 @@ def _flowing(node: str) -> Name:
 def _points(look: Look, means: _Means) -> Iterator[tuple[Name, Point]]:
     """What is recorded of topics and channels."""
     depth = in_flight = 0.0
+    lacking = look.incomplete_topics()
     for name, topic, channels in look.survey.topic_totals():
         rates = means.of((name, ""))
         of_channels = [means.of((name, channel_name)) for channel_name, _ in channels]
         own = _topic_point(topic, [channel for _, channel in channels], _rates(rates, flow_of(rates, of_channels)))
         depth += own[0]
         in_flight += own[1]
+        if name in lacking:
+            continue
         yield (name, ""), own
         for (channel_name, channel), each in zip(channels, of_channels, strict=True):
             latency = _latency(slowest_ns(channel.latency))
             yield (name, channel_name), (channel.depth, channel.in_flight_count, *_rates(each, each), latency)
+    if look.silent:
+        return
     nodes = look.survey.work
     published = _added_up(means.of(_published(node)) for node in nodes)
     flow = _added_up(means.of(_flowing(node)) for node in nodes)

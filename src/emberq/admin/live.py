@@ -38,12 +38,13 @@ import enum
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
 from operator import itemgetter
 from typing import Any
 
+from emberq.admin.absence import Absences
 from emberq.admin.api.request import TopicNotFoundError, as_http_error
 from emberq.admin.document import (
     MAX_CLIENTS,
@@ -148,6 +149,7 @@ class Gatherer:
         self._clock = clock
         self._interval_ns = interval_ns
         self._audiences: dict[Subject, _Audience] = {}
+        self.absences = Absences()
         self._look: Look | None = None
         self._look_ns = 0
         """When the last look began, by the monotonic clock."""
@@ -313,6 +315,14 @@ class Gatherer:
         # As fresh as a browser that looks all the time sees it.
         return await self._encoded(subject, await self._look_no_older_than(self._interval_ns // 2))
 
+    def dismiss(self, node: str) -> bool:
+        """Show a node that is gone no more; whether there was one."""
+        is_known = self.absences.dismiss(node)
+        if self._look is not None:
+            self._look = replace(self._look, absences=self.absences.now)
+            self._kept = {}
+        return is_known
+
     async def recent_rates(self) -> bytes:
         """The last rates of every topic, as JSON."""
         count = self.history.point_count
@@ -339,7 +349,9 @@ class Gatherer:
         finally:
             self._looking = None
         survey = found.value
-        look = Look(survey, names.value, taken_ns=self._clock.wall_ns(), warnings=found.warnings)
+        taken_ns = self._clock.wall_ns()
+        absences = self.absences.update(survey, taken_ns)
+        look = Look(survey, names.value, taken_ns=taken_ns, warnings=found.warnings, absences=absences)
         self._look, self._look_ns = look, began_ns
         self._kept = {}
         self.history.record(look, now_ns=self._clock.monotonic_ns())

@@ -123,7 +123,7 @@ def _grown(now: Column, before: Column) -> Column:
 
 def _growth_row_by_row(now: NodeFigures, before: NodeFigures) -> Growth:
     then = dict(zip(before.keys, _counts(before), strict=True))
-    grown: tuple[Column, ...] = tuple(array("q") for _ in range(4))
+    grown: list[Column] = [array("q") for _ in range(4)]
     is_known = bytearray()
     for key, counts in zip(now.keys, _counts(now), strict=True):
         counts_then = then.get(key)
@@ -131,7 +131,8 @@ def _growth_row_by_row(now: NodeFigures, before: NodeFigures) -> Growth:
         for column, count, count_then in zip(grown, counts, counts_then or counts, strict=True):
             column.append(max(count - count_then, 0) if has_grown else 0)
         is_known.append(has_grown)
-    return Growth(*grown, is_known=bytes(is_known))
+    came, left, requeued, dead_lettered = grown
+    return Growth(came, left, requeued, dead_lettered, bytes(is_known))
 
 
 def _counts(figures: NodeFigures) -> Iterator[tuple[int, ...]]:

@@ -110,6 +110,17 @@ export async function tombstone({ topic, node, figures }) {
   return perform(`Tombstoned topic ${topic} on ${node}`, () => remove(apiPath("nodes", node), { topic }));
 }
 
+/** Takes a node that is gone off the pages; it comes back by itself when it answers again. */
+export async function dismiss(node) {
+  const isSure = await confirm({
+    title: `Dismiss node ${node}?`,
+    explanation: "It is shown to no reader any more, until it comes back. Its figures are in the charts up to its end.",
+    verb: "Dismiss",
+  });
+  if (!isSure) return false;
+  return perform(`Dismissed node ${node}`, () => remove(apiPath("absent", node)));
+}
+
 /** Moves a channel of a journaled topic to another place in the journal; an offset is one node's own. */
 export async function seek({ topic, channel, nodes }) {
   const values = await ask({

@@ -52,6 +52,20 @@ const CHARTS = {
   e2e_p99: { title: "Slowest, end to end", format: format.duration, least: 2e6, series: [{ id: "e2e_p99" }] },
 };
 
+const everyChart = [];
+const marks = new Map();
+
+/** Marks what happened to nodes in all charts: { time, node, state }, each once. */
+export function markCharts(more) {
+  const count = marks.size;
+  for (const mark of more) {
+    const key = `${mark.time} ${mark.node}`;
+    if (!marks.has(key)) marks.set(key, { time: mark.time, text: `${mark.node} ${mark.state}` });
+  }
+  if (marks.size === count) return;
+  for (const chart of everyChart) chart.mark([...marks.values()]);
+}
+
 /** The charts of these names, in a row. */
 export class Charts {
   #charts;
@@ -65,6 +79,7 @@ export class Charts {
 
   constructor(...names) {
     this.#charts = names.map((name) => new Chart({ ...CHARTS[name], keepMs: config.historyMs }));
+    everyChart.push(...this.#charts);
     this.element = h(
       "div",
       { class: "charts" },
@@ -76,8 +91,9 @@ export class Charts {
   async recall(parameters = {}) {
     this.#isRecalling = true;
     try {
-      const { interval, points } = await get(`${apiPath("history")}?${new URLSearchParams(parameters)}`);
+      const { interval, points, marks: past } = await get(`${apiPath("history")}?${new URLSearchParams(parameters)}`);
       this.#continue(interval ?? 0, points ?? []);
+      markCharts(past ?? []);
     } catch (failure) {
       if (!(failure instanceof ApiError)) throw failure;
     }
@@ -94,8 +110,10 @@ export class Charts {
     if (newest !== undefined) this.add(newest);
   }
 
-  /** The figures that were just seen: { time, depth, in_flight, in_rate, … }, as many as are known. */
-  add(look) {
+  /** The figures that were just seen: { time, depth, in_flight, in_rate, … }, as many as are known. If a node is
+   *  missing from them they are a gap: a line that falls would tell of messages that were worked off. */
+  add({ isIncomplete = false, ...figures }) {
+    const look = isIncomplete ? { time: figures.time } : figures;
     if (look.time <= (this.#looks.at(-1) ?? this.#kept ?? { time: -Infinity }).time) return;
     this.#looks.push(look);
     const point = this.#mean(look);

@@ -49,7 +49,7 @@ export function start() {
     nodeNames = (document_.nodes ?? []).map((node) => node.node);
     showTitle(document_);
     offers.update(document_);
-    trend.add(document_.time, document_.flow);
+    trend.add(document_.time, document_.is_incomplete ? null : document_.flow);
     tiles.show(document_);
     charts.add(figuresOf(document_));
     const rated = withRates(document_.nodes, document_.rates.nodes, "node");
@@ -159,6 +159,7 @@ class Offers {
 function figuresOf(document_) {
   return {
     time: document_.time,
+    isIncomplete: document_.is_incomplete,
     rate: document_.rates.channel,
     ...document_.flow,
     depth: document_.depth,

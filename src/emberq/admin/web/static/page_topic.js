@@ -41,7 +41,7 @@ export function start() {
   const journal = journalSection(topic);
   const live = follow("topic", { topic }, (document_) => {
     showTitle(document_);
-    trend.add(document_.time, document_.flow);
+    trend.add(document_.time, document_.is_incomplete ? null : document_.flow);
     tiles.show(document_);
     charts.add(figuresOf(document_));
     const rated = withRates(document_.channels, document_.rates.channels, "channel_name");
@@ -66,6 +66,7 @@ export function start() {
 function figuresOf(document_) {
   return {
     time: document_.time,
+    isIncomplete: document_.is_incomplete,
     rate: document_.rates.topic,
     ...document_.flow,
     depth: document_.depth + inChannels(document_, "depth"),

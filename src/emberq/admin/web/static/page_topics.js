@@ -40,9 +40,9 @@ export function start() {
     const topics = document_.topics ?? [];
     recent.add(document_.time, topics);
     const all = { ...sum(topics), rate: document_.rates.total, flow: document_.flow };
-    trend.add(document_.time, document_.flow);
+    trend.add(document_.time, document_.is_incomplete ? null : document_.flow);
     tiles.show(all);
-    charts.add({ time: document_.time, ...all, ...document_.flow });
+    charts.add({ time: document_.time, isIncomplete: document_.is_incomplete, ...all, ...document_.flow });
     table.setRows(topics);
     setText(count, format.counted(topics.length, "topic"));
   });
@@ -66,6 +66,7 @@ function paintName(cell, topic) {
     topic.idle_depth > 0
       ? mark(topic, idleChannels(topic), (what) => `${what} without consumers: ${format.compact(topic.idle_depth)}`)
       : null,
+    topic.is_incomplete ? { text: "incomplete", href: path("nodes") } : null,
   ].filter(Boolean);
   const shown = cell.querySelectorAll(".channel-mark");
   const areSame =
