@@ -283,7 +283,10 @@ def topics_view(look: Look) -> Document:
         topic: _topic_line(topic, total, channels, is_incomplete=topic in lacking) for topic, total, channels in totals
     }
     nowhere = (name for name in look.names if name not in look.survey.channels)
-    lines |= {name: _topic_line(name, _NOWHERE, []) for name in islice(nowhere, MAX_TOPIC_LINES - len(lines))}
+    lines |= {
+        name: _topic_line(name, _NOWHERE, [], is_incomplete=name in lacking)
+        for name in islice(nowhere, MAX_TOPIC_LINES - len(lines))
+    }
     if len(lines) == MAX_TOPIC_LINES:
         look = replace(look, warnings=(*look.warnings, f"{MAX_TOPIC_LINES} topics are shown, and there may be more"))
     return {

@@ -107,7 +107,7 @@ function topicTable(recent) {
         label: "Depth",
         title: "Messages that wait in the topic and its channels",
         value: totalDepth,
-        text: (topic) => format.integer(totalDepth(topic)),
+        text: (topic) => (topic.is_incomplete ? "≥ " : "") + format.integer(totalDepth(topic)),
         isNumeric: true,
       },
       netColumn,

@@ -43,7 +43,9 @@ export class Tiles {
   show(figures) {
     for (const tile of this.#tiles) {
       const { value, detail } = this.#values.get(tile.id);
-      setText(value, tile.text(figures));
+      const text = tile.text(figures);
+      setText(value, text);
+      setAttribute(value, "data-unknown", text === format.MISSING);
       if (tile.detail) setText(detail, tile.detail(figures));
       if (tile.kind) setAttribute(value, "data-kind", tile.kind(figures));
     }

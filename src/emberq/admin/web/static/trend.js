@@ -14,8 +14,9 @@ const LEAST_RATE = 0.05;
 export class Trend {
   #looks = [];
 
-  /** The newest look: when, and the flow, or null if it is not known. */
+  /** The newest look: when, and the flow, or null if it is not known; then what was before tells nothing any more. */
   add(time, flow) {
+    if (!flow) this.#looks = [];
     if (!flow || time <= (this.#looks.at(-1)?.time ?? -Infinity)) return;
     this.#looks.push({ time, flow });
     while (this.#looks[0].time < time - WINDOW_S) this.#looks.shift();
