@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.cluster import Cluster
+from tests.browser.cluster import Cluster, running_cluster
 from tests.support.nsqd_process import NsqdProcess
 
 TOPIC = "on.one.node"
@@ -17,7 +17,7 @@ PAGES = ("/topics", f"/topics/{TOPIC}", "/nodes", "/counter", "/lookup", "/pipel
 
 
 class Lonely:
-    """An nsqd that alone has a topic with five messages, and an nsqadmin of its own."""
+    """An nsqd that alone has a topic with five messages."""
 
     def __init__(self, process: NsqdProcess, node: str, cluster: Cluster) -> None:
         self.process = process
@@ -30,10 +30,11 @@ class Lonely:
 
 
 @pytest.fixture
-def lonely(cluster: Cluster, tmp_path: Path) -> Iterator[Lonely]:
+def lonely(tmp_path: Path) -> Iterator[Lonely]:
+    """In a cluster of its own: the pages of the other one would show the node that is gone to the tests that follow."""
     flags = ("--http-client-request-timeout=500ms", "--http-client-connect-timeout=500ms")
-    with cluster.with_nsqd(tmp_path) as (process, node), cluster.with_admin(tmp_path, *flags) as seen:
-        yield Lonely(process, node, seen)
+    with running_cluster(tmp_path, *flags) as cluster, cluster.with_nsqd(tmp_path) as (process, node):
+        yield Lonely(process, node, cluster)
         process.go_on()
 
 

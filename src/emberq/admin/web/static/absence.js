@@ -20,10 +20,10 @@ export function showAbsent({ absent = [], is_incomplete: isIncomplete = false },
 
 function notice(absence, refresh) {
   const isGone = absence.state === "gone";
+  const heard = `It was last heard of at ${format.moment(absence.since * 1000)}${held(absence)}.`;
   const sentence = isGone
-    ? ` is gone. It was last heard of at ${format.moment(absence.since * 1000)}${held(absence)}. Figures are without it.`
-    : ` does not answer. It was last heard of at ${format.moment(absence.since * 1000)}${held(absence)}. Until it ` +
-      "answers, sums are without it, and charts have a gap.";
+    ? ` is gone. ${heard} Figures are without it.`
+    : ` does not answer. ${heard} Until it answers, sums are without it, and charts have a gap.`;
   const name = absence.hostname ? `${absence.hostname} (${absence.node})` : absence.node;
   const button = h("button", { type: "button", class: "quiet", "aria-label": `Dismiss ${absence.node}` }, "Dismiss");
   button.addEventListener("click", async () => (await dismiss(absence.node)) && refresh());

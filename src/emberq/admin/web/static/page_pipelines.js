@@ -40,7 +40,7 @@ export function start() {
 /** Each is [id, title, text(query), what it means]. */
 const FIGURES = [
   ["in", "Rows/s in", (query) => format.rate(current(query, "rows_in_per_second")), "As they arrive"],
-  ["out", "Rows/s out", (query) => format.rate(current(query, "rows_out_per_second")), "As they are written to the sink"],
+  ["out", "Rows/s out", (query) => format.rate(current(query, "rows_out_per_second")), "As they are written"],
   ["lag", "Lag", (query) => format.integer(query.lag), "Messages that wait in the journals it reads"],
   ["batch", "Last batch", (query) => format.duration(lastDurationNs(query)), "How long it took"],
   ["number", "Batch", (query) => format.integer(query.batch), "Its number"],

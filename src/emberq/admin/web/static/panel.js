@@ -25,8 +25,8 @@ export function section(title, { controls = [], note = null } = {}, ...children)
   return h("section", { "aria-labelledby": id }, head, note ? h("p", { class: "hint" }, note) : null, children);
 }
 
-/** The figures that matter most, large. Each is { id, label, text(document), detail?(document), kind?(document) }, where
- *  the kind is "warning" or "problem" for a figure that must not be overlooked. */
+/** The figures that matter most, large. Each is { id, label, text(document), detail?(document), kind?(document) },
+ *  where the kind is "warning" or "problem" for a figure that must not be overlooked. */
 export class Tiles {
   #tiles;
   #values = new Map();
