@@ -15,6 +15,7 @@ from emberq.cluster.survey import NOTHING, Survey, Tally
 from tests.support.cluster_rig import NODE, channel_entry, topic_entry
 
 TRACKED = {"count": 3, "percentiles": [{"quantile": 0.99, "value": 2e9}, {"quantile": 0.5, "value": 1e9}]}
+NO_RATES = dict.fromkeys(("rate", "in_rate", "finish_rate", "dead_letter_rate", "requeue_rate"))
 
 
 class Recording:
@@ -52,8 +53,7 @@ def test_points_are_kept_in_their_order() -> None:
         "time": 1010.0,
         "depth": 6,
         "in_flight": 2,
-        "rate": None,
-        "finish_rate": None,
+        **NO_RATES,
         "e2e_p99": 2_000_000_000,
     }
     assert (second["time"], second["depth"], second["rate"]) == (1020.0, 8, 1.5)
@@ -76,6 +76,37 @@ def test_points_are_not_recorded_more_often_than_asked_for() -> None:
     recording.add(topic(), after_s=2)
     recording.add(topic(), after_s=8)
     assert [point["time"] for point in recording.points("t")] == [1010.0, 1020.0]
+
+
+def test_a_rate_is_the_mean_since_the_point_before_however_often_one_looked() -> None:
+    """Or a burst in the last two of ten seconds would look five times as high as it was."""
+    recording = Recording()
+    recording.add(topic())
+    recording.add(topic(), after_s=8)
+    recording.add(topic(count=20), after_s=2)
+    recording.add(topic(count=40), after_s=10)
+    for name in ((), ("t",), ("t", "c")):
+        assert [point["rate"] for point in recording.points(*name)] == [None, 2, 2]
+    assert [point["rate"] for point in recording.history.node_document(NODE.node)["points"]] == [None, 2, 2]
+
+
+def test_in_and_out_are_of_one_unit_and_dead_letters_are_neither() -> None:
+    def fanned_out(count: int, **figures: int) -> dict[str, Any]:
+        read = channel_entry("read", message_count=count, **figures)
+        return topic_entry("t", read, channel_entry("unread", message_count=count, depth=count), message_count=count)
+
+    recording = Recording()
+    recording.add(fanned_out(0))
+    recording.add(fanned_out(20, requeue_count=30, dead_letter_count=5))
+    expected = {"rate": 2, "in_rate": 4, "finish_rate": 1.5, "dead_letter_rate": 0.5, "requeue_rate": 3}
+    for found in (
+        recording.points("t")[1],
+        recording.points()[1],
+        recording.history.node_document(NODE.node)["points"][1],
+    ):
+        assert {figure: found[figure] for figure in expected} == expected
+    of_channel = recording.points("t", "read")[1]
+    assert (of_channel["in_rate"], of_channel["finish_rate"], of_channel["dead_letter_rate"]) == (2, 1.5, 0.5)
 
 
 def test_what_is_away_for_a_while_has_a_gap() -> None:
@@ -112,8 +143,7 @@ def test_a_node_has_its_work_and_its_memory() -> None:
     assert first == {
         "time": 1010.0,
         "depth": 6,
-        "rate": None,
-        "finish_rate": None,
+        **NO_RATES,
         "heap_in_use_bytes": 4096,
         "heap_idle_bytes": 512,
         "heap_released_bytes": None,

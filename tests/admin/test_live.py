@@ -157,7 +157,7 @@ def test_a_problem_is_told_and_the_next_round_tries_again(watched: Watched) -> N
 
 def test_the_problem_of_one_view_is_not_that_of_others(watched: Watched) -> None:
     with watched.admin.events("view=topic&topic=nope") as wrong, watched.admin.events("view=topic&topic=t") as right:
-        assert wrong.next() == ("problem", {"message": "no nsqd has topic nope"})
+        assert wrong.next() == ("problem", {"message": "no nsqd has topic nope", "is_missing": True})
         assert right.next()[0] == "topic"
 
 

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from emberq.embedded import EmbeddedThread
 from tests.browser.admin_process import AdminProcess
 from tests.support.http_client import Answer, HttpClient
+from tests.support.nsqd_process import NsqdProcess
 from tests.support.raw_client import Client
 from tests.support.waiting import wait_until
 
@@ -96,6 +97,29 @@ class Cluster:
         """The same nsqds as another nsqadmin sees them, which is started with these flags."""
         with running_admin(self._nsq, folder, *flags) as admin:
             yield Cluster(self._nsq, admin)
+
+    def ask(self, address: str, target: str, body: bytes = b"") -> None:
+        """Ask an nsqd at this address to do something; it must not refuse."""
+        assert _client(address).post(target, body).status == 200
+
+    @contextmanager
+    def with_nsqd(self, folder: Path) -> Iterator[tuple[NsqdProcess, str]]:
+        """One more nsqd of the cluster, as a process of its own; and its HTTP address."""
+        flags = (
+            "--http-address=127.0.0.1:0",
+            "--broadcast-address=127.0.0.1",
+            f"--lookupd-tcp-address={self._nsq.lookupd_tcp_addresses[0]}",
+        )
+        data_path = folder / "data"
+        data_path.mkdir()
+        with NsqdProcess(*flags, data_path=data_path, log_path=folder / "nsqd.log") as nsqd:
+            wait_until(lambda: self._http_port(nsqd) != 0)
+            yield nsqd, f"127.0.0.1:{self._http_port(nsqd)}"
+
+    def _http_port(self, nsqd: NsqdProcess) -> int:
+        """Where nsqlookupd says the nsqd is; 0 while it does not know it."""
+        listed = _client(self._nsq.lookupd_http_addresses[0]).get("/nodes").json()["producers"]
+        return next((each["http_port"] for each in listed if each["tcp_port"] == nsqd.tcp_port), 0)
 
     def _http(self, node: int) -> HttpClient:
         return _client(self.nodes[node])

@@ -54,7 +54,7 @@ def test_create_a_topic_with_a_channel(page: Page, cluster: Cluster) -> None:
     dialog.get_by_label("Topic").fill("created")
     dialog.get_by_label("Channel").fill("first")
     dialog.get_by_role("button", name="Create").click()
-    noted(page, "Created channel first of created")
+    noted(page, "Created channel created / first")
     expect(page.get_by_role("link", name="created")).to_be_visible()
 
 
@@ -130,10 +130,47 @@ def test_empty_a_topic(page: Page, cluster: Cluster) -> None:
     expect(page.locator("[data-figure=depth]")).to_have_text("0")
 
 
+def test_a_question_says_of_what_and_how_much(page: Page, cluster: Cluster, topic: str) -> None:
+    consumers = [cluster.consumer(topic, "channel", rdy=rdy, hostname=f"host-{rdy}") for rdy in (1, 0)]
+    cluster.publish(topic, b"1", b"2", b"3")
+    consumers[0].read_message()
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    expect(page.locator("[data-figure=in-flight]")).to_have_text("1")
+    expect(page.locator("[data-figure=clients]")).to_have_text("2")
+    asked = "3 messages are dropped on every node: 2 waiting, 1 in flight."
+    for button in ("Empty…", "Delete…"):
+        dialog = open_dialog(page, button)
+        expect(dialog.get_by_role("heading")).to_have_text(f"{button[:-1]} channel {topic} / channel?")
+        expect(dialog).to_contain_text(asked)
+        if button == "Delete…":
+            expect(dialog).to_contain_text("2 consumers are disconnected: host-1, host-0.")
+        dialog.get_by_role("button", name="Cancel").click()
+        expect(dialog).to_have_count(0)
+    page.goto(f"{cluster.admin.url}/topics/{topic}")
+    expect(page.locator("[data-figure=depth]")).to_have_text("2")
+    dialog = open_dialog(page, "Delete…")
+    expect(dialog).to_contain_text(asked)
+    expect(dialog).to_contain_text("1 channel: channel.")
+    expect(dialog).to_contain_text("2 consumers are disconnected.")
+
+
+def test_to_empty_a_journaled_channel_can_be_undone_and_says_so(page: Page, cluster: Cluster) -> None:
+    topic = f"{JOURNALED}.emptied"
+    cluster.create(topic, "reader")
+    cluster.publish(topic, b"1", b"2")
+    page.goto(f"{cluster.admin.url}/topics/{topic}/reader")
+    expect(page.locator("[data-figure=depth]")).to_have_text("2")
+    dialog = open_dialog(page, "Empty…")
+    expect(dialog).to_contain_text("2 messages are skipped")
+    expect(dialog).to_contain_text("They stay in the journal")
+    expect(dialog).not_to_contain_text("cannot be undone")
+
+
 def test_delete_a_channel(page: Page, cluster: Cluster, topic: str) -> None:
     page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
     confirm_by_name(page, "Delete…", "channel")
     page.wait_for_url(re.compile(f"/topics/{topic}$"))
+    noted(page, f"Deleted channel {topic} / channel.")
     assert cluster.channel(topic, "channel", node=0) is None
     assert cluster.channel(topic, "channel", node=1) is None
 
@@ -142,6 +179,7 @@ def test_delete_a_topic(page: Page, cluster: Cluster, topic: str) -> None:
     page.goto(f"{cluster.admin.url}/topics/{topic}")
     confirm_by_name(page, "Delete…", topic)
     page.wait_for_url(re.compile("/topics$"))
+    noted(page, f"Deleted topic {topic}.")
     assert cluster.topic(topic, node=0) is None
     assert cluster.topic(topic, node=1) is None
 
@@ -153,7 +191,7 @@ def test_tombstone_a_topic_on_one_node(page: Page, cluster: Cluster, topic: str)
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("textbox").fill(topic)
     dialog.get_by_role("button", name="Tombstone").click()
-    noted(page, f"Tombstoned {topic}")
+    noted(page, f"Tombstoned topic {topic}")
     expect(row).to_have_count(0)
     assert cluster.topic(topic, node=0) is not None
     assert cluster.topic(topic, node=1) is None
@@ -230,17 +268,37 @@ def test_a_seek_to_an_offset_names_its_node(page: Page, cluster: Cluster) -> Non
     expect(page.locator("[data-figure=depth]")).to_have_text("1")
 
 
-def test_a_seek_where_there_is_no_journal_is_refused(
-    page: Page, cluster: Cluster, topic: str, complaints: Complaints
-) -> None:
-    complaints.expect("501")
-    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+def test_what_a_seek_would_do_is_said_before_it_is_done(page: Page, cluster: Cluster) -> None:
+    topic = f"{JOURNALED}.foretold"
+    cluster.create(topic, "reader")
+    cluster.publish(topic, b"1", b"2", b"3")
+    page.goto(f"{cluster.admin.url}/topics/{topic}/reader")
+    dialog = open_dialog(page, "Seek…")
+    expect(dialog.get_by_role("heading")).to_have_text(f"Move channel {topic} / reader")
+    submit, foretold = dialog.locator("button[type=submit]"), dialog.get_by_role("status")
+    dialog.get_by_label("Type the channel").fill("reader")
+    expect(dialog.get_by_label("Time")).to_have_value("")  # now would skip all that waits
+    expect(submit).to_be_disabled()
+    dialog.get_by_label("Time").fill("2099-01-01T00:00:00")
+    expect(foretold).to_have_text("3 messages are skipped; 0 will wait.")
+    expect(submit).to_be_enabled()
+    dialog.get_by_label("Time").fill("")
+    expect(submit).to_be_disabled()
+    dialog.get_by_label("To", exact=True).select_option("latest")
+    expect(foretold).to_have_text("3 messages are skipped; 0 will wait.")
+    submit.click()
+    noted(page, f"Moved channel {topic} / reader to latest")
     expect(page.locator("[data-figure=depth]")).to_have_text("0")
     dialog = open_dialog(page, "Seek…")
     dialog.get_by_label("To", exact=True).select_option("earliest")
-    dialog.get_by_label("Type the channel").fill("channel")
-    dialog.get_by_role("button", name="Move").click()
-    noted(page, "Not done")
+    expect(dialog.get_by_role("status")).to_have_text("3 messages come again; 3 will wait.")
+
+
+def test_seek_is_offered_where_there_is_a_journal(page: Page, cluster: Cluster, topic: str) -> None:
+    with page.expect_response(re.compile(f"/api/journal/{topic}$")):
+        page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    expect(page.get_by_role("button", name="Delete…")).to_be_visible()
+    expect(page.get_by_role("button", name="Seek…")).to_have_count(0)
 
 
 def test_dead_letters_are_recognised_and_redriven(page: Page, cluster: Cluster, topic: str) -> None:
@@ -253,9 +311,35 @@ def test_dead_letters_are_recognised_and_redriven(page: Page, cluster: Cluster, 
     expect(page.locator(".dead-letter").first).to_contain_text(f"{topic} / channel")
     page.locator("#dead-letter-offer button").click()
     page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
-    noted(page, "Redrove 2 messages")
+    noted(page, f"Redrove 2 messages of {dead} / review; none waits.")
     assert cluster.depth(dead, "review") == 0
     assert cluster.depth(topic, "channel") == 2
+
+
+def test_a_redrive_says_what_went_what_waits_and_what_could_not(page: Page, cluster: Cluster, topic: str) -> None:
+    dead = f"{topic}.dead"
+    cluster.create(dead, "review")
+    letters = [dead_letter(topic, "channel", str(number)) for number in range(4)]
+    cluster.publish(dead, b"no envelope", *letters)
+    page.goto(f"{cluster.admin.url}/topics/{dead}/review")
+    dialog = open_dialog(page, "Redrive…")
+    expect(dialog).to_contain_text("5 messages wait here.")
+    submit, count = dialog.locator("button[type=submit]"), dialog.get_by_label("At most")
+    expect(count).to_have_value("5")
+    for refused in ("", "0", "10001"):
+        count.fill(refused)
+        expect(submit).to_be_disabled()
+    count.fill("3")
+    submit.click()
+    noted(page, f"Redrove 3 messages of {dead} / review; 2 still wait; 1 could not go: no dead letter.")
+
+
+def test_redrive_is_offered_where_dead_letters_wait(page: Page, cluster: Cluster, topic: str) -> None:
+    cluster.publish(topic, b"an ordinary message")
+    with page.expect_response(re.compile(f"/api/peek/{topic}/channel")):
+        page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    expect(page.get_by_role("button", name="Delete…")).to_be_visible()
+    expect(page.get_by_role("button", name="Redrive…")).to_have_count(0)
 
 
 def test_a_policy_is_set_leads_to_the_dead_letters_and_is_cleared(page: Page, cluster: Cluster, topic: str) -> None:
@@ -266,7 +350,7 @@ def test_a_policy_is_set_leads_to_the_dead_letters_and_is_cleared(page: Page, cl
     expect(dialog.get_by_label("Then to topic")).to_have_value(f"{topic}.dead")
     dialog.get_by_label("Deliveries at most").fill("1")
     dialog.get_by_role("button", name="Set policy").click()
-    noted(page, "Set the policy of channel")
+    noted(page, f"Set the policy of channel {topic} / channel")
     expect(policy).to_contain_text(f"After 1 delivery without success a message goes to topic {topic}.dead.")
     set_on = [(cluster.channel(topic, "channel", node=node) or {}).get("policy") for node in (0, 1)]
     assert set_on == [{"max_attempts": 1, "dead_letter_topic": f"{topic}.dead"}] * 2
@@ -288,7 +372,7 @@ def test_a_policy_is_set_leads_to_the_dead_letters_and_is_cleared(page: Page, cl
 
     dialog = open_dialog(page, "Clear policy…")
     dialog.get_by_role("button", name="Clear policy").click()
-    noted(page, "Cleared the policy")
+    noted(page, f"Cleared the policy of channel {topic} / channel")
     expect(policy).to_contain_text("None:")
     assert (cluster.channel(topic, "channel") or {}).get("policy") is None
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -46,6 +49,49 @@ def test_topics(page: Page, cluster: Cluster) -> None:
     expect(row(page, "Topics", "appears.by.itself")).to_be_visible()
 
 
+def test_the_filters_know_channels_too(page: Page, cluster: Cluster) -> None:
+    """A topic that is well as a whole may have a channel that is not."""
+    cluster.create("filtered", "read", "unread", "held")
+    for channel in ("read", "held"):
+        cluster.consumer("filtered", channel)
+    cluster.publish("filtered", *[BODY] * 3)
+    for node in (0, 1):
+        cluster.post(node, "/channel/pause?topic=filtered&channel=held")
+    cluster.create("healthy", "read")
+    cluster.consumer("healthy", "read")
+    page.goto(f"{cluster.admin.url}/topics")
+    found, healthy = row(page, "Topics", "filtered"), row(page, "Topics", "healthy")
+    expect(healthy).to_be_visible()
+    for choice, mark, channel in (
+        ("Paused", "held paused", "held"),
+        ("Without consumers", "unread without consumers: 3", "unread"),
+    ):
+        page.get_by_label("Which topics").select_option(choice)
+        expect(healthy).to_have_count(0)
+        expect(found.get_by_role("link", name=mark)).to_have_attribute("href", f"/topics/filtered/{channel}")
+
+
+def test_escape_ends_a_search(page: Page, cluster: Cluster) -> None:
+    page.goto(f"{cluster.admin.url}/topics")
+    expect(row(page, "Topics", "orders")).to_be_visible()
+    field = page.get_by_role("searchbox")
+    field.fill("no such topic")
+    expect(row(page, "Topics", "orders")).to_have_count(0)
+    field.press("Escape")
+    expect(field).to_have_value("")
+    expect(row(page, "Topics", "orders")).to_be_visible()
+
+
+def test_all_columns_on_a_phone_have_their_headings(page: Page, cluster: Cluster) -> None:
+    page.set_viewport_size({"width": 375, "height": 760})
+    page.goto(f"{cluster.admin.url}/topics")
+    expect(row(page, "Topics", "orders")).to_be_visible()
+    page.get_by_role("button", name="All columns").click()
+    headings = page.get_by_role("table", name="Topics").locator("thead th").all()
+    boxes = [each.bounding_box() for each in headings]
+    assert len({round(box["y"]) for box in boxes if box is not None}) == 1
+
+
 def test_topic(page: Page, cluster: Cluster) -> None:
     page.goto(f"{cluster.admin.url}/topics/orders")
     expect(figure(page, "messages")).to_have_text("5")
@@ -73,6 +119,39 @@ def test_channel(page: Page, cluster: Cluster) -> None:
     expect(client).to_contain_text("tests/1.0")
     expect(row(page, "Nodes", cluster.nodes[0])).to_be_visible()
     expect(page.get_by_role("link", name="orders")).to_have_attribute("href", "/topics/orders")
+
+
+def test_dead_letters_and_requeued_messages_are_seen_as_they_happen(page: Page, cluster: Cluster) -> None:
+    topic = "failing"
+    cluster.create(topic, "strict", "idle")
+    policy = json.dumps({"max_attempts": 1, "dead_letter_topic": f"{topic}.dead"}).encode()
+    cluster.post(0, f"/channel/policy?topic={topic}&channel=strict", policy)
+    page.goto(f"{cluster.admin.url}/topics/{topic}")
+    with giving_up(cluster, topic, "strict"):
+        channel = row(page, "Channels", "strict")
+        expect(cell(page, channel, "Dead/s").locator("[data-kind=problem]")).to_be_visible()
+        expect(cell(page, channel, "Requeued/s").locator("[data-kind=warning]")).to_be_visible()
+        expect(page.locator("[data-figure=dead-lettered][data-kind=problem]")).to_be_visible()
+        failures = page.locator(".chart").filter(has_text="Failures/s")
+        expect(failures.locator(".chart-line").first).to_have_attribute("d", re.compile("M.*L"))
+
+
+@contextmanager
+def giving_up(cluster: Cluster, topic: str, channel: str) -> Iterator[None]:
+    """Messages that come all the time, to a consumer that finishes none."""
+    has_ended = threading.Event()
+    consumer = cluster.consumer(topic, channel, rdy=1)
+
+    def fail() -> None:
+        while not has_ended.is_set():
+            cluster.publish(topic, BODY)
+            consumer.req(consumer.read_message(), 0)
+
+    failing = threading.Thread(target=fail)
+    failing.start()
+    yield
+    has_ended.set()
+    failing.join()
 
 
 def test_nodes(page: Page, cluster: Cluster) -> None:
@@ -134,6 +213,8 @@ def test_pipelines(page: Page, cluster: Cluster) -> None:
     expect(card.locator(".label")).to_have_text("failed")
     expect(card.locator(".problem")).to_contain_text("the sink's disk is full")
     expect(card.locator("[data-figure=batch]")).to_have_text("250 ms")
+    for name in ("in", "out"):  # nothing comes or goes any more
+        expect(card.locator(f"[data-figure={name}]")).to_have_text("–")
 
 
 def test_the_journal_of_a_topic(page: Page, cluster: Cluster) -> None:
@@ -158,6 +239,26 @@ def test_the_journal_of_a_topic(page: Page, cluster: Cluster) -> None:
 def test_a_topic_that_nobody_has(page: Page, cluster: Cluster) -> None:
     page.goto(f"{cluster.admin.url}/topics/nobody.has.it")
     expect(page.locator("#banner")).to_contain_text("nobody.has.it")
+    expect(page.locator("#live-state")).to_have_text("Live")
+    expect(page.locator("#title-buttons")).to_be_hidden()
+    page.goto(f"{cluster.admin.url}/topics/nobody.has.it/channel")
+    expect(page.locator("#banner")).to_contain_text("nobody.has.it")
+    expect(page.locator("#banner")).to_have_attribute("data-kind", "warning")
+    expect(page.locator("#title-buttons")).to_be_hidden()
+
+
+def test_a_topic_that_was_just_created_is_no_problem(page: Page, cluster: Cluster) -> None:
+    page.goto(f"{cluster.admin.url}/topics")
+    page.get_by_role("button", name="Create topic…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Topic").fill("brand.new")
+    dialog.get_by_role("button", name="Create").click()
+    page.get_by_role("link", name="brand.new").click()
+    expect(figure(page, "messages")).to_have_text("0")
+    expect(page.locator("#banner")).to_be_hidden()
+    expect(page.get_by_text("No node has this topic now.")).to_be_visible()
+    cluster.publish("brand.new", BODY)
+    expect(figure(page, "messages")).to_have_text("1")
 
 
 def test_a_node_that_is_gone_is_reported_and_the_page_lives_on(page: Page, cluster: Cluster) -> None:

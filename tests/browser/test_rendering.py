@@ -98,6 +98,67 @@ def test_a_partial_failure_is_shown_with_what_is_known(page: Page, stand_in: Sta
     expect(page.get_by_role("link", name="orders")).to_be_visible()
 
 
+def test_a_latency_that_nothing_was_measured_of_is_not_zero(page: Page, stand_in: StandIn) -> None:
+    percentile = {"quantile": 0.99, "max": 0, "min": 0, "average": 0, "count": 0}
+    unmeasured = {"count": 0, "percentiles": [percentile]}
+    stand_in.documents["channel"] = channel_document(e2e_processing_latency=unmeasured)
+    page.goto(f"{stand_in.url}/topics/t/c")
+    expect(page.locator("[data-figure=depth]")).to_have_text("0")
+    expect(page.locator("[data-figure=latency]")).to_have_text("–")
+
+
+@pytest.mark.parametrize(
+    ("finished", "net", "outlook"),
+    [(10, "+20", "doubles in 50 s"), (80, "−50", "empty in 20 s"), (30, "0", "steady")],
+)
+def test_where_a_backlog_goes_is_told_in_one_unit(
+    page: Page, stand_in: StandIn, finished: int, net: str, outlook: str
+) -> None:
+    flow = {"in_rate": 30, "finish_rate": finished, "dead_letter_rate": 0, "requeue_rate": 0}
+    stand_in.documents |= {"channel": channel_document(depth=1000, flow=flow), "/api/peek/t/c": {"messages": []}}
+    page.goto(f"{stand_in.url}/topics/t/c")
+    tile = page.locator(".tile").filter(has_text="Net/s")
+    expect(tile.locator("[data-figure=net]")).to_have_text(net)
+    expect(tile).to_contain_text(outlook)
+
+
+def test_a_channel_that_gives_up_most_messages_does_not_look_healthy(page: Page, stand_in: StandIn) -> None:
+    flow = {"in_rate": 100, "finish_rate": 9, "dead_letter_rate": 91, "requeue_rate": 364}
+    now = time.time()
+    points = [{"time": now - 20 + 10 * number, "depth": 0, **flow} for number in range(2)]
+    stand_in.documents["/api/history"] = NO_HISTORY | {"points": points}
+    stand_in.documents["channel"] = channel_document(flow=flow, dead_letter_count=4711)
+    page.goto(f"{stand_in.url}/topics/t/c")
+    given_up = page.locator("[data-figure=dead-lettered]")
+    expect(given_up).to_have_text("91")
+    expect(given_up).to_have_attribute("data-kind", "problem")
+    expect(page.locator("[data-figure=requeued]")).to_have_text("364")
+    expect(page.locator("[data-figure=net]")).to_have_text("0")
+    rates = page.locator(".chart").filter(has_text="Messages/s")
+    expect(rates.locator(".chart-value")).to_have_text(["100", "9"])
+    failures = page.locator(".chart").filter(has_text="Failures/s")
+    expect(failures.locator(".chart-value")).to_have_text(["91", "364"])
+
+
+def test_a_burst_of_a_moment_is_no_spike_among_points_of_ten_seconds(page: Page, stand_in: StandIn) -> None:
+    now = time.time()
+    flow = {"in_rate": 10, "finish_rate": 10, "dead_letter_rate": 0, "requeue_rate": 0}
+    points = [{"time": now - 101 + 10 * number, "depth": 0, **flow} for number in range(11)]
+    stand_in.documents["/api/history"] = NO_HISTORY | {"points": points}
+    stand_in.documents["channel"] = channel_document(flow=flow | {"in_rate": 100}, time=now + 1)
+    page.goto(f"{stand_in.url}/topics/t/c")
+    rates = page.locator(".chart").filter(has_text="Messages/s")
+    expect(rates.locator(".chart-value").first).to_have_text("28")  # 2 s of 100, and 8 s of 10
+
+
+def test_figures_that_have_grown_old_say_how_old_they_are(page: Page, stand_in: StandIn) -> None:
+    stand_in.documents["topics"] = topics_document(topic_line("orders")) | {"time": time.time() - 3 * 3600}
+    page.goto(f"{stand_in.url}/topics")
+    expect(page.locator("#live-state")).to_have_text("Polling · 3h 0m old")
+    stand_in.documents["topics"] = topics_document(topic_line("orders")) | {"time": time.time() + 3600}
+    expect(page.locator("#live-state")).to_have_text("Polling")
+
+
 def test_an_empty_cluster_says_so(page: Page, stand_in: StandIn) -> None:
     stand_in.documents["topics"] = {"topics": None, "time": time.time(), "message": ""}
     page.goto(f"{stand_in.url}/topics")

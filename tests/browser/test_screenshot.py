@@ -37,7 +37,8 @@ POLICY = b'{"max_attempts": 5, "dead_letter_topic": "orders.dead"}'
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Busy for a while already."""
     flags = ("--live-interval=200ms", "--history-interval=200ms")
-    options = {"e2e_processing_latency_percentile": (0.99, 0.95), "journal_topic": (f"^{ORDERS}$",)}
+    # A journaled topic gives up messages only to another one.
+    options = {"e2e_processing_latency_percentile": (0.99, 0.95), "journal_topic": (f"^{ORDERS}$", "^orders.dead$")}
     with (
         running_cluster(tmp_path_factory.mktemp("cluster"), *flags, **options) as cluster,
         Traffic(cluster.tcp_addresses),

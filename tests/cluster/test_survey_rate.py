@@ -64,5 +64,45 @@ def test_a_rate_is_never_negative() -> None:
     assert moved.totals["t", "c"].rates == Rates(0.0, 0.0)
 
 
+def fanned_out(count: int, *, own: int = 0, **figures: int) -> list[dict[str, Any]]:
+    """A topic that keeps some messages to itself, with two channels that have been given all others."""
+    handed_on = count - own
+    channels = [
+        channel_entry("c1", message_count=handed_on, depth=figures.pop("depth", 0), **figures),
+        channel_entry("c2", message_count=handed_on),
+    ]
+    return [topic_entry("t", *channels, message_count=count, depth=own)]
+
+
+def test_a_flow_counts_copies_so_that_what_comes_less_what_leaves_is_the_growth_of_depth() -> None:
+    before = seen(a=fanned_out(0))
+    survey = seen(before=before, at_s=3, a=fanned_out(10, depth=8))
+    assert survey.totals["t", ""].rates == Rates(5.0, 5.0)
+    flow = survey.topic_flow("t")
+    assert flow == Rates(came=10.0, left=6.0) == survey.total_flow() == survey.work["a:4151"].flow
+    assert (flow.came - flow.left) * 2 == 8
+
+
+def test_a_flow_counts_what_waits_in_the_topic_itself() -> None:
+    paused = seen(before=seen(a=fanned_out(0)), at_s=3, a=fanned_out(10, own=10))
+    assert paused.topic_flow("t") == Rates(came=5.0, left=0.0)
+    emptied = seen(before=paused, at_s=5, a=[topic_entry("t", message_count=10, depth=0)])
+    assert emptied.topic_flow("t") == Rates(came=0.0, left=5.0)
+    assert emptied.topic_flow("nope") is None
+
+
+def test_what_was_given_up_or_given_back_is_counted_apart() -> None:
+    before = seen(a=fanned_out(0))
+    after = fanned_out(10, requeue_count=6, timeout_count=2, dead_letter_count=8)
+    survey = seen(before=before, at_s=3, a=after)
+    rates = survey.totals["t", "c1"].rates
+    assert rates == Rates(came=5.0, left=5.0, requeued=4.0, dead_lettered=4.0)
+    assert rates.finished == 1.0
+    assert survey.total_flow() == Rates(came=10.0, left=10.0, requeued=4.0, dead_lettered=4.0)
+    moved = seen(before=before, at_s=3, a=[*topic("a"), *after])
+    assert moved.totals["t", "c1"].rates == rates
+    assert moved.rates_by_node("t", "c1") == {"a:4151": rates}
+
+
 def test_two_looks_at_the_same_time_give_no_rates() -> None:
     assert seen(before=seen(a=topic(count=5)), a=topic(count=9)).total_rates() is None

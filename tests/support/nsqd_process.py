@@ -131,6 +131,14 @@ class NsqdProcess:
         self._process.kill()
         self._wait()
 
+    def hang(self) -> None:
+        """Stop it where it is: its connections stay, and it answers nothing."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it work again."""
+        self._process.send_signal(signal.SIGCONT)
+
     def _wait(self) -> int:
         """The exit code, when it has ended."""
         exit_code = self._process.wait(PATIENCE_S)

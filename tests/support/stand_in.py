@@ -104,7 +104,7 @@ class StandIn:
             self._send(handler, Response(204))  # a stream that does not get through: the page polls
         elif view in self.documents:
             self._send_document(handler, self.documents[view])
-        elif path.startswith("/api/journal/"):
+        elif path.startswith("/api/journal/") or path == "/api/absent":
             self._send_document(handler, {"nodes": [], "message": ""})
         else:
             self._send(handler, self._page(handler.path))

@@ -174,6 +174,7 @@ class Nsqadmin:
             "live_interval_ms": options.live_interval_ns // NS_PER_MS,
             "history_interval_ms": options.history_interval_ns // NS_PER_MS,
             "history_duration_ms": options.history_duration_ns // NS_PER_MS,
+            "time": self.clock.wall_ns() // NS_PER_MS / 1000,
             "user": visitor.name if visitor is not None else "",
             "role": role,
             "is_admin": role is Role.ADMIN,

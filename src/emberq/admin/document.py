@@ -16,20 +16,32 @@ again and again; `GET /api/view?view=…` answers one.
     view=counter                     message counts as in /api/counter
     view=pipelines                   as in /api/pipelines
 
-Every document has `message` ("" or `WARNING: …`) and `time`, when it was gathered, in seconds since the Unix epoch.
+Every document has `message` ("" or `WARNING: …`) and `time`, when it was gathered, in seconds since the Unix epoch. And
+it names the nodes that are not there (see `absence`): "absent": [{"node", "hostname", "state" ("silent" or "gone"),
+"since" (s), "depth", "client_count", "topic_count" (null: not known), "held_here" (on a topic's or a channel's page)}].
+`is_incomplete` says that the sums lack a node which is a part of the cluster.
+
 Beside the figures of the reference stand rates, in messages per second. What was not there at both of two looks has no
 rate: it is null, or missing where names lead to rates.
 
+A rate counts each message once. A **flow** counts it once for each channel, as depth does, so that both sides are of
+one unit: {"in_rate", "finish_rate", "dead_letter_rate", "requeue_rate"}. What comes in, less what is finished or given
+up, is what the backlog grows by.
+
     topics    {"topics": [{"topic_name", "depth", "backend_depth", "channel_depth", "in_flight_count", "deferred_count",
               "requeue_count", "timeout_count", "message_count", "client_count", "channel_count", "node_count",
-              "paused", "e2e_p99", "rate", "finish_rate"}], "node_count", "rates": {"total", "finished"}}
-              `depth` is what waits in the topic itself, `channel_depth` in all its channels together
-    topic     "rates": {"topic", "channels": {name: rate}, "finished": {name: rate}, "nodes": {node: rate}}
-    channel   "rates": {"channel", "finished", "nodes": {node: rate}}, "clients_matching"
-    nodes     each also has "node" (H:P), "depth" (with channels), "message_count", "client_count", "topic_count",
+              "paused", "e2e_p99", "rate", "paused_channels": [name], "idle_channels": [name], "idle_depth", and what
+              a flow has, "is_incomplete"}], "node_count", "rates": {"total", "finished"}, "flow"}
+              `depth` is what waits in the topic itself, `channel_depth` in all its channels together, `idle_depth` in
+              those that have no consumer
+    topic     "rates": {"topic", "channels": {name: rate}, "finished": {name: rate}, "nodes": {node: rate}}, "flow",
+              "flows": {channel: flow}
+    channel   "rates": {"channel", "finished", "nodes": {node: rate}}, "clients_matching", "flow", "flows": {node: flow}
+    nodes     each also has "node" (H:P), "state" ("present", or as above; those that are gone are listed as well),
+              "depth" (with channels), "message_count", "client_count", "topic_count" (null: not known),
               "registered_count" and "tombstoned_count" (of topics that the nsqlookupds list for it), "rate"; and
               "rates": {"total", "finished"}
-    node      "rates": {"total", "finished", "topics": {name: rate}}, "memory" (as nsqd says it, or null)
+    node      "rates": {"total", "finished", "topics": {name: rate}}, "memory" (as nsqd says it, or null), "flow"
     counter   "total_messages" (all that were published), "rates": {"total", "finished"}
 
 A browser takes a document every few seconds, so it must stay small however large the cluster is:
@@ -50,6 +62,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from emberq.admin.absence import Absence
 from emberq.base.clock import NS_PER_MS
 from emberq.cluster.stats import (
     EVERY_NODE,
@@ -61,7 +74,7 @@ from emberq.cluster.stats import (
     LatencyPercentile,
     TopicFigures,
 )
-from emberq.cluster.survey import IDLE, ChannelCounter, NodeStats, Rates, Survey, Total, counters_of
+from emberq.cluster.survey import IDLE, ChannelCounter, NodeStats, Rates, Survey, Total, Work, counters_of, flow_of
 from emberq.cluster.topology import ClusterNode
 from emberq.cluster.upstream import warning_text
 
@@ -234,28 +247,53 @@ class Look:
     taken_ns: int = 0
     """By the wall clock."""
     warnings: tuple[str, ...] = ()
+    absences: tuple[Absence, ...] = ()
+    """Nodes that are silent or gone."""
+
+    @property
+    def silent(self) -> tuple[Absence, ...]:
+        """Nodes that are a part of the cluster and did not answer."""
+        return tuple(absence for absence in self.absences if not absence.is_gone)
+
+    def incomplete_topics(self) -> set[str]:
+        """Topics whose sums lack a silent node; one that has never answered may have any, and is not counted."""
+        heard = (absence.figures for absence in self.silent if absence.figures is not None)
+        return {topic for figures in heard for topic, channel in figures.keys if not channel}
 
     @property
     def head(self) -> Document:
         """The fields that every document has."""
+        return self.head_of()
+
+    def head_of(self, topic: str = "", channel: str = "") -> Document:
+        """The same for a page of one topic or channel."""
         return {
             "message": warning_text(self.warnings),
             "time": self.taken_ns // NS_PER_MS / 1000,
+            "absent": [absence.document(topic, channel) for absence in self.absences],
+            "is_incomplete": any(not topic or absence.lacks(topic, channel) for absence in self.silent),
         }
 
 
 def topics_view(look: Look) -> Document:
     """Every topic in a line, with those that no nsqd has."""
     totals = islice(look.survey.topic_totals(), MAX_TOPIC_LINES)
-    lines = {topic: _topic_line(topic, total, channels) for topic, total, channels in totals}
+    lacking = look.incomplete_topics()
+    lines = {
+        topic: _topic_line(topic, total, channels, is_incomplete=topic in lacking) for topic, total, channels in totals
+    }
     nowhere = (name for name in look.names if name not in look.survey.channels)
-    lines |= {name: _topic_line(name, _NOWHERE, []) for name in islice(nowhere, MAX_TOPIC_LINES - len(lines))}
+    lines |= {
+        name: _topic_line(name, _NOWHERE, [], is_incomplete=name in lacking)
+        for name in islice(nowhere, MAX_TOPIC_LINES - len(lines))
+    }
     if len(lines) == MAX_TOPIC_LINES:
         look = replace(look, warnings=(*look.warnings, f"{MAX_TOPIC_LINES} topics are shown, and there may be more"))
     return {
         "topics": [lines[name] for name in sorted(lines)],
         "node_count": len(look.survey.producers),
         "rates": _totals(look.survey.total_rates()),
+        "flow": _flow(look.survey.total_flow()),
         **look.head,
     }
 
@@ -264,9 +302,11 @@ _NOWHERE = Total()
 """A topic that no nsqd has."""
 
 
-def _topic_line(name: str, topic: Total, named_channels: Sequence[tuple[str, Total]]) -> Document:
+def _topic_line(
+    name: str, topic: Total, named_channels: Sequence[tuple[str, Total]], *, is_incomplete: bool = False
+) -> Document:
     channels = [channel for _, channel in named_channels]
-    finished = (channel.rates.left for channel in channels if channel.rates is not None)
+    idle = {name: channel.depth for name, channel in named_channels if channel.client_count == 0}
     return {
         "topic_name": name,
         "depth": topic.depth,
@@ -281,15 +321,20 @@ def _topic_line(name: str, topic: Total, named_channels: Sequence[tuple[str, Tot
         "channel_count": len(channels),
         "node_count": topic.node_count,
         "paused": topic.paused,
+        "is_incomplete": is_incomplete,
+        "paused_channels": [name for name, channel in named_channels if channel.paused],
+        "idle_channels": list(idle),
+        "idle_depth": sum(idle.values()),
         "e2e_p99": slowest_ns(topic.latency),
         "rate": _came(topic.rates),
-        "finish_rate": round(sum(finished), _RATE_DIGITS),
+        **(_flow(flow_of(topic.rates, (channel.rates for channel in channels))) or _UNKNOWN_FLOW),
     }
 
 
 def slowest_ns(latency: Latency) -> int | None:
-    """The highest percentile that is tracked, on the node where it is highest; None if none is."""
-    slowest = latency.percentiles[0].max if latency.percentiles else math.nan
+    """The highest percentile that is tracked, on the node where it is highest; None if none is, or nothing was
+    measured."""
+    slowest = latency.percentiles[0].max if latency.percentiles and latency.message_count else math.nan
     return round(slowest) if math.isfinite(slowest) else None  # a daemon may claim anything
 
 
@@ -305,7 +350,9 @@ def topic_view(topic: TopicFigures, look: Look) -> Document:
             "finished": {channel: _left(each) for channel, each in of_channels.items()},
             "nodes": _came_by_node(survey, name),
         },
-        **look.head,
+        "flow": _flow(survey.topic_flow(name)),
+        "flows": {channel: _flow(each) for channel, each in of_channels.items()},
+        **look.head_of(name),
     }
 
 
@@ -320,31 +367,36 @@ def channel_view(channel: ChannelFigures, clients: ClientFilter, look: Look) -> 
             "finished": _left(_rates(survey, topic, name)),
             "nodes": _came_by_node(survey, topic, name),
         },
-        **look.head,
+        "flow": _flow(_rates(survey, topic, name)),
+        "flows": {node: _flow(rates) for node, rates in survey.rates_by_node(topic, name).items()},
+        **look.head_of(topic, name),
     }
 
 
 def nodes_view(producers: Iterable[ClusterNode], look: Look) -> Document:
     """The nsqds, and what each has to do."""
     return {
-        "nodes": [_node_line(producer, look.survey) for producer in producers],
+        "nodes": [
+            *(_node_line(producer, look.survey.work.get(producer.node)) for producer in producers),
+            *(_node_line(absence.producer, None) | absence.document() for absence in look.absences if absence.is_gone),
+        ],
         "rates": _totals(look.survey.total_rates()),
         **look.head,
     }
 
 
-def _node_line(producer: ClusterNode, survey: Survey) -> Document:
-    work = survey.work.get(producer.node, IDLE)
+def _node_line(producer: ClusterNode, work: Work | None) -> Document:
+    """A node that did not answer has no work to show, which is not the same as none to do."""
+    known = None if work is None else work._asdict()
+    figures = ("depth", "message_count", "client_count", "topic_count")
     return {
         **producer_document(replace(producer, topics=())),
         "node": producer.node,
-        "depth": work.depth,
-        "message_count": work.message_count,
-        "client_count": work.client_count,
-        "topic_count": work.topic_count,
+        "state": "silent" if work is None else "present",
+        **{name: None if known is None else known[name] for name in figures},
         "registered_count": len(producer.topics),
         "tombstoned_count": sum(topic.tombstoned for topic in producer.topics),
-        "rate": _came(work.rates),
+        "rate": None if work is None else _came(work.rates),
     }
 
 
@@ -359,7 +411,9 @@ def node_view(node: NodeStats, look: Look) -> Document:
             **_totals(look.survey.work.get(node.node, IDLE).rates),
             "topics": {topic.topic_name: _came(rates.get(topic.topic_name)) for topic in node.topics},
         },
+        "flow": _flow(look.survey.work.get(node.node, IDLE).flow),
         **look.head,
+        "is_incomplete": False,  # whichever nodes are absent, this one is not
     }
 
 
@@ -399,6 +453,17 @@ def _totals(rates: Rates | None) -> Document:
 
 def _came(rates: Rates | None) -> float | None:
     return None if rates is None else round(rates.came, _RATE_DIGITS)
+
+
+def _flow(flow: Rates | None) -> Document | None:
+    if flow is None:
+        return None
+    rates = (flow.came, flow.finished, flow.dead_lettered, flow.requeued)
+    return {name: round(rate, _RATE_DIGITS) for name, rate in zip(_FLOW, rates, strict=True)}
+
+
+_FLOW = ("in_rate", "finish_rate", "dead_letter_rate", "requeue_rate")
+_UNKNOWN_FLOW: Document = dict.fromkeys(_FLOW)
 
 
 def _left(rates: Rates | None) -> float | None:

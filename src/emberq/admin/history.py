@@ -4,10 +4,22 @@ Each has a ring of points, one for every --history-interval, reaching back --his
 they share the times, and whatever is not there at one time has a gap there. What has been gone for a whole turn is
 forgotten.
 
-    times    | 10:00:00 | 10:00:10 | 10:00:20 | …          one ring for all
-    figures  | depth in_flight rate finish_rate e2e_p99 |  for each, single precision: they are drawn, not reckoned with
+    times    | 10:00:00 | 10:00:10 | 10:00:20 | …     one ring for all
+    figures  | depth in_flight rate in_rate … |       for each, single precision: they are drawn, not reckoned with
 
-Memory is bounded by points x series: 360 x (4,000 x 20 + 500 x 28) bytes are 34 MB, when it is full.
+    rate               messages published to a topic, or that came to a channel
+    in_rate            the same as copies, one for each channel (see `survey` on flows), in the unit of
+    finish_rate        copies that consumers finished, or that were thrown away
+    dead_letter_rate   copies that were given up
+    requeue_rate       deliveries that failed: given back by the consumer, or timed out
+
+A rate is the mean since the point before, however often nsqadmin looked meanwhile. That of the last look alone would be
+one of two seconds while a browser looks and of ten while none does: a line of both has spikes that never were.
+
+A look that lacks a silent node (see `absence`) is a gap in all sums that the node has a part in: a line that falls and
+rises again would tell of messages that were never worked off.
+
+Memory is bounded by points x series: 360 x (4,000 x 32 + 500 x 40) bytes are 53 MB, when it is full.
 """
 
 from __future__ import annotations
@@ -19,7 +31,7 @@ from typing import Any
 
 from emberq.admin.document import Look, slowest_ns
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
-from emberq.cluster.survey import Rates, Total
+from emberq.cluster.survey import Rates, Survey, Total, flow_of
 
 MAX_POINTS = 2_000
 MAX_SERIES = 4_000
@@ -29,10 +41,11 @@ MAX_NODES = 500
 RECENT_COUNT = 30
 """As many as a sparkline shows."""
 
-FIGURES = ("depth", "in_flight", "rate", "finish_rate", "e2e_p99")
+RATE_FIGURES = ("rate", "in_rate", "finish_rate", "dead_letter_rate", "requeue_rate")
+FIGURES = ("depth", "in_flight", *RATE_FIGURES, "e2e_p99")
 _RATE = FIGURES.index("rate")
 MEMORY_FIGURES = ("heap_in_use_bytes", "heap_idle_bytes", "heap_released_bytes", "gc_pause_usec_100")
-NODE_FIGURES = ("depth", "rate", "finish_rate", *MEMORY_FIGURES)
+NODE_FIGURES = ("depth", *RATE_FIGURES, *MEMORY_FIGURES)
 _GAP = math.nan
 
 Name = tuple[str, str]
@@ -53,6 +66,7 @@ class History:
         self._series = _Rings(FIGURES, self._size)
         self._nodes = _Rings(NODE_FIGURES, self._size)
         self._due_ns = 0
+        self._means = _Means()
 
     @property
     def is_kept(self) -> bool:
@@ -61,14 +75,18 @@ class History:
 
     def record(self, look: Look, *, now_ns: int) -> None:
         """Add a point, if one is due at `now_ns` by the monotonic clock."""
-        if not self.is_kept or now_ns < self._due_ns:
+        if not self.is_kept:
+            return
+        self._means.add(look.survey)
+        if now_ns < self._due_ns:
             return
         self._due_ns = now_ns + self.interval_ns
         slot = self.point_count % self._size
         self._times_ms[slot] = look.taken_ns // NS_PER_MS
         self.point_count += 1
-        self._series.record(_points(look), slot=slot, turn=self.point_count, max_count=MAX_SERIES)
-        self._nodes.record(_node_points(look), slot=slot, turn=self.point_count, max_count=MAX_NODES)
+        means, self._means = self._means, _Means()
+        self._series.record(_points(look, means), slot=slot, turn=self.point_count, max_count=MAX_SERIES)
+        self._nodes.record(_node_points(look, means), slot=slot, turn=self.point_count, max_count=MAX_NODES)
 
     def document(self, topic: str = "", channel: str = "") -> dict[str, Any]:
         """The points of a topic, a channel or the whole cluster."""
@@ -156,43 +174,97 @@ class _Ring:
         return self._values[slot * self._width + index]
 
 
-def _points(look: Look) -> Iterator[tuple[Name, Point]]:
+class _Means:
+    """The mean of rates over several looks, each weighed by the time it stands for."""
+
+    def __init__(self) -> None:
+        self._sums: dict[Name, list[float]] = {}
+        """The time in seconds, and what came, left and so on in it."""
+
+    def add(self, survey: Survey) -> None:
+        elapsed_s = survey.elapsed_s
+        for key, total in survey.totals.items():
+            if total.rates is not None:
+                self._add(key, elapsed_s, total.rates)
+        for node, work in survey.work.items():
+            if work.rates is not None and work.flow is not None:
+                self._add(_published(node), elapsed_s, work.rates)
+                self._add(_flowing(node), elapsed_s, work.flow)
+
+    def _add(self, name: Name, elapsed_s: float, rates: Rates) -> None:
+        sums = self._sums.setdefault(name, [0.0] * (1 + len(rates)))
+        sums[0] += elapsed_s
+        for index, rate in enumerate(rates, start=1):
+            sums[index] += rate * elapsed_s
+
+    def of(self, name: Name) -> Rates | None:
+        """None for what has no rate."""
+        sums = self._sums.get(name)
+        return None if sums is None else Rates(*(each / sums[0] for each in sums[1:]))
+
+
+def _published(node: str) -> Name:
+    """What the rates of a node are summed under; topics have no such names."""
+    return "", f"{node} published"
+
+
+def _flowing(node: str) -> Name:
+    return "", f"{node} flow"
+
+
+def _points(look: Look, means: _Means) -> Iterator[tuple[Name, Point]]:
     """What is recorded of topics and channels."""
     depth = in_flight = 0.0
+    lacking = look.incomplete_topics()
     for name, topic, channels in look.survey.topic_totals():
-        own = _topic_point(topic, [channel for _, channel in channels])
+        rates = means.of((name, ""))
+        of_channels = [means.of((name, channel_name)) for channel_name, _ in channels]
+        own = _topic_point(topic, [channel for _, channel in channels], _rates(rates, flow_of(rates, of_channels)))
         depth += own[0]
         in_flight += own[1]
+        if name in lacking:
+            continue
         yield (name, ""), own
-        for channel_name, channel in channels:
-            yield (name, channel_name), _channel_point(channel)
-    yield CLUSTER, (depth, in_flight, *_rates(look.survey.total_rates()), _GAP)
+        for (channel_name, channel), each in zip(channels, of_channels, strict=True):
+            latency = _latency(slowest_ns(channel.latency))
+            yield (name, channel_name), (channel.depth, channel.in_flight_count, *_rates(each, each), latency)
+    if look.silent:
+        return
+    nodes = look.survey.work
+    published = _added_up(means.of(_published(node)) for node in nodes)
+    flow = _added_up(means.of(_flowing(node)) for node in nodes)
+    yield CLUSTER, (depth, in_flight, *_rates(published, flow), _GAP)
 
 
-def _topic_point(topic: Total, channels: Sequence[Total]) -> Point:
+def _topic_point(topic: Total, channels: Sequence[Total], rates: Point) -> Point:
     """The messages of a topic wait in it or in its channels."""
     return (
         topic.depth + sum(channel.depth for channel in channels),
         sum(channel.in_flight_count for channel in channels),
-        topic.rates.came if topic.rates is not None else _GAP,
-        sum(channel.rates.left for channel in channels if channel.rates is not None) if topic.rates else _GAP,
+        *rates,
         _latency(slowest_ns(topic.latency)),
     )
 
 
-def _channel_point(channel: Total) -> Point:
-    return (channel.depth, channel.in_flight_count, *_rates(channel.rates), _latency(slowest_ns(channel.latency)))
-
-
-def _node_points(look: Look) -> Iterator[tuple[Name, Point]]:
+def _node_points(look: Look, means: _Means) -> Iterator[tuple[Name, Point]]:
     """What is recorded of nodes."""
     for node, figures in look.survey.nodes.items():
-        work, memory = look.survey.work[node], figures.memory or {}
-        yield (node, ""), (work.depth, *_rates(work.rates), *(memory.get(figure, _GAP) for figure in MEMORY_FIGURES))
+        rates = _rates(means.of(_published(node)), means.of(_flowing(node)))
+        memory = figures.memory or {}
+        depth = look.survey.work[node].depth
+        yield (node, ""), (depth, *rates, *(memory.get(figure, _GAP) for figure in MEMORY_FIGURES))
 
 
-def _rates(rates: Rates | None) -> tuple[float, float]:
-    return (_GAP, _GAP) if rates is None else (rates.came, rates.left)
+def _added_up(parts: Iterable[Rates | None]) -> Rates | None:
+    known = [each for each in parts if each is not None]
+    return Rates(*map(sum, zip(*known, strict=True))) if known else None
+
+
+def _rates(rates: Rates | None, flow: Rates | None) -> Point:
+    """The `RATE_FIGURES`."""
+    if rates is None or flow is None:
+        return (_GAP,) * len(RATE_FIGURES)
+    return rates.came, flow.came, flow.finished, flow.dead_lettered, flow.requeued
 
 
 def _latency(value_ns: int | None) -> float:

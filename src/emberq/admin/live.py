@@ -11,7 +11,8 @@ A browser that comes is shown the last look at once, unless that is old, and the
 
 A round that takes long is followed by a pause of at least its own length, so that a huge cluster keeps nsqadmin busy
 for no more than half of the time. All that takes long is done in the background, so that no request waits for it. What
-goes wrong in a round is told to the browsers, as an event `problem`; the next round tries again.
+goes wrong in a round is told to the browsers, as an event `problem`; the next round tries again. `is_missing` in it
+says that the cluster answered, and does not have what they look at.
 
 **Server-sent events** to one browser:
 
@@ -37,12 +38,14 @@ import enum
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from http import HTTPStatus
 from operator import itemgetter
 from typing import Any
 
-from emberq.admin.api.request import TopicNotFoundError
+from emberq.admin.absence import Absences
+from emberq.admin.api.request import TopicNotFoundError, as_http_error
 from emberq.admin.document import (
     MAX_CLIENTS,
     Document,
@@ -59,10 +62,10 @@ from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.pipeline_feed import TOPIC, PipelineFeed
-from emberq.cluster.stats import ClientFilter
+from emberq.cluster.stats import ClientFilter, total_topic
 from emberq.cluster.survey import ClusterReader, Survey
 from emberq.cluster.topology import Topology
-from emberq.cluster.upstream import ClusterError, Findings
+from emberq.cluster.upstream import ClusterError, Findings, UpstreamsFailedError
 from emberq.http.body import StreamBody
 from emberq.http.message import HttpError, encode_json
 
@@ -146,6 +149,7 @@ class Gatherer:
         self._clock = clock
         self._interval_ns = interval_ns
         self._audiences: dict[Subject, _Audience] = {}
+        self.absences = Absences()
         self._look: Look | None = None
         self._look_ns = 0
         """When the last look began, by the monotonic clock."""
@@ -295,7 +299,7 @@ class Gatherer:
         try:
             event = encode_event(subject.view, await self._encoded(subject, look))
         except ClusterError as failure:
-            event = _problem(str(failure))
+            event = _problem(str(failure), is_missing=as_http_error(failure).status == HTTPStatus.NOT_FOUND)
         audience.show(event, self._clock.monotonic_ns())
 
     def _tell_problem(self, subjects: Sequence[Subject], text: str) -> None:
@@ -310,6 +314,14 @@ class Gatherer:
         """A subject's document once, as JSON; ClusterError."""
         # As fresh as a browser that looks all the time sees it.
         return await self._encoded(subject, await self._look_no_older_than(self._interval_ns // 2))
+
+    def dismiss(self, node: str) -> bool:
+        """Show a node that is gone no more; whether there was one."""
+        is_known = self.absences.dismiss(node)
+        if self._look is not None:
+            self._look = replace(self._look, absences=self.absences.now)
+            self._kept = {}
+        return is_known
 
     async def recent_rates(self) -> bytes:
         """The last rates of every topic, as JSON."""
@@ -337,7 +349,9 @@ class Gatherer:
         finally:
             self._looking = None
         survey = found.value
-        look = Look(survey, names.value, taken_ns=self._clock.wall_ns(), warnings=found.warnings)
+        taken_ns = self._clock.wall_ns()
+        absences = self.absences.update(survey, taken_ns)
+        look = Look(survey, names.value, taken_ns=taken_ns, warnings=found.warnings, absences=absences)
         self._look, self._look_ns = look, began_ns
         self._kept = {}
         self.history.record(look, now_ns=self._clock.monotonic_ns())
@@ -368,14 +382,20 @@ class Gatherer:
                 return partial(topics_view, look)
             case LiveView.TOPIC:
                 topic = await self._cluster.background.run(lambda: look.survey.topic(subject.topic))
-                if topic is None:
-                    raise TopicNotFoundError(f"no nsqd has topic {subject.topic}")
-                return partial(topic_view, topic, look)
+                if topic is None and subject.topic not in look.names:
+                    raise _no_topic(subject)
+                # One that was just created is known to nsqlookupd, and to no nsqd before the first message.
+                return partial(topic_view, topic or total_topic(subject.topic, ()), look)
             case LiveView.CHANNEL:
                 sieve = ClientFilter(search=subject.search, limit=MAX_CLIENTS)
-                channel = await self._cluster.ask_in_background(
-                    lambda _, observer: observer.channel(subject.topic, subject.channel, sieve)
-                )
+                try:
+                    channel = await self._cluster.ask_in_background(
+                        lambda _, observer: observer.channel(subject.topic, subject.channel, sieve)
+                    )
+                except UpstreamsFailedError:
+                    if subject.topic in look.survey.channels or subject.topic in look.names:
+                        raise
+                    raise _no_topic(subject) from None  # which nsqlookupd calls a failure
                 return partial(channel_view, channel.value, sieve, look)
             case LiveView.NODES:
                 producers = await self._cluster.ask_in_background(lambda topology, _: topology.producers())
@@ -394,8 +414,12 @@ _MADE_OF_THE_LOOK = frozenset({LiveView.TOPICS, LiveView.TOPIC, LiveView.COUNTER
 """Views that need no more than the look: their documents stay the same until the next one."""
 
 
-def _problem(text: str) -> bytes:
-    return encode_event(PROBLEM, encode_json({"message": text}))
+def _no_topic(subject: Subject) -> TopicNotFoundError:
+    return TopicNotFoundError(f"no nsqd has topic {subject.topic}")
+
+
+def _problem(text: str, *, is_missing: bool = False) -> bytes:
+    return encode_event(PROBLEM, encode_json({"message": text, "is_missing": is_missing}))
 
 
 # Server-sent events

@@ -109,6 +109,7 @@ class _Table:
             "/api/nodes/{node}": api.node,
             "/api/counter": api.counter,
             "/api/journal/{topic}": self._messages.journal,
+            "/api/seek/{topic}/{channel}": self._messages.foresee,
             "/api/graphite": graphite.rate,
         }
         if self._parts.options.proxy_graphite:
@@ -126,13 +127,15 @@ class _Table:
             "/api/view": api.view,
             "/api/history": api.history,
             "/api/pipelines": api.pipelines,
+            "/api/absent": api.absent,
         }
         for path, handler in handlers.items():
             yield Route("GET", path, self.guard.reading(handler), quiet=True)
 
     def changes(self) -> Iterable[Route]:
         """Where one path serves several actions, the least of them decides who is let in; the handler looks closer."""
-        api = ChangingApi(self._parts.cluster, self._messages, self._parts.gate, self._parts.recorder)
+        parts = self._parts
+        api = ChangingApi(parts.cluster, parts.gatherer, self._messages, parts.gate, parts.recorder)
         publish, pause, delete = Permission.PUBLISH, Permission.PAUSE, Permission.DELETE
         yield self._change("POST", "/api/topics", api.create, Permission.CREATE)
         yield self._change("POST", "/api/topics/{topic}", api.act, pause)
@@ -141,6 +144,7 @@ class _Table:
         yield self._change("DELETE", "/api/topics/{topic}", api.delete, delete)
         yield self._change("DELETE", _CHANNEL, api.delete, delete)
         yield self._change("DELETE", "/api/nodes/{node}", api.tombstone, Permission.TOMBSTONE)
+        yield self._change("DELETE", "/api/absent/{node}", api.dismiss, Permission.DISMISS)
 
     def _change(
         self,

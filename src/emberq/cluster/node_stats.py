@@ -80,6 +80,8 @@ class NodeFigures:
     """Deliveries by how far the client was, where there are any."""
     details: dict[Key, Document]
     """What else is known of channels that a page shows: the last fields of `ChannelFigures`."""
+    dead_letters: Column
+    """Of each key, the messages that were given up; only emberq's nsqd counts them."""
     memory: Document | None
     """As the nsqd says it; None if it does not."""
 
@@ -97,6 +99,11 @@ class NodeFigures:
             return array("q", map(sub, columns["message_count"], map(add, columns["depth"], held)))
         except OverflowError:  # figures that cannot be true
             return array("q", bytes(8 * len(self.keys)))
+
+    @cached_property
+    def returned(self) -> Column:
+        """Of each channel, how often a message was given back by a consumer, or timed out."""
+        return array("q", map(add, self.columns["requeue_count"], self.columns["timeout_count"]))
 
     def position(self, key: Key) -> int | None:
         """Where in the columns something is; None if it is not on this node."""
@@ -182,6 +189,7 @@ class StatsReader:
             latencies=_latencies(keys, entries),
             localities=_localities(keys, entries),
             details={key: self._details(entry) for key, entry in of_channels} if with_details else {},
+            dead_letters=_dead_letters(entries),
             memory=_memory(answer),
         )
 
@@ -292,6 +300,16 @@ def _localities(keys: list[Key], entries: list[Document]) -> dict[Key, dict[str,
     if not any(any(map(contains, entries, repeat(name))) for name in LOCALITIES):
         return {}
     return {key: {name: integer(entry, name) for name in LOCALITIES} for key, entry in zip(keys, entries, strict=True)}
+
+
+def _dead_letters(entries: list[Document]) -> Column:
+    """nsqd leaves out what is 0, so it is first checked whether there are any at all."""
+    if not any(map(contains, entries, repeat("dead_letter_count"))):
+        return array("q", bytes(8 * len(entries)))
+    counts = [integer(entry, "dead_letter_count") for entry in entries]
+    if min(counts) < 0 or max(counts) > _MAX_COUNT:
+        raise MalformedDocumentError("a figure in the answer is larger than any count can be")
+    return array("q", counts)
 
 
 def _memory(answer: Document) -> Document | None:

@@ -12,8 +12,14 @@ of one topic, node by node, is put together when the page asks for it.
 node by node before it is added up. An nsqd that has joined, left or restarted in between, whose counts began anew, then
 does not make a leap in the sum; it is not in it until the next look.
 
-    came   messages published to a topic, or that came to a channel
-    left   messages that a topic handed on, or that a channel is done with: finished, or thrown away
+    came            messages published to a topic, or that came to a channel
+    left            messages that a topic handed on, or that a channel is done with: finished, thrown away, or given up
+    requeued        deliveries that failed: the consumer gave the message back, or let it time out
+    dead_lettered   messages that a channel gave up on; they have left, too
+
+**Flow.** What is published once is finished once by each channel, so the messages that come to a topic and those that
+leave its channels are not of one unit. A flow counts copies, one for each channel, and so does depth. `came` less
+`left` is what depth (with what is in flight and deferred) grows by.
 """
 
 from __future__ import annotations
@@ -53,6 +59,28 @@ class Rates(NamedTuple):
 
     came: float
     left: float
+    requeued: float = 0.0
+    dead_lettered: float = 0.0
+
+    @property
+    def finished(self) -> float:
+        """What left without being given up."""
+        return max(self.left - self.dead_lettered, 0.0)
+
+
+def flow_of(topic: Rates | None, channels: Iterable[Rates | None]) -> Rates | None:
+    """The flow through a topic and its channels; None if it is not known of the topic."""
+    if topic is None:
+        return None
+    parts = [each for each in channels if each is not None]
+    came, left, requeued, dead_lettered = map(sum, zip(*parts, strict=True)) if parts else (0.0,) * 4
+    return _flow(came, left, topic.came - topic.left, requeued=requeued, dead_lettered=dead_lettered)
+
+
+def _flow(came: float, left: float, own: float, *, requeued: float, dead_lettered: float) -> Rates:
+    """`own` is what the topic itself keeps for later or, if it is below 0, hands on or throws away."""
+    entered = came + own
+    return Rates(max(entered, 0.0), left + max(-entered, 0.0), requeued, dead_lettered)
 
 
 class Growth(NamedTuple):
@@ -60,6 +88,8 @@ class Growth(NamedTuple):
 
     came: Column
     left: Column
+    requeued: Column
+    dead_lettered: Column
     is_known: bytes
     """A byte for each key; 0 for what was not there at both looks, or began anew. It has grown by 0."""
 
@@ -72,27 +102,42 @@ def growth(now: NodeFigures, before: NodeFigures | None) -> Growth:
         came = array("q", map(sub, now.columns["message_count"], before.columns["message_count"]))
         if not came or min(came) >= 0:
             # Counts of one channel are not read in one instant, so the difference may be a message too few.
-            left = array("q", map(max, map(sub, now.settled, before.settled), repeat(0)))
-            return Growth(came=came, left=left, is_known=b"\1" * len(came))
+            return Growth(
+                came=came,
+                left=_grown(now.settled, before.settled),
+                requeued=_grown(now.returned, before.returned),
+                dead_lettered=_grown(now.dead_letters, before.dead_letters),
+                is_known=b"\1" * len(came),
+            )
     return _growth_row_by_row(now, before)
 
 
 def _unknown(count: int) -> Growth:
     nothing = array("q", bytes(8 * count))
-    return Growth(came=nothing, left=nothing, is_known=bytes(count))
+    return Growth(came=nothing, left=nothing, requeued=nothing, dead_lettered=nothing, is_known=bytes(count))
+
+
+def _grown(now: Column, before: Column) -> Column:
+    return array("q", map(max, map(sub, now, before), repeat(0)))
 
 
 def _growth_row_by_row(now: NodeFigures, before: NodeFigures) -> Growth:
-    counts = zip(before.columns["message_count"], before.settled, strict=True)
-    then: dict[Key, tuple[int, int]] = dict(zip(before.keys, counts, strict=True))
-    came, left, is_known = array("q"), array("q"), bytearray()
-    for key, came_now, left_now in zip(now.keys, now.columns["message_count"], now.settled, strict=True):
-        came_then, left_then = then.get(key, (came_now + 1, 0))
-        has_grown = came_now >= came_then  # else it is new, or began anew
-        came.append(came_now - came_then if has_grown else 0)
-        left.append(max(left_now - left_then, 0) if has_grown else 0)
+    then = dict(zip(before.keys, _counts(before), strict=True))
+    grown: list[Column] = [array("q") for _ in range(4)]
+    is_known = bytearray()
+    for key, counts in zip(now.keys, _counts(now), strict=True):
+        counts_then = then.get(key)
+        has_grown = counts_then is not None and counts[0] >= counts_then[0]  # else it is new, or began anew
+        for column, count, count_then in zip(grown, counts, counts_then or counts, strict=True):
+            column.append(max(count - count_then, 0) if has_grown else 0)
         is_known.append(has_grown)
-    return Growth(came=came, left=left, is_known=bytes(is_known))
+    came, left, requeued, dead_lettered = grown
+    return Growth(came, left, requeued, dead_lettered, bytes(is_known))
+
+
+def _counts(figures: NodeFigures) -> Iterator[tuple[int, ...]]:
+    """Of each key, what grows: in the order of `Growth`."""
+    return zip(figures.columns["message_count"], figures.settled, figures.returned, figures.dead_letters, strict=True)
 
 
 # Sums
@@ -118,7 +163,7 @@ class Tally:
         grown = growth(figures, self._before.get(node))
         self.nodes[node], self.growth[node] = figures, grown
         columns = [figures.columns[name] for name in CHANNEL_FIGURES]
-        table = zip(*columns, figures.paused, grown.came, grown.left, grown.is_known, strict=True)
+        table = zip(*columns, figures.paused, *grown, strict=True)
         for key, row in zip(figures.keys, table, strict=True):
             self._rows[key].append(row)
         for key, latency in figures.latencies.items():
@@ -166,6 +211,8 @@ class Work(NamedTuple):
     topic_count: int = 0
     rates: Rates | None = None
     """Messages that came to its topics, and that its channels are done with."""
+    flow: Rates | None = None
+    """The same, with each message counted once for each channel."""
 
 
 IDLE = Work()
@@ -184,7 +231,8 @@ class Survey:
         self.nodes = {each.node: tally.nodes[each.node] for each in producers if each.node in tally.nodes}
         """Those that answered."""
         self._taken_ns = taken_ns
-        self._elapsed_s = (taken_ns - before._taken_ns) / NS_PER_SECOND if before is not None else 0.0
+        self.elapsed_s = (taken_ns - before._taken_ns) / NS_PER_SECOND if before is not None else 0.0
+        """Since the look before; 0 if there was none."""
         self._growth = tally.growth
         self.totals = {key: self._total(sums, count, latency) for key, sums, count, latency in tally.sums()}
         """By topic and channel, sorted: each topic comes right before its channels."""
@@ -194,29 +242,41 @@ class Survey:
         """What each node has to do."""
 
     def _total(self, sums: list[int], node_count: int, latency: Latency) -> Total:
-        *figures, paused, came, left, known = sums
+        *figures, paused, came, left, requeued, dead_lettered, known = sums
         return Total(
             **dict(zip(CHANNEL_FIGURES, figures, strict=True)),
             node_count=node_count,
             paused=paused > 0,
             latency=latency,
-            rates=self._rates(came, left, known),
+            rates=self._rates((came, left, requeued, dead_lettered), known),
         )
 
     def _work(self, figures: NodeFigures) -> Work:
         count, columns, grown = figures.topic_count, figures.columns, self._growth[figures.node]
+        published, handed_on = sum(grown.came[:count]), sum(grown.left[:count])
+        came, left, requeued, dead_lettered = (sum(column[count:]) for column in grown[:4])
+        flow = self._rates((came, left, requeued, dead_lettered), any(grown.is_known))
         return Work(
             depth=sum(columns["depth"]),
             message_count=sum(columns["message_count"][:count]),
             client_count=sum(columns["client_count"]),
             topic_count=count,
-            rates=self._rates(sum(grown.came[:count]), sum(grown.left[count:]), any(grown.is_known)),
+            rates=None if flow is None else flow._replace(came=published / self.elapsed_s),
+            flow=None
+            if flow is None
+            else _flow(
+                flow.came,
+                flow.left,
+                (published - handed_on) / self.elapsed_s,
+                requeued=flow.requeued,
+                dead_lettered=flow.dead_lettered,
+            ),
         )
 
-    def _rates(self, came: int, left: int, is_known: int) -> Rates | None:
-        if not is_known or self._elapsed_s <= 0:
+    def _rates(self, grown: Iterable[int], is_known: int) -> Rates | None:
+        if not is_known or self.elapsed_s <= 0:
             return None
-        return Rates(came / self._elapsed_s, left / self._elapsed_s)
+        return Rates(*(count / self.elapsed_s for count in grown))
 
     def _channels(self) -> dict[str, list[str]]:
         channels: dict[str, list[str]] = {}
@@ -244,8 +304,8 @@ class Survey:
         for node, figures in self.nodes.items():
             position = figures.position((topic, channel))
             if position is not None:
-                grown = self._growth[node]
-                found[node] = self._rates(grown.came[position], grown.left[position], grown.is_known[position])
+                *grown, is_known = (column[position] for column in self._growth[node])
+                found[node] = self._rates(grown, is_known)
         return found
 
     def rates_by_topic(self, node: str) -> dict[str, Rates | None]:
@@ -253,13 +313,25 @@ class Survey:
         figures, grown = self.nodes.get(node), self._growth.get(node)
         if figures is None or grown is None:
             return {}
-        table = zip(figures.keys[: figures.topic_count], grown.came, grown.left, grown.is_known, strict=False)
-        return {topic: self._rates(came, left, is_known) for (topic, _), came, left, is_known in table}
+        table = zip(figures.keys[: figures.topic_count], *grown, strict=False)
+        return {topic: self._rates(counts, is_known) for (topic, _), *counts, is_known in table}
 
     def total_rates(self) -> Rates | None:
         """Messages that came to topics, and that channels are done with; None if that is not known of any node."""
         known = [work.rates for work in self.work.values() if work.rates is not None]
         return Rates(*map(sum, zip(*known, strict=True))) if known else None
+
+    def total_flow(self) -> Rates | None:
+        """The flow through all topics; None if it is not known of any node."""
+        known = [work.flow for work in self.work.values() if work.flow is not None]
+        return Rates(*map(sum, zip(*known, strict=True))) if known else None
+
+    def topic_flow(self, name: str) -> Rates | None:
+        """The flow through a topic; None if it is not known."""
+        topic = self.totals.get((name, ""))
+        if topic is None:
+            return None
+        return flow_of(topic.rates, (self.totals[name, channel].rates for channel in self.channels[name]))
 
     def topic_totals(self) -> Iterator[tuple[str, Total, list[tuple[str, Total]]]]:
         """Each topic with its channels, by name."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from emberq.base.clock import NS_PER_MS
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
 from tests.support.admin_rig import AdminThread, of_nsqds
+from tests.support.cluster_rig import topic_entry
 from tests.support.embedded import create, http_of, post, publish
+from tests.support.recording_daemon import RecordingDaemon
 from tests.support.waiting import wait_until
 
 DONE = (200, {"message": ""})
@@ -22,6 +26,7 @@ WRITES = [
     ("DELETE", "/api/topics/t", None),
     ("DELETE", "/api/topics/t/ch", None),
     ("DELETE", "/api/nodes/127.0.0.1:4151", {"topic": "t"}),
+    ("DELETE", "/api/absent/127.0.0.1:4151", None),
 ]
 
 
@@ -92,6 +97,33 @@ def test_a_tombstone_needs_a_topic(admin: AdminThread) -> None:
 
 def test_a_tombstone_is_for_a_node_of_the_cluster(admin: AdminThread) -> None:
     assert admin.delete("/api/nodes/127.0.0.1:1", {"topic": "t"}).error == (404, "NODE_NOT_FOUND")
+
+
+def test_a_node_that_is_gone_is_dismissed() -> None:
+    with ExitStack() as running:
+        names = ("here", "gone")
+        nsqds = [running.enter_context(RecordingDaemon(name, {}, [])) for name in names]
+        for name, nsqd in zip(names, nsqds, strict=True):
+            identity = {"broadcast_address": name, "hostname": name, "http_port": 4151, "version": "1.3.0"}
+            nsqd.answers = {"/info": identity, "/stats": {"topics": [topic_entry("t", depth=3)]}}
+        addresses = tuple(nsqd.address for nsqd in nsqds)
+        admin = running.enter_context(AdminThread(nsqd_http_address=addresses, live_interval_ns=100 * NS_PER_MS))
+        assert len(admin.get("/api/view?view=nodes").json()["nodes"]) == 2
+        assert admin.get("/api/absent").json() == {"nodes": [], "message": ""}
+        nsqds[1].answers = {}
+
+        def absent() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = admin.get("/api/view?view=topics").json()["absent"]
+            return found
+
+        wait_until(lambda: len(absent()) == 1)
+        (node,) = admin.get("/api/absent").json()["nodes"]
+        assert (node["node"], node["state"], node["depth"]) == ("gone:4151", "gone", 3)
+        (mark,) = admin.get("/api/history").json()["marks"]
+        assert (mark["node"], mark["state"], mark["time"]) == ("gone:4151", "gone", node["since"])
+        assert admin.delete("/api/absent/here:4151").error == (404, "NODE_NOT_FOUND")
+        assert outcome(admin.delete("/api/absent/gone:4151")) == DONE
+        assert absent() == admin.get("/api/absent").json()["nodes"] == []
 
 
 @pytest.mark.conformance(241)

@@ -185,6 +185,34 @@ def test_a_channel_is_moved_to_the_end_and_back(journal_admin: AdminThread, jour
     assert journal_admin.get("/api/topics/t/ch").json()["depth"] == 4
 
 
+def test_what_a_seek_would_do_is_foretold(journal_admin: AdminThread, journaled: EmbeddedThread) -> None:
+    for node in (0, 1):
+        create(journaled, "t", "ch", node=node)
+        publish(journaled, "t", b"one", b"two", node=node)
+    nodes = journaled.nsqd_http_addresses
+
+    def foretold(to: str, node: str = "") -> list[tuple[int, int, int]]:
+        answer = journal_admin.get(f"/api/seek/t/ch?to={to}&node={node}")
+        assert (answer.status, answer.json()["message"]) == (200, "")
+        return [(each["again"], each["skipped"], each["waiting"]) for each in answer.json()["nodes"]]
+
+    assert foretold("latest") == [(0, 2, 0)] * 2
+    assert foretold("2099-01-01T00:00:00Z") == [(0, 2, 0)] * 2
+    assert foretold("earliest") == [(0, 0, 2)] * 2
+    assert foretold("1", nodes[0]) == [(0, 1, 1)]
+    assert journal_admin.get("/api/topics/t/ch").json()["depth"] == 4, "nothing was moved"
+    assert journal_admin.post("/api/topics/t/ch", {"action": "seek", "to": "latest"}).status == 200
+    assert foretold("2020-01-01T00:00:00Z") == [(2, 0, 2)] * 2
+    assert foretold("1", nodes[1]) == [(1, 0, 1)]
+
+
+def test_what_cannot_be_sought_cannot_be_foretold(journal_admin: AdminThread, journaled: EmbeddedThread) -> None:
+    create(journaled, "t", "ch")
+    for query, refusal in (("", "INVALID_POSITION"), ("to=tomorrow", "INVALID_ARG_OFFSET"), ("to=99", "OFFSET_AHEAD")):
+        assert journal_admin.get(f"/api/seek/t/ch?{query}").error == (400, refusal)
+    assert journal_admin.get("/api/seek/t/nope?to=latest").error == (404, "CHANNEL_NOT_FOUND")
+
+
 def test_an_offset_belongs_to_one_node(journal_admin: AdminThread, journaled: EmbeddedThread) -> None:
     for node in (0, 1):
         create(journaled, "t", "ch", node=node)
@@ -242,10 +270,18 @@ def test_dead_letters_go_back_to_where_they_came_from(admin: AdminThread, cluste
     create(cluster, "orders.dead", "ch")
     publish(cluster, "orders.dead", dead_letter("one"), dead_letter("two"))
     answer = admin.post("/api/topics/orders.dead/ch", {"action": "redrive", "count": 1})
-    assert (answer.status, answer.json()) == (200, {"moved": 1, "left": 0, "message": ""})
+    assert (answer.status, answer.json()) == (200, {"moved": 1, "left": 0, "waiting": 1, "message": ""})
     assert admin.get("/api/topics/orders/billing").json()["depth"] == 1
     assert admin.post("/api/topics/orders.dead/ch", {"action": "redrive"}).json()["moved"] == 1
     assert admin.get("/api/topics/orders.dead/ch").json()["depth"] == 0
+
+
+def test_a_redrive_tells_what_went_what_waits_and_what_could_not(admin: AdminThread, cluster: EmbeddedThread) -> None:
+    create(cluster, "orders", "billing")
+    create(cluster, "orders.dead", "ch")
+    publish(cluster, "orders.dead", b"no envelope", dead_letter("one"), dead_letter("two"), dead_letter("three"))
+    answer = admin.post("/api/topics/orders.dead/ch", {"action": "redrive", "count": 2}).json()
+    assert answer == {"moved": 2, "left": 1, "waiting": 2, "message": ""}
 
 
 @pytest.mark.parametrize("body", [{"count": 0}, {"count": 10_001}, {"to": "*"}])

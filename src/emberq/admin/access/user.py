@@ -58,6 +58,8 @@ class Permission(enum.StrEnum):
     REDRIVE = "redrive"
     POLICY = "policy"
     """Say when a message is given up, and where it goes."""
+    DISMISS = "dismiss"
+    """Take a node that is gone off the pages."""
     EMPTY = "empty"
     DELETE = "delete"
     TOMBSTONE = "tombstone"
@@ -72,6 +74,7 @@ _OPERATOR = frozenset(
         Permission.SEEK,
         Permission.REDRIVE,
         Permission.POLICY,
+        Permission.DISMISS,
     }
 )
 

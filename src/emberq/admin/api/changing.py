@@ -1,4 +1,4 @@
-"""What changes the cluster: POST and DELETE below /api/topics, DELETE /api/nodes/<node>.
+"""What changes the cluster: POST and DELETE below /api/topics, DELETE /api/nodes/<node>; and what is shown of it.
 
     POST   /api/topics               {"topic": "t", "channel": "c"}      create; the channel may be missing
     POST   /api/topics/<t>[/<c>]     {"action": "pause"}                 or unpause, empty
@@ -7,11 +7,12 @@
                                      {"action": "clear_policy"}
     DELETE /api/topics/<t>[/<c>]
     DELETE /api/nodes/<node>         {"topic": "t"}                      tombstone
+    DELETE /api/absent/<node>                                            show an nsqd that is gone no more
 
 Each is answered with {"message": ""}, or a WARNING of what some daemon had against it.
 
-This is as in the reference, and stricter in one thing: names that no topic can have are refused everywhere. The
-reference passes them on, and nsqlookupd takes `*` for every topic there is.
+All but the last is as in the reference, and stricter in one thing: names that no topic can have are refused everywhere.
+The reference passes them on, and nsqlookupd takes `*` for every topic there is.
 
 **A policy** says how often a channel delivers a message, and to which topic it goes then. It holds on every nsqd that
 has the channel; its answers are those of `message`. What holds now is in the channel's document, on each
@@ -27,8 +28,10 @@ from emberq.admin.access.user import Permission
 from emberq.admin.api.message import MessageApi
 from emberq.admin.api.request import Body, check_channel, check_topic
 from emberq.admin.audit import AuditedAction, Recorder
+from emberq.admin.live import Gatherer
 from emberq.cluster.action import Verb
 from emberq.cluster.cluster import Cluster
+from emberq.cluster.upstream import NodeNotFoundError
 from emberq.http.message import HttpError, Request, Response, json
 from emberq.wire.frame import MAX_ATTEMPTS
 from emberq.wire.parameter import is_valid_name
@@ -66,8 +69,11 @@ _MOVES = ("seek", "redrive")
 class ChangingApi:
     """Carries out what the gate has let in."""
 
-    def __init__(self, cluster: Cluster, messages: MessageApi, gate: Gate, recorder: Recorder) -> None:
+    def __init__(
+        self, cluster: Cluster, gatherer: Gatherer, messages: MessageApi, gate: Gate, recorder: Recorder
+    ) -> None:
         self._actions = cluster.actions
+        self._gatherer = gatherer
         self._messages = messages
         self._gate = gate
         self._recorder = recorder
@@ -122,6 +128,17 @@ class ChangingApi:
         work = self._actions.tombstone(topic, node=node)
         done = await self._recorder.carry_out(work, [deed], request, visitor)
         return json({"message": done.message})
+
+    async def dismiss(self, request: Request, visitor: Visitor) -> Response:
+        """Take an nsqd that is gone off the pages."""
+        node = request.params["node"]
+        deed = AuditedAction(action="dismiss_node", node=node)
+        await self._recorder.carry_out(self._dismissed(node), [deed], request, visitor)
+        return json({"message": ""})
+
+    async def _dismissed(self, node: str) -> None:
+        if not self._gatherer.dismiss(node):
+            raise NodeNotFoundError(f"no nsqd called {node} is gone")
 
     async def _check(self, request: Request, visitor: Visitor, deed: AuditedAction, permission: Permission) -> None:
         """HttpError unless the role reaches as far as the body asks."""

@@ -5,10 +5,15 @@ The reference's nsqadmin knows nothing of these, and only emberq's nsqds can do 
     GET  /api/peek/<t>/<c>?count=10    the next messages of a channel, which stay there
     POST /api/publish/<t>              {"body": "…"} or {"body_base64": "…"}, "defer_ms", "node"
     GET  /api/journal/<t>              the journal of each nsqd: what is kept, for how long, how far each channel is
+    GET  /api/seek/<t>/<c>?to=…&node=… what such a seek would do: {"nodes": [{"node", "offset", "again", "skipped",
+                                       "waiting"}]}
     POST /api/topics/<t>/<c>           {"action": "seek", "to": "earliest|latest|<offset>|<RFC 3339>", "node"}
                                        {"action": "redrive", "to": "<topic>", "count": 1000}
 
 An offset means something on one nsqd only, so with several of them a seek to one has to name its `node`.
+
+A redrive answers how many messages were `moved`; how many were `left` where they are because they are no dead letters;
+and how many are `waiting` in the channel now, those included (null if no nsqd says so).
 
 The nsqds are asked in turn. What only some of them refuse is a WARNING, for the others have done it. If
 all of them refuse:
@@ -22,9 +27,9 @@ all of them refuse:
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from json import loads
-from typing import Any
+from typing import Any, TypeVar
 
 from emberq.admin.access.gate import Visitor
 from emberq.admin.api.request import Body, NotSupportedError, TopicNotFoundError, check_topic
@@ -34,13 +39,17 @@ from emberq.cluster.cluster import Cluster
 from emberq.cluster.topology import ClusterNode
 from emberq.cluster.upstream import (
     ChannelNotFoundError,
+    ClusterError,
     DaemonKind,
     Document,
     Findings,
     MalformedDocumentError,
     UpstreamError,
     UpstreamsFailedError,
+    integer,
+    objects,
     passable,
+    text,
     warning_text,
 )
 from emberq.http.message import HttpError, Query, Request, Response, encode_json, json
@@ -54,6 +63,7 @@ _FAULTS = ("INVALID_", "MISSING_", "OFFSET_", "DEAD_LETTER_")
 """How refusals begin for which the request is to blame, not the nsqd."""
 
 Answers = list[dict[str, Any]]
+T = TypeVar("T")
 
 
 def reason_of_incapable(producer: ClusterNode, failure: UpstreamError) -> str | None:
@@ -108,6 +118,7 @@ class MessageApi:
     def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
         self._upstreams = cluster.upstreams
         self._topology = cluster.topology
+        self._reader = cluster.observer
         self._recorder = recorder
 
     async def peek(self, request: Request) -> Response:
@@ -181,18 +192,41 @@ class MessageApi:
         return json(done.value | {"message": done.message})
 
     async def _seek(self, deed: AuditedAction, *, to: str, node: str) -> Findings[dict[str, Any]]:
+        producers = await self._sought(deed.topic, to=to, node=node)
+        query = {"topic": deed.topic, "channel": deed.channel, "to": to}
+        moved = await self._post_while(producers, "/channel/seek", lambda _answers: query)
+        return Findings({"nodes": moved.value}, moved.warnings)
+
+    async def _sought(self, topic: str, *, to: str, node: str) -> list[ClusterNode]:
+        """The nsqds on which a channel of the topic can be moved to this place; HttpError."""
         if not to:
             raise HttpError(400, "INVALID_POSITION")
-        producers = await self._having(deed.topic)
+        producers = await self._having(topic)
         if node:
             producers = [each for each in producers if each.node == node]
             if not producers:
                 raise HttpError(404, "NODE_NOT_FOUND")
         if len(producers) > 1 and _OFFSET_DIGITS.issuperset(to):
             raise HttpError(400, "NODE_REQUIRED: an offset means something on one nsqd only")
-        query = {"topic": deed.topic, "channel": deed.channel, "to": to}
-        moved = await self._post_while(producers, "/channel/seek", lambda _answers: query)
-        return Findings({"nodes": moved.value}, moved.warnings)
+        return producers
+
+    async def foresee(self, request: Request) -> Response:
+        """What a seek would do on each nsqd; nothing is moved."""
+        topic, channel, query = request.params["topic"], request.params["channel"], request.query()
+        to = query.get("to") or ""
+        producers = await self._sought(topic, to=to, node=query.get("node") or "")
+
+        async def ask(producer: ClusterNode) -> Document | None:
+            get, address = self._upstreams.get, producer.http_address
+            place = await get(address, "/topic/peek", _place_of, topic=topic, offset=to, count="1")
+            foreseen = await get(address, "/journal", lambda journal: _foreseen(journal, channel, place), topic=topic)
+            return None if foreseen is None else {"node": producer.node, **foreseen}
+
+        found = await self._for_each(producers, ask)
+        nodes = [foreseen for foreseen in found.value if foreseen is not None]
+        if not nodes:
+            raise ChannelNotFoundError(f"no journal of topic {topic} has channel {channel}")
+        return json({"nodes": nodes, "message": found.message})
 
     async def change_policy(self, deed: AuditedAction, policy: dict[str, int | str]) -> Findings[None]:
         """Set the policy of a channel; an empty one clears it."""
@@ -211,7 +245,15 @@ class MessageApi:
 
         producers = await self._having(deed.topic)
         done = await self._post_while(producers, "/channel/redrive", next_query)
-        return Findings({name: _sum(done.value, name) for name in ("moved", "left")}, done.warnings)
+        counts: dict[str, Any] = {name: _sum(done.value, name) for name in ("moved", "left")}
+        return Findings(counts | {"waiting": await self._waiting(deed)}, done.warnings)
+
+    async def _waiting(self, deed: AuditedAction) -> int | None:
+        """Messages in the channel now; None if that cannot be found out, for what was done is done."""
+        try:
+            return (await self._reader.channel(deed.topic, deed.channel)).value.depth
+        except ClusterError:
+            return None
 
     async def _having(self, topic: str) -> list[ClusterNode]:
         """The nsqds that have the topic; TopicNotFoundError if none has."""
@@ -232,14 +274,25 @@ class MessageApi:
         The query may depend on what the nsqds before have answered; None ends it.
         """
         answers: Answers = []
-        failures: list[tuple[ClusterNode, UpstreamError]] = []
-        for producer in producers:
+
+        async def post(producer: ClusterNode) -> None:
             query = next_query(answers)
-            if query is None:
-                break
-            try:
+            if query is not None:
                 answer = await self._upstreams.post(producer.http_address, path, body, **query)
                 answers.append({"node": producer.node, **_object(answer)})
+
+        done = await self._for_each(producers, post)
+        return Findings(answers, done.warnings)
+
+    async def _for_each(
+        self, producers: Sequence[ClusterNode], ask: Callable[[ClusterNode], Awaitable[T]]
+    ) -> Findings[list[T]]:
+        """What one nsqd after the other answers, and why the others did not; an error if none did."""
+        answers: list[T] = []
+        failures: list[tuple[ClusterNode, UpstreamError]] = []
+        for producer in producers:
+            try:
+                answers.append(await ask(producer))
             except UpstreamError as failure:
                 failures.append((producer, failure))
         if failures and not answers:
@@ -283,6 +336,27 @@ def _message_document(message: PeekedMessage) -> dict[str, Any]:
         "attempts": message.attempts,
         **body_members(message.body),
     }
+
+
+def _place_of(answer: Document) -> int:
+    """The offset of the first message that /topic/peek shows, or behind the last one if it shows none."""
+    messages = objects(answer, "messages")
+    return integer(messages[0], "offset") if messages else integer(answer, "next_offset")
+
+
+def _foreseen(journal: Document, channel: str, place: int) -> Document | None:
+    """What it means for a channel to be moved to an offset; None if it has no place in the journal.
+
+    Messages that were finished before others count on neither side: an nsqd does not say where they are.
+    """
+    cursor = next((each for each in objects(journal, "channels") if text(each, "channel_name") == channel), None)
+    if cursor is None:
+        return None
+    lag = integer(cursor, "lag")
+    waiting = integer(journal, "next_offset") - place
+    for jump in objects(journal, "jumps"):  # offsets that no message has
+        waiting -= max(integer(jump, "next_offset") - max(integer(jump, "first_offset"), place), 0)
+    return {"offset": place, "again": max(waiting - lag, 0), "skipped": max(lag - waiting, 0), "waiting": waiting}
 
 
 def _sum(answers: Answers, name: str) -> int:

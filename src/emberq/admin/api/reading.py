@@ -12,6 +12,9 @@ said in `document`.
     GET /api/history?topic=t[&channel=c]    a topic or a channel
     GET /api/history?node=h:p               an nsqd, with its memory
     GET /api/history?topics=all             the last rates of every topic
+    GET /api/absent                         the nodes that are silent or gone
+
+A history has `marks`, too: [{"time", "node", "state" ("silent", "gone", "back")}].
 
 **Graphite**, asked for the pages. Whatever goes wrong with it is a 500 INTERNAL_ERROR, as in the reference.
 
@@ -144,12 +147,18 @@ class WatchingApi:
         history = self._gatherer.history
         if query.get("topics") == "all":
             return encoded(await self._gatherer.recent_rates())
+        marks = {"marks": self._gatherer.absences.marks_document(), "message": ""}
         if node := query.get("node"):
-            return json(history.node_document(node) | {"message": ""})
+            return json(history.node_document(node) | marks)
         topic, channel = query.get("topic") or "", query.get("channel") or ""
         if channel and not topic:
             raise HttpError(400, "MISSING_ARG_TOPIC")
-        return json(history.document(topic, channel) | {"message": ""})
+        return json(history.document(topic, channel) | marks)
+
+    def absent(self, _request: Request) -> Response:
+        """The nodes that are silent or gone."""
+        absent = [absence.document() for absence in self._gatherer.absences.now]
+        return json({"nodes": absent, "message": ""})
 
 
 def encoded(document: bytes) -> Response:

@@ -5,6 +5,7 @@
       <main data-page="topic" data-topic="orders">    which script fills the page, and for what
         title, with places for its state and its buttons
         #banner   warnings and problems
+        #absent   nodes that are silent or gone
         #content  the figures, which the script `page_<name>.js` fetches
 
 **Safety.** There is no script and no style in the HTML itself, so a strict Content-Security-Policy holds. HTML is made
@@ -109,6 +110,7 @@ class Site(Protocol):
         graph_enabled, graphite_url ("" when proxied: use <base_path>/render), statsd_interval (seconds),
         statsd_prefix, statsd_counter_format, statsd_gauge_format
         nsqlookupd (list of addresses), live_interval_ms, history_interval_ms, history_duration_ms (0: no history)
+        time (seconds since the Unix epoch, when the page was made)
         user, role ("viewer", "operator", "admin"), is_admin, permissions (list of words, see `Permission`),
         csrf_token, can_log_out, has_passwords
         """
@@ -256,6 +258,7 @@ class Shell:
             {"id": "main", "tabindex": "-1", "data-page": page.name, **about},
             None if page is _LOGIN else self._title(page, request),
             element("div", {"id": "banner", "class": "banner", "role": "alert", "hidden": True}),
+            None if page is _LOGIN else element("div", {"id": "absent", "class": "absent", "role": "status"}),
             None if page is _LOGIN else _NEEDS_SCRIPTS,
             element("div", {"id": "content", "aria-busy": None if page is _LOGIN else "true"}, content),
         )

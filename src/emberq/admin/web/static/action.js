@@ -1,24 +1,32 @@
 /* What readers may do to the cluster, each with the question that goes before it.
  *
- * What cannot be undone wants the name typed in; the rest a plain yes. `perform` tells how it went: the server answers
- * with a warning when some of the nodes did not take part.
+ * A question names topic and channel, and says what would happen, in the figures that the page shows (`figures`, a
+ * document of a live view). What cannot be undone wants the name typed in; the rest a plain yes. `perform` tells how it
+ * went: the server answers with a warning when some of the nodes did not take part.
  */
 
-import { ApiError, apiPath, path, post, remove } from "./api.js";
+import { ApiError, apiPath, get, path, post, remove } from "./api.js";
+import * as consequence from "./consequence.js";
+import { named } from "./consequence.js";
 import { ask, confirm, confirmByName } from "./dialog.js";
-import { counted } from "./format.js";
-import { note } from "./notice.js";
+import { counted, integer } from "./format.js";
+import { hasCursor, journalsOf } from "./journal.js";
+import { note, noteOnNextPage } from "./notice.js";
 
-/** How often a message may fail unless somebody says otherwise. */
+/** How often a message may fail unless the reader says otherwise. */
 const USUAL_ATTEMPTS = 5;
+/** Messages that are redriven unless the reader says otherwise, and what the server takes at most. */
+const USUAL_REDRIVEN = 1_000;
+const MAX_REDRIVEN = 10_000;
 
-/** Does it and says so; false if it was refused. `what` is said of it, or makes what is said from the answer. */
-export async function perform(what, work) {
+/** Does it and says so; false if it was refused. `what` is said of it, or makes what is said from the answer; `say`
+ *  shows it. */
+export async function perform(what, work, say = note) {
   try {
     const answer = await work();
     const said = typeof what === "string" ? what : what(answer);
-    if (answer.message) note(`${said}, but: ${answer.message.replace(/^WARNING: /, "")}`, "warning");
-    else note(`${said}.`);
+    if (answer.message) say(`${said}, but: ${answer.message.replace(/^WARNING: /, "")}`, "warning");
+    else say(`${said}.`);
     return true;
   } catch (failure) {
     if (!(failure instanceof ApiError)) throw failure;
@@ -28,8 +36,7 @@ export async function perform(what, work) {
 }
 
 export async function create(topic, channel) {
-  const what = channel ? `Created channel ${channel} of ${topic}` : `Created topic ${topic}`;
-  return perform(what, () => post(apiPath("topics"), { topic, channel }));
+  return perform(`Created ${named(topic, channel)}`, () => post(apiPath("topics"), { topic, channel }));
 }
 
 export async function askAndCreate() {
@@ -46,12 +53,11 @@ export async function askAndCreate() {
 }
 
 /** Pauses or unpauses a topic, or a channel of it. */
-export async function togglePause({ topic, channel, isPaused }) {
+export async function togglePause({ topic, channel, figures, isPaused }) {
   const verb = isPaused ? "Unpause" : "Pause";
-  const effect = channel ? "its consumers get no messages" : "its channels get no messages";
   const isSure = await confirm({
     title: `${verb} ${named(topic, channel)}?`,
-    explanation: isPaused ? "Messages flow again." : `While it is paused ${effect}; they wait here.`,
+    explanation: consequence.ofPause({ channel, figures, isPaused }),
     verb,
   });
   if (!isSure) return false;
@@ -60,10 +66,11 @@ export async function togglePause({ topic, channel, isPaused }) {
   );
 }
 
-export async function empty({ topic, channel }) {
+export async function empty({ topic, channel, figures }) {
+  const isJournaled = await hasJournal(topic, channel);
   const isSure = await confirmByName({
     title: `Empty ${named(topic, channel)}?`,
-    explanation: "All messages that wait in it are thrown away, on every node. This cannot be undone.",
+    explanation: consequence.ofEmptying({ channel, figures, isJournaled }),
     verb: "Empty",
     name: channel || topic,
   });
@@ -72,41 +79,57 @@ export async function empty({ topic, channel }) {
 }
 
 /** Deletes a topic or a channel and, if so wanted, goes to the page above. */
-export async function deleteIt({ topic, channel, leave = true }) {
+export async function deleteIt({ topic, channel, figures = null, leave = true }) {
+  const isJournaled = figures !== null && (await hasJournal(topic, channel));
   const isSure = await confirmByName({
     title: `Delete ${named(topic, channel)}?`,
-    explanation: channel
-      ? "The channel and all messages that wait in it are gone on every node; its consumers are disconnected."
-      : "The topic, its channels and all their messages are gone on every node. Publishing to it makes it anew.",
+    explanation: consequence.ofDeleting({ channel, figures, isJournaled }),
     verb: "Delete",
     name: channel || topic,
   });
   if (!isSure) return false;
-  const isDone = await perform(`Deleted ${named(topic, channel)}`, () => remove(address(topic, channel)));
+  const say = leave ? noteOnNextPage : note;
+  const isDone = await perform(`Deleted ${named(topic, channel)}`, () => remove(address(topic, channel)), say);
   if (isDone && leave) location.assign(channel ? path("topics", topic) : path("topics"));
   return isDone;
 }
 
-export async function tombstone({ topic, node }) {
+/** Takes a topic away from one node; `figures` are the topic's there. */
+export async function tombstone({ topic, node, figures }) {
   const isSure = await confirmByName({
-    title: `Tombstone ${topic} on ${node}?`,
-    explanation:
-      "Consumers stop finding the topic on this node, and the topic is deleted there with all its messages. " +
+    title: `Tombstone topic ${topic} on ${node}?`,
+    explanation: [
+      "Consumers stop finding the topic on this node, and the topic is deleted there.",
+      ...consequence.ofTopicOnNodes(figures),
       "For taking a node out of service; the topic comes back when something is published to it there.",
+    ],
     verb: "Tombstone",
     name: topic,
   });
   if (!isSure) return false;
-  return perform(`Tombstoned ${topic} on ${node}`, () => remove(apiPath("nodes", node), { topic }));
+  return perform(`Tombstoned topic ${topic} on ${node}`, () => remove(apiPath("nodes", node), { topic }));
+}
+
+/** Takes a node that is gone off the pages; it comes back by itself when it answers again. */
+export async function dismiss(node) {
+  const isSure = await confirm({
+    title: `Dismiss node ${node}?`,
+    explanation: "It is shown to no reader any more, until it comes back. Its figures are in the charts up to its end.",
+    verb: "Dismiss",
+  });
+  if (!isSure) return false;
+  return perform(`Dismissed node ${node}`, () => remove(apiPath("absent", node)));
 }
 
 /** Moves a channel of a journaled topic to another place in the journal; an offset is one node's own. */
 export async function seek({ topic, channel, nodes }) {
   const values = await ask({
-    title: `Move channel ${channel}`,
+    title: `Move ${named(topic, channel)}`,
     explanation: "The channel goes on from there: backwards, messages are delivered again; forwards, some are skipped.",
     verb: "Move",
     isDangerous: true,
+    foretell: (chosen) => foretoldSeek(topic, channel, chosen),
+    watched: ["to", "time", "offset", "node"],
     fields: [
       {
         id: "to",
@@ -123,8 +146,8 @@ export async function seek({ topic, channel, nodes }) {
         label: "Time (yours)",
         type: "datetime-local",
         step: 1,
-        value: localNow(),
         hint: "The channel goes on with what was published then or later.",
+        isRequired: true,
         onlyWith: { to: "time" },
       },
       {
@@ -145,35 +168,78 @@ export async function seek({ topic, channel, nodes }) {
     ],
   });
   if (values === null) return false;
-  const to = { time: () => new Date(values.time).toISOString(), offset: () => values.offset.trim() };
-  const target = to[values.to]?.() ?? values.to;
-  const body = { action: "seek", to: target };
-  if (values.node) body.node = values.node;
-  return perform(`Moved ${channel} to ${target}`, () => post(address(topic, channel), body));
+  const { to, node } = placeIn(values);
+  const body = { action: "seek", to, ...(node && { node }) };
+  return perform(`Moved ${named(topic, channel)} to ${to}`, () => post(address(topic, channel), body));
+}
+
+/** How many messages a seek brings again or skips, as a sentence; or why that cannot be said. */
+async function foretoldSeek(topic, channel, values) {
+  try {
+    const query = new URLSearchParams(placeIn(values));
+    const { nodes, message: warning } = await get(`${apiPath("seek", topic, channel)}?${query}`);
+    const sum = (figure) => (nodes ?? []).reduce((total, node) => total + (node[figure] ?? 0), 0);
+    const [again, skipped] = [sum("again"), sum("skipped")];
+    const effects = [
+      again > 0 && `${counted(again, "message")} ${again === 1 ? "comes" : "come"} again`,
+      skipped > 0 && `${counted(skipped, "message")} ${skipped === 1 ? "is" : "are"} skipped`,
+    ].filter(Boolean);
+    const effect = effects.join(", ") || "No message comes again, and none is skipped";
+    return `${effect}; ${integer(sum("waiting"))} will wait.${warning ? ` ${warning}` : ""}`;
+  } catch (failure) {
+    if (!(failure instanceof ApiError)) throw failure;
+    return `It cannot be told what this does: ${failure.message}`;
+  }
+}
+
+/** What the server is asked for, from what stands in the fields of a seek. */
+function placeIn({ to, time, offset, node }) {
+  const places = { time: () => new Date(time).toISOString(), offset: () => offset.trim() };
+  return { to: places[to]?.() ?? to, node };
 }
 
 /** Publishes dead letters of a channel to where they came from. */
-export async function redrive({ topic, channel }) {
+export async function redrive({ topic, channel, figures }) {
   const values = await ask({
-    title: `Redrive ${channel}`,
-    explanation: "Messages that wait here are published again to the topic each came from, and are done with here.",
+    title: `Redrive ${named(topic, channel)}`,
+    explanation: [
+      `${counted(figures.depth, "message")} ${figures.depth === 1 ? "waits" : "wait"} here.`,
+      "Each dead letter is published again to the topic it came from, and is done with here. Other messages stay, " +
+        "unless you name a topic for them.",
+    ],
     verb: "Redrive",
     fields: [
-      { id: "count", label: "At most", type: "number", min: 1, value: "1000", hint: "Messages, over all nodes." },
+      {
+        id: "count",
+        label: "At most",
+        type: "number",
+        min: 1,
+        max: MAX_REDRIVEN,
+        value: String(Math.min(Math.max(figures.depth, 1), USUAL_REDRIVEN)),
+        hint: `Messages, over all nodes; up to ${integer(MAX_REDRIVEN)} at a time.`,
+        isRequired: true,
+      },
       { id: "to", label: "To another topic (optional)" },
     ],
   });
   if (values === null) return false;
-  const body = { action: "redrive", count: Number(values.count) || 1000 };
+  const body = { action: "redrive", count: Number(values.count) };
   if (values.to.trim()) body.to = values.to.trim();
-  const said = ({ moved, left }) => `Redrove ${counted(moved ?? 0, "message")}, ${left ?? 0} left`;
-  return perform(said, () => post(address(topic, channel), body));
+  return perform((answer) => redriven(topic, channel, answer), () => post(address(topic, channel), body));
+}
+
+/** What went, what waits, and what could not go. */
+function redriven(topic, channel, { moved = 0, left = 0, waiting = null }) {
+  const parts = [`Redrove ${counted(moved, "message")} of ${consequence.path(topic, channel)}`];
+  if (waiting !== null) parts.push(waiting === 0 ? "none waits" : `${integer(waiting)} still wait`);
+  if (left > 0) parts.push(`${integer(left)} could not go: no dead ${left === 1 ? "letter" : "letters"}`);
+  return parts.join("; ");
 }
 
 /** Says when a channel gives up on a message; `current` is the policy it has now, or null. */
 export async function setPolicy({ topic, channel, current }) {
   const values = await ask({
-    title: `Dead letters of ${channel}`,
+    title: `Dead letters of ${named(topic, channel)}`,
     explanation:
       "A message that was delivered so often and not finished is put aside. It also holds for messages that were " +
       "tried before. The topic is made if it is missing.",
@@ -197,27 +263,25 @@ export async function setPolicy({ topic, channel, current }) {
   });
   if (values === null) return false;
   const policy = { max_attempts: Number(values.attempts), dead_letter_topic: values.target.trim() };
-  return perform(`Set the policy of ${channel}`, () =>
+  return perform(`Set the policy of ${named(topic, channel)}`, () =>
     post(address(topic, channel), { action: "set_policy", ...policy }),
   );
 }
 
 export async function clearPolicy({ topic, channel }) {
   const isSure = await confirm({
-    title: `Clear the policy of ${channel}?`,
+    title: `Clear the policy of ${named(topic, channel)}?`,
     explanation: "Messages are delivered until somebody finishes them, however often they fail. Dead letters stay.",
     verb: "Clear policy",
   });
   if (!isSure) return false;
-  return perform(`Cleared the policy of ${channel}`, () => post(address(topic, channel), { action: "clear_policy" }));
+  return perform(`Cleared the policy of ${named(topic, channel)}`, () =>
+    post(address(topic, channel), { action: "clear_policy" }),
+  );
 }
 
 function address(topic, channel) {
   return channel ? apiPath("topics", topic, channel) : apiPath("topics", topic);
-}
-
-function named(topic, channel) {
-  return channel ? `channel ${channel}` : `topic ${topic}`;
 }
 
 function readable(failure) {
@@ -225,8 +289,8 @@ function readable(failure) {
   return failure.message;
 }
 
-/** Now, as a datetime-local field spells it. */
-function localNow() {
-  const now = new Date();
-  return new Date(now.getTime() - now.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+/** Whether what is emptied or deleted leaves its messages in a journal. */
+async function hasJournal(topic, channel) {
+  const journals = await journalsOf(topic);
+  return journals.some((journal) => !channel || hasCursor(journal, channel));
 }

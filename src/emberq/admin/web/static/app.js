@@ -2,7 +2,7 @@
 
 import { config } from "./config.js";
 import { listenToKeys } from "./keyboard.js";
-import { note } from "./notice.js";
+import { note, showKeptNotes } from "./notice.js";
 import { path, post } from "./api.js";
 import { stopFollowing } from "./live.js";
 
@@ -19,6 +19,7 @@ const PAGES = {
 };
 
 listenToKeys();
+showKeptNotes();
 document.querySelector("[data-log-out]")?.addEventListener("click", async () => {
   stopFollowing();
   try {

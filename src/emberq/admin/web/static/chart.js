@@ -40,18 +40,20 @@ export class Chart {
   #format;
   #series;
   #points = [];
+  #isProvisional = false;
+  #marks = [];
   #picked = null;
   #parts;
   #keepS;
   #least;
 
-  constructor({ title, format, series, keepMs, least = 2 }) {
+  constructor({ title, hint = null, format, series, keepMs, least = 2, kind = null }) {
     this.#title = title;
     this.#format = format;
     this.#series = series;
     this.#keepS = keepMs / 1000;
     this.#least = least;
-    this.#parts = this.#build();
+    this.#parts = this.#build(kind, hint);
     this.element = this.#parts.root;
     this.#listen();
   }
@@ -60,18 +62,27 @@ export class Chart {
   prepend(points) {
     const last = points.at(-1)?.time ?? -Infinity;
     this.#points = [...points, ...this.#points.filter((point) => point.time > last)];
+    if (this.#points.at(-1)?.time === last) this.#isProvisional = false;
     this.#draw();
   }
 
-  /** The newest one. */
-  add(point) {
+  /** The newest one. A provisional point makes room for the next one. */
+  add(point, { isProvisional = false } = {}) {
+    if (this.#isProvisional) this.#points.pop();
     if (this.#points.length > 0 && point.time <= this.#points.at(-1).time) return;
+    this.#isProvisional = isProvisional;
     this.#points.push(point);
     while (this.#points[0].time < point.time - this.#keepS) this.#points.shift();
     this.#draw();
   }
 
-  #build() {
+  /** Things that happened, { time, text }: a line through the chart. */
+  mark(marks) {
+    this.#marks = marks;
+    this.#draw();
+  }
+
+  #build(kind, hint) {
     const lines = this.#series.map((_, index) => s("path", { class: "chart-line", "data-series": index }));
     const area = s("path", { class: "chart-area" });
     const grid = s("g", { class: "chart-grid" });
@@ -88,9 +99,9 @@ export class Chart {
       ),
     );
     const when = h("span", { class: "chart-when" });
-    const caption = h("figcaption", {}, h("span", { class: "chart-title" }, this.#title), when, labelled);
+    const caption = h("figcaption", { title: hint }, h("span", { class: "chart-title" }, this.#title), when, labelled);
     return {
-      root: h("figure", { class: "chart" }, caption, drawing),
+      root: h("figure", { class: "chart", "data-kind": kind }, caption, drawing),
       area,
       lines,
       grid,
@@ -157,11 +168,13 @@ export class Chart {
       const closed = runs.map((run) => `${path(run, id, x, y)}V${y(0)}H${x(run[0].time).toFixed(1)}Z`);
       setAttribute(area, "d", closed.join(""));
     });
-    this.#drawGrid(grid, { width, top, y, start, end });
+    const inSight = this.#marks.filter(({ time }) => time >= start && time <= end);
+    this.#drawGrid(grid, { width, top, x, y, start, end, marks: inSight });
     this.#drawReadout(x, y);
     const newest = this.#format(this.#points.at(-1)[this.#series[0].id]);
     const summary = `${this.#title}: now ${newest}, at most ${this.#format(highest)} since ${clock(start * 1000)}`;
-    setAttribute(drawing, "aria-label", summary);
+    const events = inSight.map(({ time, text }) => `; ${text} at ${clock(time * 1000)}`).join("");
+    setAttribute(drawing, "aria-label", summary + events);
   }
 
   #highest() {
@@ -180,7 +193,7 @@ export class Chart {
     setText(when, isPicked ? clock(point.time * 1000) : "");
   }
 
-  #drawGrid(grid, { width, top, y, start, end }) {
+  #drawGrid(grid, { width, top, x, y, start, end, marks }) {
     const lines = [0, top / 2, top].map((figure) =>
       s("line", { x1: PADDING.left, x2: width - PADDING.right, y1: y(figure), y2: y(figure) }),
     );
@@ -191,7 +204,11 @@ export class Chart {
       s("text", { x: PADDING.left, y: CHART_HEIGHT - 4 }, clock(start * 1000)),
       s("text", { x: width - PADDING.right, y: CHART_HEIGHT - 4, "text-anchor": "end" }, clock(end * 1000)),
     ];
-    grid.replaceChildren(...lines, ...scale, ...times);
+    const events = marks.map(({ time, text }) => {
+      const place = { x1: x(time).toFixed(1), x2: x(time).toFixed(1), y1: PADDING.top, y2: y(0) };
+      return s("line", { class: "chart-event", ...place }, s("title", {}, `${clock(time * 1000)} ${text}`));
+    });
+    grid.replaceChildren(...lines, ...scale, ...times, ...events);
   }
 }
 

@@ -4,10 +4,13 @@ import { path } from "./api.js";
 import {
   attributesOf,
   countColumn,
+  deadLetterColumn,
   figureColumn,
   nameColumn,
+  netColumn,
   nodeColumn,
   rateColumn,
+  requeueColumn,
   storageColumn,
   tombstoneColumn,
 } from "./column.js";
@@ -28,6 +31,9 @@ const WORK_COLUMNS = [
   figureColumn("message_count", "Messages", 2),
   figureColumn("client_count", "Consumers", 2),
 ];
+
+/** Where a channel's backlog goes, and what becomes of messages that fail. */
+const FLOW_COLUMNS = [netColumn, deadLetterColumn, { ...requeueColumn, priority: 3 }];
 
 /** What there is to know of a topic's part on a node. */
 const PART_COLUMNS = [
@@ -64,7 +70,11 @@ export function channelTable({ empty, ofManyTopics = false }) {
     empty,
     key: (channel) => `${channel.topic_name} ${name(channel)}`,
     sort: ofManyTopics ? "topic" : "name",
-    columns: [nameColumn({ label: "Channel", name, href }), ofManyTopics ? topicColumn : rateColumn, ...WORK_COLUMNS],
+    columns: [
+      nameColumn({ label: "Channel", name, href }),
+      ...(ofManyTopics ? [topicColumn] : [rateColumn, ...FLOW_COLUMNS]),
+      ...WORK_COLUMNS,
+    ],
   });
 }
 
@@ -83,7 +93,7 @@ export function channelNodeTable() {
   return new DataTable({
     ...NODES,
     empty: "No node has this channel now.",
-    columns: [nodeColumn, deliveryColumn, rateColumn, ...WORK_COLUMNS],
+    columns: [nodeColumn, deliveryColumn, rateColumn, ...FLOW_COLUMNS, ...WORK_COLUMNS],
   });
 }
 
@@ -144,6 +154,11 @@ export function clientTable({ empty, ofOneNode = false }) {
 /** Rows with the rate of each beside its figures; `rates` are by the name that a row has under `key`. */
 export function withRates(rows, rates, key) {
   return (rows ?? []).map((row) => ({ ...row, rate: rates?.[row[key]] ?? null }));
+}
+
+/** The same with the flow of each. */
+export function withFlows(rows, flows, key) {
+  return rows.map((row) => ({ ...row, ...flows?.[row[key]] }));
 }
 
 function withTombstone(columns) {

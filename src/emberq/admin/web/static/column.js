@@ -5,6 +5,7 @@ import { h, setAttribute, setText } from "./dom.js";
 import * as format from "./format.js";
 import { label } from "./panel.js";
 import { linkCell } from "./table.js";
+import { netOf, signed } from "./trend.js";
 
 /** A count straight from the document. */
 export function figureColumn(id, text, priority = null) {
@@ -31,6 +32,45 @@ export const rateColumn = {
   value: (row) => row.rate ?? -1,
   text: (row) => format.rate(row.rate),
 };
+
+/** How fast the backlog grows or shrinks. */
+export const netColumn = {
+  id: "net",
+  label: "Net/s",
+  title: "What comes in, less what is finished or given up: the backlog grows by it",
+  isNumeric: true,
+  priority: 2,
+  value: (row) => netOf(row) ?? 0,
+  text: (row) => signed(netOf(row)),
+};
+
+/** A rate that ought to be 0: coloured while it is not. */
+function failureColumn(id, text, kind, { priority, title }) {
+  return {
+    id,
+    label: text,
+    title,
+    priority,
+    isNumeric: true,
+    value: (row) => row[id] ?? 0,
+    paint(cell, row) {
+      setText(cell, format.rate(row[id]));
+      setAttribute(cell, "data-kind", row[id] > 0 ? kind : null);
+    },
+  };
+}
+
+/** Messages that are given up. */
+export const deadLetterColumn = failureColumn("dead_letter_rate", "Dead/s", "problem", {
+  priority: 2,
+  title: "Messages that are given up, and go to the dead-letter topic",
+});
+
+/** Deliveries that fail. */
+export const requeueColumn = failureColumn("requeue_rate", "Requeued/s", "warning", {
+  priority: 4,
+  title: "Messages that consumers give back, or let time out",
+});
 
 /** Where the messages wait. */
 export const storageColumn = {

@@ -8,6 +8,8 @@ export const config = {
   basePath: said.base_path,
   csrfToken: said.csrf_token,
   lookupds: said.nsqlookupd ?? [],
+  /** How much the browser's clock is ahead of the server's, roughly. */
+  clockAheadMs: said.time ? Date.now() - said.time * 1000 : 0,
   liveIntervalMs: said.live_interval_ms || 2_000,
   historyMs: said.history_duration_ms || 600_000,
   isGraphEnabled: Boolean(said.graph_enabled),

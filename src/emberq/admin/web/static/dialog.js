@@ -2,6 +2,8 @@
 
 import { h } from "./dom.js";
 
+const FORETELL_DELAY_MS = 200;
+
 let count = 0;
 
 /** Asks before something that can be put right again. */
@@ -15,36 +17,47 @@ export function confirmByName({ title, explanation, verb, name }) {
   return ask({ title, explanation, verb, fields: [check], isDangerous: true });
 }
 
-/** Asks for values; resolves to { id: text } or null if the reader thinks better of it.
+/** Asks for values; resolves to { id: text } or null if the reader thinks better of it. An explanation is a text, or
+ *  several.
  *
- *  A field: { id, label, type?, value?, min?, step?, hint?, options?, isRequired?, mustBe?, onlyWith? }
+ *  A field: { id, label, type?, value?, min?, max?, step?, hint?, options?, isRequired?, mustBe?, onlyWith? }
  *  where onlyWith, { id: value }, shows it only while another field has that value.
+ *
+ *  `foretell(values)` resolves to a sentence on what these values would do, which stands above the buttons; until it is
+ *  there the answer cannot be yes. `watched` names the fields that it depends on.
  */
-export function ask({ title, explanation, verb, fields = [], isDangerous = false }) {
+export function ask({ title, explanation, verb, fields = [], isDangerous = false, foretell = null, watched = [] }) {
   const number = (count += 1);
+  const explained = [explanation ?? []].flat().map((text) => h("p", {}, text));
+  const textId = explained.length > 0 ? `dialog-text-${number}` : null;
   const controls = fields.map((field) => {
     const control = controlOf(field, number);
     return { field, control, frame: labelled(field, control) };
   });
+  const foretold = new Foretold(foretell, watched, () => check());
   const submit = h("button", { type: "submit", class: isDangerous ? "danger" : "primary" }, verb);
   const cancel = h("button", { type: "button" }, "Cancel");
   const form = h(
     "form",
     { method: "dialog" },
     h("h2", { id: `dialog-title-${number}` }, title),
-    explanation ? h("p", { id: `dialog-text-${number}` }, explanation) : null,
+    textId && h("div", { id: textId, class: "explanation" }, explained),
     controls.map(({ frame }) => frame),
+    foretold.element,
     h("div", { class: "dialog-buttons" }, cancel, submit),
   );
   const dialog = h(
     "dialog",
-    { "aria-labelledby": `dialog-title-${number}`, "aria-describedby": explanation ? `dialog-text-${number}` : null },
+    { "aria-labelledby": `dialog-title-${number}`, "aria-describedby": textId },
     form,
   );
   const check = () => {
     const values = valuesOf(controls);
     for (const { field, frame } of controls) frame.hidden = !isWanted(field, values);
-    submit.disabled = controls.some(({ field, control, frame }) => !frame.hidden && !isFilled(field, control));
+    const shown = controls.filter(({ frame }) => !frame.hidden);
+    const isComplete = (each) => shown.every(({ field, control }) => !each(field) || isFilled(field, control));
+    foretold.update(values, isComplete((field) => watched.includes(field.id)));
+    submit.disabled = !foretold.isReady || !isComplete(() => true);
   };
   form.addEventListener("input", check);
   cancel.addEventListener("click", () => dialog.close());
@@ -61,6 +74,44 @@ export function ask({ title, explanation, verb, fields = [], isDangerous = false
       resolve(dialog.returnValue === "" ? null : valuesOf(controls));
     });
   });
+}
+
+/** What the values would do: asked for when they change, and not at every letter. */
+class Foretold {
+  #foretell;
+  #watched;
+  #onChange;
+  #asked = null;
+  #timer = null;
+  element;
+  isReady;
+
+  constructor(foretell, watched, onChange) {
+    this.#foretell = foretell;
+    this.#watched = watched;
+    this.#onChange = onChange;
+    this.isReady = foretell === null;
+    this.element = foretell === null ? null : h("p", { class: "foretold", role: "status" });
+  }
+
+  update(values, isComplete) {
+    if (this.#foretell === null) return;
+    const asked = isComplete ? JSON.stringify(this.#watched.map((id) => values[id])) : "";
+    if (asked === this.#asked) return;
+    this.#asked = asked;
+    this.isReady = false;
+    clearTimeout(this.#timer);
+    this.element.textContent = isComplete ? "Counting…" : "";
+    if (isComplete) this.#timer = setTimeout(() => this.#ask(values, asked), FORETELL_DELAY_MS);
+  }
+
+  async #ask(values, asked) {
+    const text = await this.#foretell(values);
+    if (asked !== this.#asked) return; // the reader has changed the values since
+    this.element.textContent = text;
+    this.isReady = true;
+    this.#onChange();
+  }
 }
 
 function labelled(field, control) {
@@ -80,8 +131,8 @@ function controlOf(field, number) {
     );
   }
   if (field.type === "textarea") return h("textarea", { ...shared, rows: 6 });
-  const { type = "text", value = "", min = null, step = null } = field;
-  return h("input", { ...shared, type, value, min, step });
+  const { type = "text", value = "", min = null, max = null, step = null } = field;
+  return h("input", { ...shared, type, value, min, max, step });
 }
 
 function isWanted(field, values) {
@@ -90,7 +141,7 @@ function isWanted(field, values) {
 
 function isFilled(field, control) {
   if (field.mustBe !== undefined) return control.value === field.mustBe;
-  return !field.isRequired || control.value.trim() !== "";
+  return control.validity.valid && (!field.isRequired || control.value.trim() !== "");
 }
 
 function valuesOf(controls) {

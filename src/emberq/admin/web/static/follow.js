@@ -1,22 +1,29 @@
 /* Following a view, as every live page does it: what is wrong with a document stands above the page, what is in it on
  * the page, and the first one takes away the sign that figures are on their way. */
 
+import { showAbsent } from "./absence.js";
+import { markCharts } from "./charts.js";
 import { Live } from "./live.js";
 import { banner, warn } from "./notice.js";
 import { loaded } from "./panel.js";
 
-/** Shows every document of a view from now on; what is returned can be asked for a fresh one. */
-export function follow(view, parameters, show) {
-  return new Live(view, parameters, {
+/** Shows every document of a view from now on; what is returned can be asked for a fresh one. `showMissing` is called
+ *  when the cluster does not have what is followed. */
+export function follow(view, parameters, show, showMissing = () => {}) {
+  const live = new Live(view, parameters, {
     onDocument(document_) {
       document_.rates ??= {};
       warn(document_);
+      showAbsent(document_, () => live.refresh());
+      markCharts((document_.absent ?? []).map(({ since, node, state }) => ({ time: since, node, state })));
       show(document_);
       loaded();
     },
-    onProblem(text) {
-      banner("problem", text);
+    onProblem(text, isMissing) {
+      banner(isMissing ? "warning" : "problem", text);
+      if (isMissing) showMissing();
       loaded();
     },
-  }).start();
+  });
+  return live.start();
 }

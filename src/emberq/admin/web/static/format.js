@@ -2,7 +2,8 @@
 
 const GROUPED = new Intl.NumberFormat("en-US");
 const COMPACT = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
-const MISSING = "–";
+/** What stands for a figure that is not known. */
+export const MISSING = "–";
 
 /** 1,234,567 */
 export function integer(value) {

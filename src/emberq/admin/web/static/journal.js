@@ -40,6 +40,22 @@ export function journalSection(topic, channel = null) {
   return { element: frame, begin };
 }
 
+/** The journals of a topic, one for each node that keeps one; none if that cannot be found out. */
+export async function journalsOf(topic) {
+  try {
+    const { nodes } = await get(apiPath("journal", topic));
+    return nodes ?? [];
+  } catch (failure) {
+    if (!(failure instanceof ApiError)) throw failure;
+    return [];
+  }
+}
+
+/** Whether a channel has a place in a journal; ephemeral ones have none. */
+export function hasCursor(journal, channel) {
+  return cursorsOf(journal, channel).length > 0;
+}
+
 const KEPT = "Messages are kept after delivery, by offset; a channel can be moved back to any of them.";
 const NOT_KEPT = "This topic is not journaled: messages are gone once every channel is done with them.";
 

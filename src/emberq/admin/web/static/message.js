@@ -23,7 +23,7 @@ export function peekSection(topic, channel, { onDeadLetters }) {
       const cards = (messages ?? []).map(card);
       list.replaceChildren(...(cards.length ? cards : [h("p", { class: "empty" }, "No message waits here.")]));
       if (warning) list.prepend(h("p", { class: "hint" }, warning));
-      if ((messages ?? []).some((each) => deadLetterIn(bytesOf(each)) !== null)) onDeadLetters();
+      if (areDeadLetters(messages)) onDeadLetters();
     } catch (failure) {
       if (!(failure instanceof ApiError)) throw failure;
       list.replaceChildren(h("p", { class: "problem", role: "alert" }, failure.message));
@@ -31,6 +31,21 @@ export function peekSection(topic, channel, { onDeadLetters }) {
   });
   const note = `Shows up to ${PEEKED_COUNT} messages that are next in line. They stay in the channel.`;
   return section("Waiting messages", { controls: show, note }, list);
+}
+
+/** Whether there are dead letters among the messages that are next in line. */
+export async function deadLettersWait(topic, channel) {
+  try {
+    const { messages } = await get(`${apiPath("peek", topic, channel)}?count=${PEEKED_COUNT}`);
+    return areDeadLetters(messages);
+  } catch (failure) {
+    if (!(failure instanceof ApiError)) throw failure;
+    return false;
+  }
+}
+
+function areDeadLetters(messages) {
+  return (messages ?? []).some((each) => deadLetterIn(bytesOf(each)) !== null);
 }
 
 /** A form that publishes one message. */

@@ -3,6 +3,7 @@
 import { h, setAttribute, setText } from "./dom.js";
 
 const NOTE_MS = 6_000;
+const KEPT_NOTES = "notes";
 
 /** Shows a partial failure or a problem above the content, or takes it away for "". */
 export function banner(kind, text) {
@@ -26,4 +27,20 @@ export function note(text, kind = "done") {
   close.addEventListener("click", () => element.remove());
   region.append(element);
   if (kind === "done") setTimeout(() => element.remove(), NOTE_MS);
+}
+
+/** The same on the page that is opened next: what was done leads away from this one. */
+export function noteOnNextPage(text, kind = "done") {
+  sessionStorage.setItem(KEPT_NOTES, JSON.stringify([...keptNotes(), { text, kind }]));
+}
+
+/** Says what the page before has left to be said. */
+export function showKeptNotes() {
+  const kept = keptNotes();
+  sessionStorage.removeItem(KEPT_NOTES);
+  for (const { text, kind } of kept) note(text, kind);
+}
+
+function keptNotes() {
+  return JSON.parse(sessionStorage.getItem(KEPT_NOTES) ?? "[]");
 }

@@ -1,65 +1,70 @@
 /* One channel: its figures, its nodes, its consumers, the messages that wait in it. */
 
 import { redrive, seek } from "./action.js";
-import { channelNodeTable, clientTable, withRates } from "./cluster_table.js";
+import { Charts } from "./charts.js";
+import { channelNodeTable, clientTable, withFlows, withRates } from "./cluster_table.js";
 import { config, may } from "./config.js";
 import { deadLetterSection } from "./dead_letter.js";
 import { h, setAttribute, setText } from "./dom.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
 import { graphiteSection } from "./graphite.js";
-import { journalSection } from "./journal.js";
-import { peekSection } from "./message.js";
-import { Charts, content, latencyTile, searchField, section, Tiles, worstLatency } from "./panel.js";
-import { showState, titleButtons } from "./title.js";
+import { hasCursor, journalSection, journalsOf } from "./journal.js";
+import { deadLettersWait, peekSection } from "./message.js";
+import { content, latencyTile, searchField, section, Tiles, worstLatency } from "./panel.js";
+import { failureTiles, netTile, Trend } from "./trend.js";
+import { offer, showMissing, showTitle, titleButtons } from "./title.js";
 
 const { topic, channel } = config;
 /** Of not asking the server at every letter. */
 const SEARCH_DELAY_MS = 300;
+const SEEK = "Seek…";
+const REDRIVE = "Redrive…";
 
 export function start() {
   const nodes = channelNodeTable();
   const clients = clientTable({ empty: "No consumers: messages wait here until one subscribes." });
+  const trend = new Trend();
   const tiles = new Tiles([
-    { id: "rate", label: "Messages per second", text: (all) => format.rate(all.rates.channel) },
+    { id: "rate", label: "In/s", text: (all) => format.rate(all.rates.channel) },
     { id: "depth", label: "Depth", text: (all) => format.integer(all.depth), detail: storage },
+    netTile(trend, (all) => all.depth),
+    ...failureTiles,
     {
       id: "in-flight",
       label: "In flight",
       text: (all) => format.integer(all.in_flight_count),
       detail: (all) => `${format.compact(all.deferred_count)} deferred`,
     },
-    {
-      id: "failures",
-      label: "Requeued",
-      text: (all) => format.integer(all.requeue_count),
-      detail: (all) => `${format.compact(all.timeout_count)} timed out`,
-    },
     { id: "clients", label: "Consumers", text: (all) => format.integer(all.client_count) },
     latencyTile,
   ]);
-  const charts = new Charts("rate", "depth", "in_flight", "e2e_p99");
+  const charts = new Charts("flow", "depth", "failures", "in_flight", "e2e_p99");
   const deadLetters = deadLetterSection({ topic, channel, refresh: () => live.refresh() });
   const journal = journalSection(topic, channel);
   const consumers = new ConsumerSection(clients, (search) => live.change({ topic, channel, search }));
+  const offers = new Offers();
   let nodeNames = [];
   const live = follow("channel", { topic, channel }, (document_) => {
     nodeNames = (document_.nodes ?? []).map((node) => node.node);
-    showState(document_.paused);
+    showTitle(document_);
+    offers.update(document_);
+    trend.add(document_.time, document_.is_incomplete ? null : document_.flow);
     tiles.show(document_);
     charts.add(figuresOf(document_));
-    nodes.setRows(withRates(document_.nodes, document_.rates.nodes, "node"));
+    const rated = withRates(document_.nodes, document_.rates.nodes, "node");
+    nodes.setRows(withFlows(rated, document_.flows, "node"));
     consumers.show(document_);
     deadLetters.show(document_);
     journal.begin();
-  });
+  }, showMissing);
   titleButtons({
     topic,
     channel,
     refresh: () => live.refresh(),
     more: [
-      ["Seek…", "seek", () => seek({ topic, channel, nodes: nodeNames })],
-      ["Redrive…", "redrive", () => redrive({ topic, channel })],
+      { label: SEEK, permission: "seek", action: () => seek({ topic, channel, nodes: nodeNames }) },
+      { label: REDRIVE, permission: "redrive", action: redrive },
     ],
   });
   content.append(
@@ -68,7 +73,7 @@ export function start() {
     consumers.element,
     section("Nodes", {}, nodes.element),
   );
-  if (may("peek")) content.append(peekSection(topic, channel, { onDeadLetters: () => offerRedrive(live) }));
+  if (may("peek")) content.append(peekSection(topic, channel, { onDeadLetters: () => offers.offerRedrive(live) }));
   content.append(deadLetters.element, journal.element);
   if (config.isGraphEnabled) content.append(graphiteSection(topic, channel));
   charts.recall({ topic, channel });
@@ -111,25 +116,52 @@ class ConsumerSection {
   }
 }
 
-function offerRedrive(live) {
-  if (!may("redrive") || document.getElementById("dead-letter-offer")) return;
-  const button = h("button", { type: "button", class: "primary" }, "Redrive…");
-  button.addEventListener("click", async () => {
-    if (await redrive({ topic, channel })) live.refresh();
-  });
-  const text =
-    "These are dead letters: messages that failed too often elsewhere. Once the cause is mended, send them back.";
-  document
-    .getElementById("section-waiting-messages")
-    .closest("section")
-    .append(h("div", { class: "offer", id: "dead-letter-offer" }, h("p", {}, text), button));
+/** What only some channels can be asked for: to seek, if they have a place in a journal; to redrive, if dead letters
+ *  wait in them. Both are found out by a question, which is asked once, and again when there are messages anew. */
+class Offers {
+  #figures = null;
+
+  update(figures) {
+    const hadMessages = (this.#figures?.depth ?? 0) > 0;
+    const isFirst = this.#figures === null;
+    this.#figures = figures;
+    if (isFirst && may("seek")) this.#lookForJournal();
+    if (figures.depth === 0) offer(REDRIVE, false);
+    else if (!hadMessages && may("redrive")) this.#lookForDeadLetters();
+  }
+
+  async #lookForJournal() {
+    const journals = await journalsOf(topic);
+    offer(SEEK, journals.some((journal) => hasCursor(journal, channel)));
+  }
+
+  async #lookForDeadLetters() {
+    offer(REDRIVE, may("peek") ? await deadLettersWait(topic, channel) : true);
+  }
+
+  /** Below messages that turned out to be dead letters. */
+  offerRedrive(live) {
+    offer(REDRIVE, true);
+    if (!may("redrive") || document.getElementById("dead-letter-offer")) return;
+    const button = h("button", { type: "button", class: "primary" }, REDRIVE);
+    button.addEventListener("click", async () => {
+      if (await redrive({ topic, channel, figures: this.#figures })) live.refresh();
+    });
+    const text =
+      "These are dead letters: messages that failed too often elsewhere. Once the cause is mended, send them back.";
+    document
+      .getElementById("section-waiting-messages")
+      .closest("section")
+      .append(h("div", { class: "offer", id: "dead-letter-offer" }, h("p", {}, text), button));
+  }
 }
 
 function figuresOf(document_) {
   return {
     time: document_.time,
+    isIncomplete: document_.is_incomplete,
     rate: document_.rates.channel,
-    finish_rate: document_.rates.finished,
+    ...document_.flow,
     depth: document_.depth,
     in_flight: document_.in_flight_count,
     e2e_p99: worstLatency(document_.e2e_processing_latency),

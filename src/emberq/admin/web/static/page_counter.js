@@ -1,9 +1,10 @@
 /* The cluster's odometer: all messages that channels were given, counting up between two documents at their rate. */
 
+import { Charts } from "./charts.js";
 import { h, setText } from "./dom.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
-import { Charts, content, section } from "./panel.js";
+import { content, section } from "./panel.js";
 import { DataTable } from "./table.js";
 import { figureColumn } from "./column.js";
 

@@ -1,5 +1,6 @@
 /* What nsqlookupd knows: where it is, and topics that no node has any more; and a form to make new ones. */
 
+import { showAbsent } from "./absence.js";
 import { create, deleteIt } from "./action.js";
 import { ApiError, apiPath, get, path } from "./api.js";
 import { config, may } from "./config.js";
@@ -13,6 +14,7 @@ export function start() {
     try {
       const document_ = await get(`${apiPath("topics")}?inactive=true`);
       warn(document_);
+      showAbsent({ absent: (await get(apiPath("absent"))).nodes }, renew);
       inactive.replaceChildren(...entries(document_.topics ?? {}, renew));
     } catch (failure) {
       if (!(failure instanceof ApiError)) throw failure;

@@ -1,24 +1,31 @@
 /* One nsqd: its work and its memory, its topics, channels and consumers. */
 
 import { tombstone } from "./action.js";
+import { Charts } from "./charts.js";
 import { channelTable, clientTable, topicTable, withRates } from "./cluster_table.js";
 import { config } from "./config.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
-import { Charts, content, searchField, section, Tiles } from "./panel.js";
+import { content, searchField, section, Tiles } from "./panel.js";
+import { failureTiles, netTile, Trend } from "./trend.js";
 
 const { node } = config;
 
 export function start() {
   const topics = topicTable({
     empty: "No topics on this node.",
-    onTombstone: async ({ topic_name: topic }) => (await tombstone({ topic, node })) && live.refresh(),
+    onTombstone: async (figures) =>
+      (await tombstone({ topic: figures.topic_name, node, figures })) && live.refresh(),
   });
   const channels = channelTable({ empty: "No channels on this node.", ofManyTopics: true });
   const clients = clientTable({ empty: "No consumers on this node.", ofOneNode: true });
+  const trend = new Trend();
   const tiles = new Tiles([
     { id: "topics", label: "Topics", text: (all) => format.integer((all.topics ?? []).length) },
-    { id: "rate", label: "Messages per second", text: (all) => format.rate(all.rates.total) },
+    { id: "rate", label: "Published/s", text: (all) => format.rate(all.rates.total) },
+    { id: "depth", label: "Depth", text: (all) => format.integer(depthOf(all)) },
+    netTile(trend, depthOf),
+    ...failureTiles,
     { id: "messages", label: "Messages", text: (all) => format.integer(all.total_messages) },
     { id: "clients", label: "Consumers", text: (all) => format.integer(all.total_clients) },
     {
@@ -28,11 +35,12 @@ export function start() {
       detail: ({ memory }) => (memory ? `${format.compact(memory.heap_objects)} objects` : ""),
     },
   ]);
-  const charts = new Charts("rate", "depth", "memory", "gc_pause");
+  const charts = new Charts("flow", "depth", "failures", "memory", "gc_pause");
   const live = follow("node", { node }, (document_) => {
     const everyChannel = (document_.topics ?? []).flatMap((topic) => topic.channels ?? []);
+    trend.add(document_.time, document_.flow);
     tiles.show(document_);
-    charts.add(figuresOf(document_, everyChannel));
+    charts.add(figuresOf(document_));
     topics.setRows(withRates(document_.topics, document_.rates.topics, "topic_name"));
     channels.setRows(everyChannel);
     clients.setRows(everyChannel.flatMap(clientsOf));
@@ -47,10 +55,15 @@ export function start() {
   charts.recall({ node });
 }
 
-function figuresOf(document_, channels) {
-  const depth = [...(document_.topics ?? []), ...channels].reduce((sum, each) => sum + each.depth, 0);
-  const { time, rates, memory } = document_;
-  return { time, rate: rates.total, finish_rate: rates.finished, depth, ...memory };
+function figuresOf(document_) {
+  const { time, rates, flow, memory } = document_;
+  return { time, rate: rates.total, ...flow, depth: depthOf(document_), ...memory };
+}
+
+/** What waits on the node, in topics and channels. */
+function depthOf(document_) {
+  const topics = document_.topics ?? [];
+  return [...topics, ...topics.flatMap((topic) => topic.channels ?? [])].reduce((sum, each) => sum + each.depth, 0);
 }
 
 function clientsOf(channel) {

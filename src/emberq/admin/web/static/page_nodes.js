@@ -37,6 +37,10 @@ function paintHost(cell, node) {
   hostColumn.paint(cell, node);
   const aside = cell.querySelector(".aside") ?? cell.appendChild(h("span", { class: "aside on-phone" }));
   setText(aside, node.hostname ? nameOf(node) : "");
+  const isAbsent = node.state === "silent" || node.state === "gone";
+  const mark = cell.querySelector(".label") ?? (isAbsent ? cell.appendChild(label("", "problem")) : null);
+  if (isAbsent) setText(mark, node.state);
+  else mark?.remove();
 }
 
 function nodeTable() {

@@ -39,8 +39,8 @@ export function start() {
 
 /** Each is [id, title, text(query), what it means]. */
 const FIGURES = [
-  ["in", "Rows/s in", (query) => format.rate(query.rows_in_per_second), "As they arrive"],
-  ["out", "Rows/s out", (query) => format.rate(query.rows_out_per_second), "As they are written to the sink"],
+  ["in", "Rows/s in", (query) => format.rate(current(query, "rows_in_per_second")), "As they arrive"],
+  ["out", "Rows/s out", (query) => format.rate(current(query, "rows_out_per_second")), "As they are written"],
   ["lag", "Lag", (query) => format.integer(query.lag), "Messages that wait in the journals it reads"],
   ["batch", "Last batch", (query) => format.duration(lastDurationNs(query)), "How long it took"],
   ["number", "Batch", (query) => format.integer(query.batch), "Its number"],
@@ -106,6 +106,11 @@ class QueryCard {
 
 function nameOf(query) {
   return `${query.pipeline} / ${query.query}`;
+}
+
+/** A rate is of the present: a query that does not run has none, whatever it reported last. */
+function current(query, figure) {
+  return (query.state ?? "running") === "running" ? query[figure] : null;
 }
 
 function lastDurationNs(query) {

@@ -3,39 +3,46 @@
 import { askAndCreate } from "./action.js";
 import { path } from "./api.js";
 import { paintSparkline } from "./chart.js";
-import { figureColumn, nameColumn } from "./column.js";
+import { Charts } from "./charts.js";
+import { deadLetterColumn, figureColumn, nameColumn, netColumn, requeueColumn } from "./column.js";
 import { h, setText } from "./dom.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
-import { button, Charts, content, searchField, section, Tiles } from "./panel.js";
+import { button, content, searchField, section, Tiles } from "./panel.js";
 import { RecentRates } from "./recent.js";
 import { DataTable, rememberInAddress } from "./table.js";
+import { failureTiles, netTile, Trend } from "./trend.js";
 
 const FILTERS = {
   all: { label: "All topics", admits: () => true },
   backlog: { label: "With a backlog", admits: (topic) => totalDepth(topic) > 0 },
-  idle: { label: "Without consumers", admits: (topic) => topic.client_count === 0 },
-  paused: { label: "Paused", admits: (topic) => topic.paused },
+  idle: { label: "Without consumers", admits: (topic) => topic.client_count === 0 || idleChannels(topic).length > 0 },
+  failing: { label: "With dead letters", admits: (topic) => topic.dead_letter_rate > 0 },
+  paused: { label: "Paused", admits: (topic) => topic.paused || pausedChannels(topic).length > 0 },
 };
 
 export function start() {
   const recent = new RecentRates();
+  const trend = new Trend();
   const table = topicTable(recent);
   const tiles = new Tiles([
     { id: "topics", label: "Topics", text: (all) => format.integer(all.count) },
-    { id: "rate", label: "Messages per second", text: (all) => format.rate(all.rate) },
+    { id: "rate", label: "Published/s", text: (all) => format.rate(all.rate) },
     { id: "depth", label: "Depth", text: (all) => format.integer(all.depth) },
+    netTile(trend, (all) => all.depth),
+    ...failureTiles,
     { id: "in-flight", label: "In flight", text: (all) => format.integer(all.in_flight) },
     { id: "clients", label: "Consumers", text: (all) => format.integer(all.clients) },
   ]);
-  const charts = new Charts("rate", "depth", "in_flight");
+  const charts = new Charts("flow", "depth", "failures", "in_flight");
   const count = h("span", { class: "count" });
   const live = follow("topics", {}, (document_) => {
     const topics = document_.topics ?? [];
     recent.add(document_.time, topics);
-    const all = sum(topics);
+    const all = { ...sum(topics), rate: document_.rates.total, flow: document_.flow };
+    trend.add(document_.time, document_.is_incomplete ? null : document_.flow);
     tiles.show(all);
-    charts.add({ time: document_.time, ...all });
+    charts.add({ time: document_.time, isIncomplete: document_.is_incomplete, ...all, ...document_.flow });
     table.setRows(topics);
     setText(count, format.counted(topics.length, "topic"));
   });
@@ -48,8 +55,36 @@ export function start() {
   recent.recall();
 }
 
+const name = (topic) => topic.topic_name;
+const nameOfTopic = nameColumn({ label: "Topic", name, href: (topic) => path("topics", name(topic)) });
+
+/** The name, and behind it what is wrong with channels of the topic. */
+function paintName(cell, topic) {
+  nameOfTopic.paint(cell, topic);
+  const marks = [
+    mark(topic, pausedChannels(topic), (what) => `${what} paused`),
+    topic.idle_depth > 0
+      ? mark(topic, idleChannels(topic), (what) => `${what} without consumers: ${format.compact(topic.idle_depth)}`)
+      : null,
+    topic.is_incomplete ? { text: "incomplete", href: path("nodes") } : null,
+  ].filter(Boolean);
+  const shown = cell.querySelectorAll(".channel-mark");
+  const areSame =
+    shown.length === marks.length && marks.every(({ text, href }, index) =>
+      shown[index].textContent === text && shown[index].getAttribute("href") === href);
+  if (areSame) return;
+  for (const old of shown) old.remove();
+  cell.append(...marks.map(({ text, href }) => h("a", { class: "channel-mark", href }, text)));
+}
+
+/** A link to the channel that is meant or, if there are several, to their topic. */
+function mark(topic, channels, text) {
+  if (channels.length === 0) return null;
+  if (channels.length === 1) return { text: text(channels[0]), href: path("topics", name(topic), channels[0]) };
+  return { text: text(format.counted(channels.length, "channel")), href: path("topics", name(topic)) };
+}
+
 function topicTable(recent) {
-  const name = (topic) => topic.topic_name;
   return new DataTable({
     label: "Topics",
     noun: "topic",
@@ -58,7 +93,7 @@ function topicTable(recent) {
     sort: "name",
     remembersInAddress: true,
     columns: [
-      nameColumn({ label: "Topic", name, href: (topic) => path("topics", topic.topic_name) }),
+      { ...nameOfTopic, paint: paintName },
       {
         id: "rate",
         label: "Msgs/s",
@@ -72,9 +107,12 @@ function topicTable(recent) {
         label: "Depth",
         title: "Messages that wait in the topic and its channels",
         value: totalDepth,
-        text: (topic) => format.integer(totalDepth(topic)),
+        text: (topic) => (topic.is_incomplete ? "≥ " : "") + format.integer(totalDepth(topic)),
         isNumeric: true,
       },
+      netColumn,
+      deadLetterColumn,
+      requeueColumn,
       figureColumn("in_flight_count", "In flight", 2),
       figureColumn("deferred_count", "Deferred", 3),
       figureColumn("channel_count", "Channels", 2),
@@ -107,15 +145,21 @@ function filterField(table) {
   return field;
 }
 
+function idleChannels(topic) {
+  return topic.idle_channels ?? [];
+}
+
+function pausedChannels(topic) {
+  return topic.paused_channels ?? [];
+}
+
 function totalDepth(topic) {
   return (topic.depth ?? 0) + (topic.channel_depth ?? 0);
 }
 
 function sum(topics) {
-  const all = { count: topics.length, rate: 0, finish_rate: 0, depth: 0, in_flight: 0, clients: 0 };
+  const all = { count: topics.length, depth: 0, in_flight: 0, clients: 0 };
   for (const topic of topics) {
-    all.rate += topic.rate ?? 0;
-    all.finish_rate += topic.finish_rate ?? 0;
     all.depth += totalDepth(topic);
     all.in_flight += topic.in_flight_count ?? 0;
     all.clients += topic.client_count ?? 0;

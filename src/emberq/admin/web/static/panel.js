@@ -1,9 +1,7 @@
-/* Pieces that pages are made of: figures in a row, charts in a row, a section with a heading, a search field. */
+/* Pieces that pages are made of: figures in a row, a section with a heading, a search field. */
 
-import { apiPath, ApiError, get } from "./api.js";
-import { Chart } from "./chart.js";
-import { config, may } from "./config.js";
-import { h, setText } from "./dom.js";
+import { may } from "./config.js";
+import { h, setAttribute, setText } from "./dom.js";
 import * as format from "./format.js";
 import { rememberInAddress } from "./table.js";
 
@@ -27,7 +25,8 @@ export function section(title, { controls = [], note = null } = {}, ...children)
   return h("section", { "aria-labelledby": id }, head, note ? h("p", { class: "hint" }, note) : null, children);
 }
 
-/** The figures that matter most, large. Each is { id, label, text(document), detail?(document) }. */
+/** The figures that matter most, large. Each is { id, label, text(document), detail?(document), kind?(document) },
+ *  where the kind is "warning" or "problem" for a figure that must not be overlooked. */
 export class Tiles {
   #tiles;
   #values = new Map();
@@ -44,8 +43,11 @@ export class Tiles {
   show(figures) {
     for (const tile of this.#tiles) {
       const { value, detail } = this.#values.get(tile.id);
-      setText(value, tile.text(figures));
+      const text = tile.text(figures);
+      setText(value, text);
+      setAttribute(value, "data-unknown", text === format.MISSING);
       if (tile.detail) setText(detail, tile.detail(figures));
+      if (tile.kind) setAttribute(value, "data-kind", tile.kind(figures));
     }
   }
 
@@ -64,65 +66,6 @@ export const latencyTile = {
   text: (all) => format.duration(worstLatency(all.e2e_processing_latency)),
   detail: (all) => latencyText(all.e2e_processing_latency),
 };
-
-const CHARTS = {
-  rate: {
-    title: "Messages/s",
-    format: format.compact,
-    series: [
-      { id: "rate", label: "in" },
-      { id: "finish_rate", label: "out" },
-    ],
-  },
-  count_rate: { title: "Messages/s, to all channels", format: format.compact, series: [{ id: "count_rate" }] },
-  depth: { title: "Depth", format: format.compact, series: [{ id: "depth" }] },
-  in_flight: { title: "In flight", format: format.compact, series: [{ id: "in_flight" }] },
-  memory: {
-    title: "Memory",
-    format: format.bytes,
-    least: 1e6,
-    series: [
-      { id: "heap_in_use_bytes", label: "in use" },
-      { id: "heap_idle_bytes", label: "idle" },
-    ],
-  },
-  gc_pause: {
-    title: "Longest collector pause",
-    format: (microseconds) => format.duration(microseconds === null ? null : microseconds * 1000),
-    least: 2_000,
-    series: [{ id: "gc_pause_usec_100" }],
-  },
-  e2e_p99: { title: "Slowest, end to end", format: format.duration, least: 2e6, series: [{ id: "e2e_p99" }] },
-};
-
-/** Charts of what the server remembers, continued by what the page sees itself. */
-export class Charts {
-  #charts;
-
-  constructor(...names) {
-    this.#charts = names.map((name) => new Chart({ ...CHARTS[name], keepMs: config.historyMs }));
-    this.element = h(
-      "div",
-      { class: "charts" },
-      this.#charts.map((chart) => chart.element),
-    );
-  }
-
-  /** What happened before the page was opened. Without it the charts begin now. */
-  async recall(parameters = {}) {
-    try {
-      const { points } = await get(`${apiPath("history")}?${new URLSearchParams(parameters)}`);
-      for (const chart of this.#charts) chart.prepend(points ?? []);
-    } catch (failure) {
-      if (!(failure instanceof ApiError)) throw failure;
-    }
-  }
-
-  /** The figures that were just seen: { time, rate, finish_rate, depth, in_flight, e2e_p99 }, as many as are known. */
-  add(point) {
-    for (const chart of this.#charts) chart.add(point);
-  }
-}
 
 /** Calls when the element comes into sight, and then at intervals, but not while it is out of sight or the tab hidden. */
 export function whileInSight(element, action) {
@@ -151,6 +94,11 @@ export function searchField(table, noun, onSearch = () => {}) {
     rememberInAddress("q", field.value);
     onSearch(field.value);
   });
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    field.value = ""; // as the browser does, but without telling
+    field.dispatchEvent(new Event("input"));
+  });
   table.search(field.value);
   return field;
 }
@@ -168,9 +116,10 @@ export function label(text, kind = null) {
   return h("span", { class: "label", "data-kind": kind }, text);
 }
 
-/** The highest percentile that is tracked, on the node where it is highest, in nanoseconds; null when none is. */
+/** The highest percentile that is tracked, on the node where it is highest, in nanoseconds; null when none is, or no
+ *  message was measured. */
 export function worstLatency(latency) {
-  const percentiles = latency?.percentiles ?? [];
+  const percentiles = measured(latency);
   if (percentiles.length === 0) return null;
   const worst = percentiles.reduce((a, b) => (b.quantile > a.quantile ? b : a));
   return worst.max ?? worst.value ?? null;
@@ -178,7 +127,12 @@ export function worstLatency(latency) {
 
 /** `p99 12 ms · p95 3 ms` */
 function latencyText(latency) {
-  return (latency?.percentiles ?? [])
+  return measured(latency)
     .map((each) => `p${+(each.quantile * 100).toFixed(2)} ${format.duration(each.max ?? each.value)}`)
     .join(" · ");
+}
+
+/** The percentiles, unless they stand for no message at all: then nsqd calls them 0. */
+function measured(latency) {
+  return latency?.count > 0 ? (latency.percentiles ?? []) : [];
 }

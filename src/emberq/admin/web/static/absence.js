@@ -1,0 +1,47 @@
+/* Nodes that were there and are not. They stand above every page, with what they held: a node that vanished together
+ * with its figures would look like work that was done. */
+
+import { path } from "./api.js";
+import { dismiss } from "./action.js";
+import { may } from "./config.js";
+import { h, setAttribute } from "./dom.js";
+import * as format from "./format.js";
+
+let shown = "";
+
+/** Shows the absent nodes of a document; `refresh` is called when the reader has dismissed one. */
+export function showAbsent({ absent = [], is_incomplete: isIncomplete = false }, refresh) {
+  setAttribute(document.getElementById("main"), "data-incomplete", isIncomplete);
+  const text = JSON.stringify(absent);
+  if (text === shown) return; // what is read aloud is read once
+  shown = text;
+  document.getElementById("absent").replaceChildren(...absent.map((node) => notice(node, refresh)));
+}
+
+function notice(absence, refresh) {
+  const isGone = absence.state === "gone";
+  const heard = `It was last heard of at ${format.moment(absence.since * 1000)}${held(absence)}.`;
+  const sentence = isGone
+    ? ` is gone. ${heard} Figures are without it.`
+    : ` does not answer. ${heard} Until it answers, sums are without it, and charts have a gap.`;
+  const name = absence.hostname ? `${absence.hostname} (${absence.node})` : absence.node;
+  const button = h("button", { type: "button", class: "quiet", "aria-label": `Dismiss ${absence.node}` }, "Dismiss");
+  button.addEventListener("click", async () => (await dismiss(absence.node)) && refresh());
+  return h(
+    "div",
+    { class: "banner absence", "data-kind": isGone ? "problem" : "warning", "data-node": absence.node },
+    h("p", {}, "Node ", h("a", { href: path("nodes") }, name), sentence),
+    isGone && may("dismiss") ? button : null,
+  );
+}
+
+/** What the node held, as far as it is known. */
+function held({ depth, topic_count: topics, client_count: clients, held_here: here }) {
+  if (depth === null || depth === undefined) return "";
+  const parts = [
+    `${format.counted(depth, "message")} in ${format.counted(topics, "topic")}`,
+    typeof here === "number" ? `${format.integer(here)} of them here` : null,
+    `and ${format.counted(clients, "consumer")}`,
+  ];
+  return ` with ${parts.filter(Boolean).join(", ")}`;
+}

@@ -1,0 +1,153 @@
+/* The charts of a page: what the server remembers, continued by what the page sees itself.
+ *
+ * The server keeps a point every so often, with the mean of each rate since the one before. The page sees more: so its
+ * newest point is provisional until it is as old as the server's would be, and its rates are means over the same length
+ * of time. What a look lacks of that is taken from the point before; or two seconds would stand beside ten, and a burst
+ * would look larger than it is.
+ */
+
+import { apiPath, ApiError, get } from "./api.js";
+import { Chart } from "./chart.js";
+import { config } from "./config.js";
+import { h } from "./dom.js";
+import * as format from "./format.js";
+
+const CHARTS = {
+  flow: {
+    title: "Messages/s",
+    hint: "A message counts once for each channel, on its way in and on its way out",
+    format: format.compact,
+    series: [
+      { id: "in_rate", label: "in" },
+      { id: "finish_rate", label: "out" },
+    ],
+  },
+  failures: {
+    title: "Failures/s",
+    kind: "failures",
+    format: format.compact,
+    series: [
+      { id: "dead_letter_rate", label: "dead" },
+      { id: "requeue_rate", label: "requeued" },
+    ],
+  },
+  count_rate: { title: "Messages/s, to all channels", format: format.compact, series: [{ id: "count_rate" }] },
+  depth: { title: "Depth", format: format.compact, series: [{ id: "depth" }] },
+  in_flight: { title: "In flight", format: format.compact, series: [{ id: "in_flight" }] },
+  memory: {
+    title: "Memory",
+    format: format.bytes,
+    least: 1e6,
+    series: [
+      { id: "heap_in_use_bytes", label: "in use" },
+      { id: "heap_idle_bytes", label: "idle" },
+    ],
+  },
+  gc_pause: {
+    title: "Longest collector pause",
+    format: (microseconds) => format.duration(microseconds === null ? null : microseconds * 1000),
+    least: 2_000,
+    series: [{ id: "gc_pause_usec_100" }],
+  },
+  e2e_p99: { title: "Slowest, end to end", format: format.duration, least: 2e6, series: [{ id: "e2e_p99" }] },
+};
+
+const everyChart = [];
+const marks = new Map();
+
+/** Marks what happened to nodes in all charts: { time, node, state }, each once. */
+export function markCharts(more) {
+  const count = marks.size;
+  for (const mark of more) {
+    const key = `${mark.time} ${mark.node}`;
+    if (!marks.has(key)) marks.set(key, { time: mark.time, text: `${mark.node} ${mark.state}` });
+  }
+  if (marks.size === count) return;
+  for (const chart of everyChart) chart.mark([...marks.values()]);
+}
+
+/** The charts of these names, in a row. */
+export class Charts {
+  #charts;
+  /** How far apart the server's points are; without any, points are kept as often as they come. */
+  #intervalS = 0;
+  #isRecalling = false;
+  /** The last point that stays as it is. */
+  #kept = null;
+  /** What the page has seen since. */
+  #looks = [];
+
+  constructor(...names) {
+    this.#charts = names.map((name) => new Chart({ ...CHARTS[name], keepMs: config.historyMs }));
+    everyChart.push(...this.#charts);
+    this.element = h(
+      "div",
+      { class: "charts" },
+      this.#charts.map((chart) => chart.element),
+    );
+  }
+
+  /** What happened before the page was opened. Without it the charts begin now. */
+  async recall(parameters = {}) {
+    this.#isRecalling = true;
+    try {
+      const { interval, points, marks: past } = await get(`${apiPath("history")}?${new URLSearchParams(parameters)}`);
+      this.#continue(interval ?? 0, points ?? []);
+      markCharts(past ?? []);
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+    }
+    this.#isRecalling = false;
+  }
+
+  #continue(interval, points) {
+    for (const chart of this.#charts) chart.prepend(points);
+    if (points.length === 0) return;
+    this.#intervalS = interval;
+    this.#kept = points.at(-1);
+    this.#looks = this.#looks.filter((look) => look.time > this.#kept.time);
+    const newest = this.#looks.pop();
+    if (newest !== undefined) this.add(newest);
+  }
+
+  /** The figures that were just seen: { time, depth, in_flight, in_rate, … }, as many as are known. If a node is
+   *  missing from them they are a gap: a line that falls would tell of messages that were worked off. */
+  add({ isIncomplete = false, ...figures }) {
+    const look = isIncomplete ? { time: figures.time } : figures;
+    if (look.time <= (this.#looks.at(-1) ?? this.#kept ?? { time: -Infinity }).time) return;
+    this.#looks.push(look);
+    const point = this.#mean(look);
+    const isProvisional =
+      this.#isRecalling || (this.#kept !== null && look.time - this.#kept.time < this.#intervalS);
+    for (const chart of this.#charts) chart.add(point, { isProvisional });
+    if (isProvisional) return;
+    this.#kept = point;
+    this.#looks = [];
+  }
+
+  /** The newest look with the means of its rates. */
+  #mean(newest) {
+    const point = { ...newest };
+    for (const figure of Object.keys(newest).filter((name) => name.endsWith("rate"))) {
+      if (isKnown(newest[figure])) point[figure] = this.#meanOf(figure);
+    }
+    return point;
+  }
+
+  #meanOf(figure) {
+    let [covered, sum, before] = [0, 0, this.#kept?.time ?? null];
+    for (const look of this.#looks) {
+      const length = before === null ? config.liveIntervalMs / 1000 : look.time - before;
+      before = look.time;
+      if (!isKnown(look[figure])) continue;
+      covered += length;
+      sum += length * look[figure];
+    }
+    const lacking = isKnown(this.#kept?.[figure]) ? Math.max(this.#intervalS - covered, 0) : 0;
+    return (sum + lacking * (this.#kept?.[figure] ?? 0)) / (covered + lacking);
+  }
+}
+
+function isKnown(figure) {
+  return typeof figure === "number" && Number.isFinite(figure);
+}

@@ -1,0 +1,125 @@
+/* What an action would do, in numbers: what is dropped, who is disconnected, what stays. Made of the figures that the
+ * page shows (a document of a live view), so they are those of a moment ago. */
+
+import { counted } from "./format.js";
+
+/** So many names stand in a sentence; of more it says how many there are. */
+const NAMED_COUNT = 4;
+const NOWHERE = "No node has it: nsqlookupd forgets the name, and no message is lost.";
+
+/** `topic orders`, `channel orders / billing`: the same channel name may be in every topic. */
+export function named(topic, channel) {
+  return channel ? `channel ${path(topic, channel)}` : `topic ${topic}`;
+}
+
+/** `orders / billing` */
+export function path(topic, channel) {
+  return `${topic} / ${channel}`;
+}
+
+/** Of pausing or unpausing. */
+export function ofPause({ channel, figures, isPaused }) {
+  const waiting = counted(channel ? figures.depth : figures.depth + sum(figures, "depth"), "message");
+  if (isPaused) return [`Messages flow again; ${waiting} wait.`];
+  const idle = channel
+    ? `${counted(figures.client_count, "consumer")} would get no messages`
+    : `${counted((figures.channels ?? []).length, "channel")} would get no messages`;
+  return [`While it is paused ${idle}; they wait here. ${waiting} wait now.`];
+}
+
+/** Of emptying, by where the topic keeps its messages. */
+export function ofEmptying({ channel, figures, isJournaled }) {
+  if (!channel) return ofEmptyingTopic(figures, isJournaled);
+  if (!isJournaled) return [`${dropped(heldIn(figures))} This cannot be undone.`];
+  return [
+    `The channel is moved behind the newest message: ${skipped(heldIn(figures))}`,
+    "They stay in the journal, for as long as its retention keeps them: Seek brings them back.",
+  ];
+}
+
+function ofEmptyingTopic(figures, isJournaled) {
+  const own = figures.depth;
+  const others = sum(figures, "depth");
+  const kept = others > 0 ? `What waits in channels stays: ${counted(others, "message")}.` : null;
+  const journal = "They stay in the journal, for as long as its retention keeps them: each channel can be moved back.";
+  const lost = isJournaled
+    ? `${skipped({ waiting: own })} ${own > 0 ? journal : ""}`
+    : `${dropped({ waiting: own })} This cannot be undone.`;
+  return [`Of the topic itself, not of its channels: ${lost}`, kept].filter(Boolean);
+}
+
+/** Of deleting a topic or a channel. Without figures no node has it. */
+export function ofDeleting({ channel, figures, isJournaled }) {
+  if (!figures) return [NOWHERE];
+  if (channel) {
+    const stays = "Its place in the journal is forgotten; the messages stay there, for the other channels.";
+    return [isJournaled ? stays : dropped(heldIn(figures)), disconnected(figures), "This cannot be undone."];
+  }
+  return [...ofTopicOnNodes(figures, isJournaled), "Publishing to it makes it anew, without them."];
+}
+
+/** Of a topic that goes away, on one node or on all, with everything in it. */
+export function ofTopicOnNodes(figures, isJournaled = false) {
+  const channels = figures.channels ?? [];
+  const held = channels.map(heldIn);
+  const waiting = figures.depth + held.reduce((total, each) => total + each.waiting, 0);
+  const [inFlight, deferred] = ["inFlight", "deferred"].map((each) => held.reduce((all, one) => all + one[each], 0));
+  const consumers = channels.reduce((total, each) => total + each.client_count, 0);
+  return [
+    `${dropped({ waiting, inFlight, deferred })}${isJournaled ? " The journal goes, too, with all it keeps." : ""}`,
+    channels.length > 0
+      ? `${counted(channels.length, "channel")}: ${listed(channels.map((each) => each.channel_name))}.`
+      : null,
+    consumers > 0 ? `${consumersAre(consumers)} disconnected.` : "No consumer is connected.",
+  ].filter(Boolean);
+}
+
+function heldIn(figures) {
+  const { depth: waiting, in_flight_count: inFlight, deferred_count: deferred } = figures;
+  return { waiting, inFlight, deferred };
+}
+
+function dropped(held) {
+  return amount(held, "dropped");
+}
+
+function skipped(held) {
+  return amount(held, "skipped");
+}
+
+/** `5 messages are dropped on every node: 3 waiting, 2 in flight.` */
+function amount({ waiting, inFlight = 0, deferred = 0 }, verb) {
+  const total = waiting + inFlight + deferred;
+  if (total === 0) return `No message is in it now, so none is ${verb}.`;
+  const parts = [
+    [waiting, "waiting"],
+    [inFlight, "in flight"],
+    [deferred, "deferred"],
+  ].flatMap(([count, state]) => (count > 0 ? [`${counted(count, state, state)}`] : []));
+  return `${counted(total, "message")} ${total === 1 ? "is" : "are"} ${verb} on every node: ${parts.join(", ")}.`;
+}
+
+function disconnected(figures) {
+  const count = figures.client_count;
+  if (count === 0) return "No consumer is connected.";
+  const hosts = new Map();
+  for (const { hostname, remote_address: address, client_id: id } of figures.clients ?? []) {
+    const host = hostname || id || address;
+    hosts.set(host, (hosts.get(host) ?? 0) + 1);
+  }
+  const names = [...hosts].map(([host, times]) => (times > 1 ? `${host} (${times})` : host));
+  return `${consumersAre(count)} disconnected${names.length > 0 ? `: ${listed(names)}` : ""}.`;
+}
+
+function consumersAre(count) {
+  return `${counted(count, "consumer")} ${count === 1 ? "is" : "are"}`;
+}
+
+function listed(names) {
+  const more = names.length - NAMED_COUNT;
+  return names.slice(0, NAMED_COUNT).join(", ") + (more > 0 ? ` and ${more} more` : "");
+}
+
+function sum(figures, name) {
+  return (figures.channels ?? []).reduce((total, channel) => total + channel[name], 0);
+}
