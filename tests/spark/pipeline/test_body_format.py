@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from emberq.spark.pipeline.body_format import bad_records, dead_letters, fixed_schema, good_rows, judged
+from emberq.spark.pipeline.body_format import bad_records, counts, dead_letters, fixed_schema, good_rows, judged
 from emberq.spark.pipeline.build import struct_of
 from emberq.spark.pipeline.model import BodyFormat, Source
 from emberq.spark.schema import MESSAGE_SCHEMA
@@ -51,6 +51,42 @@ def test_json_is_judged_with_reasons(spark: SparkSession) -> None:
         "does not fit the schema: n is not a INT, at is not a TIMESTAMP",
         "page is missing",
     ]
+
+
+def test_what_follows_a_json_object_makes_a_bad_record(spark: SparkSession) -> None:
+    source = Source(topic=("t",), schema="a INT")
+    bad = [
+        b'{"a": 1}\n{"a": 2}',
+        b'{"a": 3}{"a": 4}',
+        b'{"a": 5}}}garbage',
+        b'{"a": 5}]}',
+        b'{"a": 5}, {"a": 6}',
+        b'{"a": 5}, "b": 6',
+        b'{"a": 5} # a note',
+    ]
+    found = judged(messages(spark, *bad, b' {"a": 7}\r\n', b'{"a": 8, "s": "}]}"}'), source, struct_of(source.schema))
+    records = bad_records(found).orderBy("offset").collect()
+    reason = "more follows the JSON object"
+    assert [(bytes(record["body"]), record["reason"]) for record in records] == [(body, reason) for body in bad]
+    assert [row["a"] for row in good_rows(found, struct_of(source.schema)).orderBy("a").collect()] == [7, 8]
+
+
+def test_lines_of_json_are_a_row_each_and_a_bad_line_does_not_spoil_the_others(spark: SparkSession) -> None:
+    source = Source(topic=("t",), format=BodyFormat.JSON_LINES, schema="a INT")
+    bodies = (b'{"a": 1}\n\n{"a": 2}\r\n{"a": 3}{"a": 4}\n{"a":', b"\n", b'{"a": 5}', b'{"a": 6}\n\xff')
+    found = judged(messages(spark, *bodies), source, struct_of(source.schema))
+    rows = good_rows(found, struct_of(source.schema)).orderBy("a").collect()
+    assert [(row["a"], row["_offset"]) for row in rows] == [(1, 0), (2, 0), (5, 2)]
+    bad = sorted((row["offset"], bytes(row["body"]), row["reason"]) for row in bad_records(found).collect())
+    assert bad == [
+        (0, b'{"a":', "not JSON"),
+        (0, b'{"a": 3}{"a": 4}', "more follows the JSON object"),
+        (1, b"\n", "not JSON"),
+        (3, b'{"a": 6}\n\xff', "not UTF-8"),
+    ]
+    counted = found.agg(*counts(source)).first()
+    assert counted is not None
+    assert counted.asDict() == {"messages": 4, "bad": 4}
 
 
 @pytest.mark.parametrize(

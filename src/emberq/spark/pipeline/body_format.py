@@ -6,12 +6,18 @@ goes where bad records go. The reasons:
     not UTF-8
     not JSON
     not a JSON object
+    more follows the JSON object                         such as a second one, which "json-lines" reads
     does not fit the schema: amount is not a DOUBLE
     page is missing                                      for a column that the schema says is NOT NULL
     does not have the columns of the schema              for CSV
 
 A bad record in a topic is a dead letter (`emberq.wire.dead_letter`), so `emberq requeue-dead` can publish it again once
 the pipeline is mended. Its channel is named after the pipeline and the source.
+
+**JSON.** Spark's from_json takes the first document of a text and is silent about what follows. So the text is parsed
+within an array, and a mark behind it: `{"documents": [TEXT], "end": 1}`. Of several documents the array gets several
+elements or is no JSON, and a text that closes the array itself leaves the mark unread. This costs one copy of the text.
+With "json-lines" each line of a body is judged by itself, and a bad line is a bad record of that line alone.
 """
 
 from __future__ import annotations
@@ -20,7 +26,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructField, StructType
 
 from emberq.spark.pipeline.model import BodyFormat, Source
 from emberq.wire.dead_letter import MARK, VERSION
@@ -34,6 +40,10 @@ MAX_LETTER_BYTES = 1_000_000
 _ROW = "row"
 _REASON = "reason"
 _CORRUPT = "_emberq_corrupt"
+_PARSED = "parsed"
+_LINE = "line"
+"""The number of a line within its body, from 0."""
+_DOCUMENTS, _END = "documents", "end"
 
 
 def fixed_schema(body_format: BodyFormat) -> StructType | None:
@@ -46,7 +56,9 @@ def fixed_schema(body_format: BodyFormat) -> StructType | None:
 
 
 def judged(messages: DataFrame, source: Source, schema: StructType) -> DataFrame:
-    """The messages, each with its row or the reason why it has none."""
+    """The messages, each with its row or the reason why it has none. Each line is a message where lines are read."""
+    if source.format is BodyFormat.JSON_LINES:
+        messages = _by_lines(messages)
     text = F.col("body").cast("string")
     match source.format:
         case BodyFormat.BINARY:
@@ -54,17 +66,18 @@ def judged(messages: DataFrame, source: Source, schema: StructType) -> DataFrame
             return messages.withColumn(_ROW, row).withColumn(_REASON, reason)
         case BodyFormat.TEXT:
             messages = messages.withColumn(_ROW, F.struct(text.alias("text")))
-            misfit = F.lit(None)
-        case BodyFormat.JSON:
-            messages = messages.withColumn(_ROW, _from_json(text, source, schema))
-            misfit = _json_misfit(text, schema)
+            is_misfit, misfit = F.lit(False), F.lit(None)
+        case BodyFormat.JSON | BodyFormat.JSON_LINES:
+            messages = messages.withColumn(_PARSED, _from_json(text, source, schema))
+            messages = messages.withColumn(_ROW, F.get(F.col(_PARSED)[_DOCUMENTS], F.lit(0)))
+            is_misfit, misfit = F.col(_PARSED)[_CORRUPT].isNotNull() | ~_is_one_document(), _json_misfit(text, schema)
         case BodyFormat.CSV:
             messages = messages.withColumn(_ROW, _from_csv(text, source, schema))
+            is_misfit = F.col(_ROW)[_CORRUPT].isNotNull()
             misfit = F.lit("does not have the columns of the schema")
     reason = F.when(~F.is_valid_utf8(text), "not UTF-8")
     if source.format is not BodyFormat.TEXT:
-        reason = reason.when(F.col(_ROW).isNull() | F.col(_ROW)[_CORRUPT].isNotNull(), misfit)
-        reason = reason.otherwise(_missing(schema))
+        reason = reason.when(F.col(_ROW).isNull() | is_misfit, misfit).otherwise(_missing(schema))
     return messages.withColumn(_REASON, reason)
 
 
@@ -102,24 +115,48 @@ def dead_letters(bad: DataFrame, *, channel: str) -> DataFrame:
     return bad.select(F.when(fits, letter.cast("binary")).otherwise(F.col("body")).alias("body"))
 
 
-def counts() -> Sequence[Column]:
-    """What a query counts: its messages, and how many were bad."""
-    return F.count(F.lit(1)).alias("messages"), F.count(_REASON).alias("bad")
+def counts(source: Source) -> Sequence[Column]:
+    """What a query counts of a source: its messages, and how many bad records they gave."""
+    is_first = F.col(_LINE) == 0 if source.format is BodyFormat.JSON_LINES else F.lit(True)
+    return F.count_if(is_first).alias("messages"), F.count(_REASON).alias("bad")
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a body of "json-lines" that are not empty."""
+    return [line for line in text.splitlines() if line.strip()]
+
+
+def _by_lines(messages: DataFrame) -> DataFrame:
+    """A message for each line of a body. One that is not text, or has no lines, stays as it is and is judged so."""
+    text = F.col("body").cast("string")
+    lines = F.filter(F.split(text, "\r?\n"), lambda line: F.trim(line) != "")
+    pieces = F.when(F.is_valid_utf8(text) & (F.size(lines) > 0), lines).otherwise(F.array(text))
+    others = [name for name in messages.columns if name != "body"]
+    exploded = messages.select(*others, F.posexplode(pieces).alias(_LINE, "body"))
+    return exploded.withColumn("body", F.col("body").cast("binary"))
 
 
 def _nullable(schema: StructType) -> StructType:
-    fields = [StructField(field.name, field.dataType) for field in schema.fields]
-    return StructType([*fields, StructField(_CORRUPT, StringType())])
+    return StructType([StructField(field.name, field.dataType) for field in schema.fields])
 
 
 def _from_json(text: Column, source: Source, schema: StructType) -> Column:
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT} | dict(source.format_options)
-    return F.from_json(text, _nullable(schema), options)
+    parsed = StructType().add(_DOCUMENTS, ArrayType(_nullable(schema))).add(_END, IntegerType())
+    # The line break ends a comment, which the option allowComments allows.
+    wrapped = F.concat(F.lit(f'{{"{_DOCUMENTS}":['), text, F.lit(f'\n],"{_END}":1}}'))
+    return F.from_json(wrapped, parsed.add(_CORRUPT, StringType()), options)
+
+
+def _is_one_document() -> Column:
+    parsed = F.col(_PARSED)
+    return parsed[_END].isNotNull() & (F.size(parsed[_DOCUMENTS]) == 1)
 
 
 def _from_csv(text: Column, source: Source, schema: StructType) -> Column:
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT} | dict(source.format_options)
-    columns = [f"`{field.name}` {field.dataType.simpleString()}" for field in _nullable(schema).fields]
+    fields = [*_nullable(schema).fields, StructField(_CORRUPT, StringType())]
+    columns = [f"`{field.name}` {field.dataType.simpleString()}" for field in fields]
     return F.from_csv(text, ", ".join(columns), options)
 
 
@@ -135,6 +172,7 @@ def _json_misfit(text: Column, schema: StructType) -> Column:
     return (
         F.when(F.try_parse_json(text).isNull(), "not JSON")
         .when(~F.trim(text).startswith("{"), "not a JSON object")
+        .when(~F.coalesce(_is_one_document(), F.lit(False)), "more follows the JSON object")
         .otherwise(F.concat(F.lit("does not fit the schema: "), F.concat_ws(", ", *misfits)))
     )
 

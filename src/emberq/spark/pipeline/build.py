@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -38,10 +39,12 @@ from emberq.spark.pipeline.body_format import (
     fixed_schema,
     good_rows,
     judged,
+    lines_of,
 )
 from emberq.spark.pipeline.check import access_for, problems_of
 from emberq.spark.pipeline.files import FileSystem
 from emberq.spark.pipeline.model import (
+    BodyFormat,
     KeyPath,
     OutputMode,
     Pipeline,
@@ -125,7 +128,9 @@ NEWEST_ROWS = 1000
 """How many messages of each topic and nsqd the schema is derived from."""
 
 
-def peeked_schema(spark: SparkSession, options: Mapping[str, str], *, kept_in: str) -> StructType | None:
+def peeked_schema(
+    spark: SparkSession, options: Mapping[str, str], body_format: BodyFormat = BodyFormat.JSON, *, kept_in: str
+) -> StructType | None:
     """The schema kept in the file `kept_in`, else that of the newest messages; None if there are none.
 
     `options` are those of a batch read of the messages. NsqSparkError if they cannot be read.
@@ -134,7 +139,7 @@ def peeked_schema(spark: SparkSession, options: Mapping[str, str], *, kept_in: s
     kept = files.read_text(kept_in)
     if kept is not None:
         return struct_of(kept)
-    found = newest_schema(spark, options)
+    found = newest_schema(spark, options, body_format)
     if not found.fields:
         return None
     files.write_text(kept_in, ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in found.fields))
@@ -147,11 +152,13 @@ def struct_of(ddl: str) -> StructType:
     return found if isinstance(found, StructType) else StructType([StructField("value", found)])
 
 
-def newest_schema(spark: SparkSession, options: Mapping[str, str]) -> StructType:
+def newest_schema(
+    spark: SparkSession, options: Mapping[str, str], body_format: BodyFormat = BodyFormat.JSON
+) -> StructType:
     """The columns of the newest messages; none if they are no JSON objects. NsqSparkError if they cannot be read."""
-    texts = spark.createDataFrame(
-        [(text,) for text in _texts(newest_bodies(options, count=NEWEST_ROWS))], "text STRING"
-    )
+    bodies = _texts(newest_bodies(options, count=NEWEST_ROWS))
+    documents = chain.from_iterable(map(lines_of, bodies)) if body_format is BodyFormat.JSON_LINES else bodies
+    texts = spark.createDataFrame([(document,) for document in documents], "text STRING")
     reserved = {*MESSAGE_COLUMNS, "_corrupt_record"}
     return StructType([field for field in spark.read.json(texts).schema.fields if field.name not in reserved])
 
@@ -287,7 +294,7 @@ class _Builder:
         if source.schema:
             return struct_of(source.schema)
         kept_in = f"{self._pipeline.checkpoint.rstrip('/')}/{name}.schema"
-        schema = peeked_schema(self._spark, self._batch_options(source), kept_in=kept_in)
+        schema = peeked_schema(self._spark, self._batch_options(source), source.format, kept_in=kept_in)
         if schema is None:
             self.problems.append(
                 Problem(("source", name), "there are no messages to see the schema by", _WRITE_IT_DOWN)
@@ -306,7 +313,7 @@ class _Builder:
         own = {"channel": channel_name(self._pipeline.name, query), "spool": f"{self._checkpoint(query)}.spool-{name}"}
         options = own | self._options(source)
         messages = self._spark.readStream.format("nsq").options(**options).load()
-        return judged(messages, source, self._schemas[name]).observe(f"{OBSERVED}{name}", *counts())
+        return judged(messages, source, self._schemas[name]).observe(f"{OBSERVED}{name}", *counts(source))
 
     def _rows(self, name: str, source: Source, *, query: str) -> DataFrame:
         rows = good_rows(self._judged(name, source, query=query), self._schemas[name])

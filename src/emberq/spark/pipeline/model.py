@@ -46,6 +46,8 @@ class BodyFormat(enum.StrEnum):
     """The format of message bodies."""
 
     JSON = "json"
+    JSON_LINES = "json-lines"
+    """A JSON object on each line of the body, and a row of each."""
     CSV = "csv"
     TEXT = "text"
     BINARY = "binary"
