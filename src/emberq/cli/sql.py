@@ -109,8 +109,8 @@ def _answer(console: SqlConsole, statement: str, *, max_rows: int, terminal: Ter
         terminal.note(f"there are more than {max_rows:,} rows; -n shows more")
     for view, left_out in result.unparsed.items():
         terminal.note(
-            f"{left_out.count:,} of {left_out.messages:,} messages are not in {view}, because they do not fit its columns: "
-            f"SELECT reason, text FROM {left_out.view}"
+            f"{left_out.count:,} of {left_out.messages:,} messages are not in {view}, as they do not fit its columns; "
+            f"the view {left_out.view} has them, with reason and text"
         )
 
 

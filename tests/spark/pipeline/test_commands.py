@@ -71,7 +71,7 @@ def test_sql_over_a_topic_gives_lines_of_json_and_tells_what_it_leaves_out(nsqd:
     sql = done(sys.executable, "-m", "emberq.cli.main", "sql", *flags, statement, folder=tmp_path)
     assert [json.loads(line) for line in sql.stdout.splitlines()] == [{"page": "/", "n": 3}, {"page": "/cart", "n": 4}]
     assert "1 of 4 messages are not in page_views" in sql.stderr
-    assert "SELECT reason, text FROM page_views_unparsed" in sql.stderr
+    assert "the view page_views_unparsed has them, with reason and text" in sql.stderr
 
 
 def test_the_journal_is_replayed_from_a_time_on(nsqd: JournalNsqd, capsys: pytest.CaptureFixture[str]) -> None:
