@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--accept-changes",
         action="store_true",
-        help="run: go on although the SQL behind kept state has changed, if Spark can",
+        help="run: go on although a topic, or what kept state depends on, has changed, if Spark can",
     )
     parser.add_argument("--quick", action="store_true", help="validate: without starting Spark, so SQL is not checked")
     add_spark_flags(parser)

@@ -26,11 +26,14 @@ from emberq.spark.pipeline import (
     Sink,
     Source,
     View,
+    Watermark,
     load_pipeline,
 )
 from emberq.spark.pipeline.build import build
 from emberq.spark.pipeline.checkpoint import pipeline_status
+from emberq.spark.pipeline.files import FileSystem
 from emberq.spark.pipeline.model import AVAILABLE_NOW, OutputMode
+from emberq.spark.pipeline.run import Changes, keep
 from tests.support.journal_nsqd import JournalNsqd
 from tests.support.topic_reading import documents_of
 
@@ -222,3 +225,43 @@ def test_changed_sql_goes_on_without_state_and_is_refused_with_it(
     )
     with pytest.raises(PipelineError, match=r"view.priced.sql: this has changed since sink priced began.*state"):
         PipelineRun(with_state, spark).start()
+
+
+def test_schema_watermark_and_topic_are_judged_as_sql_is(spark: SparkSession, tmp_path: Path) -> None:
+    orders = Source(
+        topic=("orders",), schema="product INT, at TIMESTAMP", watermark=Watermark(column="at", delay="1 minute")
+    )
+    grouped = "SELECT product, count(*) AS orders FROM orders GROUP BY product"
+    pipeline = Pipeline(
+        name="judged",
+        checkpoint=str(tmp_path),
+        nsqd=("127.0.0.1:1",),
+        sources={"orders": orders},
+        views={"grouped": View(sql=grouped)},
+        sinks={"grouped": Sink(view="grouped", format="memory", output_mode=OutputMode.UPDATE)},
+    )
+    files = FileSystem(spark)
+    (began,) = build(pipeline, spark)
+    keep(began, files)
+
+    def complaint(*, source: Source, sink: Sink = pipeline.sinks["grouped"]) -> str:
+        with pytest.raises(PipelineError) as raised:
+            PipelineRun(replace(pipeline, sources={"orders": source}, sinks={"grouped": sink}), spark).start()
+        return str(raised.value)
+
+    wider = replace(orders, schema="product STRING, at TIMESTAMP")
+    assert "source.orders.schema: this has changed since sink grouped began" in complaint(source=wider)
+    later = replace(orders, watermark=Watermark(column="at", delay="2 minutes"))
+    assert "source.orders.watermark.delay: this has changed" in complaint(source=later)
+    dropped = "source.orders.topic: sink grouped has begun to read orders, which it is to read no longer"
+    assert dropped in complaint(source=replace(orders, topic=("returns",)))
+    assert dropped in complaint(source=replace(orders, topic=("returns",)), sink=Sink(view="orders", format="memory"))
+
+
+def test_a_topic_more_is_no_topic_less_and_files_of_older_versions_are_understood() -> None:
+    sql = {"view.v.sql": "SELECT 1", "source.s.watermark": "at"}
+    now = sql | {"source.s.topic": "a, b", "source.s.schema": "`n` int", "source.s.watermark.delay": "1 minute"}
+    assert Changes.between(sql, now) == Changes([], [])
+    assert Changes.between(sql, now | {"view.v.sql": "SELECT 2"}) == Changes(["view.v.sql"], [])
+    assert Changes.between(now | {"source.s.topic": "a"}, now) == Changes(["source.s.topic"], [])
+    assert Changes.between(now, sql | {"source.t.topic": "b"}).dropped_topics == ["a"]

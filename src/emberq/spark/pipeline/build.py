@@ -142,7 +142,7 @@ def peeked_schema(
     found = newest_schema(spark, options, body_format)
     if not found.fields:
         return None
-    files.write_text(kept_in, ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in found.fields))
+    files.write_text(kept_in, ddl_of(found))
     return found
 
 
@@ -150,6 +150,11 @@ def struct_of(ddl: str) -> StructType:
     """The columns in DDL. ParseException if it is not DDL."""
     found = StructType.fromDDL(ddl)
     return found if isinstance(found, StructType) else StructType([StructField("value", found)])
+
+
+def ddl_of(schema: StructType) -> str:
+    """The columns as DDL, without NOT NULL."""
+    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
 
 
 def newest_schema(
@@ -176,6 +181,8 @@ def _texts(bodies: Iterable[bytes]) -> Iterable[str]:
 OBSERVED = "emberq_"
 """The prefix of what a query observes of a source's messages."""
 MAX_CHANNEL_CHARS = 64
+TOPIC, TOPIC_PATTERN = "topic", "topic_pattern"
+"""How paths of definitions end that say what is read."""
 
 _WRITE_IT_DOWN = 'write it down: schema = "page STRING, at TIMESTAMP"'
 _WINDOW_REMEDY = 'add a watermark to the source and group by a window of that column, or set output_mode = "update"'
@@ -240,7 +247,12 @@ class _Builder:
             else:
                 sink = Sink(view=name, path=source.bad_records.path, partition_by_time="timestamp")
             yield SinkQuery(
-                name=query, rows=rows, sink=sink, checkpoint=self._checkpoint(query), state={}, definitions={}
+                name=query,
+                rows=rows,
+                sink=sink,
+                checkpoint=self._checkpoint(query),
+                state={},
+                definitions=dict(self._source_definitions(name)),
             )
 
     def _query(self, name: str, sink: Sink) -> SinkQuery | None:
@@ -352,20 +364,31 @@ class _Builder:
                 return  # later views may use it
 
     def _definitions(self, view: str) -> Iterator[tuple[str, str]]:
-        """The definitions of a view: its SQL, that of the views it uses, and watermarks and dedupe of its sources."""
+        """The definitions of a view: its SQL, that of the views it uses, and what is said of its sources."""
         pipeline = self._pipeline
         if view in pipeline.sources:
-            source = pipeline.sources[view]
-            if source.watermark is not None:
-                yield f"source.{view}.watermark", source.watermark.column
-            if source.dedupe:
-                yield f"source.{view}.dedupe", ", ".join(source.dedupe)
+            yield from self._source_definitions(view)
         if view in pipeline.views:
             sql = pipeline.views[view].sql
             yield f"view.{view}.sql", " ".join(sql.split())
             for name in (*pipeline.sources, *pipeline.views):
                 if name != view and re.search(rf"\b{re.escape(name)}\b", sql, re.IGNORECASE):
                     yield from self._definitions(name)
+
+    def _source_definitions(self, name: str) -> Iterator[tuple[str, str]]:
+        """What is said of a source that decides which rows it has. Whether a column may be missing does not."""
+        source, path = self._pipeline.sources[name], f"source.{name}"
+        if source.topic:
+            yield f"{path}.{TOPIC}", ", ".join(sorted(source.topic))
+        else:
+            yield f"{path}.{TOPIC_PATTERN}", source.topic_pattern
+        yield f"{path}.format", source.format.value
+        yield f"{path}.schema", ddl_of(self._schemas[name])
+        if source.watermark is not None:
+            yield f"{path}.watermark", source.watermark.column
+            yield f"{path}.watermark.delay", source.watermark.delay
+        if source.dedupe:
+            yield f"{path}.dedupe", ", ".join(source.dedupe)
 
 
 def channel_name(pipeline: str, query: str) -> str:

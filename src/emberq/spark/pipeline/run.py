@@ -18,10 +18,15 @@ that made it. With other SQL, Spark stops with an error about its innermost file
 mean something else.
 
 So the definitions of each query are kept beside its checkpoint, in `SINK.definition.json`, and compared when it starts:
+its SQL, and of its sources the topics, formats, schemas, watermarks and columns of dedupe.
 
-    no state           it goes on where it was, with the new SQL, and logs that
+    no state           it goes on where it was, with the new definitions, and logs that
     state              refused, with the ways out
     state, accepted    Spark decides: it takes changes that leave groups and aggregates as they are
+
+How far a query has read is that of its topics. If it is to read one of them no longer, that is refused too, with and
+without state: what it has not read of that topic would be left out, and another topic is not where the query was.
+Accepted, the query goes on with the topics it has now, and reads a new one from its first message on.
 """
 
 from __future__ import annotations
@@ -31,6 +36,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -42,7 +48,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from emberq.spark.error import NsqSparkError
-from emberq.spark.pipeline.build import SinkQuery, build, cause_of, first_sentence
+from emberq.spark.pipeline.build import TOPIC, TOPIC_PATTERN, SinkQuery, build, cause_of, first_sentence
 from emberq.spark.pipeline.check import access_for, trigger_seconds
 from emberq.spark.pipeline.files import FileSystem, ParquetFolder
 from emberq.spark.pipeline.model import OutputMode, Pipeline, PipelineError, Problem, ProblemOrigin, Sink
@@ -60,23 +66,66 @@ from emberq.spark.pipeline.report import ProgressReporter
 # Changed pipelines.
 
 
-def changes(query: SinkQuery, files: FileSystem) -> list[str]:
-    """The paths of the definitions that differ from those the query began with."""
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is different in a query that has begun."""
+
+    paths: Sequence[str]
+    """The definitions that differ from those the query began with."""
+    dropped_topics: Sequence[str]
+    """The topics, or patterns of topics, that it does not read any more."""
+
+    @classmethod
+    def between(cls, before: Mapping[str, str], now: Mapping[str, str]) -> Changes:
+        """Files of older versions tell less; what they do not tell has not changed."""
+        compared = {*before, *now}
+        if not _topics(before):
+            compared = {path for path in compared if path in before or path.rpartition(".")[2] in _ALWAYS_KEPT}
+        return cls(
+            paths=sorted(path for path in compared if before.get(path) != now.get(path)),
+            dropped_topics=sorted(_topics(before) - _topics(now)),
+        )
+
+
+_ALWAYS_KEPT = ("sql", "watermark", "dedupe")
+"""How the paths end that files of every version have."""
+
+
+def _topics(definitions: Mapping[str, str]) -> set[str]:
+    found: set[str] = set()
+    for path, text in definitions.items():
+        kind = path.rpartition(".")[2]
+        if kind == TOPIC:
+            found.update(text.split(", "))
+        elif kind == TOPIC_PATTERN:
+            found.add(text)
+    return found
+
+
+def changes(query: SinkQuery, files: FileSystem) -> Changes:
+    """What differs from the definitions that the query began with."""
     kept = files.read_text(_file(query))
-    if kept is None:
-        return []
-    before: dict[str, str] = json.loads(kept)
-    return sorted(path for path in {*before, *query.definitions} if before.get(path) != query.definitions.get(path))
+    return Changes((), ()) if kept is None else Changes.between(json.loads(kept), query.definitions)
 
 
-def refusal(query: SinkQuery, changed: list[str]) -> Problem:
-    """The problem of a query that keeps state and was changed."""
-    return Problem(
-        tuple(changed[0].split(".")),
-        f"this has changed since sink {query.name} began, and the sink keeps state that belongs to what it was",
-        f"go back to what {_file(query)} shows; or give the sink another name (and path), with which it begins anew "
-        "from the start of its topics; or run with --accept-changes if groups and aggregates are the same as before",
-    )
+def refusal(query: SinkQuery, changed: Changes) -> Problem | None:
+    """The problem of a query that cannot go on as it was; None if it can."""
+    anew = f"go back to what {_file(query)} shows; or give the sink another name (and path), with which it begins anew"
+    if changed.dropped_topics:
+        topics = [path for path in changed.paths if path.rpartition(".")[2] in (TOPIC, TOPIC_PATTERN)]
+        return Problem(
+            tuple(topics[0].split(".")),
+            f"sink {query.name} has begun to read {', '.join(changed.dropped_topics)}, which it is to read no longer",
+            f"{anew}; or run with --accept-changes to go on without it, and with new topics from their first messages",
+        )
+    if changed.paths and query.state:
+        return Problem(
+            tuple(changed.paths[0].split(".")),
+            f"this has changed since sink {query.name} began, and the sink keeps state that belongs to what it was",
+            f"{anew} from the start of its topics; or run with --accept-changes if groups and aggregates are the same "
+            "as before",
+        )
+    return None
 
 
 def keep(query: SinkQuery, files: FileSystem) -> None:
@@ -213,18 +262,14 @@ class PipelineRun:
     def _check_changes(self, queries: list[SinkQuery]) -> None:
         files = FileSystem(self._spark)
         changed = {query.name: changes(query, files) for query in queries}
-        refused = [
-            refusal(query, changed[query.name])
-            for query in queries
-            if changed[query.name] and query.state and not self._accept_changes
-        ]
-        if refused:
+        refused = [problem for query in queries if (problem := refusal(query, changed[query.name])) is not None]
+        if refused and not self._accept_changes:
             raise PipelineError(refused, self._origin)
         for query in queries:
-            if changed[query.name]:
+            if changed[query.name].paths:
                 _log.warning(
                     "%s has changed; sink %s goes on where it was, with the new one",
-                    ", ".join(changed[query.name]),
+                    ", ".join(changed[query.name].paths),
                     query.name,
                 )
             keep(query, files)
