@@ -23,6 +23,7 @@ from emberq.spark.pipeline import (
     PipelineError,
     PipelineFailedError,
     PipelineRun,
+    SchemaEvolution,
     Sink,
     Source,
     View,
@@ -265,3 +266,35 @@ def test_a_topic_more_is_no_topic_less_and_files_of_older_versions_are_understoo
     assert Changes.between(sql, now | {"view.v.sql": "SELECT 2"}) == Changes(["view.v.sql"], [])
     assert Changes.between(now | {"source.s.topic": "a"}, now) == Changes(["source.s.topic"], [])
     assert Changes.between(now, sql | {"source.t.topic": "b"}).dropped_topics == ["a"]
+
+
+def test_a_schema_grows_by_fields_that_appear_and_fails_where_it_shall(
+    spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nsqd.publish("orders", [b'{"id": 1}'])
+    orders = Source(topic=("orders",), schema="id INT", schema_evolution=SchemaEvolution.ADD)
+    pipeline = Pipeline(
+        name="growing",
+        checkpoint=str(tmp_path / "checkpoint"),
+        nsqd=(nsqd.http,),
+        trigger=AVAILABLE_NOW,
+        progress_topic="",
+        sources={"orders": orders},
+        views={"copied": View(sql="SELECT * EXCEPT (_topic, _nsqd, _offset, _id, _time) FROM orders")},
+        sinks={"copied": Sink(view="copied", topic="orders.copied")},
+    )
+    run(pipeline, spark)
+    nsqd.publish("orders", [b'{"id": 2}', b'{"id": 3, "note": "x"}', b'{"id": 4, "who": {"name": "y"}}'])
+    with caplog.at_level(logging.WARNING, "emberq"):
+        run(pipeline, spark)
+    assert "the schema of source orders has grown: `note` string, `who` struct<name:string>" in caplog.text
+    assert documents_of(nsqd.http, "orders.copied") == [
+        {"id": 1},
+        {"id": 2},
+        {"id": 3, "note": "x"},
+        {"id": 4, "who": {"name": "y"}},
+    ]
+    nsqd.publish("orders", [b'{"id": 5, "newer": 1}'])
+    strict = replace(orders, schema_evolution=SchemaEvolution.FAIL)
+    with pytest.raises(PipelineFailedError, match="the schema does not have: newer; add them"):
+        run(replace(pipeline, sources={"orders": strict}), spark)

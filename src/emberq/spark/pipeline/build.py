@@ -14,6 +14,9 @@ next. The state is in its checkpoint and belongs to its SQL.
 **Schemas.** A source of JSON without a schema gets that of its newest messages. It is read once and kept in the folder
 of the checkpoint, because a query that has begun with one schema must go on with it. To look anew, remove the file; to
 choose the schema, write it down. Only a journaled topic can be read without taking messages from its consumers.
+
+A schema that is to grow (`SchemaEvolution.ADD`) has its new columns in a file of that folder too, `SOURCE.added`. They
+come behind the others and are no change of the pipeline.
 """
 
 from __future__ import annotations
@@ -27,12 +30,13 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from emberq.spark.error import NsqSparkError
 from emberq.spark.journal_read import newest_bodies
 from emberq.spark.pipeline.body_format import (
     MESSAGE_COLUMNS,
+    RESCUED,
     bad_records,
     counts,
     dead_letters,
@@ -51,6 +55,7 @@ from emberq.spark.pipeline.model import (
     PipelineError,
     Problem,
     ProblemOrigin,
+    SchemaEvolution,
     Sink,
     Source,
 )
@@ -95,6 +100,9 @@ def first_sentence(fault: Exception) -> str:
 def cause_of(fault: Exception) -> str:
     """The text of our own error inside an error of Spark; else what Spark says."""
     text = str(fault)
+    raised = re.search(r"\[USER_RAISED_EXCEPTION\] (.+)", text)  # by raise_error, in SQL or in `body_format`
+    if raised is not None:
+        return first_sentence(Exception(raised[1]))
     ours = re.findall(r"emberq\.[\w.]+: (.+)", text)
     if ours:
         return str(ours[-1]).strip()
@@ -154,7 +162,16 @@ def struct_of(ddl: str) -> StructType:
 
 def ddl_of(schema: StructType) -> str:
     """The columns as DDL, without NOT NULL."""
-    return ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
+    columns = ((field.name.replace("`", "``"), field.dataType.simpleString()) for field in schema.fields)
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns)
+
+
+def _column(name: str, ddl_type: str) -> StructField:
+    """A column of this type; of text if the type has names in it that DDL does not take."""
+    try:
+        return struct_of(f"`{name.replace('`', '``')}` {ddl_type}").fields[0]
+    except PySparkException:
+        return StructField(name, StringType())
 
 
 def newest_schema(
@@ -214,11 +231,18 @@ def build(pipeline: Pipeline, spark: SparkSession, *, origin: ProblemOrigin | No
     return queries
 
 
+def grow_schema(pipeline: Pipeline, spark: SparkSession, source: str, types: Mapping[str, str]) -> list[str]:
+    """Let the schema of a source grow by new fields, for the next `build`; the DDL of its new columns."""
+    return _Builder(pipeline, spark).grow(source, types)
+
+
 class _Builder:
     def __init__(self, pipeline: Pipeline, spark: SparkSession) -> None:
         self._pipeline = pipeline
         self._spark = spark
         self._schemas: dict[str, StructType] = {}
+        self._added: dict[str, StructType] = {}
+        """The columns by which schemas have grown, behind those of `_schemas`."""
         self.problems: list[Problem] = []
 
     def sinks(self) -> Iterator[SinkQuery]:
@@ -295,18 +319,52 @@ class _Builder:
                 problem = Problem(("source", name), f"its schema cannot be seen: {failure}", _WRITE_IT_DOWN)
                 self.problems.append(problem)
                 continue
-            reserved = [field.name for field in schema.fields if field.name.lower() in MESSAGE_COLUMNS]
+            reserved = [field.name for field in schema.fields if field.name.lower() in (*MESSAGE_COLUMNS, RESCUED)]
             if reserved:
                 self.problems.append(
                     Problem(("source", name, "schema"), f"{reserved[0]} tells of the message", "rename that column")
                 )
             self._schemas[name] = schema
+            self._added[name] = self._added_to(name, source)
+
+    def _added_to(self, name: str, source: Source) -> StructType:
+        """The columns by which a schema has grown. One that was written down since is not among them."""
+        kept = FileSystem(self._spark).read_text(self._file(name, "added"))
+        if kept is None or source.schema_evolution is not SchemaEvolution.ADD:
+            return StructType()
+        known = {field.name.lower() for field in self._schemas[name].fields}
+        return StructType([field for field in struct_of(kept).fields if field.name.lower() not in known])
+
+    def grow(self, name: str, types: Mapping[str, str]) -> list[str]:
+        """Add columns to a schema; their DDL. The newest messages may show a wider type, and more columns."""
+        source = self._pipeline.sources[name]
+        self._find_schemas()
+        known = {field.name.lower() for field in self._columns(name).fields}
+        found = {column: _column(column, ddl_type) for column, ddl_type in types.items()}
+        try:
+            newest = newest_schema(self._spark, self._batch_options(source), source.format)
+            found |= {field.name: field for field in newest.fields}
+        except NsqSparkError:
+            pass  # it is read from a channel, or an nsqd is away
+        new = {field.name.lower(): field for field in found.values() if field.name.lower() not in known}
+        if new:
+            grown = StructType([*self._added[name].fields, *new.values()])
+            FileSystem(self._spark).write_text(self._file(name, "added"), ddl_of(grown))
+        return [ddl_of(StructType([field])) for field in new.values()]
+
+    def _columns(self, name: str) -> StructType:
+        """The columns of a source, those by which it has grown included."""
+        return StructType([*self._schemas[name].fields, *self._added[name].fields])
+
+    def _file(self, name: str, kind: str) -> str:
+        """A file of a source in the folder of the checkpoint."""
+        return f"{self._pipeline.checkpoint.rstrip('/')}/{name}.{kind}"
 
     def _schema_of(self, name: str, source: Source) -> StructType:
         if source.schema:
             return struct_of(source.schema)
-        kept_in = f"{self._pipeline.checkpoint.rstrip('/')}/{name}.schema"
-        schema = peeked_schema(self._spark, self._batch_options(source), source.format, kept_in=kept_in)
+        options, kept_in = self._batch_options(source), self._file(name, "schema")
+        schema = peeked_schema(self._spark, options, source.format, kept_in=kept_in)
         if schema is None:
             self.problems.append(
                 Problem(("source", name), "there are no messages to see the schema by", _WRITE_IT_DOWN)
@@ -325,10 +383,11 @@ class _Builder:
         own = {"channel": channel_name(self._pipeline.name, query), "spool": f"{self._checkpoint(query)}.spool-{name}"}
         options = own | self._options(source)
         messages = self._spark.readStream.format("nsq").options(**options).load()
-        return judged(messages, source, self._schemas[name]).observe(f"{OBSERVED}{name}", *counts(source))
+        found = judged(messages, source, self._columns(name), name=name)
+        return found.observe(f"{OBSERVED}{name}", *counts(source))
 
     def _rows(self, name: str, source: Source, *, query: str) -> DataFrame:
-        rows = good_rows(self._judged(name, source, query=query), self._schemas[name])
+        rows = good_rows(self._judged(name, source, query=query), self._columns(name))
         if source.watermark is not None:
             rows = rows.withWatermark(source.watermark.column, source.watermark.delay)
         return rows.dropDuplicatesWithinWatermark(list(source.dedupe)) if source.dedupe else rows

@@ -48,7 +48,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from emberq.spark.error import NsqSparkError
-from emberq.spark.pipeline.build import TOPIC, TOPIC_PATTERN, SinkQuery, build, cause_of, first_sentence
+from emberq.spark.pipeline.body_format import new_fields
+from emberq.spark.pipeline.build import (
+    TOPIC,
+    TOPIC_PATTERN,
+    SinkQuery,
+    build,
+    cause_of,
+    first_sentence,
+    grow_schema,
+)
 from emberq.spark.pipeline.check import access_for, trigger_seconds
 from emberq.spark.pipeline.files import FileSystem, ParquetFolder
 from emberq.spark.pipeline.model import OutputMode, Pipeline, PipelineError, Problem, ProblemOrigin, Sink
@@ -195,7 +204,7 @@ class PipelineRun:
 
         PipelineError, with nothing left running, if the pipeline cannot be run.
         """
-        queries = build(self._pipeline, self._spark, origin=self._origin)
+        queries = self._built()
         self._check_changes(queries)
         self._listen(queries)
         for query in queries:
@@ -213,6 +222,8 @@ class PipelineRun:
         while not until():
             for name in self._finished():
                 fault = self._running[name].exception()
+                if fault is not None and self._has_grown(name, fault, until):
+                    continue
                 if fault is not None:
                     time.sleep(LOOK_INTERVAL_S)  # Ctrl-C reaches the workers too, perhaps before this process
                     if until():
@@ -224,6 +235,26 @@ class PipelineRun:
             if len(self._told_of) == len(self._running):
                 return
             time.sleep(LOOK_INTERVAL_S)
+
+    def _has_grown(self, name: str, fault: Exception, until: Callable[[], bool]) -> bool:
+        """Whether a query ended because of new fields, and goes on with a schema that has them.
+
+        The batch was not committed, so it is read again with the new columns. Other queries of the source come to it by
+        themselves.
+        """
+        told = new_fields(str(fault))
+        if told is None:
+            return False
+        source, types = told
+        columns = grow_schema(self._pipeline, self._spark, source, types)
+        if columns:
+            _log.warning("the schema of source %s has grown: %s", source, ", ".join(columns))
+        again = next(query for query in self._built() if query.name == name)
+        self._start_one(again, until)
+        return True
+
+    def _built(self) -> list[SinkQuery]:
+        return build(self._pipeline, self._spark, origin=self._origin)
 
     def stop(self) -> None:
         """Stop all queries, between two batches if possible within `BATCH_TIMEOUT_S`. Failures are only logged."""
