@@ -142,7 +142,7 @@ def _run(
         finally:
             run.stop()
     if not terminal.as_json:
-        terminal.write(f"{pipeline.name}: {table.row_count:,} rows read, {table.bad_count():,} bad records")
+        terminal.write(f"{pipeline.name}: {table.summary()}")
 
 
 def _watch(wait: Callable[..., None], table: ProgressTable, terminal: Terminal, stopping: threading.Event) -> None:

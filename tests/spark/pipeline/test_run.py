@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,7 +35,7 @@ from emberq.spark.pipeline.build import build
 from emberq.spark.pipeline.checkpoint import pipeline_status
 from emberq.spark.pipeline.files import FileSystem
 from emberq.spark.pipeline.model import AVAILABLE_NOW, OutputMode
-from emberq.spark.pipeline.run import Changes, keep
+from emberq.spark.pipeline.run import Changes, RunLock, keep
 from tests.support.journal_nsqd import JournalNsqd
 from tests.support.topic_reading import documents_of
 
@@ -298,3 +299,33 @@ def test_a_schema_grows_by_fields_that_appear_and_fails_where_it_shall(
     strict = replace(orders, schema_evolution=SchemaEvolution.FAIL)
     with pytest.raises(PipelineFailedError, match="the schema does not have: newer; add them"):
         run(replace(pipeline, sources={"orders": strict}), spark)
+
+
+def test_a_pipeline_that_runs_is_not_started_again(spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path) -> None:
+    nsqd.publish("lines", [b"one"])
+    pipeline = Pipeline(
+        name="once",
+        checkpoint=str(tmp_path / "checkpoint"),
+        nsqd=(nsqd.http,),
+        progress_topic="",
+        sources={"lines": Source(topic=("lines",), format=BodyFormat.TEXT)},
+        sinks={"once": Sink(view="lines", format="memory")},
+    )
+    first = PipelineRun(pipeline, spark)
+    first.start()
+    try:
+        with pytest.raises(PipelineError, match=rf"runs already in process {os.getpid()}.*; stop that run first"):
+            PipelineRun(pipeline, spark).start()
+    finally:
+        first.stop()
+    second = RunLock(pipeline.checkpoint)
+    second.acquire()  # the first run has let go of it
+    second.release()
+
+
+def test_spark_connect_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    remote = pytest.importorskip("pyspark.sql.connect.session").SparkSession
+    without_server = remote.__new__(remote)
+    pipeline = load_pipeline(EXAMPLES / "clickstream.toml").pipeline
+    with pytest.raises(PipelineError, match=r"Spark Connect has no Java here; run it where Spark's driver is"):
+        PipelineRun(replace(pipeline, checkpoint=str(tmp_path)), without_server).start()

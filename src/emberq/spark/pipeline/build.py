@@ -201,6 +201,11 @@ MAX_CHANNEL_CHARS = 64
 TOPIC, TOPIC_PATTERN = "topic", "topic_pattern"
 """How paths of definitions end that say what is read."""
 
+_CONNECT = Problem(
+    (),
+    "a pipeline asks Java about its queries and checkpoints, and Spark Connect has no Java here",
+    'run it where Spark\'s driver is, in a session of emberq.spark.session() or SparkSession.builder.master("...")',
+)
 _WRITE_IT_DOWN = 'write it down: schema = "page STRING, at TIMESTAMP"'
 _WINDOW_REMEDY = 'add a watermark to the source and group by a window of that column, or set output_mode = "update"'
 
@@ -221,6 +226,8 @@ class SinkQuery:
 
 def build(pipeline: Pipeline, spark: SparkSession, *, origin: ProblemOrigin | None = None) -> list[SinkQuery]:
     """The queries of a pipeline. PipelineError with all that is wrong with it."""
+    if not hasattr(spark, "_jvm"):
+        raise PipelineError([_CONNECT], origin)
     problems = problems_of(pipeline)
     if problems:
         raise PipelineError(problems, origin)

@@ -31,13 +31,16 @@ Accepted, the query goes on with the topics it has now, and reads a new one from
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -146,6 +149,55 @@ def _file(query: SinkQuery) -> str:
     return f"{query.checkpoint}.definition.json"
 
 
+# One run at a time.
+
+CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
+"""In Spark's error when two queries write to a checkpoint."""
+
+
+class RunLock:
+    """Keeps a second run of a pipeline from its checkpoint, on this machine: two would undo each other's batches.
+
+    The lock goes with the process that holds it. A checkpoint on other machines has no lock; there Spark notices, when
+    both have written a batch.
+    """
+
+    def __init__(self, checkpoint: str) -> None:
+        folder = checkpoint.removeprefix("file://")
+        self._path = None if "://" in folder else Path(folder) / "run.lock"
+        self._file: int | None = None
+
+    def acquire(self) -> None:
+        """PipelineError if another run holds it."""
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o640)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(file, 20).decode(errors="replace").strip()
+            os.close(file)
+            raise PipelineError([_runs_already(f" in process {holder}" if holder else "")]) from None
+        os.ftruncate(file, 0)
+        os.write(file, b"%d\n" % os.getpid())
+        self._file = file
+
+    def release(self) -> None:
+        """May be called again."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _runs_already(where: str) -> Problem:
+    return Problem(
+        ("checkpoint",),
+        f"this pipeline runs already{where}, with the same checkpoint",
+        "stop that run first; or give this one another name and checkpoint, with which it begins anew",
+    )
+
+
 # The run.
 
 PARQUET = "parquet"
@@ -198,6 +250,7 @@ class PipelineRun:
         """The queries whose end was reported."""
         self._listener: ProgressListener | None = None
         self._reporter: ProgressReporter | None = None
+        self._lock = RunLock(pipeline.checkpoint)
 
     def start(self, *, until: Callable[[], bool] = lambda: False) -> None:
         """Start all queries, or as many as can be started before `until` returns true.
@@ -205,7 +258,12 @@ class PipelineRun:
         PipelineError, with nothing left running, if the pipeline cannot be run.
         """
         queries = self._built()
-        self._check_changes(queries)
+        self._lock.acquire()
+        try:
+            self._check_changes(queries)
+        except PipelineError:
+            self._lock.release()
+            raise
         self._listen(queries)
         for query in queries:
             if until():
@@ -230,9 +288,12 @@ class PipelineRun:
                         return
                     self._report_end([name], error=cause_of(fault))
                     self.stop()
+                    if CONCURRENT in str(fault):
+                        raise PipelineError([_runs_already(" elsewhere")], self._origin) from fault
                     raise PipelineFailedError(name, cause_of(fault)) from fault
                 self._report_end([name])
             if len(self._told_of) == len(self._running):
+                self._lock.release()
                 return
             time.sleep(LOOK_INTERVAL_S)
 
@@ -273,6 +334,7 @@ class PipelineRun:
         if self._reporter is not None:
             self._reporter.close()
             self._reporter = None
+        self._lock.release()
 
     def _finished(self) -> list[str]:
         """The queries that have ended, and whose end was not reported yet."""
