@@ -57,6 +57,22 @@ def test_a_topic_that_was_made_again_is_a_loss_and_begins_anew() -> None:
     assert step.losses == ["topic t on nsqd a:1 was deleted and made again since this query read it"]
 
 
+def test_a_topic_that_was_deleted_is_a_loss_once_and_its_position_goes() -> None:
+    start = {A: Position("ja", 5), B: Position("jb", 7)}
+    step = next_step(start, {B: journal(B, "jb", end=8)}, max_rows=None, gone=[A])
+    assert step.end == {B: Position("jb", 8)}
+    assert step.losses == [
+        "topic t on nsqd a:1 was deleted since this query read it; what was there from offset 5 on is lost"
+    ]
+
+
+def test_a_journal_that_was_read_under_two_names_goes_on_under_one_behind_what_was_read() -> None:
+    start = {A: Position("ja", 9), B: Position("ja", 7)}
+    step = next_step(start, {A: journal(A, "ja", end=12)}, max_rows=None)
+    assert (step.end, step.losses) == ({A: Position("ja", 12)}, [])
+    assert ranges_between(start, step.end) == [Range(place=A, journal="ja", start=9, end=12)]
+
+
 def test_what_retention_removed_unread_is_a_loss() -> None:
     step = next_step({A: Position("ja", 5)}, {A: journal(A, "ja", first=7, end=9)}, max_rows=None)
     assert "offset 5 to 6 were removed by retention" in step.losses[0]

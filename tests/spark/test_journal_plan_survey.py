@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from emberq.spark.error import DataLossError, NsqdUnavailableError, OptionError
@@ -35,6 +37,32 @@ def test_an_nsqd_that_is_away_is_missing_and_back_when_it_is_back(start_journal_
     first.start()
     assert {journal.end_offset for journal in looking.look().values()} == {2}
     assert len(looking.look()) == 2
+
+
+def test_a_topic_is_gone_when_its_nsqd_says_so_and_not_when_it_is_away(
+    start_journal_nsqd: StartNsqd,
+) -> None:
+    first, second = start_journal_nsqd(), start_journal_nsqd()
+    for nsqd in (first, second):
+        nsqd.publish("t", [b"a"])
+    looking = survey(first.http, second.http)
+    positions = {place: Position(journal.uuid, 1) for place, journal in looking.first_look().items()}
+    first.post("/topic/delete", topic="t")
+    second.kill()
+    assert looking.gone(positions, looking.look()) == [Place(first.http, "t")]
+    moved = {Place("c:1", "t"): replace(JOURNALS[HERE], uuid=positions[Place(first.http, "t")].journal)}
+    assert looking.gone(positions, moved) == []  # it was not deleted, but is elsewhere
+    other = survey(first.http, topic="other")
+    assert other.gone(positions, other.look()) == []  # not read any more, so not missed
+
+
+def test_a_journal_under_two_names_is_found_once(nsqd: JournalNsqd, caplog: pytest.LogCaptureFixture) -> None:
+    nsqd.publish("t", [b"a"])
+    alias = f"localhost:{nsqd.http_port}"
+    looking = survey(alias, nsqd.http)
+    for _ in range(2):
+        assert set(looking.first_look()) == {Place(nsqd.http, "t")}
+    assert caplog.text.count(f"topic t on nsqd {alias} is the same journal as that on {nsqd.http}") == 1
 
 
 def test_which_topics_have_journals_is_told(start_journal_nsqd: StartNsqd) -> None:

@@ -77,6 +77,22 @@ def test_a_topic_that_was_made_again_fails_the_query_unless_loss_is_allowed(
     assert values(spark, tmp_path) == [*range(10), *range(100, 130)]
 
 
+def test_a_topic_that_was_deleted_unread_fails_the_query_unless_loss_is_allowed(
+    spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path
+) -> None:
+    nsqd.publish("clicks", numbers(0, 10))
+    options = {"nsqd": nsqd.http, "topic": "clicks", "mode": "journal"}
+    run_to_the_end(spark, tmp_path, **options)
+    nsqd.publish("clicks", numbers(10, 20))
+    nsqd.post("/topic/delete", topic="clicks")
+    with pytest.raises(StreamingQueryException, match=r"topic clicks on nsqd .* was deleted since this query read it"):
+        run_to_the_end(spark, tmp_path, **options)
+    run_to_the_end(spark, tmp_path, **options, failOnDataLoss="false")
+    nsqd.publish("clicks", numbers(100, 130))
+    run_to_the_end(spark, tmp_path, **options)  # the loss was told, and the topic is a new one
+    assert values(spark, tmp_path) == [*range(10), *range(100, 130)]
+
+
 def test_a_batch_that_was_not_committed_is_read_again_row_for_row(
     spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path
 ) -> None:

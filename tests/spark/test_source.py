@@ -39,6 +39,12 @@ def test_a_topic_on_two_nsqds_is_read_as_rows_with_their_places(
     assert all(abs((now - row.timestamp).total_seconds()) < 120 for row in rows)
 
 
+def test_an_nsqd_with_two_names_is_read_once(spark: SparkSession, nsqd: JournalNsqd) -> None:
+    nsqd.publish("clicks", [b"%d" % row for row in range(10)])
+    names = f"{nsqd.http},localhost:{nsqd.http_port}"
+    assert sorted(bodies(read(spark, nsqd=names, topic="clicks"))) == [str(row) for row in range(10)]
+
+
 def test_a_range_of_offsets_is_read_exactly(spark: SparkSession, nsqd: JournalNsqd) -> None:
     nsqd.publish("clicks", [b"%d" % row for row in range(10)])
     nsqd.publish("clicks", [b"%d" % row for row in range(10, 20)])

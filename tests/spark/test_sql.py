@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from emberq.spark.error import OptionError
-from emberq.spark.sql import SqlConsole, StatementError
+from emberq.spark.sql import SqlConsole, StatementError, Unparsed
 from tests.support.journal_nsqd import JournalNsqd
 
 VIEWS = [b'{"page": "/", "n": 1}', b'{"page": "/", "n": 2}', b'{"page": "/cart", "n": null}', b"?"]
@@ -24,6 +24,20 @@ def test_a_topic_is_a_view_of_its_json(console: SqlConsole, nsqd: JournalNsqd) -
     console.add_topic("page.views", access={"nsqd": nsqd.http}, schema="", raw=False)
     found = console.rows("SELECT page, sum(n) AS n FROM page_views GROUP BY page ORDER BY page", max_rows=10)
     assert (found.columns, found.items, found.is_cut) == (["page", "n"], [("/", 3), ("/cart", None)], False)
+
+
+def test_messages_that_are_no_rows_are_counted_and_can_be_selected(console: SqlConsole, nsqd: JournalNsqd) -> None:
+    nsqd.publish("page.views", VIEWS)
+    nsqd.publish("words", [b'{"word": "a"}', b'{"word": "b"}'])
+    for topic in ("page.views", "words"):
+        console.add_topic(topic, access={"nsqd": nsqd.http}, schema="", raw=False)
+    left_out = {"page_views": Unparsed(count=1, messages=4, view="page_views_unparsed")}
+    for give in (console.rows, console.json_lines):
+        assert give("SELECT count(*) AS n FROM page_views", max_rows=10).unparsed == left_out
+        assert give("SELECT a.n FROM page_views a JOIN page_views b ON a.n = b.n", max_rows=10).unparsed == left_out
+        assert give("SELECT * FROM words", max_rows=10).unparsed == {}
+    seen = console.rows("SELECT reason, text, offset FROM page_views_unparsed", max_rows=10)
+    assert (seen.items, seen.unparsed) == ([("not JSON", "?", 3)], {})
 
 
 def test_a_topic_can_be_taken_raw(console: SqlConsole, nsqd: JournalNsqd) -> None:

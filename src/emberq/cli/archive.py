@@ -114,7 +114,8 @@ def _run(
         progress_bar.advance(progress.rows)
 
     with spark_session("emberq archive", arguments, terminal, stopping) as spark:
-        run = PipelineRun(pipeline, spark, on_progress=advance)
+        # Other topics than last time are welcome: each goes on where it was in this archive.
+        run = PipelineRun(pipeline, spark, accept_changes=True, on_progress=advance)
         try:
             with progress_bar:
                 run.start(until=stopping.is_set)

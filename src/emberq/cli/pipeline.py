@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--accept-changes",
         action="store_true",
-        help="run: go on although the SQL behind kept state has changed, if Spark can",
+        help="run: go on although a topic, or what kept state depends on, has changed, if Spark can",
     )
     parser.add_argument("--quick", action="store_true", help="validate: without starting Spark, so SQL is not checked")
     add_spark_flags(parser)
@@ -142,7 +142,7 @@ def _run(
         finally:
             run.stop()
     if not terminal.as_json:
-        terminal.write(f"{pipeline.name}: {table.row_count:,} rows read, {table.bad_count():,} bad records")
+        terminal.write(f"{pipeline.name}: {table.summary()}")
 
 
 def _watch(wait: Callable[..., None], table: ProgressTable, terminal: Terminal, stopping: threading.Event) -> None:

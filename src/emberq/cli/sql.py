@@ -30,8 +30,9 @@ examples:
   emberq sql --topic clicks                   asks for statements, until Ctrl-D
 
 A topic must be journaled. It is a view of its name, with _ for characters that SQL does not allow. Its columns are
-those of its JSON, taken from the newest messages or from --schema; --raw gives body and text instead. The folder of
---archive is the view archive.
+those of its JSON, taken from the newest messages or from --schema; --raw gives body and text instead. Messages that do
+not fit are counted and are in a view of their own, as clicks_unparsed, with the reason. The folder of --archive is the
+view archive.
 """
 
 
@@ -98,14 +99,19 @@ def _answer(console: SqlConsole, statement: str, *, max_rows: int, terminal: Ter
     if terminal.is_rich:
         rows = console.rows(statement, max_rows=max_rows)
         terminal.console.print(_table(rows))
-        is_cut = rows.is_cut
+        result: Result[Any] = rows
     else:
         lines = console.json_lines(statement, max_rows=max_rows)
         for line in lines.items:
             terminal.write(line)
-        is_cut = lines.is_cut
-    if is_cut:
+        result = lines
+    if result.is_cut:
         terminal.note(f"there are more than {max_rows:,} rows; -n shows more")
+    for view, left_out in result.unparsed.items():
+        terminal.note(
+            f"{left_out.count:,} of {left_out.messages:,} messages are not in {view}, as they do not fit its columns; "
+            f"the view {left_out.view} has them, with reason and text"
+        )
 
 
 def _table(result: Result[tuple[Any, ...]]) -> Table:

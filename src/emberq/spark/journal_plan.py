@@ -2,12 +2,14 @@
 
 **The survey** (`JournalSurvey`) asks nsqds how far their journals reach, before the driver plans a batch. An nsqd that
 does not answer is missing from the survey. A stream goes on with the others, and reads what waits there later. When a
-query starts every nsqd must answer, because that is when mistakes in options show.
+query starts every nsqd must answer, because that is when mistakes in options show. An nsqd that is known by two names
+shows the same journal twice, which its uuid tells: it is read under the first of the names.
 
 **The plan** (`next_step`, `ranges_between`, `split`) leads from positions and the survey to the ranges that tasks read,
 without I/O.
 
-- A stream never forgets a position: that of an nsqd that is away, or of a deleted topic, stays.
+- A stream keeps the position of an nsqd that is away. That of a topic goes when its nsqd says that the topic is not
+  there: then what was not read of it is lost.
 - A journal that is new to a stream enters with the position of its first message and no rows, which are read from the
   next batch on. So a batch always is the difference of two positions, and gives the same rows whenever it is planned.
 - A journal is known by its uuid. Where the uuid has changed, the topic was deleted and created again: what was not read
@@ -20,8 +22,9 @@ journal.
 from __future__ import annotations
 
 import logging
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -75,6 +78,10 @@ class JournalSurvey:
         self._discovery_due_s = float("-inf")
         self._silent: set[str] = set()
         """The nsqds that did not answer last time; each is logged once."""
+        self._aliases: set[Place] = set()
+        """Places whose journal is read under another name; each is logged once."""
+        self._missed_until_s: dict[Place, float] = {}
+        """When to ask again about places that are missed but perhaps not gone."""
 
     def close(self) -> None:
         self.book.close()
@@ -106,6 +113,33 @@ class JournalSurvey:
                 _log.warning("nsqd %s; going on with the others until it is back", silent)
         self._silent = {silent.address for silent in found.failures}
         return found.journals
+
+    def gone(self, positions: Positions, journals: Mapping[Place, JournalExtent]) -> list[Place]:
+        """Where a stream has been and topics are not any more, by what their nsqds say. `journals` are there.
+
+        An nsqd that does not answer is only away. A topic that the options do not name is not missed.
+        """
+        found = {journal.uuid for journal in journals.values()}
+        missed = [place for place, at in positions.items() if place not in journals and at.journal not in found]
+        return [place for place in missed if self._is_wanted(place.topic) and self._is_gone(place)]
+
+    def _is_wanted(self, topic: str) -> bool:
+        pattern = self._settings.topic_pattern
+        return topic in self._settings.topics if pattern is None else re.fullmatch(pattern, topic) is not None
+
+    def _is_gone(self, place: Place) -> bool:
+        """Ask an nsqd, also one that nsqlookupds do not name any more. After any other answer it is left alone."""
+        now_s = self._monotonic_s()
+        if place.nsqd in self._silent or now_s < self._missed_until_s.get(place, now_s):
+            return False
+        self._missed_until_s[place] = now_s + self._settings.discovery_interval_s
+        try:
+            self.book.peer(place.nsqd).get_json("/journal", topic=place.topic)
+        except NsqdRefusedError as refusal:
+            return refusal.status == HTTPStatus.NOT_FOUND
+        except NsqdUnavailableError:
+            return False
+        return False
 
     def every_topic_has_a_journal(self) -> bool:
         """Whether every topic to be read has a journal, on the nsqds that answer.
@@ -164,6 +198,10 @@ class JournalSurvey:
             if refusal.code != "TOPIC_NOT_FOUND":  # but TOPIC_NOT_JOURNALED, or an nsqd without journals
                 found.without.append(place)
             return
+        known_as = next((at for at, journal in found.journals.items() if journal.uuid == told["uuid"]), None)
+        if known_as is not None:
+            self._log_alias(place, known_as)
+            return
         rows = told["next_offset"] - told["first_offset"]
         found.journals[place] = JournalExtent(
             place=place,
@@ -172,6 +210,11 @@ class JournalSurvey:
             end_offset=told["synced_offset"],
             bytes_per_row=told["bytes"] // rows + 1 if rows else 0,
         )
+
+    def _log_alias(self, place: Place, known_as: Place) -> None:
+        if place not in self._aliases:
+            self._aliases.add(place)
+            _log.warning("%s is the same journal as that on %s; it is read there only", place, known_as.nsqd)
 
 
 # The plan.
@@ -201,13 +244,22 @@ class Step:
     """What cannot be read any more of the batch; each a sentence."""
 
 
-def next_step(start: Positions, journals: Mapping[Place, JournalExtent], *, max_rows: int | None) -> Step:
-    """The next batch from `start` on."""
+def next_step(
+    start: Positions, journals: Mapping[Place, JournalExtent], *, max_rows: int | None, gone: Collection[Place] = ()
+) -> Step:
+    """The next batch from `start` on. The topics of `gone` were deleted."""
     found_at = {journal.uuid: place for place, journal in journals.items()}
-    offsets = {position.journal: position.offset for position in start.values()}
+    offsets = _offsets_by_journal(start)
     # Without journals that have moved: they are added below at their new place.
-    end = {place: position for place, position in start.items() if found_at.get(position.journal, place) == place}
-    losses: list[str] = []
+    end = {
+        place: position
+        for place, position in start.items()
+        if found_at.get(position.journal, place) == place and place not in gone
+    }
+    losses = [
+        f"{place} was deleted since this query read it; what was there from offset {start[place].offset} on is lost"
+        for place in gone
+    ]
     waiting: dict[Place, int] = {}
     for place, journal in journals.items():
         offset = offsets.get(journal.uuid)
@@ -231,6 +283,14 @@ def next_step(start: Positions, journals: Mapping[Place, JournalExtent], *, max_
     return Step(end, losses)
 
 
+def _offsets_by_journal(positions: Positions) -> dict[str, int]:
+    """A journal that has two positions was read under two names: what lies before the later one was read."""
+    offsets: dict[str, int] = {}
+    for position in positions.values():
+        offsets[position.journal] = max(position.offset, offsets.get(position.journal, 0))
+    return offsets
+
+
 def shared_out(waiting: Mapping[Place, int], max_rows: int | None) -> dict[Place, int]:
     """How many rows each place gives when all together give at most `max_rows`: in proportion to what waits."""
     total = sum(waiting.values())
@@ -245,7 +305,7 @@ def shared_out(waiting: Mapping[Place, int], max_rows: int | None) -> dict[Place
 
 def ranges_between(start: Positions, end: Positions) -> list[Range]:
     """The ranges between two positions. A journal that is not in `start` has just entered, and gives no rows."""
-    offsets = {position.journal: position.offset for position in start.values()}
+    offsets = _offsets_by_journal(start)
     return [
         Range(place=place, journal=position.journal, start=offsets[position.journal], end=position.offset)
         for place, position in sorted(end.items())

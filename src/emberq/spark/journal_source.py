@@ -156,7 +156,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         deadline_s = time.monotonic() + IDLE_WAIT_S
         while True:
-            step = next_step(positions, self._look(), max_rows=max_rows)
+            journals = self._look()
+            gone = self._opened().gone(positions, journals)
+            step = next_step(positions, journals, max_rows=max_rows, gone=gone)
             if step.losses:
                 self._settings.report_loss("; ".join(step.losses))
             if step.end != positions or self._available is not None or time.monotonic() >= deadline_s:

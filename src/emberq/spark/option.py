@@ -215,7 +215,7 @@ OPTIONS: tuple[Option, ...] = (
         parse=_boolean,
         default="true",
         help="Whether a query fails when messages are gone before they were read: removed by retention, damaged on "
-        "disk, or their topic deleted and made again. If not, it goes on with what is there, and logs it.",
+        "disk, or their topic deleted. If not, it goes on with what is there, and logs it.",
     ),
     Option(
         name="fetchBytes",

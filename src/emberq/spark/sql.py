@@ -2,6 +2,9 @@
 
 A topic is a view of its name, with _ for characters that SQL does not allow. Its columns are those of the JSON in the
 bodies, or with `raw` those of format("nsq") and the body as `text`. An archive is the view `archive`.
+
+Messages that are no rows of a topic's view are counted while a statement reads them, and are a view of their own:
+`clicks_unparsed` beside `clicks`, with the reason of each. The count costs nothing: all messages are judged anyway.
 """
 
 from __future__ import annotations
@@ -9,25 +12,38 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from emberq.spark.error import NsqSparkError
-from emberq.spark.pipeline.body_format import good_rows, judged
+from emberq.spark.pipeline.body_format import bad_records, counts, good_rows, judged
 from emberq.spark.pipeline.build import cause_of, newest_schema, struct_of
 from emberq.spark.pipeline.model import Source
 
 ARCHIVE = "archive"
+UNPARSED = "_unparsed"
+"""Behind the name of a topic's view: the view of its messages that are no rows."""
 
 _Item = TypeVar("_Item")
 
 
 class StatementError(NsqSparkError):
     """Spark cannot run a statement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unparsed:
+    """How many of the messages that a statement read are no rows of their topic's view."""
+
+    count: int
+    messages: int
+    """All messages of the topic that were read. With LIMIT that may be a part of them."""
+    view: str
+    """Where they can be seen, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +54,8 @@ class Result(Generic[_Item]):
     items: Sequence[_Item]
     is_cut: bool
     """Whether there were more rows than asked for."""
+    unparsed: Mapping[str, Unparsed] = field(default_factory=dict)
+    """For each view whose topic has them: the messages that the statement read and that are no rows."""
 
 
 class SqlConsole:
@@ -45,9 +63,12 @@ class SqlConsole:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._topics: set[str] = set()
+        """The views of topics whose messages are judged."""
 
     def add_topic(self, topic: str, *, access: Mapping[str, str], schema: str, raw: bool) -> None:
         """Make a view of a journaled topic. An empty `schema` is derived from the newest messages."""
+        view = re.sub(r"[^A-Za-z0-9_]", "_", topic)
         with _explained():
             options = {**access, "topic": topic}
             messages = self._spark.read.format("nsq").options(**options).load()
@@ -57,8 +78,17 @@ class SqlConsole:
                 columns = struct_of(schema) if schema else newest_schema(self._spark, options)
                 if not columns.fields:
                     raise StatementError(f"the messages of {topic} are no JSON objects; take them raw")
-                rows = good_rows(judged(messages, Source(topic=("any",)), columns), columns)
-            rows.createOrReplaceTempView(re.sub(r"[^A-Za-z0-9_]", "_", topic))
+                source = Source(topic=(topic,))
+                found = judged(messages, source, columns)
+                self._add_unparsed(view, found)
+                rows = good_rows(found.observe(view, *counts(source)), columns)
+                self._topics.add(view)
+            rows.createOrReplaceTempView(view)
+
+    def _add_unparsed(self, view: str, judged_messages: DataFrame) -> None:
+        if view + UNPARSED not in self._topics:  # a topic may have that name
+            bad = bad_records(judged_messages).selectExpr("*", "CAST(body AS STRING) AS text").drop("body")
+            bad.createOrReplaceTempView(view + UNPARSED)
 
     def add_archive(self, path: str) -> None:
         """Make a view of an archive."""
@@ -71,7 +101,9 @@ class SqlConsole:
         """The rows of a statement, as values."""
         with _explained():
             found = self._spark.sql(statement)
-            return _cut(found.columns, [tuple(row) for row in found.limit(max_rows + 1).collect()], max_rows)
+            wanted = found.limit(max_rows + 1)
+            rows = [tuple(row) for row in wanted.collect()]
+            return _cut(found.columns, rows, max_rows, self._unparsed(wanted))
 
     def json_lines(self, statement: str, *, max_rows: int) -> Result[str]:
         """The rows of a statement, each as a JSON object on one line. A value that is null has no key."""
@@ -80,11 +112,26 @@ class SqlConsole:
             if not found.columns:  # a statement without a result, such as CREATE VIEW
                 return Result(found.columns, [], is_cut=False)
             lines = found.limit(max_rows + 1).select(F.to_json(F.struct("*")))
-            return _cut(found.columns, [str(row[0]) for row in lines.collect()], max_rows)
+            texts = [str(row[0]) for row in lines.collect()]
+            return _cut(found.columns, texts, max_rows, self._unparsed(lines))
+
+    def _unparsed(self, done: DataFrame) -> dict[str, Unparsed]:
+        """What a statement that has run left out, by the views it used. Only Java knows what was observed."""
+        java_rows: Any = done._jdf
+        observed = java_rows.queryExecution().observedMetrics()
+        found = {}
+        for view in self._topics:
+            metrics = observed.get(view)
+            if metrics.isDefined() and metrics.get().getLong(1):
+                messages, bad = (metrics.get().getLong(column) for column in (0, 1))
+                found[view] = Unparsed(count=bad, messages=messages, view=view + UNPARSED)
+        return found
 
 
-def _cut(columns: Sequence[str], items: Sequence[_Item], max_rows: int) -> Result[_Item]:
-    return Result(columns, items[:max_rows], is_cut=len(items) > max_rows)
+def _cut(
+    columns: Sequence[str], items: Sequence[_Item], max_rows: int, unparsed: Mapping[str, Unparsed]
+) -> Result[_Item]:
+    return Result(columns, items[:max_rows], is_cut=len(items) > max_rows, unparsed=unparsed)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ OF_SPARK = (
     [
         (IN_A_SINK, "127.0.0.1:9: [Errno 111] Connection refused"),
         (IN_A_FUNCTION.format(cause=OF_JAVA), "Parent path is not a directory: file:/tmp/file"),
-        (IN_A_FUNCTION.format(cause=OF_SPARK), "[USER_RAISED_EXCEPTION] no such luck"),
+        (IN_A_FUNCTION.format(cause=OF_SPARK), "no such luck"),
         ("[STREAM_FAILED] Query [id = 1] terminated with exception: no space SQLSTATE: XXKST", "no space"),
     ],
 )

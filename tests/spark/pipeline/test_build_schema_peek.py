@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from emberq.spark.error import OptionError
 from emberq.spark.pipeline import build
 from emberq.spark.pipeline.build import newest_schema, peeked_schema
+from emberq.spark.pipeline.model import BodyFormat
 from tests.support.journal_nsqd import JournalNsqd
 
 
@@ -17,6 +18,11 @@ def test_a_schema_is_seen_in_messages_of_json(spark: SparkSession, nsqd: Journal
     nsqd.publish("t", [b'{"n": 1}', b'{"n": 2.5, "who": {"name": "x"}, "_id": "3"}', b"\xff", b"no json"])
     found = newest_schema(spark, {"nsqd": nsqd.http, "topic": "t"})
     assert found.simpleString() == "struct<n:double,who:struct<name:string>>"
+
+
+def test_each_line_of_a_body_shows_columns_where_lines_are_read(spark: SparkSession, nsqd: JournalNsqd) -> None:
+    nsqd.post("/pub", b'{"a": 1}\n{"b": true}', topic="t")
+    assert newest_schema(spark, {"nsqd": nsqd.http, "topic": "t"}, BodyFormat.JSON_LINES).names == ["a", "b"]
 
 
 def test_only_the_newest_messages_count(

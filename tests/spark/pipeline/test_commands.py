@@ -23,7 +23,12 @@ PROCESS_TIMEOUT_S = 280.0
 
 def run(*command: str, folder: Path, **environment: str) -> str:
     """The standard output of a command that must succeed."""
-    done = subprocess.run(
+    return done(*command, folder=folder, **environment).stdout
+
+
+def done(*command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command that has succeeded."""
+    ended = subprocess.run(
         command,
         cwd=folder,
         env={**os.environ, **environment},
@@ -32,8 +37,8 @@ def run(*command: str, folder: Path, **environment: str) -> str:
         timeout=PROCESS_TIMEOUT_S,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    assert ended.returncode == 0, ended.stderr
+    return ended
 
 
 @pytest.mark.timeout(300)
@@ -59,12 +64,14 @@ def test_an_hour_is_archived_merged_and_replayed(nsqd: JournalNsqd, tmp_path: Pa
 
 
 @pytest.mark.timeout(300)
-def test_sql_over_a_topic_gives_lines_of_json(nsqd: JournalNsqd, tmp_path: Path) -> None:
+def test_sql_over_a_topic_gives_lines_of_json_and_tells_what_it_leaves_out(nsqd: JournalNsqd, tmp_path: Path) -> None:
     nsqd.publish("page.views", [b'{"page": "/", "n": 1}', b'{"page": "/", "n": 2}', b'{"page": "/cart", "n": 4}', b"?"])
     statement = "SELECT page, sum(n) AS n FROM page_views GROUP BY page ORDER BY page"
     flags = (f"--nsqd-http-address={nsqd.http}", "--topic=page.views", "--master=local[2]", "--json")
-    output = run(sys.executable, "-m", "emberq.cli.main", "sql", *flags, statement, folder=tmp_path)
-    assert [json.loads(line) for line in output.splitlines()] == [{"page": "/", "n": 3}, {"page": "/cart", "n": 4}]
+    sql = done(sys.executable, "-m", "emberq.cli.main", "sql", *flags, statement, folder=tmp_path)
+    assert [json.loads(line) for line in sql.stdout.splitlines()] == [{"page": "/", "n": 3}, {"page": "/cart", "n": 4}]
+    assert "1 of 4 messages are not in page_views" in sql.stderr
+    assert "the view page_views_unparsed has them, with reason and text" in sql.stderr
 
 
 def test_the_journal_is_replayed_from_a_time_on(nsqd: JournalNsqd, capsys: pytest.CaptureFixture[str]) -> None:

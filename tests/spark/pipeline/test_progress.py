@@ -149,3 +149,16 @@ def test_rates_stay_while_there_is_something_to_read() -> None:
     sign = QuerySign(query="counts", time="2026-11-15T06:01:00.000Z")
     assert progress.sign_of_life(sign, lag=20).rows_in_per_second == 50.0
     assert progress.sign_of_life(sign, lag=0).rows_in_per_second == 0.0
+
+
+def test_a_source_is_described_with_how_far_it_is_behind_as_kafka_s_is() -> None:
+    two = offsets(120) | {"b:1": {"clicks": {"journal": "77aa", "offset": 5}}}
+    latest = offsets(130) | {"b:1": {"clicks": {"journal": "77aa", "offset": 5}}}
+    progress = Heard().batch(sources=[source(100, offsets=two, latest=latest), source(1, offsets={"spool": 7})])
+    assert progress.sources == (
+        {
+            "description": "nsq: clicks on 127.0.0.1:4151, clicks on b:1",
+            "metrics": {"minOffsetsBehindLatest": 0, "maxOffsetsBehindLatest": 10, "avgOffsetsBehindLatest": 5.0},
+        },
+        {"description": "nsq", "metrics": {}},
+    )

@@ -61,6 +61,14 @@ def test_bad_records_that_several_queries_see_are_counted_once() -> None:
     assert (table.row_count, table.bad_count()) == (20, 3)
 
 
+def test_the_summary_counts_messages_once_and_rows_of_each_sink() -> None:
+    table = ProgressTable()
+    for query, rows_out in (("counts", 7), ("archive", 995), ("console", None)):
+        for _ in range(2):
+            table.add(progress(query, rows=1000, rows_out=rows_out, messages={"clicks": 1000}, bad={"clicks": 5}))
+    assert table.summary() == "2,000 messages read, 10 bad records; rows written: counts 14, archive 1,990"
+
+
 def test_a_watermark_is_shown_when_there_is_one() -> None:
     table = ProgressTable()
     table.add(progress(batch=0, watermark="1970-01-01T00:00:00.000Z"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,14 +24,18 @@ from emberq.spark.pipeline import (
     PipelineError,
     PipelineFailedError,
     PipelineRun,
+    SchemaEvolution,
     Sink,
     Source,
     View,
+    Watermark,
     load_pipeline,
 )
 from emberq.spark.pipeline.build import build
 from emberq.spark.pipeline.checkpoint import pipeline_status
+from emberq.spark.pipeline.files import FileSystem
 from emberq.spark.pipeline.model import AVAILABLE_NOW, OutputMode
+from emberq.spark.pipeline.run import Changes, RunLock, keep
 from tests.support.journal_nsqd import JournalNsqd
 from tests.support.topic_reading import documents_of
 
@@ -222,3 +227,105 @@ def test_changed_sql_goes_on_without_state_and_is_refused_with_it(
     )
     with pytest.raises(PipelineError, match=r"view.priced.sql: this has changed since sink priced began.*state"):
         PipelineRun(with_state, spark).start()
+
+
+def test_schema_watermark_and_topic_are_judged_as_sql_is(spark: SparkSession, tmp_path: Path) -> None:
+    orders = Source(
+        topic=("orders",), schema="product INT, at TIMESTAMP", watermark=Watermark(column="at", delay="1 minute")
+    )
+    grouped = "SELECT product, count(*) AS orders FROM orders GROUP BY product"
+    pipeline = Pipeline(
+        name="judged",
+        checkpoint=str(tmp_path),
+        nsqd=("127.0.0.1:1",),
+        sources={"orders": orders},
+        views={"grouped": View(sql=grouped)},
+        sinks={"grouped": Sink(view="grouped", format="memory", output_mode=OutputMode.UPDATE)},
+    )
+    files = FileSystem(spark)
+    (began,) = build(pipeline, spark)
+    keep(began, files)
+
+    def complaint(*, source: Source, sink: Sink = pipeline.sinks["grouped"]) -> str:
+        with pytest.raises(PipelineError) as raised:
+            PipelineRun(replace(pipeline, sources={"orders": source}, sinks={"grouped": sink}), spark).start()
+        return str(raised.value)
+
+    wider = replace(orders, schema="product STRING, at TIMESTAMP")
+    assert "source.orders.schema: this has changed since sink grouped began" in complaint(source=wider)
+    later = replace(orders, watermark=Watermark(column="at", delay="2 minutes"))
+    assert "source.orders.watermark.delay: this has changed" in complaint(source=later)
+    dropped = "source.orders.topic: sink grouped has begun to read orders, which it is to read no longer"
+    assert dropped in complaint(source=replace(orders, topic=("returns",)))
+    assert dropped in complaint(source=replace(orders, topic=("returns",)), sink=Sink(view="orders", format="memory"))
+
+
+def test_a_topic_more_is_no_topic_less_and_files_of_older_versions_are_understood() -> None:
+    sql = {"view.v.sql": "SELECT 1", "source.s.watermark": "at"}
+    now = sql | {"source.s.topic": "a, b", "source.s.schema": "`n` int", "source.s.watermark.delay": "1 minute"}
+    assert Changes.between(sql, now) == Changes([], [])
+    assert Changes.between(sql, now | {"view.v.sql": "SELECT 2"}) == Changes(["view.v.sql"], [])
+    assert Changes.between(now | {"source.s.topic": "a"}, now) == Changes(["source.s.topic"], [])
+    assert Changes.between(now, sql | {"source.t.topic": "b"}).dropped_topics == ["a"]
+
+
+def test_a_schema_grows_by_fields_that_appear_and_fails_where_it_shall(
+    spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nsqd.publish("orders", [b'{"id": 1}'])
+    orders = Source(topic=("orders",), schema="id INT", schema_evolution=SchemaEvolution.ADD)
+    pipeline = Pipeline(
+        name="growing",
+        checkpoint=str(tmp_path / "checkpoint"),
+        nsqd=(nsqd.http,),
+        trigger=AVAILABLE_NOW,
+        progress_topic="",
+        sources={"orders": orders},
+        views={"copied": View(sql="SELECT * EXCEPT (_topic, _nsqd, _offset, _id, _time) FROM orders")},
+        sinks={"copied": Sink(view="copied", topic="orders.copied")},
+    )
+    run(pipeline, spark)
+    nsqd.publish("orders", [b'{"id": 2}', b'{"id": 3, "note": "x"}', b'{"id": 4, "who": {"name": "y"}}'])
+    with caplog.at_level(logging.WARNING, "emberq"):
+        run(pipeline, spark)
+    assert "the schema of source orders has grown: `note` string, `who` struct<name:string>" in caplog.text
+    assert documents_of(nsqd.http, "orders.copied") == [
+        {"id": 1},
+        {"id": 2},
+        {"id": 3, "note": "x"},
+        {"id": 4, "who": {"name": "y"}},
+    ]
+    nsqd.publish("orders", [b'{"id": 5, "newer": 1}'])
+    strict = replace(orders, schema_evolution=SchemaEvolution.FAIL)
+    with pytest.raises(PipelineFailedError, match="the schema does not have: newer; add them"):
+        run(replace(pipeline, sources={"orders": strict}), spark)
+
+
+def test_a_pipeline_that_runs_is_not_started_again(spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path) -> None:
+    nsqd.publish("lines", [b"one"])
+    pipeline = Pipeline(
+        name="once",
+        checkpoint=str(tmp_path / "checkpoint"),
+        nsqd=(nsqd.http,),
+        progress_topic="",
+        sources={"lines": Source(topic=("lines",), format=BodyFormat.TEXT)},
+        sinks={"once": Sink(view="lines", format="memory")},
+    )
+    first = PipelineRun(pipeline, spark)
+    first.start()
+    try:
+        with pytest.raises(PipelineError, match=rf"runs already in process {os.getpid()}.*; stop that run first"):
+            PipelineRun(pipeline, spark).start()
+    finally:
+        first.stop()
+    second = RunLock(pipeline.checkpoint)
+    second.acquire()  # the first run has let go of it
+    second.release()
+
+
+def test_spark_connect_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    remote = pytest.importorskip("pyspark.sql.connect.session").SparkSession
+    without_server = remote.__new__(remote)
+    pipeline = load_pipeline(EXAMPLES / "clickstream.toml").pipeline
+    with pytest.raises(PipelineError, match=r"Spark Connect has no Java here; run it where Spark's driver is"):
+        PipelineRun(replace(pipeline, checkpoint=str(tmp_path)), without_server).start()

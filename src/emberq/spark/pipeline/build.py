@@ -14,6 +14,9 @@ next. The state is in its checkpoint and belongs to its SQL.
 **Schemas.** A source of JSON without a schema gets that of its newest messages. It is read once and kept in the folder
 of the checkpoint, because a query that has begun with one schema must go on with it. To look anew, remove the file; to
 choose the schema, write it down. Only a journaled topic can be read without taking messages from its consumers.
+
+A schema that is to grow (`SchemaEvolution.ADD`) has its new columns in a file of that folder too, `SOURCE.added`. They
+come behind the others and are no change of the pipeline.
 """
 
 from __future__ import annotations
@@ -21,33 +24,38 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from emberq.spark.error import NsqSparkError
 from emberq.spark.journal_read import newest_bodies
 from emberq.spark.pipeline.body_format import (
     MESSAGE_COLUMNS,
+    RESCUED,
     bad_records,
     counts,
     dead_letters,
     fixed_schema,
     good_rows,
     judged,
+    lines_of,
 )
 from emberq.spark.pipeline.check import access_for, problems_of
 from emberq.spark.pipeline.files import FileSystem
 from emberq.spark.pipeline.model import (
+    BodyFormat,
     KeyPath,
     OutputMode,
     Pipeline,
     PipelineError,
     Problem,
     ProblemOrigin,
+    SchemaEvolution,
     Sink,
     Source,
 )
@@ -92,6 +100,9 @@ def first_sentence(fault: Exception) -> str:
 def cause_of(fault: Exception) -> str:
     """The text of our own error inside an error of Spark; else what Spark says."""
     text = str(fault)
+    raised = re.search(r"\[USER_RAISED_EXCEPTION\] (.+)", text)  # by raise_error, in SQL or in `body_format`
+    if raised is not None:
+        return first_sentence(Exception(raised[1]))
     ours = re.findall(r"emberq\.[\w.]+: (.+)", text)
     if ours:
         return str(ours[-1]).strip()
@@ -125,7 +136,9 @@ NEWEST_ROWS = 1000
 """How many messages of each topic and nsqd the schema is derived from."""
 
 
-def peeked_schema(spark: SparkSession, options: Mapping[str, str], *, kept_in: str) -> StructType | None:
+def peeked_schema(
+    spark: SparkSession, options: Mapping[str, str], body_format: BodyFormat = BodyFormat.JSON, *, kept_in: str
+) -> StructType | None:
     """The schema kept in the file `kept_in`, else that of the newest messages; None if there are none.
 
     `options` are those of a batch read of the messages. NsqSparkError if they cannot be read.
@@ -134,10 +147,10 @@ def peeked_schema(spark: SparkSession, options: Mapping[str, str], *, kept_in: s
     kept = files.read_text(kept_in)
     if kept is not None:
         return struct_of(kept)
-    found = newest_schema(spark, options)
+    found = newest_schema(spark, options, body_format)
     if not found.fields:
         return None
-    files.write_text(kept_in, ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in found.fields))
+    files.write_text(kept_in, ddl_of(found))
     return found
 
 
@@ -147,11 +160,27 @@ def struct_of(ddl: str) -> StructType:
     return found if isinstance(found, StructType) else StructType([StructField("value", found)])
 
 
-def newest_schema(spark: SparkSession, options: Mapping[str, str]) -> StructType:
+def ddl_of(schema: StructType) -> str:
+    """The columns as DDL, without NOT NULL."""
+    columns = ((field.name.replace("`", "``"), field.dataType.simpleString()) for field in schema.fields)
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns)
+
+
+def _column(name: str, ddl_type: str) -> StructField:
+    """A column of this type; of text if the type has names in it that DDL does not take."""
+    try:
+        return struct_of(f"`{name.replace('`', '``')}` {ddl_type}").fields[0]
+    except PySparkException:
+        return StructField(name, StringType())
+
+
+def newest_schema(
+    spark: SparkSession, options: Mapping[str, str], body_format: BodyFormat = BodyFormat.JSON
+) -> StructType:
     """The columns of the newest messages; none if they are no JSON objects. NsqSparkError if they cannot be read."""
-    texts = spark.createDataFrame(
-        [(text,) for text in _texts(newest_bodies(options, count=NEWEST_ROWS))], "text STRING"
-    )
+    bodies = _texts(newest_bodies(options, count=NEWEST_ROWS))
+    documents = chain.from_iterable(map(lines_of, bodies)) if body_format is BodyFormat.JSON_LINES else bodies
+    texts = spark.createDataFrame([(document,) for document in documents], "text STRING")
     reserved = {*MESSAGE_COLUMNS, "_corrupt_record"}
     return StructType([field for field in spark.read.json(texts).schema.fields if field.name not in reserved])
 
@@ -169,7 +198,14 @@ def _texts(bodies: Iterable[bytes]) -> Iterable[str]:
 OBSERVED = "emberq_"
 """The prefix of what a query observes of a source's messages."""
 MAX_CHANNEL_CHARS = 64
+TOPIC, TOPIC_PATTERN = "topic", "topic_pattern"
+"""How paths of definitions end that say what is read."""
 
+_CONNECT = Problem(
+    (),
+    "a pipeline asks Java about its queries and checkpoints, and Spark Connect has no Java here",
+    'run it where Spark\'s driver is, in a session of emberq.spark.session() or SparkSession.builder.master("...")',
+)
 _WRITE_IT_DOWN = 'write it down: schema = "page STRING, at TIMESTAMP"'
 _WINDOW_REMEDY = 'add a watermark to the source and group by a window of that column, or set output_mode = "update"'
 
@@ -190,6 +226,8 @@ class SinkQuery:
 
 def build(pipeline: Pipeline, spark: SparkSession, *, origin: ProblemOrigin | None = None) -> list[SinkQuery]:
     """The queries of a pipeline. PipelineError with all that is wrong with it."""
+    if not hasattr(spark, "_jvm"):
+        raise PipelineError([_CONNECT], origin)
     problems = problems_of(pipeline)
     if problems:
         raise PipelineError(problems, origin)
@@ -200,11 +238,18 @@ def build(pipeline: Pipeline, spark: SparkSession, *, origin: ProblemOrigin | No
     return queries
 
 
+def grow_schema(pipeline: Pipeline, spark: SparkSession, source: str, types: Mapping[str, str]) -> list[str]:
+    """Let the schema of a source grow by new fields, for the next `build`; the DDL of its new columns."""
+    return _Builder(pipeline, spark).grow(source, types)
+
+
 class _Builder:
     def __init__(self, pipeline: Pipeline, spark: SparkSession) -> None:
         self._pipeline = pipeline
         self._spark = spark
         self._schemas: dict[str, StructType] = {}
+        self._added: dict[str, StructType] = {}
+        """The columns by which schemas have grown, behind those of `_schemas`."""
         self.problems: list[Problem] = []
 
     def sinks(self) -> Iterator[SinkQuery]:
@@ -233,7 +278,12 @@ class _Builder:
             else:
                 sink = Sink(view=name, path=source.bad_records.path, partition_by_time="timestamp")
             yield SinkQuery(
-                name=query, rows=rows, sink=sink, checkpoint=self._checkpoint(query), state={}, definitions={}
+                name=query,
+                rows=rows,
+                sink=sink,
+                checkpoint=self._checkpoint(query),
+                state={},
+                definitions=dict(self._source_definitions(name)),
             )
 
     def _query(self, name: str, sink: Sink) -> SinkQuery | None:
@@ -276,18 +326,52 @@ class _Builder:
                 problem = Problem(("source", name), f"its schema cannot be seen: {failure}", _WRITE_IT_DOWN)
                 self.problems.append(problem)
                 continue
-            reserved = [field.name for field in schema.fields if field.name.lower() in MESSAGE_COLUMNS]
+            reserved = [field.name for field in schema.fields if field.name.lower() in (*MESSAGE_COLUMNS, RESCUED)]
             if reserved:
                 self.problems.append(
                     Problem(("source", name, "schema"), f"{reserved[0]} tells of the message", "rename that column")
                 )
             self._schemas[name] = schema
+            self._added[name] = self._added_to(name, source)
+
+    def _added_to(self, name: str, source: Source) -> StructType:
+        """The columns by which a schema has grown. One that was written down since is not among them."""
+        kept = FileSystem(self._spark).read_text(self._file(name, "added"))
+        if kept is None or source.schema_evolution is not SchemaEvolution.ADD:
+            return StructType()
+        known = {field.name.lower() for field in self._schemas[name].fields}
+        return StructType([field for field in struct_of(kept).fields if field.name.lower() not in known])
+
+    def grow(self, name: str, types: Mapping[str, str]) -> list[str]:
+        """Add columns to a schema; their DDL. The newest messages may show a wider type, and more columns."""
+        source = self._pipeline.sources[name]
+        self._find_schemas()
+        known = {field.name.lower() for field in self._columns(name).fields}
+        found = {column: _column(column, ddl_type) for column, ddl_type in types.items()}
+        try:
+            newest = newest_schema(self._spark, self._batch_options(source), source.format)
+            found |= {field.name: field for field in newest.fields}
+        except NsqSparkError:
+            pass  # it is read from a channel, or an nsqd is away
+        new = {field.name.lower(): field for field in found.values() if field.name.lower() not in known}
+        if new:
+            grown = StructType([*self._added[name].fields, *new.values()])
+            FileSystem(self._spark).write_text(self._file(name, "added"), ddl_of(grown))
+        return [ddl_of(StructType([field])) for field in new.values()]
+
+    def _columns(self, name: str) -> StructType:
+        """The columns of a source, those by which it has grown included."""
+        return StructType([*self._schemas[name].fields, *self._added[name].fields])
+
+    def _file(self, name: str, kind: str) -> str:
+        """A file of a source in the folder of the checkpoint."""
+        return f"{self._pipeline.checkpoint.rstrip('/')}/{name}.{kind}"
 
     def _schema_of(self, name: str, source: Source) -> StructType:
         if source.schema:
             return struct_of(source.schema)
-        kept_in = f"{self._pipeline.checkpoint.rstrip('/')}/{name}.schema"
-        schema = peeked_schema(self._spark, self._batch_options(source), kept_in=kept_in)
+        options, kept_in = self._batch_options(source), self._file(name, "schema")
+        schema = peeked_schema(self._spark, options, source.format, kept_in=kept_in)
         if schema is None:
             self.problems.append(
                 Problem(("source", name), "there are no messages to see the schema by", _WRITE_IT_DOWN)
@@ -306,10 +390,11 @@ class _Builder:
         own = {"channel": channel_name(self._pipeline.name, query), "spool": f"{self._checkpoint(query)}.spool-{name}"}
         options = own | self._options(source)
         messages = self._spark.readStream.format("nsq").options(**options).load()
-        return judged(messages, source, self._schemas[name]).observe(f"{OBSERVED}{name}", *counts())
+        found = judged(messages, source, self._columns(name), name=name)
+        return found.observe(f"{OBSERVED}{name}", *counts(source))
 
     def _rows(self, name: str, source: Source, *, query: str) -> DataFrame:
-        rows = good_rows(self._judged(name, source, query=query), self._schemas[name])
+        rows = good_rows(self._judged(name, source, query=query), self._columns(name))
         if source.watermark is not None:
             rows = rows.withWatermark(source.watermark.column, source.watermark.delay)
         return rows.dropDuplicatesWithinWatermark(list(source.dedupe)) if source.dedupe else rows
@@ -345,20 +430,31 @@ class _Builder:
                 return  # later views may use it
 
     def _definitions(self, view: str) -> Iterator[tuple[str, str]]:
-        """The definitions of a view: its SQL, that of the views it uses, and watermarks and dedupe of its sources."""
+        """The definitions of a view: its SQL, that of the views it uses, and what is said of its sources."""
         pipeline = self._pipeline
         if view in pipeline.sources:
-            source = pipeline.sources[view]
-            if source.watermark is not None:
-                yield f"source.{view}.watermark", source.watermark.column
-            if source.dedupe:
-                yield f"source.{view}.dedupe", ", ".join(source.dedupe)
+            yield from self._source_definitions(view)
         if view in pipeline.views:
             sql = pipeline.views[view].sql
             yield f"view.{view}.sql", " ".join(sql.split())
             for name in (*pipeline.sources, *pipeline.views):
                 if name != view and re.search(rf"\b{re.escape(name)}\b", sql, re.IGNORECASE):
                     yield from self._definitions(name)
+
+    def _source_definitions(self, name: str) -> Iterator[tuple[str, str]]:
+        """What is said of a source that decides which rows it has. Whether a column may be missing does not."""
+        source, path = self._pipeline.sources[name], f"source.{name}"
+        if source.topic:
+            yield f"{path}.{TOPIC}", ", ".join(sorted(source.topic))
+        else:
+            yield f"{path}.{TOPIC_PATTERN}", source.topic_pattern
+        yield f"{path}.format", source.format.value
+        yield f"{path}.schema", ddl_of(self._schemas[name])
+        if source.watermark is not None:
+            yield f"{path}.watermark", source.watermark.column
+            yield f"{path}.watermark.delay", source.watermark.delay
+        if source.dedupe:
+            yield f"{path}.dedupe", ", ".join(source.dedupe)
 
 
 def channel_name(pipeline: str, query: str) -> str:

@@ -22,6 +22,7 @@ from emberq.spark.pipeline.model import (
     OutputMode,
     Pipeline,
     Problem,
+    SchemaEvolution,
     Sink,
     Source,
     Watermark,
@@ -95,6 +96,8 @@ def _of_source(name: str, source: Source, pipeline: Pipeline) -> Iterator[Proble
     if source.schema and source.format in (BodyFormat.TEXT, BodyFormat.BINARY):
         column = "text" if source.format is BodyFormat.TEXT else "body"
         yield Problem((*path, "schema"), f"{source.format} has one column, {column}", "leave the schema out")
+    if source.schema_evolution is not SchemaEvolution.IGNORE and not source.format.is_json:
+        yield Problem((*path, "schema_evolution"), f"{source.format} has no fields with names", "leave it out")
     if source.dedupe and source.watermark is None:
         yield Problem(
             (*path, "dedupe"),

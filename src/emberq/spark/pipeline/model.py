@@ -46,9 +46,29 @@ class BodyFormat(enum.StrEnum):
     """The format of message bodies."""
 
     JSON = "json"
+    JSON_LINES = "json-lines"
+    """A JSON object on each line of the body, and a row of each."""
     CSV = "csv"
     TEXT = "text"
     BINARY = "binary"
+
+    @property
+    def is_json(self) -> bool:
+        """Whether rows are JSON objects."""
+        return self in (BodyFormat.JSON, BodyFormat.JSON_LINES)
+
+
+class SchemaEvolution(enum.StrEnum):
+    """What becomes of fields of a JSON object that the schema does not have."""
+
+    IGNORE = "ignore"
+    """They are left out."""
+    RESCUE = "rescue"
+    """They are kept in the column `_rescued`, as are values that do not fit their columns."""
+    ADD = "add"
+    """The schema grows by them while the pipeline runs."""
+    FAIL = "fail"
+    """The pipeline ends."""
 
 
 class OutputMode(enum.StrEnum):
@@ -85,6 +105,7 @@ class Source:
     format: BodyFormat = BodyFormat.JSON
     schema: str = ""
     """The columns as DDL. Empty for JSON: those of the newest messages. A message without a NOT NULL column is bad."""
+    schema_evolution: SchemaEvolution = SchemaEvolution.IGNORE
     format_options: Mapping[str, str] = field(default_factory=dict)
     """Spark's options for the format, such as `sep` for CSV."""
     bad_records: BadRecords | None = None
@@ -97,6 +118,7 @@ class Source:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", BodyFormat(self.format))  # a text such as "json" is taken too
+        object.__setattr__(self, "schema_evolution", SchemaEvolution(self.schema_evolution))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

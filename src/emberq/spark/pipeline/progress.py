@@ -6,7 +6,8 @@ Lines are shown on terminals and published as JSON to the topic `emberq.pipeline
      "as_of": "2026-11-15T06:10:01.263Z", "batch": 42, "rows": 1200, "rows_per_second": 950.2,
      "rows_in_per_second": 800.1, "rows_out": 37, "rows_out_per_second": 24.7, "lag": 12, "duration_ms": 1263,
      "durations_ms": {"addBatch": 980, …}, "state_rows": 310, "watermark": "2026-11-15T06:08:00.000Z",
-     "messages": {"clicks": 1200}, "bad": {"clicks": 3}, "offsets": [{"127.0.0.1:4151": {"clicks": …}}]}
+     "messages": {"clicks": 1200}, "bad": {"clicks": 3}, "offsets": [{"127.0.0.1:4151": {"clicks": …}}],
+     "sources": [{"description": "nsq: clicks on 127.0.0.1:4151", "metrics": {"minOffsetsBehindLatest": 12, …}}]}
 
 There are lines without a batch too: when a query starts, every two seconds while no batch ends, and when the query
 ends. They repeat what was last known, with the lag of that moment, no rows and no duration. So summing lines counts
@@ -87,6 +88,9 @@ class QueryProgress:
     """How many messages of each source were bad."""
     offsets: tuple[Any, ...] = ()
     """Where the batch ended in each source."""
+    sources: tuple[Mapping[str, Any], ...] = ()
+    """What each source is, and how far it is behind its journals, by the names that Spark's source for Kafka has. Spark
+    itself describes a source in Python by a Java address, and asks it for no metrics."""
 
     def sign_of_life(self, sign: QuerySign, *, lag: int | None = None) -> QueryProgress:
         """The progress at a moment without a batch. Rates stay while there is something to read."""
@@ -224,7 +228,28 @@ def progress_of(document: Mapping[str, Any], *, pipeline: str, query: str, inter
         messages={source: metrics["messages"] for source, metrics in sources.items()},
         bad={source: metrics["bad"] for source, metrics in sources.items()},
         offsets=tuple(_offsets(source.get("endOffset")) for source in document["sources"]),
+        sources=tuple(described(source) for source in document["sources"]),
     )
+
+
+def described(source: Mapping[str, Any]) -> dict[str, Any]:
+    """A source in Spark's progress, in words, and how many messages its journals held beyond the batch.
+
+    A topic on an nsqd is what a partition is to Kafka. A channel has no offsets, and no metrics.
+    """
+    ends = journal_offsets([_offsets(source.get("endOffset"))])
+    latest = journal_offsets([_offsets(source.get("latestOffset"))])
+    if not ends or latest is None:
+        return {"description": "nsq", "metrics": {}}
+    behind = [max(latest.get(place, offset) - offset, 0) for place, offset in ends.items()]
+    return {
+        "description": "nsq: " + ", ".join(f"{place.topic} on {place.nsqd}" for place in sorted(ends)),
+        "metrics": {
+            "minOffsetsBehindLatest": min(behind),
+            "maxOffsetsBehindLatest": max(behind),
+            "avgOffsetsBehindLatest": round(sum(behind) / len(behind), 1),
+        },
+    }
 
 
 def rfc3339(moment: datetime) -> str:

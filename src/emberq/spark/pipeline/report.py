@@ -32,7 +32,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -370,7 +370,19 @@ class _QueryLine:
     row_count: int = 0
     duration_ms: int = 0
     """The duration of the last batch."""
+    rows_out: int | None = None
+    """None if the sink does not count them."""
+    messages: dict[str, int] = field(default_factory=dict)
     bad: dict[str, int] = field(default_factory=dict)
+
+
+def _over_queries(counts: Sequence[Mapping[str, int]]) -> int:
+    """The sum over sources of what the query that is furthest has counted."""
+    sources: dict[str, int] = {}
+    for counted in counts:
+        for source, count in counted.items():
+            sources[source] = max(sources.get(source, 0), count)
+    return sum(sources.values())
 
 
 class ProgressTable:
@@ -388,8 +400,11 @@ class ProgressTable:
             line.last = progress
             line.row_count += progress.rows
             line.duration_ms = progress.duration_ms or line.duration_ms
-            for source, count in progress.bad.items():
-                line.bad[source] = line.bad.get(source, 0) + count
+            if progress.rows_out is not None:
+                line.rows_out = (line.rows_out or 0) + progress.rows_out
+            for totals, counted in ((line.messages, progress.messages), (line.bad, progress.bad)):
+                for source, count in counted.items():
+                    totals[source] = totals.get(source, 0) + count
 
     @property
     def is_empty(self) -> bool:
@@ -402,14 +417,21 @@ class ProgressTable:
         with self._guard:
             return sum(line.row_count for line in self._lines.values())
 
+    def summary(self) -> str:
+        """What this run has read and written, in a line. Every query of a source reads its messages for itself; they
+        count once."""
+        with self._guard:
+            lines = dict(self._lines)
+            read = _over_queries([line.messages for line in lines.values()])
+            bad = _over_queries([line.bad for line in lines.values()])
+        written = [f"{query} {line.rows_out:,}" for query, line in lines.items() if line.rows_out is not None]
+        told = f"{read:,} messages read, {bad:,} bad records"
+        return f"{told}; rows written: {', '.join(written)}" if written else told
+
     def bad_count(self) -> int:
         """Bad messages of this run, counted once for each source although every query of the source sees them."""
         with self._guard:
-            sources: dict[str, int] = {}
-            for line in self._lines.values():
-                for source, count in line.bad.items():
-                    sources[source] = max(sources.get(source, 0), count)
-            return sum(sources.values())
+            return _over_queries([line.bad for line in self._lines.values()])
 
     def drawn(self) -> Table:
         """The table as it stands, for a terminal of 80 columns."""

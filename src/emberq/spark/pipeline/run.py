@@ -18,20 +18,29 @@ that made it. With other SQL, Spark stops with an error about its innermost file
 mean something else.
 
 So the definitions of each query are kept beside its checkpoint, in `SINK.definition.json`, and compared when it starts:
+its SQL, and of its sources the topics, formats, schemas, watermarks and columns of dedupe.
 
-    no state           it goes on where it was, with the new SQL, and logs that
+    no state           it goes on where it was, with the new definitions, and logs that
     state              refused, with the ways out
     state, accepted    Spark decides: it takes changes that leave groups and aggregates as they are
+
+How far a query has read is that of its topics. If it is to read one of them no longer, that is refused too, with and
+without state: what it has not read of that topic would be left out, and another topic is not where the query was.
+Accepted, the query goes on with the topics it has now, and reads a new one from its first message on.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -42,7 +51,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from emberq.spark.error import NsqSparkError
-from emberq.spark.pipeline.build import SinkQuery, build, cause_of, first_sentence
+from emberq.spark.pipeline.body_format import new_fields
+from emberq.spark.pipeline.build import (
+    TOPIC,
+    TOPIC_PATTERN,
+    SinkQuery,
+    build,
+    cause_of,
+    first_sentence,
+    grow_schema,
+)
 from emberq.spark.pipeline.check import access_for, trigger_seconds
 from emberq.spark.pipeline.files import FileSystem, ParquetFolder
 from emberq.spark.pipeline.model import OutputMode, Pipeline, PipelineError, Problem, ProblemOrigin, Sink
@@ -60,23 +78,66 @@ from emberq.spark.pipeline.report import ProgressReporter
 # Changed pipelines.
 
 
-def changes(query: SinkQuery, files: FileSystem) -> list[str]:
-    """The paths of the definitions that differ from those the query began with."""
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is different in a query that has begun."""
+
+    paths: Sequence[str]
+    """The definitions that differ from those the query began with."""
+    dropped_topics: Sequence[str]
+    """The topics, or patterns of topics, that it does not read any more."""
+
+    @classmethod
+    def between(cls, before: Mapping[str, str], now: Mapping[str, str]) -> Changes:
+        """Files of older versions tell less; what they do not tell has not changed."""
+        compared = {*before, *now}
+        if not _topics(before):
+            compared = {path for path in compared if path in before or path.rpartition(".")[2] in _ALWAYS_KEPT}
+        return cls(
+            paths=sorted(path for path in compared if before.get(path) != now.get(path)),
+            dropped_topics=sorted(_topics(before) - _topics(now)),
+        )
+
+
+_ALWAYS_KEPT = ("sql", "watermark", "dedupe")
+"""How the paths end that files of every version have."""
+
+
+def _topics(definitions: Mapping[str, str]) -> set[str]:
+    found: set[str] = set()
+    for path, text in definitions.items():
+        kind = path.rpartition(".")[2]
+        if kind == TOPIC:
+            found.update(text.split(", "))
+        elif kind == TOPIC_PATTERN:
+            found.add(text)
+    return found
+
+
+def changes(query: SinkQuery, files: FileSystem) -> Changes:
+    """What differs from the definitions that the query began with."""
     kept = files.read_text(_file(query))
-    if kept is None:
-        return []
-    before: dict[str, str] = json.loads(kept)
-    return sorted(path for path in {*before, *query.definitions} if before.get(path) != query.definitions.get(path))
+    return Changes((), ()) if kept is None else Changes.between(json.loads(kept), query.definitions)
 
 
-def refusal(query: SinkQuery, changed: list[str]) -> Problem:
-    """The problem of a query that keeps state and was changed."""
-    return Problem(
-        tuple(changed[0].split(".")),
-        f"this has changed since sink {query.name} began, and the sink keeps state that belongs to what it was",
-        f"go back to what {_file(query)} shows; or give the sink another name (and path), with which it begins anew "
-        "from the start of its topics; or run with --accept-changes if groups and aggregates are the same as before",
-    )
+def refusal(query: SinkQuery, changed: Changes) -> Problem | None:
+    """The problem of a query that cannot go on as it was; None if it can."""
+    anew = f"go back to what {_file(query)} shows; or give the sink another name (and path), with which it begins anew"
+    if changed.dropped_topics:
+        topics = [path for path in changed.paths if path.rpartition(".")[2] in (TOPIC, TOPIC_PATTERN)]
+        return Problem(
+            tuple(topics[0].split(".")),
+            f"sink {query.name} has begun to read {', '.join(changed.dropped_topics)}, which it is to read no longer",
+            f"{anew}; or run with --accept-changes to go on without it, and with new topics from their first messages",
+        )
+    if changed.paths and query.state:
+        return Problem(
+            tuple(changed.paths[0].split(".")),
+            f"this has changed since sink {query.name} began, and the sink keeps state that belongs to what it was",
+            f"{anew} from the start of its topics; or run with --accept-changes if groups and aggregates are the same "
+            "as before",
+        )
+    return None
 
 
 def keep(query: SinkQuery, files: FileSystem) -> None:
@@ -86,6 +147,55 @@ def keep(query: SinkQuery, files: FileSystem) -> None:
 
 def _file(query: SinkQuery) -> str:
     return f"{query.checkpoint}.definition.json"
+
+
+# One run at a time.
+
+CONCURRENT = "CONCURRENT_STREAM_LOG_UPDATE"
+"""In Spark's error when two queries write to a checkpoint."""
+
+
+class RunLock:
+    """Keeps a second run of a pipeline from its checkpoint, on this machine: two would undo each other's batches.
+
+    The lock goes with the process that holds it. A checkpoint on other machines has no lock; there Spark notices, when
+    both have written a batch.
+    """
+
+    def __init__(self, checkpoint: str) -> None:
+        folder = checkpoint.removeprefix("file://")
+        self._path = None if "://" in folder else Path(folder) / "run.lock"
+        self._file: int | None = None
+
+    def acquire(self) -> None:
+        """PipelineError if another run holds it."""
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o640)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(file, 20).decode(errors="replace").strip()
+            os.close(file)
+            raise PipelineError([_runs_already(f" in process {holder}" if holder else "")]) from None
+        os.ftruncate(file, 0)
+        os.write(file, b"%d\n" % os.getpid())
+        self._file = file
+
+    def release(self) -> None:
+        """May be called again."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _runs_already(where: str) -> Problem:
+    return Problem(
+        ("checkpoint",),
+        f"this pipeline runs already{where}, with the same checkpoint",
+        "stop that run first; or give this one another name and checkpoint, with which it begins anew",
+    )
 
 
 # The run.
@@ -140,14 +250,20 @@ class PipelineRun:
         """The queries whose end was reported."""
         self._listener: ProgressListener | None = None
         self._reporter: ProgressReporter | None = None
+        self._lock = RunLock(pipeline.checkpoint)
 
     def start(self, *, until: Callable[[], bool] = lambda: False) -> None:
         """Start all queries, or as many as can be started before `until` returns true.
 
         PipelineError, with nothing left running, if the pipeline cannot be run.
         """
-        queries = build(self._pipeline, self._spark, origin=self._origin)
-        self._check_changes(queries)
+        queries = self._built()
+        self._lock.acquire()
+        try:
+            self._check_changes(queries)
+        except PipelineError:
+            self._lock.release()
+            raise
         self._listen(queries)
         for query in queries:
             if until():
@@ -164,17 +280,42 @@ class PipelineRun:
         while not until():
             for name in self._finished():
                 fault = self._running[name].exception()
+                if fault is not None and self._has_grown(name, fault, until):
+                    continue
                 if fault is not None:
                     time.sleep(LOOK_INTERVAL_S)  # Ctrl-C reaches the workers too, perhaps before this process
                     if until():
                         return
                     self._report_end([name], error=cause_of(fault))
                     self.stop()
+                    if CONCURRENT in str(fault):
+                        raise PipelineError([_runs_already(" elsewhere")], self._origin) from fault
                     raise PipelineFailedError(name, cause_of(fault)) from fault
                 self._report_end([name])
             if len(self._told_of) == len(self._running):
+                self._lock.release()
                 return
             time.sleep(LOOK_INTERVAL_S)
+
+    def _has_grown(self, name: str, fault: Exception, until: Callable[[], bool]) -> bool:
+        """Whether a query ended because of new fields, and goes on with a schema that has them.
+
+        The batch was not committed, so it is read again with the new columns. Other queries of the source come to it by
+        themselves.
+        """
+        told = new_fields(str(fault))
+        if told is None:
+            return False
+        source, types = told
+        columns = grow_schema(self._pipeline, self._spark, source, types)
+        if columns:
+            _log.warning("the schema of source %s has grown: %s", source, ", ".join(columns))
+        again = next(query for query in self._built() if query.name == name)
+        self._start_one(again, until)
+        return True
+
+    def _built(self) -> list[SinkQuery]:
+        return build(self._pipeline, self._spark, origin=self._origin)
 
     def stop(self) -> None:
         """Stop all queries, between two batches if possible within `BATCH_TIMEOUT_S`. Failures are only logged."""
@@ -193,6 +334,7 @@ class PipelineRun:
         if self._reporter is not None:
             self._reporter.close()
             self._reporter = None
+        self._lock.release()
 
     def _finished(self) -> list[str]:
         """The queries that have ended, and whose end was not reported yet."""
@@ -213,18 +355,14 @@ class PipelineRun:
     def _check_changes(self, queries: list[SinkQuery]) -> None:
         files = FileSystem(self._spark)
         changed = {query.name: changes(query, files) for query in queries}
-        refused = [
-            refusal(query, changed[query.name])
-            for query in queries
-            if changed[query.name] and query.state and not self._accept_changes
-        ]
-        if refused:
+        refused = [problem for query in queries if (problem := refusal(query, changed[query.name])) is not None]
+        if refused and not self._accept_changes:
             raise PipelineError(refused, self._origin)
         for query in queries:
-            if changed[query.name]:
+            if changed[query.name].paths:
                 _log.warning(
                     "%s has changed; sink %s goes on where it was, with the new one",
-                    ", ".join(changed[query.name]),
+                    ", ".join(changed[query.name].paths),
                     query.name,
                 )
             keep(query, files)
