@@ -10,7 +10,8 @@ Messages before `position` have been taken from the journal. Those not delivered
 and those that are to be tried `again`, of which only the offset is kept when memory is full. The messages between
 `position` and `end` are in the journal alone; `end` is as far as the topic lets its channels see. A channel that keeps
 up gets its messages straight from the publisher. One that lags reads the journal, a block at a time, when it has run
-out; the next block is read by another thread meanwhile. So it never holds more than the memory queue or two blocks.
+out; if the disk has to be waited for, another thread reads, a block ahead. So it never holds more than the memory queue
+or two blocks.
 
 Messages of which only the offset is kept are read again a block at a time too, in the order of their offsets. A batch
 is read whole, because its crc covers all of it. So the messages of one batch must share one reading, also if they come

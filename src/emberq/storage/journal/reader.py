@@ -11,11 +11,13 @@ hides the next batch among very many places where one may begin, a JournalBusyEr
 made anew meanwhile, by another thread; the search goes on where it was, a portion at a time.
 
 And a replay of gigabytes must not hold up others, who wait for their turn of the event loop and for the disk. So a
-channel that lags reads on the loop only the first time, and only what is in memory. `ReadAhead` has another thread
-read, check and decode what follows:
+channel that lags reads on the loop only what is in memory. What is not, `ReadAhead` has another thread read, check and
+decode, and what follows, too:
 
-    loop       | read A || deliver A    || deliver B    || deliver C   ...
-    thread                | read B |     | read C |      | read D |    ...
+    loop                  | deliver A    || deliver B    || deliver C   ...
+    thread     | read A |   | read B |     | read C |      | read D |   ...
+
+In memory it is read faster on the loop: a thread would have to wait for the interpreter again and again.
 
 Damage is never passed over silently: it is logged once, counted, and handed to the caller as a `Gap`. A file that
 cannot be opened is something else, and an OSError.
@@ -111,8 +113,8 @@ class JournalReader:
                 return Chunk([], offset, gaps)
         segment = segments.holding(offset)
         scan = self._resumed(self._scan_from(segment, offset, block_bytes=max_bytes), segment)
-        if not may_wait:
-            self._require_in_memory(segment, scan.position, max_bytes)
+        if not may_wait and not self._has_in_memory(segment, scan.position, max_bytes):
+            raise JournalColdError(f"{segment.path}: position {scan.position} is not in memory")
         batches: list[JournalBatch] = []
         while not batches or scan.next_is_loaded():
             try:
@@ -132,10 +134,20 @@ class JournalReader:
         assert offset < next_offset <= segments.next_offset
         return Chunk(batches, next_offset, gaps)
 
-    def _require_in_memory(self, segment: Segment, position: int, size: int) -> None:
+    def is_in_memory(self, offset: int, *, max_bytes: int) -> bool:
+        """Whether a read that ended before `offset` can go on without waiting for the disk; yes, if that is unknown."""
+        segments = self._segments
+        if offset >= segments.next_offset:
+            return True
+        segment = segments.holding(offset)
+        base_offset, place = self._places.get(offset, (segment.base_offset, segment.start))
+        if base_offset != segment.base_offset or place.offset != offset:
+            return True
+        return self._has_in_memory(segment, place.position, max_bytes)
+
+    def _has_in_memory(self, segment: Segment, position: int, size: int) -> bool:
         descriptor = self._segments.opened(segment).descriptor()
-        if not segment.fs.is_in_memory(descriptor, min(size, segment.size_bytes - position), position):
-            raise JournalColdError(f"{segment.path}: position {position} is not in memory")
+        return segment.fs.is_in_memory(descriptor, min(size, segment.size_bytes - position), position)
 
     def locate(self, offset: int, *, max_bytes: int, end_offset: int) -> Extent | None:
         """Where the batches from the one that holds `offset` on lie in a file; None if there are none.
@@ -399,7 +411,7 @@ class ReadAhead:
     def read(self, offset: int, *, max_bytes: int, told: Callable[[], None]) -> Chunk:
         """As `JournalReader.read`. JournalColdError if it is not there yet; `told` is called when it is."""
         chunk = self._ready.pop(offset, None) or self._read_here(offset, max_bytes, told)
-        if chunk.batches and chunk.next_offset < self._reader._segments.next_offset:
+        if chunk.batches and not self._reader.is_in_memory(chunk.next_offset, max_bytes=max_bytes):
             self._want(chunk.next_offset, max_bytes)
         return chunk
 
