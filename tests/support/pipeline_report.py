@@ -25,6 +25,7 @@ REPORT: dict[str, Any] = {
     "messages": {"clicks": 1200},
     "bad": {"clicks": 3},
     "offsets": [{"127.0.0.1:4151": {"clicks": {"journal": "0b5f", "offset": 183250}}}],
+    "sources": [{"description": "nsq: clicks on 127.0.0.1:4151", "metrics": {"minOffsetsBehindLatest": 12}}],
 }
 """Of a batch."""
 
