@@ -1,4 +1,4 @@
-"""What of a file is in memory already, as far as the system tells; and reads that give way to syncs."""
+"""What of a file is in memory already, as far as the system tells; and reads and removals that give way to syncs."""
 
 from __future__ import annotations
 
@@ -88,3 +88,68 @@ def test_a_patient_read_waits_until_a_sync_has_ended(fd: int, monkeypatch: pytes
 def test_syncs_without_end_do_not_keep_a_patient_read_waiting_for_ever(fd: int) -> None:
     with file._SYNCS.one():
         assert len(OS_FILES.patient.read(fd, SIZE, 0)) == SIZE
+
+
+# Removals that give way.
+
+
+def cut_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes to which files are cut from now on, in order. No rest is taken in between."""
+    sizes: list[int] = []
+    truncate = os.ftruncate
+
+    def seen(fd: int, size: int) -> None:
+        sizes.append(size)
+        truncate(fd, size)
+
+    monkeypatch.setattr(os, "ftruncate", seen)
+    monkeypatch.setattr(file, "REST_S", 0.0)
+    monkeypatch.setattr(file, "PIECE_GIVEN_BACK", 1000)
+    return sizes
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(3500))
+    return path
+
+
+def test_beside_syncs_the_room_of_a_deleted_file_is_given_back_in_pieces(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = cut_sizes(monkeypatch)
+    with file._SYNCS.one():
+        OS_FILES.patient.unlink(path)
+    assert not path.exists()
+    assert sizes == [2500, 1500, 500]
+
+
+def test_where_no_sync_is_expected_it_is_given_back_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = cut_sizes(monkeypatch)
+    monkeypatch.setattr(file._SYNCS, "_last_s", -file.QUIET_S)
+    OS_FILES.patient.unlink(path)
+    assert not path.exists()
+    assert sizes == []
+
+
+def test_a_second_name_of_a_deleted_file_keeps_all_of_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = cut_sizes(monkeypatch)
+    copy = path.with_name("copy")
+    os.link(path, copy)
+    with file._SYNCS.one():
+        OS_FILES.patient.unlink(path)
+    assert copy.read_bytes() == bytes(3500)
+    assert sizes == []
+
+
+def test_what_is_no_file_or_not_there_is_refused_as_ever(tmp_path: Path) -> None:
+    with file._SYNCS.one():
+        with pytest.raises(FileNotFoundError):
+            OS_FILES.patient.unlink(tmp_path / "missing")
+        OS_FILES.patient.unlink(tmp_path / "missing", missing_ok=True)
+        with pytest.raises(IsADirectoryError):
+            OS_FILES.patient.unlink(tmp_path)
+        (tmp_path / "link").symlink_to(tmp_path)
+        OS_FILES.patient.unlink(tmp_path / "link")
+    assert list(tmp_path.iterdir()) == []

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
-from emberq.base.timers import Timers
 from emberq.broker.store import JournalSettings, JournalStore, SyncMode
 from emberq.nsqd.options import NsqdOptions, journal_settings
-from emberq.storage.disk_queue_sync import Syncer
 from emberq.storage.journal.commit import Work
 from emberq.wire.journal_batch import Bodies
 
@@ -97,13 +95,15 @@ def test_the_defaults_are_those_of_nsqd() -> None:
 class Sequence:
     """What is done, in the order in which the test lets it happen."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path) -> None:
         self.synced: list[Work] = []
         self.removed: list[Work] = []
-        syncer = Syncer(clock=ManualClock(), timers=Timers(), inline=True)
-        monkeypatch.setattr(syncer, "run", self.removed.append)
         self.journals = JournalStore(
-            folder, JournalSettings(), clock=ManualClock(), start=self.synced.append, syncer=syncer
+            folder,
+            JournalSettings(),
+            clock=ManualClock(),
+            start=self.synced.append,
+            start_removing=self.removed.append,
         )
 
     def sync(self) -> None:
@@ -113,10 +113,8 @@ class Sequence:
         self.removed.pop()()
 
 
-def test_a_deleted_journal_is_synced_then_emptied_and_goes_when_nsqd_dat_is_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps, told = Sequence(tmp_path, monkeypatch), list[Exception | None]()
+def test_a_deleted_journal_is_synced_then_emptied_and_goes_when_nsqd_dat_is_saved(tmp_path: Path) -> None:
+    steps, told = Sequence(tmp_path), list[Exception | None]()
     journals = steps.journals
     tombstone = journals.open("t").journal.delete()
     files = sorted(tombstone.iterdir())
@@ -141,7 +139,7 @@ def test_a_deletion_that_cannot_be_synced_is_told_and_no_file_is_removed(
     def fails(_fd: int) -> None:
         raise OSError(errno.EIO, "input/output error")
 
-    steps, told = Sequence(tmp_path, monkeypatch), list[Exception | None]()
+    steps, told = Sequence(tmp_path), list[Exception | None]()
     tombstone = steps.journals.open("t").journal.delete()
     steps.journals.bury(tombstone, told.append)
     with monkeypatch.context() as broken:

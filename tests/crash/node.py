@@ -113,7 +113,7 @@ class Node:
                 clock=clock,
                 start=self.scheduler.start,
                 hand_back=self.scheduler.hand_back,
-                syncer=self.syncer,
+                start_removing=self.scheduler.start,
                 fs=fs,
             ),
         )

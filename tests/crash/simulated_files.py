@@ -373,6 +373,9 @@ class SimulatedFiles:
     def close(self, fd: int) -> None:
         del self._open[fd]
 
+    def discard(self, fd: int, *, in_haste: bool = False) -> None:
+        self.close(fd)
+
     def duplicate(self, fd: int) -> int:
         self._begin("duplicate", self._open[fd].name)
         return self._descriptor(self._open[fd])

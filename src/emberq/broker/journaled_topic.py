@@ -444,16 +444,12 @@ class JournaledTopic(Topic):
         self._source.forget()
         lowest = min((channel.low_water for channel in self._cursors()), default=self._released_offset)
         try:
-            freed_bytes = self._journal.trim(
-                before_offset=min(lowest, self._released_offset), now_ns=self._clock.wall_ns()
-            )
+            self._journal.trim(before_offset=min(lowest, self._released_offset), now_ns=self._clock.wall_ns())
         except StorageError as failure:
             _log.error("TOPIC(%s): failed to remove old messages - %s", self.name, failure)
             return
         if self._journal.summary_failure is not None:
             self._context.report_health(self._journal.summary_failure)
-        if freed_bytes:
-            _log.info("TOPIC(%s): removed %d bytes of old messages", self.name, freed_bytes)
 
     def _cursors(self) -> list[JournaledChannel]:
         return [channel for channel in self.channels.values() if isinstance(channel, JournaledChannel)]

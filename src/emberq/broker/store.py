@@ -33,7 +33,7 @@ from emberq.storage.disk_queue import DiskQueue
 from emberq.storage.disk_queue_files import Kind, QueueFiles
 from emberq.storage.disk_queue_sync import Syncer
 from emberq.storage.error import StorageError, os_error_text
-from emberq.storage.journal.commit import Work
+from emberq.storage.journal.commit import Work, run_here
 from emberq.storage.journal.cursor_log import Told
 from emberq.storage.journal.folder import FOLDER_SUFFIX, JournalFolder
 from emberq.storage.journal.journal import REMOVED_SUFFIX
@@ -187,16 +187,11 @@ class JournalSettings:
     config: JournalConfig = field(default_factory=JournalConfig)
 
 
-def run_here(work: Work) -> None:
-    """Do `work` now, in this thread."""
-    work()
-
-
 class JournalStore:
     """The journals in a data folder. `start` runs work in another thread, `hand_back` in the broker's thread.
 
     `start_reading` runs what reads ahead, in a thread for which no sync waits; without it nothing is read ahead.
-    The files of deleted journals are removed by the syncer's thread, if there is one.
+    `start_removing` runs what removes files, one thing after the other, in a thread for which nothing waits.
     """
 
     def __init__(
@@ -208,17 +203,17 @@ class JournalStore:
         start: Callable[[Work], object] = run_here,
         hand_back: Callable[[Work], object] = run_here,
         start_reading: Callable[[Work], object] | None = None,
-        syncer: Syncer | None = None,
+        start_removing: Callable[[Work], object] = run_here,
         fs: Files = OS_FILES,
     ) -> None:
         self.settings = settings
         self._fs = fs
-        self._syncer = syncer
         self._data_path = data_path
         self._clock = clock
         self._start = start
         self._hand_back = hand_back
         self._start_reading = start_reading
+        self._start_removing = start_removing
         self._turns: LoggingTurns | None = None
         self.tombstones: list[Path] = []
         """The folders of deleted journals that are not gone yet. Others get a copy."""
@@ -257,6 +252,7 @@ class JournalStore:
             start=self._start,
             hand_back=self._hand_back,
             start_reading=self._start_reading,
+            start_removing=self._start_removing,
             fs=self._fs,
         )
 
@@ -281,7 +277,7 @@ class JournalStore:
 
     def _buried(self, tombstone: Path, failure: StorageError | None, told: Told) -> None:
         if failure is None:
-            self._run(lambda: self._empty(tombstone))
+            self._start_removing(lambda: self._empty(tombstone))
         told(failure)
 
     def find_leftovers(self) -> None:
@@ -296,7 +292,7 @@ class JournalStore:
                     self._empty(tombstone)
 
         if tombstones:
-            self._run(work)
+            self._start_removing(work)
 
     def was_deleted(self, topic: str) -> bool:
         """Whether an earlier run deleted the journal of this topic, and nsqd.dat may not know that."""
@@ -305,14 +301,7 @@ class JournalStore:
     def forget(self, tombstones: list[Path]) -> None:
         """Remove these folders, soon: nsqd.dat is on the disk and does not name their topics."""
         self.tombstones = [tombstone for tombstone in self.tombstones if tombstone not in tombstones]
-        self._run(lambda: self._remove(tombstones))
-
-    def _run(self, work: Work) -> None:
-        """Do this in the syncer's thread, behind everything that a caller waits for."""
-        if self._syncer is None:
-            work()
-        else:
-            self._syncer.run(work)
+        self._start_removing(lambda: self._remove(tombstones))
 
     def _sync_names(self) -> StorageError | None:
         try:
@@ -324,7 +313,7 @@ class JournalStore:
 
     def _empty(self, tombstone: Path) -> None:
         try:
-            empty_folder(tombstone, fs=self._fs)
+            empty_folder(tombstone, fs=self._fs.patient)
         except FileNotFoundError:
             return  # nsqd.dat was saved first, and all of it is gone
         except OSError as error:
@@ -333,6 +322,6 @@ class JournalStore:
     def _remove(self, tombstones: list[Path]) -> None:
         for tombstone in tombstones:
             try:
-                remove_folder(tombstone, fs=self._fs)
+                remove_folder(tombstone, fs=self._fs.patient)
             except OSError as error:
                 _log.error("failed to remove a deleted journal - %s", error)

@@ -143,7 +143,7 @@ class Nsqd:
             start=threads.start,
             hand_back=threads.hand_back,
             start_reading=threads.start_reading,
-            syncer=self._syncer,
+            start_removing=threads.start_removing,
         )
 
     def _new_session(self) -> asyncio.Protocol:
@@ -494,26 +494,26 @@ class JournalThreads:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._reading: ThreadPoolExecutor | None = None
+        self._removing: ThreadPoolExecutor | None = None
 
     def use(self, loop: asyncio.AbstractEventLoop) -> None:
         """From here on, do work in threads and hand results back to this loop."""
         self._loop = loop
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="emberq-journal")
         self._reading = ThreadPoolExecutor(MAX_READING_THREADS, thread_name_prefix="emberq-reading")
+        self._removing = ThreadPoolExecutor(1, thread_name_prefix="emberq-removing")
 
     def start(self, work: Callable[[], None]) -> None:
         """Do this in another thread."""
-        if self._pool is None:
-            work()
-        else:
-            self._pool.submit(work).add_done_callback(_report_defect)
+        _start_in(self._pool, work)
 
     def start_reading(self, work: Callable[[], None]) -> None:
         """Do this in a thread of those that may wait for the disk for long."""
-        if self._reading is None:
-            work()
-        else:
-            self._reading.submit(work).add_done_callback(_report_defect)
+        _start_in(self._reading, work)
+
+    def start_removing(self, work: Callable[[], None]) -> None:
+        """Do this in the thread that removes files, one thing after the other."""
+        _start_in(self._removing, work)
 
     def hand_back(self, work: Callable[[], None]) -> None:
         """Do this in the loop's thread; may be called from any thread."""
@@ -524,11 +524,19 @@ class JournalThreads:
 
     def close(self) -> None:
         """Return when all work has been done."""
-        pools, self._pool, self._reading = (self._pool, self._reading), None, None
+        pools = (self._pool, self._reading, self._removing)
+        self._pool = self._reading = self._removing = None
         for pool in pools:
             if pool is not None:
                 pool.shutdown(wait=True)
         self._loop = None
+
+
+def _start_in(pool: ThreadPoolExecutor | None, work: Callable[[], None]) -> None:
+    if pool is None:
+        work()
+    else:
+        pool.submit(work).add_done_callback(_report_defect)
 
 
 def _report_defect(future: Future[None]) -> None:

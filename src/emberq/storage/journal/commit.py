@@ -37,6 +37,11 @@ Told = Callable[[JournalSyncError | None], None]
 """Called with None when the data is on the disk, with the error when it may not be."""
 
 
+def run_here(work: Work) -> None:
+    """Do `work` now, in this thread."""
+    work()
+
+
 class CommitJob:
     """What is to reach the disk. Owns its descriptors.
 

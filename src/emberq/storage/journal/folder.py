@@ -19,7 +19,7 @@ from pathlib import Path
 from emberq.base.clock import Clock
 from emberq.base.file import OS_FILES, Files, lacks_room
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
-from emberq.storage.journal.commit import GroupCommit, Work
+from emberq.storage.journal.commit import GroupCommit, Work, run_here
 from emberq.storage.journal.cursor import Cursor, load_cursor, save_cursor, to_bytes
 from emberq.storage.journal.cursor_log import CURSOR_SUFFIX, CursorFile, Told, remove_leftovers
 from emberq.storage.journal.journal import Journal
@@ -43,7 +43,7 @@ class JournalFolder:
     """The journal and the cursors of one topic, which owns it.
 
     `start` and `hand_back` are those of `GroupCommit`. `start_reading` runs what reads ahead in another thread, for
-    which no sync waits; without it nothing is read ahead.
+    which no sync waits; without it nothing is read ahead. `start_removing` runs what removes old files.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class JournalFolder:
         start: Callable[[Work], object],
         hand_back: Callable[[Work], object],
         start_reading: Callable[[Work], object] | None = None,
+        start_removing: Callable[[Work], object] = run_here,
         fs: Files = OS_FILES,
     ) -> None:
         self._fs = fs
@@ -67,6 +68,7 @@ class JournalFolder:
             self.journal.read_in(start)
         else:
             self.journal.read_in(start_reading, hand_back)
+        self.journal.remove_in(start_removing, hand_back)
         self.commit = GroupCommit(self.journal, start=start, hand_back=hand_back)
         try:
             if not fs.is_folder(self._cursors):

@@ -14,9 +14,7 @@ opened read-only, and `reopen` makes it one to be written to (see `recovery`).
 
 Reading. Whole batches, checked, in blocks; what cannot be read is reported and passed over (see `reader`).
 
-Retention. A segment goes when its newest message is older than the retention time, or when all segments together are
-larger than the retention size. Segments go as a whole, the oldest first, and never one that a channel has still to
-read. The active segment never goes; one in which everything is too old is sealed first.
+Retention. The oldest segments go when they are too old, or too much (see `retention`).
 """
 
 from __future__ import annotations
@@ -31,16 +29,16 @@ from typing import NamedTuple
 from uuid import UUID
 
 from emberq.base.clock import Clock
-from emberq.base.file import OS_FILES, Files, sync_file
+from emberq.base.file import OS_FILES, Files
 from emberq.storage.error import JournalError, JournalOpenError, JournalSyncError, JournalWriteError, os_error_text
-from emberq.storage.journal.commit import CommitJob, Durability
+from emberq.storage.journal.commit import CommitJob, Durability, run_here
 from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, JournalView, ReadAhead
 from emberq.storage.journal.recovery import RESERVED_COUNT, JournalIdentity, Recovered, RecoveryReport, recover
 from emberq.storage.journal.recovery import save as save_identity
+from emberq.storage.journal.retention import Retention
 from emberq.storage.journal.scan import END_OF_OFFSETS
 from emberq.storage.journal.segment import (
     JournalConfig,
-    Segment,
     SegmentHeader,
     SparseIndex,
     create_segment,
@@ -117,6 +115,8 @@ class Journal:
         """Runs in another thread what reads ahead, or makes an index anew; None: both is done when it is needed."""
         self._hand_back: _Start | None = None
         """Runs in the journal's own thread what comes of reading ahead; None: nothing is read ahead."""
+        self._removing: tuple[_Start, _Start] = run_here, run_here
+        """Run in another thread what removes the files of old segments, and in the journal's own what comes of it."""
         self._adopt(recovered)
 
     def _adopt(self, recovered: Recovered) -> None:
@@ -133,6 +133,7 @@ class Journal:
             interval_bytes=config.index_interval_bytes,
         )
         self._segments.start = self._start_reading
+        self._retention = Retention(self._segments, directory=self._directory, config=config, fs=self._fs)
         self._reader = JournalReader(self._segments)
         self._ahead = self._new_read_ahead()
         self._producers = recovered.producers
@@ -541,25 +542,35 @@ class Journal:
 
     # -- retention ---------------------------------------------------------------------------------------------
 
+    def remove_in(self, start: _Start, hand_back: _Start) -> None:
+        """Remove the files of old segments in another thread."""
+        self._removing = start, hand_back
+
     def trim(self, *, before_offset: int, now_ns: int) -> int:
-        """Remove segments that are too old or too many; return how many bytes that freed.
+        """Remove segments that are too old or too many; return how many bytes that frees.
 
         Never one that holds `before_offset`, the lowest offset that a channel has still to read, or anything behind it.
         An active segment in which everything is too old is sealed first, so that it can go too.
         """
-        segments, config = self._segments, self._config
+        segments, retention = self._segments, self._retention
+        if retention.is_removing:
+            return 0
         before_offset = min(before_offset, self._durability.synced_offset)
         is_read = before_offset >= self.next_offset and self.problem is None and not self._closed
-        if is_read and is_too_old(segments.active, segments, config=config, now_ns=now_ns):
+        if is_read and retention.is_too_old(segments.active, now_ns=now_ns):
             self._roll(self.next_offset)
         with _as_journal_error("read", self._directory):
-            oldest = removable(segments, config=config, before_offset=before_offset, now_ns=now_ns)
-        if oldest and (self._unsaved or not self._fs.exists(segments.active.summary_path)):
+            oldest = retention.removable(before_offset=before_offset, now_ns=now_ns)
+        if not oldest:
+            return 0
+        if self._unsaved or not self._fs.exists(segments.active.summary_path):
             self.sync()  # or the producers of what goes would be forgotten
             self._save_summaries()
             if not self._unsaved:
                 self.summary_failure = self._save_active_summary()
-        return remove(oldest, segments, directory=self._directory, fs=self._fs)
+        size_bytes = segments.total_bytes
+        retention.remove(oldest, *self._removing)
+        return size_bytes - segments.total_bytes
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -601,6 +612,7 @@ class Journal:
         return removed
 
     def _let_go(self) -> None:
+        self._retention.give_up()
         if self._ahead is not None:
             self._ahead.give_up()
         self._segments.close_sealed()
@@ -631,48 +643,3 @@ def _log_report(directory: Path, recovered: Recovered) -> None:
         )
     for damage in report.damage:
         log.error("journal %s: %s", directory, damage)
-
-
-# Retention.
-
-
-def is_too_old(segment: Segment, segments: Segments, *, config: JournalConfig, now_ns: int) -> bool:
-    """Whether even the newest message of a segment is older than the retention time; not if there is none."""
-    if config.retention_ns is None or segment.is_empty:
-        return False
-    return segments.latest_ns(segment) < now_ns - config.retention_ns
-
-
-def removable(segments: Segments, *, config: JournalConfig, before_offset: int, now_ns: int) -> list[Segment]:
-    """The segments that should go and hold nothing that is not before `before_offset`."""
-    kept_bytes = segments.total_bytes
-    found: list[Segment] = []
-    for segment in list(segments)[:-1]:
-        are_too_many = config.retention_bytes is not None and kept_bytes > config.retention_bytes
-        if segments.end_offset(segment) > before_offset:
-            break
-        if not are_too_many and not is_too_old(segment, segments, config=config, now_ns=now_ns):
-            break
-        kept_bytes -= segment.size_bytes
-        found.append(segment)
-    return found
-
-
-def remove(oldest: list[Segment], segments: Segments, *, directory: Path, fs: Files = OS_FILES) -> int:
-    """Remove these segments, which are the oldest ones; return how many bytes that freed. A failure is only logged."""
-    if not oldest:
-        return 0
-    freed_bytes = 0
-    try:
-        # An .idx file must be on the disk: without it and these segments, nothing would tell which producers there are.
-        sync_file(segments.active.summary_path, fs=fs)
-        fs.sync_folder(directory)
-        for segment in oldest:
-            fs.unlink(segment.summary_path, missing_ok=True)
-            fs.unlink(segment.path, missing_ok=True)
-            removed = segments.remove_first()
-            assert removed is segment
-            freed_bytes += segment.size_bytes
-    except OSError as error:
-        log.warning("journal %s: old segments were not removed - %s", directory, error)
-    return freed_bytes

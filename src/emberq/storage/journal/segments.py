@@ -105,6 +105,11 @@ class Segments:
         self._let_go(segment)
         return segment
 
+    def put_back(self, oldest: list[Segment]) -> None:
+        """Take in again what was taken out last."""
+        self._all[:0] = oldest
+        self._bases[:0] = [segment.base_offset for segment in oldest]
+
     def opened(self, segment: Segment) -> Segment:
         """The segment, which stays open until the next call; others may be closed for it."""
         if segment is not self.active:

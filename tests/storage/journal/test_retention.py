@@ -1,16 +1,18 @@
-"""Which segments go, and which never do."""
+"""Which segments go, which never do, and when their files do."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.file import OsFiles
-from emberq.storage.journal.journal import MAX_UNSAVED
+from emberq.storage.journal.journal import MAX_UNSAVED, Journal
+from emberq.storage.journal.retention import MAX_REMOVED
 from tests.storage.journal.rig import MANY, START_NS, JournalRig, producer, read_all
 
 
@@ -197,3 +199,86 @@ def test_contents_of_indexes_that_cannot_be_written_do_not_pile_up(
         journals.fill(journal, batches=250)
     journals.fill(journal, batches=1)
     assert 0 < len(list(journals.folder.glob("*.idx"))) <= MAX_UNSAVED < len(journal.segments)
+
+
+# In another thread.
+
+
+class Steps:
+    """The work of the other thread and what it hands back, each done when the test says so."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.work: list[Callable[[], None]] = []
+        journal.remove_in(self.work.append, self.work.append)
+
+    def next(self) -> None:
+        self.work.pop(0)()
+
+
+def test_segments_go_at_once_and_their_files_when_another_thread_has_synced(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=0)
+    published = journals.fill(journal, batches=20)
+    journal.sync()
+    steps, files = Steps(journal), journals.segments()
+    assert journal.trim(before_offset=60, now_ns=START_NS) > 0
+    first = journal.first_offset
+    assert first > 0
+    assert read_all(journal, offset=first) == (published[first:], [])
+    steps.next()  # the other thread syncs
+    assert journals.segments() == files
+    assert journal.trim(before_offset=60, now_ns=START_NS) == 0
+    steps.next()  # the names are deleted
+    assert journals.segments() == [info.path for info in journal.segments]
+    steps.next()  # the room is given back
+    steps.next()
+    assert steps.work == []
+
+
+def test_segments_come_back_if_the_other_thread_cannot_sync(
+    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=0)
+    published = journals.fill(journal, batches=20)
+    journal.sync()
+    steps = Steps(journal)
+    journal.trim(before_offset=60, now_ns=START_NS)
+    more = journals.fill(journal, batches=5)
+    with monkeypatch.context() as broken:
+        broken.setattr(OsFiles, "sync_folder", _fails)
+        steps.next()
+    while steps.work:
+        steps.next()
+    assert journal.first_offset == 0
+    assert read_all(journal) == (published + more, [])
+    assert journal.trim(before_offset=60, now_ns=START_NS) > 0
+
+
+def _fails(_files: OsFiles, _path: Path) -> None:
+    raise OSError(errno.EIO, "input/output error")
+
+
+def test_nothing_is_deleted_once_the_journal_is_closed_or_another_has_its_name(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=0)
+    journals.fill(journal, batches=20)
+    journal.sync()
+    steps = Steps(journal)
+    journal.trim(before_offset=60, now_ns=START_NS)
+    steps.next()
+    journal.delete()
+    another = journals.open(segment_bytes=500)
+    published = journals.fill(another, batches=20)
+    while steps.work:
+        steps.next()
+    assert read_all(another) == (published, [])
+
+
+def test_so_many_segments_go_at_a_time_that_descriptors_are_left_for_others(journals: JournalRig) -> None:
+    journal = journals.open(segment_bytes=500, retention_bytes=0)
+    journals.fill(journal, batches=(MAX_REMOVED + 2) * 10)
+    journal.sync()
+    count, end = len(journal.segments), journal.next_offset
+    assert count > MAX_REMOVED + 1
+    journal.trim(before_offset=end, now_ns=START_NS)
+    assert len(journal.segments) == count - MAX_REMOVED
+    while len(journal.segments) > 1:
+        assert journal.trim(before_offset=end, now_ns=START_NS) > 0
