@@ -64,6 +64,7 @@ SCRAPE = Scrape(
     start_time_s=1_700_000_000,
     is_healthy=True,
     refuses_publishing=False,
+    is_draining=False,
     topics=(TOPIC,),
     producers=(
         ClientStats(pub_counts=(("orders", 600), ("audit", 1))),
@@ -181,6 +182,7 @@ def test_a_channel_has_one_series_for_each_number_with_its_clients_summed_up(nam
         ("nsqd_start_time_seconds", 1_700_000_000),
         ("nsqd_healthy", 1),
         ("nsqd_publishing_refused", 0),
+        ("nsqd_draining", 0),
         ("nsqd_producers", 2),
         ("nsqd_loop_lag_seconds", 0.001),
         ("nsqd_loop_lag_recent_max_seconds", 0.02),

@@ -177,6 +177,10 @@ class JournaledTopic(Topic):
     def backend_depth(self) -> int:
         return self.depth
 
+    @property
+    def unstored_count(self) -> int:
+        return 0 if self._journal.problem is not None else self._journal.next_offset - self._stored_offset
+
     # Publishing.
 
     def publish(self, blob: bytes, ends: Sequence[int], *, producer: ProducerSequence | None = None) -> Pending | None:
