@@ -58,7 +58,9 @@ TOPIC = TopicStats(
     message_bytes=200_000,
     paused=False,
     e2e=LATENCY,
-    journal=JournalStats(first_offset=100, next_offset=1100, synced_offset=1090, size_bytes=300_000, lag=17),
+    journal=JournalStats(
+        first_offset=100, next_offset=1100, synced_offset=1090, size_bytes=300_000, lag=17, overtaken_count=3
+    ),
 )
 SCRAPE = Scrape(
     start_time_s=1_700_000_000,
@@ -143,6 +145,7 @@ def test_every_family_is_understood_with_its_type_and_meaning() -> None:
         ("nsqd_topic_journal_first_offset", 100),
         ("nsqd_topic_journal_next_offset", 1100),
         ("nsqd_topic_journal_synced_offset", 1090),
+        ("nsqd_topic_journal_overtaken_messages_total", 3),
         ("nsqd_topic_journal_lag", 17),
     ],
 )

@@ -282,6 +282,11 @@ FAMILIES: tuple[Family[_NsqdSource], ...] = (
     gauge("nsqd_topic_journal_first_offset", "Oldest message that is kept.", _journal(lambda j: j.first_offset)),
     gauge("nsqd_topic_journal_next_offset", "Offset of the next message.", _journal(lambda j: j.next_offset)),
     gauge("nsqd_topic_journal_synced_offset", "Messages before it are on disk.", _journal(lambda j: j.synced_offset)),
+    counter(
+        "nsqd_topic_journal_overtaken_messages_total",
+        "Messages removed by --journal-max-bytes before a channel had read them.",
+        _journal(lambda j: j.overtaken_count),
+    ),
     gauge("nsqd_topic_journal_lag", "Messages the slowest channel has to finish.", _journal(lambda j: j.lag)),
     gauge(
         "nsqd_topic_journal_healthy",

@@ -103,6 +103,7 @@ def test_a_journal_tells_when_its_oldest_and_its_newest_message_were_published(
     journal_sync="interval",
     journal_segment_bytes=2 * MIB,
     journal_retention_bytes=10 * MIB,
+    journal_max_bytes=20 * MIB,
     journal_retention_time_ns=0,
 )
 def test_a_journal_tells_what_it_is_kept_by(http: HttpClient) -> None:
@@ -110,7 +111,7 @@ def test_a_journal_tells_what_it_is_kept_by(http: HttpClient) -> None:
     told = http.get("/journal?topic=t").json()
     assert told["sync"] == "interval"
     assert told["segment_bytes"] == 2 * MIB
-    assert told["retention"] == {"bytes": 10 * MIB, "time_ms": None}
+    assert told["retention"] == {"bytes": 10 * MIB, "max_bytes": 20 * MIB, "time_ms": None}
 
 
 def test_an_ephemeral_channel_has_no_place_in_the_journal(nsqd: NsqdHarness, http: HttpClient) -> None:
