@@ -71,7 +71,7 @@ def test_a_journal_tells_where_it_begins_and_ends_and_how_far_its_channels_are(
         "newest": published,
         "sync": "always",
         "segment_bytes": 128 * 1024 * 1024,
-        "retention": {"bytes": None, "time_ms": 24 * 3600 * 1000},
+        "retention": {"bytes": None, "max_bytes": None, "time_ms": 24 * 3600 * 1000},
         "segments": [{"file": segment.name, "base_offset": 0, "next_offset": 3, "bytes": segment.stat().st_size}],
         "gaps": [],
         "jumps": [],
