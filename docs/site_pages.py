@@ -13,7 +13,6 @@ only pages. So that each text stands in one file alone,
 from __future__ import annotations
 
 import ast
-import json
 import logging
 import posixpath
 import re
@@ -41,6 +40,7 @@ FROM_ROOT |= {name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md")}
 FENCED = re.compile(r"^(```|~~~).*?^\1[^\n]*$", re.MULTILINE | re.DOTALL)
 FURTHER_WORDS = re.compile(r"\A(```\w+) [^\n]*")
 """Behind the language of a block: they tell our tests how to run it, and mkdocs would not take it for a block."""
+LISTED_MODULE = re.compile(r" *[\w/]+ {2,}\S")
 LINK = re.compile(r"(!?)\[([^\]\[]*)\]\(([^)\s]+)\)")
 
 
@@ -130,25 +130,31 @@ def _list_of_commands(files: Files) -> str:
 
 
 def _reference(module: str) -> str:
-    """The page of a module: what its `__all__` lists, in this order. mkdocstrings puts the docstrings in."""
+    """The page of a module: its docstring, and what its `__all__` lists, which mkdocstrings describes."""
     path = SOURCE.joinpath(*module.split("."))
     init = path / "__init__.py"
-    names = [name for name in _exported(init if init.exists() else path.with_suffix(".py")) if name[0] != "_"]
-    # Of a function and a module with the same name, mkdocstrings takes the module.
-    hidden = [name for name in names if (path / f"{name}.py").exists()]
-    shown = json.dumps([name for name in names if name not in hidden])
-    page = f"# {module}\n\n::: {module}\n    options:\n      members: {shown}\n"
-    for name in hidden:
-        page += f"\n::: {module}.{name}.{name}\n    options: {{show_root_heading: true, show_root_toc_entry: true}}\n"
-    return page
+    # It is not imported: it may need Spark.
+    tree = ast.parse((init if init.exists() else path.with_suffix(".py")).read_text(encoding="utf-8"))
+    parts = [f"# {module}", *_public_paragraphs(ast.get_docstring(tree) or "")]
+    # Of a function and a module with the same name, mkdocstrings would take the module.
+    twice = {name for name in _exported(tree) if (path / f"{name}.py").exists()}
+    parts += [f"::: {module}.{name}{f'.{name}' if name in twice else ''}" for name in _exported(tree)]
+    return "\n\n".join(parts) + "\n"
 
 
-def _exported(path: Path) -> list[str]:
-    """What the `__all__` of a module lists. The module is not imported: it may need Spark."""
-    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+def _public_paragraphs(docstring: str) -> Iterator[str]:
+    """Without the list of the modules within a package, which are internal."""
+    for paragraph in docstring.split("\n\n"):
+        if not all(LISTED_MODULE.match(line) for line in paragraph.splitlines()):
+            yield paragraph
+
+
+def _exported(tree: ast.Module) -> list[str]:
+    """What the `__all__` of a module lists."""
+    for statement in tree.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
-            return list(ast.literal_eval(statement.value))
-    raise LookupError(f"{path} has no __all__")
+            return [name for name in ast.literal_eval(statement.value) if not name.startswith("_")]
+    raise LookupError("a public module has an __all__")
 
 
 def _modules(nav: Any) -> Iterator[tuple[str, str]]:

@@ -98,7 +98,7 @@ def test_what_is_published_to_any_nsqd_is_found_through_nsqlookupd(cluster: Clus
     for number in (1, 2, 3):
         with Producer(cluster[f"nsqd-{number}", 4150]) as producer:
             producer.publish("orders", b"%d" % number)
-    bodies = set()
+    bodies: set[bytes] = set()
     with Consumer("orders", "billing", lookupd_addresses=[cluster["nsqlookupd-2", 4161]]) as consumer:
         while len(bodies) < 3:
             message = consumer.get(timeout_s=PATIENCE_S)

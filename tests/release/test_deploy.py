@@ -110,7 +110,7 @@ def test_the_compose_file_is_one() -> None:
 
 def check_schema(name: str, *paths: Path) -> None:
     """Hold files against a schema that check-jsonschema brings."""
-    command = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", name, *paths)
+    command = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", name, *map(str, paths))
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
