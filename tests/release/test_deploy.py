@@ -237,6 +237,15 @@ def test_systemd_finds_little_that_the_units_may_do(installed_units: list[Path])
     assert done.returncode == 0, done.stdout
 
 
+def test_systemd_makes_the_user_of_the_units(tmp_path: Path) -> None:
+    require_command("systemd-sysusers")
+    users = {user for unit in UNITS for user in re.findall(r"^User=(.*)$", unit.read_text(), re.MULTILINE)}
+    command = ("systemd-sysusers", "--dry-run", f"--root={tmp_path}", str(DEPLOY / "systemd" / "nsq.sysusers.conf"))
+    (tmp_path / "etc").mkdir()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    assert set(re.findall("Creating user '(.*?)'", done.stdout + done.stderr)) == users
+
+
 def analyze(*words: str) -> subprocess.CompletedProcess[str]:
     command = ("systemd-analyze", "--no-pager", *words)
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
