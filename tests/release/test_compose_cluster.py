@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +20,8 @@ from emberq.sync import Consumer, Producer
 from tests.support.looking import get_json
 from tests.support.waiting import PATIENCE_S, wait_until
 
-SERVICES = yaml.safe_load((Path(__file__).parents[2] / "deploy" / "compose.yaml").read_text())["services"]
+DEPLOY = Path(__file__).parents[2] / "deploy"
+SERVICES = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
 HOST = "127.0.0.1"
 LISTENING = re.compile(r"\b(TCP|HTTP): listening on 127\.0\.0\.1:(\d+)")
 USUAL_PORTS = {
@@ -111,3 +113,15 @@ def test_what_is_published_to_any_nsqd_is_found_through_nsqlookupd(cluster: Clus
 def test_nsqadmin_sees_the_cluster(cluster: Cluster) -> None:
     admin = f"http://{cluster['nsqadmin', 4171]}/api"
     wait_until(lambda: len(get_json(f"{admin}/nodes")["nodes"]) == 3)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "service", "port"),
+    [("nsqd", "nsqd-1", 4151), ("nsqlookupd", "nsqlookupd-1", 4161), ("nsqadmin", "nsqadmin", 4171)],
+)
+def test_what_kubernetes_asks_is_answered(cluster: Cluster, manifest: str, service: str, port: int) -> None:
+    paths = re.findall(r"^ +path: (/.*)$", (DEPLOY / "kubernetes" / f"{manifest}.yaml").read_text(), re.MULTILINE)
+    assert len(paths) >= 2
+    for path in paths:
+        with urllib.request.urlopen(f"http://{cluster[service, port]}{path}", timeout=PATIENCE_S) as answer:
+            assert answer.status == 200
