@@ -42,6 +42,18 @@ def test_workflows_fit_their_schema() -> None:
     run("check_jsonschema", "--builtin-schema", "vendor.github-workflows", *paths)
 
 
+def test_what_renews_the_actions_fits_its_schema() -> None:
+    run("check_jsonschema", "--builtin-schema", "vendor.dependabot", str(ROOT / ".github" / "dependabot.yml"))
+
+
+def test_an_action_is_the_commit_that_was_looked_at() -> None:
+    """A tag can be moved to other code, which would then publish releases."""
+    for path in WORKFLOWS.values():
+        used = re.findall(r"uses: (.*)$", path.read_text(), re.MULTILINE)
+        assert used
+        assert [line for line in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}  # v[\d.]+", line)] == []
+
+
 def test_all_pythons_that_are_claimed_are_tested() -> None:
     classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
     claimed = re.findall(r"Python :: (3\.\d+)$", "\n".join(classifiers), re.MULTILINE)
