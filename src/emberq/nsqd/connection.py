@@ -189,6 +189,11 @@ class Output:
         self._suspended = False
         self._read_if_wanted()
 
+    def read_on(self) -> None:
+        """Read whatever comes, to drop it."""
+        self._is_unread = False
+        self.resume_reading()
+
     def _read_if_wanted(self) -> None:
         if not self._suspended and not self._is_unread and not self.transport.is_reading():
             self.transport.resume_reading()

@@ -76,6 +76,8 @@ MAX_GREETING_NS = 10 * NS_PER_SECOND
 """How long the first bytes may take. Clients send them at once; a connection without them only holds a descriptor."""
 CLOSE_GRACE_NS = 5 * NS_PER_SECOND
 """How long a last frame may take to leave before the connection is cut off."""
+LINGER_NS = NS_PER_SECOND
+"""How long a publisher may take to read that it was refused."""
 
 
 class ClientSession:
@@ -272,6 +274,8 @@ class ClientSession:
         self.data_received(self._pause.take_kept())
 
     def eof_received(self) -> bool:
+        if self._output.is_closing:
+            return False
         self._subscription.answer_refused()
         publishing = self._publishing
         if publishing.is_unanswered:
@@ -344,6 +348,23 @@ class ClientSession:
             self._deadlines.end_within(CLOSE_GRACE_NS)
             self._output.transport.close()
 
+    def _close_when_read(self) -> None:
+        """Close so that a publisher gets to read what was written last.
+
+        If the system closes a connection with something left to read, such as commands that were sent ahead, it tells
+        the client of a reset, and that may take from the client the answers that it has not read yet. So what comes is
+        read and dropped until the client closes, too, or until LINGER_NS is over. Consumers send little, and what they
+        hold should go to others at once.
+        """
+        output = self._output
+        if self._subscription.subscriber is not None or not output.transport.can_write_eof():
+            self.close()
+            return
+        output.is_closing = True
+        self._deadlines.end_within(LINGER_NS)
+        output.transport.write_eof()
+        output.read_on()
+
     def abort(self) -> None:
         """Close now."""
         self._output.is_closing = True
@@ -366,9 +387,11 @@ class ClientSession:
         if self._decoder.greeted:
             self._connection_log.greeted(MAGIC_V2)
         self._connection_log.failed(wrong)
-        if not isinstance(wrong, SilentClose) and not self._output.is_closing:
+        if isinstance(wrong, SilentClose) or self._output.is_closing:
+            self.close()
+        else:
             self._output.reply(frame.error(wrong.data))
-        self.close()
+            self._close_when_read()
 
     async def _fail_when_answered(self, wrong: FatalError) -> None:
         await self._publishing.replies.drained()
