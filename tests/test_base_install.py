@@ -41,6 +41,7 @@ EXTRAS = {
     "emberq.client.opentelemetry",
     "emberq.client.prometheus",
     "emberq.base.unverified_certificate",
+    "emberq.integrations.celery",
     "emberq.pytest_plugin",
     "emberq.spark",
 }
