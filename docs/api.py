@@ -24,6 +24,7 @@ PUBLIC_MODULES = (
     "emberq.client.prometheus",
     "emberq.sync",
     "emberq.embedded",
+    "emberq.integrations.faststream",
     "emberq.spark",
     "emberq.spark.pipeline",
 )

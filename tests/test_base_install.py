@@ -42,6 +42,7 @@ EXTRAS = {
     "emberq.client.prometheus",
     "emberq.base.unverified_certificate",
     "emberq.integrations.celery",
+    "emberq.integrations.faststream",
     "emberq.pytest_plugin",
     "emberq.spark",
 }
