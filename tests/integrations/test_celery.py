@@ -62,7 +62,7 @@ class Worker:
 
     def __init__(self, name: str, *arguments: str, settings: str, log_path: Path) -> None:
         command = [sys.executable, "-m", "celery", "-A", "tests.integrations.celery_app", "worker"]
-        environment = {**os.environ, "EMBERQ_CELERY_TEST": settings, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+        environment = {**os.environ, "EMBERQ_CELERY_TEST": settings, "PYTHONPATH": os.pathsep.join(sys.path)}
         self.name = f"{name}@test"
         self.log_path = log_path
         with log_path.open("wb") as log:

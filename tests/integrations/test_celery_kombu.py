@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu.exceptions import OperationalError
 
 import emberq.integrations.celery
 from emberq.client import NsqError
 from emberq.embedded import EmbeddedThread
 from emberq.integrations.celery import broker_settings, seconds_until_eta
+from tests.conftest import StartNsqdProcess
 from tests.support.certificates import Authority
-from tests.support.embedded import Broker
+from tests.support.embedded import Broker, http_of
 from tests.support.waiting import PATIENCE_S, wait_until
 
 SOON_S = 0.2
@@ -270,6 +272,44 @@ def test_queues_of_all_nsqds_in_the_url_are_read(kombu: Kombu, nsq: EmbeddedThre
     reader = Reader(connection, JOBS)
     reader.wait_for(4)
     assert sorted(reader.bodies) == [0, 1, 2, 3]
+
+
+@pytest.mark.nsq(nsqd_count=2)
+def test_nsqlookupd_tells_of_nsqds_that_are_not_in_the_url(nsq: EmbeddedThread) -> None:
+    known, other = (Broker(nsq, number=number) for number in range(2))
+    options = {"lookupd_addresses": nsq.lookupd_http_addresses}
+    with Connection(f"nsq://{other.tcp_address}") as publisher:
+        publish(publisher, "from afar", JOBS.exchange, "jobs", declare=[JOBS])
+    wait_until(lambda: is_registered_at(nsq, "jobs"))
+    with Connection(f"nsq://{known.tcp_address}", transport_options=options) as connection:
+        reader = Reader(connection, JOBS, no_ack=True)
+        reader.wait_for(1)
+        assert reader.bodies == ["from afar"]
+
+
+def is_registered_at(nsq: EmbeddedThread, topic: str) -> bool:
+    answer = http_of(nsq.lookupd_http_addresses[0]).get(f"/lookup?topic={topic}")
+    return answer.status == 200 and bool(answer.json()["producers"])
+
+
+def test_an_nsqd_that_was_killed_is_connected_to_again_unnoticed(start_nsqd_process: StartNsqdProcess) -> None:
+    nsqd = start_nsqd_process("--mem-queue-size=0", "--sync-every=1")
+    with Connection(f"nsq://127.0.0.1:{nsqd.tcp_port}") as connection:
+        reader = Reader(connection, JOBS, prefetch=1)
+        publish(connection, 1, JOBS.exchange, "jobs", declare=[JOBS])
+        reader.wait_for(1)
+        publish(connection, 2, JOBS.exchange, "jobs", declare=[JOBS])
+        nsqd.wait_until_recoverable("jobs", "celery")
+        nsqd.kill()
+        start_nsqd_process(f"--tcp-address=127.0.0.1:{nsqd.tcp_port}", "--mem-queue-size=0")
+        reader.messages[0].ack()  # too late, and no error
+        reader.wait_for(2)
+        assert reader.bodies[1] == 2
+
+
+def test_a_broker_that_is_not_there_is_an_error_that_kombu_knows() -> None:
+    with Connection("nsq://127.0.0.1:1", connect_timeout=0.2) as connection, pytest.raises(OperationalError):
+        connection.ensure_connection(max_retries=1, interval_start=0.01)
 
 
 # Settings
