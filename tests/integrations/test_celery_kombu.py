@@ -207,6 +207,17 @@ def test_durable_queues_of_a_topic_exchange_keep_their_messages(kombu: Kombu, br
     assert broker.message_count("all") == 2
 
 
+def test_a_message_for_a_queue_that_is_not_known_here_is_warned_of(
+    kombu: Kombu, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = kombu.connect()
+    for _ in range(2):
+        publish(connection, "lost", Exchange("reports", "direct"), "monthly")
+    assert caplog.text.count("no durable queue is known to be bound to exchange 'reports' by 'monthly'") == 1
+    publish(connection, "answer", Exchange("reply", "direct", durable=False), "someone")
+    assert "'reply'" not in caplog.text
+
+
 def test_a_queue_is_counted_and_purged(kombu: Kombu) -> None:
     connection = kombu.connect()
     for number in range(3):
@@ -248,6 +259,8 @@ def test_channel_and_prefix_can_be_chosen(kombu: Kombu, broker: Broker) -> None:
 def test_a_connection_is_good_in_a_forked_child_too(kombu: Kombu, broker: Broker) -> None:
     connection = kombu.connect()
     publish(connection, "parent", JOBS.exchange, "jobs", declare=[JOBS])
+    reader = Reader(connection, JOBS)
+    reader.wait_for(1)
     child = os.fork()
     if child == 0:
         try:
@@ -258,8 +271,7 @@ def test_a_connection_is_good_in_a_forked_child_too(kombu: Kombu, broker: Broker
     os.waitpid(child, 0)
     assert broker.message_count("jobs") == 2
     publish(connection, "parent again", JOBS.exchange, "jobs", declare=[JOBS])
-    reader = Reader(connection, JOBS)
-    reader.wait_for(3)
+    reader.wait_for(3)  # what the child did to its copy of the consumer has not reached this one
     assert sorted(reader.bodies) == ["child", "parent", "parent again"]
 
 

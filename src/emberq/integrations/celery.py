@@ -85,6 +85,9 @@ CLOCK_TOLERANCE_S = 1.0
 GET_TIMEOUT_S = 1.0
 """For `basic_get`. nsqd sends when it can, and never says that a channel is empty."""
 
+MAX_WARNINGS = 100
+"""Of messages that may reach no worker, for each connection. A program that makes up routing keys has read enough."""
+
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 log = logging.getLogger(__name__)
@@ -266,7 +269,10 @@ class NsqChannel(virtual.Channel):
         if not exchange:
             return [self.topic_of_queue(routing_key)]
         queues = [queue for queue in self._lookup(exchange, routing_key) if not self._is_transient(queue)]
-        return [self.topic_of_queue(queue) for queue in queues] or [self.topic_of_exchange(exchange)]
+        if queues:
+            return [self.topic_of_queue(queue) for queue in queues]
+        self.connection.warn_if_lost(exchange, routing_key)
+        return [self.topic_of_exchange(exchange)]
 
     def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
         self.connection.nsq.publish(self.topic_of_queue(queue), dumps(message).encode())
@@ -483,6 +489,8 @@ class NsqTransport(virtual.Transport):
         """Declared by this process, for itself."""
         self.consuming_channels: dict[str, NsqChannel] = {}
         """By queue."""
+        self._warned_of: set[tuple[str, str]] = set()
+        """Exchanges and routing keys."""
         self._nsq: QueueClient | None = None
         self._hub: Any = None
         """Celery's event loop, if it waits for us."""
@@ -501,6 +509,23 @@ class NsqTransport(virtual.Transport):
     def unsubscribe(self, subscription: QueueSubscription) -> None:
         if self._nsq is not None:
             self._nsq.unsubscribe(subscription)
+
+    def warn_if_lost(self, exchange: str, routing_key: str) -> None:
+        """Say once that a message may reach no worker.
+
+        What has no durable queue is usual for an exchange that is broadcast by, and for one that is not durable.
+        """
+        declared = self.state.exchanges.get(exchange, {})
+        is_usual = declared.get("type", "direct") != "direct" or not declared.get("durable", True)
+        if is_usual or (exchange, routing_key) in self._warned_of or len(self._warned_of) >= MAX_WARNINGS:
+            return
+        self._warned_of.add((exchange, routing_key))
+        log.warning(
+            "no durable queue is known to be bound to exchange %r by %r: its messages reach only queues that are "
+            "transient and consumed now. Declare the queue in this process too (task_queues)",
+            exchange,
+            routing_key,
+        )
 
     def callback_of(self, queue: str) -> Any:
         return self._callbacks.get(queue)

@@ -191,8 +191,11 @@ class QueueClient:
         return self._loop.run(start)
 
     def set_max_in_flight(self, subscription: QueueSubscription, count: int) -> None:
-        """How many messages of a subscription may be unanswered; 0 pauses it."""
-        if count == subscription.max_in_flight:
+        """How many messages of a subscription may be unanswered; 0 pauses it.
+
+        That of a parent process is left alone: to tell its consumer would be to write to the parent's connection.
+        """
+        if subscription not in self._subscriptions or count == subscription.max_in_flight:
             return
         subscription.max_in_flight = count
 
