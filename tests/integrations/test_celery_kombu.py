@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +18,9 @@ import emberq.integrations.celery
 from emberq.client import NsqError
 from emberq.embedded import EmbeddedThread
 from emberq.integrations.celery import broker_settings, seconds_until_eta
-from tests.conftest import StartNsqdProcess
 from tests.support.certificates import Authority
 from tests.support.embedded import Broker, http_of
+from tests.support.held_port import hold_port
 from tests.support.waiting import PATIENCE_S, wait_until
 
 SOON_S = 0.2
@@ -123,6 +124,7 @@ def test_no_more_than_the_prefetch_count_is_unacknowledged(kombu: Kombu, broker:
     for number in range(6):
         publish(connection, number, JOBS.exchange, "jobs", declare=[JOBS])
     reader = Reader(connection, JOBS, prefetch=prefetch)
+    reader.wait_for(prefetch)
     reader.look()
     assert len(reader.messages) == prefetch
     assert broker.counts("jobs", "celery").in_flight == prefetch
@@ -134,17 +136,20 @@ def test_the_prefetch_count_is_for_all_queues_together(kombu: Kombu, broker: Bro
     connection = kombu.connect()
     queues = [Queue(name, Exchange(name, "direct"), routing_key=name) for name in ("mail", "sms")]
     for queue in queues:
-        for number in range(3):
+        for number in range(2):
             publish(connection, number, queue.exchange, queue.name, declare=[queue])
     reader = Reader(connection, *queues, prefetch=2)
-    acknowledged = 0
-    while acknowledged < 6:
+
+    def in_flight() -> int:
+        return sum(broker.counts(queue.name, "celery").in_flight for queue in queues)
+
+    for acknowledged in range(4):
+        expected = min(2, 4 - acknowledged)
+        reader.wait_for(acknowledged + expected)
         reader.look()
-        assert len(reader.messages) - acknowledged == min(2, 6 - acknowledged)
-        in_flight = sum(broker.counts(queue.name, "celery").in_flight for queue in queues)
-        assert in_flight == min(2, 6 - acknowledged)
+        assert len(reader.messages) == acknowledged + expected
+        wait_until(lambda expected=expected: in_flight() == expected)  # type: ignore[misc]
         reader.messages[acknowledged].ack()
-        acknowledged += 1
 
 
 def test_a_cancelled_consumer_gets_nothing_and_still_acknowledges(kombu: Kombu, broker: Broker) -> None:
@@ -158,6 +163,29 @@ def test_a_cancelled_consumer_gets_nothing_and_still_acknowledges(kombu: Kombu, 
     wait_until(lambda: broker.counts("jobs", "celery").unfinished == 1)
     reader.look()
     assert len(reader.messages) == 1
+
+
+def test_a_task_with_an_eta_waits_in_nsqd(kombu: Kombu, broker: Broker) -> None:
+    broker.create_channel("jobs", "celery")
+    publish(kombu.connect(), 1, JOBS.exchange, "jobs", declare=[JOBS], headers={"eta": in_an_hour(-60)})
+    assert broker.counts("jobs", "celery").deferred == 1
+
+
+@pytest.mark.nsq(max_req_timeout_ns=100_000_000)
+@pytest.mark.parametrize("max_deferral_s", [0.1, 3600.0])
+def test_beyond_the_limit_of_nsqd_it_waits_there_again_and_again(
+    kombu: Kombu, broker: Broker, max_deferral_s: float
+) -> None:
+    connection = kombu.connect(max_deferral_s=max_deferral_s)
+    publish(connection, 1, JOBS.exchange, "jobs", declare=[JOBS], headers={"eta": in_an_hour()})
+    reader = Reader(connection, JOBS)
+    while broker.counts("jobs", "celery").requeued < 3:
+        reader.look()
+    assert reader.messages == []
+
+
+def in_an_hour(seconds_more: float = 0) -> str:
+    return (datetime.now(UTC) + timedelta(hours=1, seconds=seconds_more)).isoformat()
 
 
 def test_a_fanout_exchange_reaches_the_queue_of_every_process(kombu: Kombu) -> None:
@@ -304,19 +332,23 @@ def is_registered_at(nsq: EmbeddedThread, topic: str) -> bool:
     return answer.status == 200 and bool(answer.json()["producers"])
 
 
-def test_an_nsqd_that_was_killed_is_connected_to_again_unnoticed(start_nsqd_process: StartNsqdProcess) -> None:
-    nsqd = start_nsqd_process("--mem-queue-size=0", "--sync-every=1")
-    with Connection(f"nsq://127.0.0.1:{nsqd.tcp_port}") as connection:
-        reader = Reader(connection, JOBS, prefetch=1)
-        publish(connection, 1, JOBS.exchange, "jobs", declare=[JOBS])
-        reader.wait_for(1)
-        publish(connection, 2, JOBS.exchange, "jobs", declare=[JOBS])
-        nsqd.wait_until_recoverable("jobs", "celery")
-        nsqd.kill()
-        start_nsqd_process(f"--tcp-address=127.0.0.1:{nsqd.tcp_port}", "--mem-queue-size=0")
-        reader.messages[0].ack()  # too late, and no error
-        reader.wait_for(2)
-        assert reader.bodies[1] == 2
+def test_an_nsqd_that_is_restarted_is_connected_to_again_unnoticed(tmp_path: Path) -> None:
+    with hold_port() as port, ExitStack() as running:
+
+        def start() -> None:
+            running.enter_context(EmbeddedThread(tcp_address=f"127.0.0.1:{port}", data_path=tmp_path))
+
+        start()
+        with Connection(f"nsq://127.0.0.1:{port}") as connection:
+            reader = Reader(connection, JOBS, prefetch=1)
+            publish(connection, 1, JOBS.exchange, "jobs", declare=[JOBS])
+            reader.wait_for(1)
+            running.close()
+            start()
+            reader.messages[0].ack()  # too late, and no error
+            publish(connection, 2, JOBS.exchange, "jobs", declare=[JOBS])
+            reader.wait_for(2)
+            assert reader.bodies[1] in (1, 2)  # the first comes again
 
 
 def test_a_broker_that_is_not_there_is_an_error_that_kombu_knows() -> None:
