@@ -18,6 +18,7 @@ import emberq.integrations.celery
 from emberq.client import NsqError
 from emberq.embedded import EmbeddedThread
 from emberq.integrations.celery import broker_settings, seconds_until_eta
+from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.certificates import Authority
 from tests.support.embedded import Broker, http_of
 from tests.support.held_port import hold_port
@@ -391,6 +392,18 @@ def test_tls_is_set_up_as_celery_users_know_it(authority: Authority) -> None:
             reader = Reader(connection, JOBS, no_ack=True)
             reader.wait_for(1)
         with Connection(url) as stranger, pytest.raises(NsqError):
+            publish(stranger, "one", JOBS.exchange, "jobs", declare=[JOBS])
+
+
+def test_the_password_of_the_url_opens_an_nsqd_that_asks_for_a_secret() -> None:
+    with AuthServer(grant(entry())) as auth, EmbeddedThread(auth_http_address=(auth.address,)) as nsq:
+        address = nsq.nsqd_tcp_addresses[0]
+        with Connection(f"nsq://:s3cret@{address}") as connection:
+            publish(connection, "one", JOBS.exchange, "jobs", declare=[JOBS])
+            reader = Reader(connection, JOBS, no_ack=True)
+            reader.wait_for(1)
+        assert {tuple(question.params["secret"]) for question in auth.questions} == {("s3cret",)}
+        with Connection(f"nsq://{address}") as stranger, pytest.raises(NsqError):
             publish(stranger, "one", JOBS.exchange, "jobs", declare=[JOBS])
 
 

@@ -155,7 +155,9 @@ class Producer:
     async def publish(self, topic: str, body: bytes, *, headers: Mapping[str, str] | None = None) -> None:
         """Publish one message. It may have headers if producer and consumers use envelopes (`ClientConfig`)."""
         check_name("topic", topic)
-        body = self._sealed(topic, _checked_body(body), headers)
+        body = _checked_body(body)
+        if self._is_enveloping or headers is not None:  # asked here, too: a call for each message would cost
+            body = self._sealed(topic, body, headers)
         if self._lanes:
             await self._publish(lambda number: command.pub(topic, body, sequence=number))
         else:
