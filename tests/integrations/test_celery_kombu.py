@@ -17,7 +17,8 @@ from kombu.exceptions import OperationalError
 import emberq.integrations.celery
 from emberq.client import NsqError
 from emberq.embedded import EmbeddedThread
-from emberq.integrations.celery import broker_settings, seconds_until_eta
+from emberq.integrations.celery import seconds_until_eta
+from emberq.integrations.kombu_client import broker_settings
 from tests.support.auth_server import AuthServer, entry, grant
 from tests.support.certificates import Authority
 from tests.support.embedded import Broker, http_of

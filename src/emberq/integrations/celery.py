@@ -43,10 +43,9 @@ from __future__ import annotations
 
 import logging
 import re
-import ssl
 import time
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain, count
@@ -54,21 +53,21 @@ from typing import Any
 
 from kombu.transport import TRANSPORT_ALIASES, virtual
 from kombu.utils.json import dumps, loads
-from kombu.utils.url import parse_url
 
 from emberq import __version__
-from emberq.base.tls import client_context
-from emberq.client import ClientConfig, ClosedError, ConnectError, ConnectionLostError, Message, RequestTimeoutError
-from emberq.integrations.kombu_client import Arrival, BrokerSettings, QueueClient, QueueSubscription, nsq_name
+from emberq.client import ClosedError, ConnectError, ConnectionLostError, Message, RequestTimeoutError
+from emberq.integrations.kombu_client import (
+    DEFAULT_PORT,
+    Arrival,
+    QueueClient,
+    QueueSubscription,
+    broker_settings,
+    nsq_name,
+)
 
 __all__ = ["NsqTransport"]
 
-DEFAULT_PORT = 4150
-
 DEFAULT_CHANNEL = "celery"
-
-DEFAULT_CONNECT_TIMEOUT_S = 5.0
-"""Kombu's own, for a connection that was told None."""
 
 UNLIMITED_PREFETCH = 1000
 """For a prefetch count of 0. nsqd's --max-rdy-count is 2500, and a message more or less does not matter any more."""
@@ -91,58 +90,6 @@ MAX_WARNINGS = 100
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 log = logging.getLogger(__name__)
-
-
-def broker_settings(connection: Any) -> BrokerSettings:
-    """The settings for a `kombu.Connection`."""
-    options: Mapping[str, Any] = connection.transport_options
-    secret = options.get("auth_secret", connection.password or "")
-    client = ClientConfig(
-        tls=_tls_context(connection.ssl),
-        auth_secret=secret.encode() if isinstance(secret, str) else secret,
-        msg_timeout_ms=options.get("msg_timeout_ms", 0),
-        user_agent=f"emberq-celery/{__version__}",
-        **options.get("client_config", {}),
-    )
-    return BrokerSettings(
-        nsqd_addresses=_nsqd_addresses(connection),
-        lookupd_addresses=_as_list(options.get("lookupd_addresses", ())),
-        nsqd_http_addresses=_as_list(options.get("nsqd_http_addresses", ())),
-        client=client,
-        connect_timeout_s=connection.connect_timeout or DEFAULT_CONNECT_TIMEOUT_S,
-        publish_timeout_s=options.get("publish_timeout_s", 10.0),
-        max_deferral_s=options.get("max_deferral_s", 3600.0),
-    )
-
-
-def _nsqd_addresses(connection: Any) -> list[str]:
-    """Those of all URLs: nsqds take turns and stand in for each other, so none is kept for the case of a failure."""
-    if not connection.alt:
-        return [_address(connection.hostname, connection.port)]
-    places = [parse_url(url) if "://" in url else {"hostname": url} for url in connection.alt]
-    return [_address(place.get("hostname"), place.get("port")) for place in places]
-
-
-def _address(host: str | None, port: int | None) -> str:
-    host = host or "localhost"
-    return f"{f'[{host}]' if ':' in host else host}:{port or DEFAULT_PORT}"
-
-
-def _as_list(addresses: str | Iterable[str]) -> list[str]:
-    return [addresses] if isinstance(addresses, str) else list(addresses)
-
-
-def _tls_context(use_ssl: Any) -> ssl.SSLContext | None:
-    """From Celery's `broker_use_ssl`, whose keys are those of `ssl.wrap_socket`."""
-    if not use_ssl or isinstance(use_ssl, ssl.SSLContext):
-        return use_ssl or None
-    files = use_ssl if isinstance(use_ssl, Mapping) else {}
-    return client_context(
-        ca_file=files.get("ca_certs"),
-        cert_file=files.get("certfile"),
-        key_file=files.get("keyfile"),
-        verify=files.get("cert_reqs", ssl.CERT_REQUIRED) != ssl.CERT_NONE,
-    )
 
 
 def seconds_until_eta(payload: Mapping[str, Any]) -> float:

@@ -5,7 +5,7 @@ and the asyncio client stand
 
     LoopThread      runs the client. Heartbeats are answered and messages touched there, however long a task takes.
     arrivals        a line of messages that have come, taken by the thread that calls Kombu
-    fileno          a socket that is readable when messages have come: for Celery's event loop, and for `select`
+    fileno          a socket that is readable when messages have come, for Celery's event loop to watch
 
 **Names.** Kombu's queues and exchanges may be called anything; NSQ's topics and channels have 64 characters of a small
 alphabet. A name that does not fit is cut, and gets a part of its SHA-256 so that two of them stay two.
@@ -20,19 +20,22 @@ import asyncio
 import hashlib
 import os
 import re
-import select
+import selectors
 import socket
+import ssl
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import NamedTuple
-from urllib.parse import quote
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit
 
+from emberq import __version__
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.task import LoopThread
+from emberq.base.tls import client_context
 from emberq.client import (
     BadRequestError,
     ClientConfig,
@@ -55,6 +58,11 @@ DIGEST_LENGTH = 8
 
 DRAIN_TIMEOUT_S = 1.0
 """For nsqd to take the last answers. What a worker leaves undone has been given back by then."""
+
+DEFAULT_PORT = 4150
+
+DEFAULT_CONNECT_TIMEOUT_S = 5.0
+"""Kombu's own, for a connection that was told None."""
 
 HTTP_TIMEOUT_S = 10
 """For an answer of nsqd's HTTP API, which is asked by commands such as `celery purge`."""
@@ -100,6 +108,58 @@ class BrokerSettings:
             auto_touch=True,
             drain_timeout_s=DRAIN_TIMEOUT_S,
         )
+
+
+def broker_settings(connection: Any) -> BrokerSettings:
+    """The settings for a `kombu.Connection`."""
+    options: Mapping[str, Any] = connection.transport_options
+    secret = options.get("auth_secret", connection.password or "")
+    client = ClientConfig(
+        tls=_tls_context(connection.ssl),
+        auth_secret=secret.encode() if isinstance(secret, str) else secret,
+        msg_timeout_ms=options.get("msg_timeout_ms", 0),
+        user_agent=f"emberq-celery/{__version__}",
+        **options.get("client_config", {}),
+    )
+    return BrokerSettings(
+        nsqd_addresses=_nsqd_addresses(connection),
+        lookupd_addresses=_as_list(options.get("lookupd_addresses", ())),
+        nsqd_http_addresses=_as_list(options.get("nsqd_http_addresses", ())),
+        client=client,
+        connect_timeout_s=connection.connect_timeout or DEFAULT_CONNECT_TIMEOUT_S,
+        publish_timeout_s=options.get("publish_timeout_s", 10.0),
+        max_deferral_s=options.get("max_deferral_s", 3600.0),
+    )
+
+
+def _nsqd_addresses(connection: Any) -> list[str]:
+    """Those of all URLs: nsqds take turns and stand in for each other, so none is kept for the case of a failure."""
+    if not connection.alt:
+        return [_address(connection.hostname, connection.port)]
+    places = [urlsplit(url if "://" in url else f"nsq://{url}") for url in connection.alt]
+    return [_address(place.hostname, place.port) for place in places]
+
+
+def _address(host: str | None, port: int | None) -> str:
+    host = host or "localhost"
+    return f"{f'[{host}]' if ':' in host else host}:{port or DEFAULT_PORT}"
+
+
+def _as_list(addresses: str | Iterable[str]) -> list[str]:
+    return [addresses] if isinstance(addresses, str) else list(addresses)
+
+
+def _tls_context(use_ssl: Any) -> ssl.SSLContext | None:
+    """From Celery's `broker_use_ssl`, whose keys are those of `ssl.wrap_socket`."""
+    if not use_ssl or isinstance(use_ssl, ssl.SSLContext):
+        return use_ssl or None
+    files = use_ssl if isinstance(use_ssl, Mapping) else {}
+    return client_context(
+        ca_file=files.get("ca_certs"),
+        cert_file=files.get("certfile"),
+        key_file=files.get("keyfile"),
+        verify=files.get("cert_reqs", ssl.CERT_REQUIRED) != ssl.CERT_NONE,
+    )
 
 
 class QueueSubscription:
@@ -257,7 +317,11 @@ class QueueClient:
 
     def wait(self, timeout_s: float | None) -> bool:
         """Whether something has arrived, or does in time."""
-        return bool(self._arrived) or bool(select.select([self._readable], [], [], timeout_s)[0])
+        if self._arrived:
+            return True
+        with selectors.DefaultSelector() as selector:  # and not `select`, which knows the first 1024 files alone
+            selector.register(self._readable, selectors.EVENT_READ)
+            return bool(selector.select(timeout_s))
 
     # Queues, by nsqd's HTTP API
 
