@@ -25,7 +25,7 @@ LONG_WHEN_PURE := $(addprefix --ignore=,tests/wire/test_decoder_properties.py te
     tests/broker/test_broker_properties.py) \
     --deselect=tests/conformance/test_tls_and_compression.py::test_a_bomb_keeps_nobody_else_waiting
 # Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
-PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/tools
+PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/release tests/tools
 # Run at a low priority beside both: they compute, and mind no pause.
 COMPUTING := tests/base tests/broker tests/crash tests/quality tests/storage tests/test_house.py \
     tests/test_import_directions.py tests/wire
@@ -64,7 +64,7 @@ INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$
 
 .PHONY: help setup spark compiled run-ready run up demo test test-processes test-building test-computing test-alone test-without-spark \
     test-browser test-spark test-cluster lint check coverage coverage-report search fuzz mutate bench bench-spark chaos \
-    chaos-spark soak-demo chromium lock clean
+    chaos-spark soak-demo chromium lock wheel release site clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -182,8 +182,21 @@ lock: $(DEV_READY) ## renew the three lock files from pyproject.toml
 	$(COMPILE_LOCK) pyproject.toml --extra all --group dev \
 	    $(call above,requirements.lock) $(call above,requirements-spark.lock) -o requirements-dev.lock
 
+wheel: $(BASE_READY) ## build the compiled and the pure wheel into dist, and try each in an empty environment without a compiler
+	@$(BIN)/python -m release.wheels $(ARGS)
+
+# What can be refused at once is refused before the tests run for minutes.
+release: $(DEV_READY) ## version, changelog and tag in one, of a tree that passes everything: make release VERSION=0.2.0
+	@$(BIN)/python -m release.cut check '$(VERSION)'
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory wheel
+	@$(BIN)/python -m release.cut make '$(VERSION)'
+
+site: $(DEV_READY) ## build the documents as a site into build/site; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build emberq-data tests/integration/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) build dist emberq-data tests/integration/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
 
 $(MADE):
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "emberq needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'

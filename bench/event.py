@@ -26,6 +26,8 @@ _WIDE_BATCH = 12_000
 _STATS_CALLS = 5
 _AFTER_DUE_S = 0.5
 _IDLE_S = 5.0
+_REMOVAL_S = 120.0
+"""How long a deleted topic may take to go from the disk."""
 _LATE_TIMEOUT_MS = 1000  # the shortest that nsqd allows
 
 
@@ -94,9 +96,17 @@ def journal(stage: Stage) -> list[Metric]:
         path.unlink()
     to_the_middle = f"/channel/seek?topic={stage.topic}&channel={CHANNEL}&to={quote(middle)}"
     searched = _beside(stage, lambda: stage.call("POST", to_the_middle))
-    deleted = _beside(stage, lambda: stage.call("POST", f"/topic/delete?topic={stage.topic}"))
+    deleted = _beside(stage, lambda: _delete(stage))
     beside = {"idle": idle, "replay": replayed, "search": searched, "delete": deleted}
     return [replace(metric, measure=f"{what}: {metric.measure}") for what in beside for metric in beside[what]]
+
+
+def _delete(stage: Stage) -> None:
+    """Delete the topic, and wait until its files are gone: nsqd answers long before that."""
+    stage.call("POST", f"/topic/delete?topic={stage.topic}")
+    end_s = time.monotonic() + _REMOVAL_S
+    while stage.files(f"{stage.topic}.*.removed/*") and time.monotonic() < end_s:
+        time.sleep(0.05)
 
 
 def many_topics(stage: Stage) -> list[Metric]:

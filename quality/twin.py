@@ -23,9 +23,10 @@ WHOLE_SYSTEM = {
     "fuzz",
     "integration",
     "quality",
+    "release",
     "spark_cluster",
 }
-"""Folders whose tests are of the whole system, of the benchmarks, of the documents or of the tools for tests."""
+"""Folders whose tests are of the whole system, the benchmarks, the documents, releases or the tools for tests."""
 
 
 def modules(source: Path = SOURCE) -> list[Path]:

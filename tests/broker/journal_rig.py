@@ -81,6 +81,7 @@ class JournalRig(Rig):
         segment_bytes: int = 1 << 20,
         retention_ns: int | None = None,
         retention_bytes: int | None = None,
+        max_bytes: int | None = None,
         **options: Any,
     ) -> None:
         self.folder = folder
@@ -93,6 +94,7 @@ class JournalRig(Rig):
                 segment_bytes=segment_bytes,
                 retention_ns=retention_ns,
                 retention_bytes=retention_bytes,
+                max_bytes=max_bytes,
                 fsync=sync is not SyncMode.NEVER,
                 index_interval_bytes=256,
             ),

@@ -168,3 +168,101 @@ def test_an_index_that_cannot_be_written_is_ill_health_because_old_messages_stay
         assert rig.journaled_topic().journal.first_offset == 0
     rig.advance(ms=10_000)
     assert rig.journaled_topic().journal.first_offset == 30
+
+
+# A limit that no channel holds up.
+
+
+def overfull(folder: Path, *, mem_queue_size: int = 0) -> JournalRig:
+    """Keeps at most 5000 bytes, in files of 1000 bytes."""
+    return JournalRig(folder, segment_bytes=1000, max_bytes=5000, mem_queue_size=mem_queue_size)
+
+
+def trim(rig: JournalRig) -> None:
+    rig.advance(ms=10_000)
+
+
+def test_a_forgotten_channel_does_not_keep_a_journal_from_its_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = overfull(tmp_path)
+    rig.channel("forgotten")
+    rig.channel("late")
+    for number in range(100):
+        rig.publish(b"%0200d" % number)
+    assert rig.journaled_topic().journal.total_bytes > 20_000
+    trim(rig)
+    journal = rig.journaled_topic().journal
+    first = journal.first_offset
+    assert journal.total_bytes <= 5000
+    assert first > 50
+    assert (rig.stats("forgotten").depth, rig.stats("late").depth) == (100 - first, 100 - first)
+    assert f"removed {first} messages before channel forgotten had read them" in caplog.text
+    stats = rig.topic_stats().journal
+    assert stats is not None
+    assert (stats.overtaken_count, stats.lag) == (2 * first, 100 - first)
+    rig.crash()
+    assert [int(body) for body in drained(rig, "late")] == list(range(first, 100))
+    assert rig.stats("late").depth == 0
+
+
+def test_what_is_in_flight_or_in_memory_is_delivered_all_the_same(tmp_path: Path) -> None:
+    rig = overfull(tmp_path, mem_queue_size=10)
+    consumer = Consumer(rig.channel(), rdy=2)
+    for number in range(100):
+        rig.publish(b"%0200d" % number)
+    trim(rig)
+    first = rig.journaled_topic().journal.first_offset
+    held = consumer.take_new()
+    assert [int(message.body) for message in held] == [0, 1]
+    consumer.finish(held[0])
+    consumer.requeue(held[1])
+    consumer.ready(1000)
+    bodies = [int(message.body) for message in consumer.take_new()]
+    in_memory = [body for body in bodies if body < first]
+    assert sorted(in_memory) == list(range(1, 12)), "the memory queue, and what was requeued"
+    assert [body for body in bodies if body >= first] == list(range(first, 100))
+
+
+def test_messages_that_wait_to_be_tried_again_go_too(tmp_path: Path) -> None:
+    rig = overfull(tmp_path)
+    consumer = Consumer(rig.channel(), rdy=100)
+    for number in range(100):
+        rig.publish(b"%0200d" % number)
+    for message in consumer.take_new():
+        consumer.requeue(message)
+    consumer.ready(0)
+    while rest := consumer.take_new():
+        for message in rest:
+            consumer.requeue(message)
+    trim(rig)
+    first = rig.journaled_topic().journal.first_offset
+    assert 50 < first < 100
+    consumer.ready(1000)
+    assert sorted(int(message.body) for message in consumer.take_new()) == list(range(first, 100))
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_what_the_topic_has_not_let_through_goes_too(tmp_path: Path, is_paused: bool) -> None:
+    rig = overfull(tmp_path)
+    if is_paused:
+        rig.channel()
+        rig.topic().pause()
+    for number in range(100):
+        rig.publish(b"%0200d" % number)
+    trim(rig)
+    first = rig.journaled_topic().journal.first_offset
+    assert rig.journaled_topic().journal.total_bytes <= 5000
+    assert rig.topic().depth == 100 - first
+    rig.topic().unpause()
+    assert [int(body) for body in drained(rig)] == list(range(first, 100))
+
+
+def test_a_journal_within_its_limit_keeps_what_channels_have_to_read(tmp_path: Path) -> None:
+    rig = overfull(tmp_path)
+    rig.channel()
+    for number in range(15):
+        rig.publish(b"%0200d" % number)
+    trim(rig)
+    assert rig.journaled_topic().journal.first_offset == 0
+    assert len(drained(rig)) == 15

@@ -58,12 +58,15 @@ TOPIC = TopicStats(
     message_bytes=200_000,
     paused=False,
     e2e=LATENCY,
-    journal=JournalStats(first_offset=100, next_offset=1100, synced_offset=1090, size_bytes=300_000, lag=17),
+    journal=JournalStats(
+        first_offset=100, next_offset=1100, synced_offset=1090, size_bytes=300_000, lag=17, overtaken_count=3
+    ),
 )
 SCRAPE = Scrape(
     start_time_s=1_700_000_000,
     is_healthy=True,
     refuses_publishing=False,
+    is_draining=False,
     topics=(TOPIC,),
     producers=(
         ClientStats(pub_counts=(("orders", 600), ("audit", 1))),
@@ -142,6 +145,7 @@ def test_every_family_is_understood_with_its_type_and_meaning() -> None:
         ("nsqd_topic_journal_first_offset", 100),
         ("nsqd_topic_journal_next_offset", 1100),
         ("nsqd_topic_journal_synced_offset", 1090),
+        ("nsqd_topic_journal_overtaken_messages_total", 3),
         ("nsqd_topic_journal_lag", 17),
     ],
 )
@@ -181,6 +185,7 @@ def test_a_channel_has_one_series_for_each_number_with_its_clients_summed_up(nam
         ("nsqd_start_time_seconds", 1_700_000_000),
         ("nsqd_healthy", 1),
         ("nsqd_publishing_refused", 0),
+        ("nsqd_draining", 0),
         ("nsqd_producers", 2),
         ("nsqd_loop_lag_seconds", 0.001),
         ("nsqd_loop_lag_recent_max_seconds", 0.02),

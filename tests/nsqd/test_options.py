@@ -88,6 +88,7 @@ BEYOND_NSQ = {
     "check-config",
     "journal",
     "journal-retention-bytes",
+    "journal-max-bytes",
     "journal-retention-time",
     "journal-segment-bytes",
     "journal-sync",

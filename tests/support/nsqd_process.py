@@ -139,6 +139,14 @@ class NsqdProcess:
         """Let it work again."""
         self._process.send_signal(signal.SIGCONT)
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send it this signal."""
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """The exit code, when it has ended by itself."""
+        return self._wait()
+
     def _wait(self) -> int:
         """The exit code, when it has ended."""
         exit_code = self._process.wait(PATIENCE_S)

@@ -15,8 +15,8 @@ and of a tool:
 
 SIGINT and SIGTERM ask for an orderly stop: a daemon brings everything to the disk, a tool still answers the messages
 that are being handled. More of these signals change nothing: the stop under way goes on, because cutting it short would
-lose messages. (SIGKILL remains.) SIGHUP has a daemon reload. The cyclic garbage collector is off in a daemon; see
-`daemon`.
+lose messages. (SIGKILL remains.) SIGHUP has a daemon reload, SIGUSR1 has nsqd drain. The cyclic garbage collector is
+off in a daemon; see `daemon`.
 
 A tool logs to standard error in the form that NSQ's tools have: its own lines are bare, those of the client library
 begin with their level.
@@ -38,7 +38,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import uvloop
 
@@ -89,6 +89,20 @@ class Daemon(Protocol):
         ...
 
 
+@runtime_checkable
+class Drainable(Protocol):
+    """A daemon that can be emptied by its clients before it stops."""
+
+    @property
+    def done(self) -> asyncio.Event:
+        """Set when it is empty."""
+        ...
+
+    def drain(self) -> None:
+        """Take nothing new."""
+        ...
+
+
 def prepare() -> None:
     """What makes a process a good daemon: files, memory, garbage, threads. To be called when everything is imported."""
     _raise_open_files_limit()
@@ -135,8 +149,12 @@ async def _serve(make_daemon: Callable[[], Daemon]) -> bool:
         loop.add_signal_handler(number, asked_to_stop.set)
     daemon = make_daemon()
     loop.add_signal_handler(signal.SIGHUP, daemon.reload)
+    ends = [asked_to_stop, daemon.failed]
+    if isinstance(daemon, Drainable):
+        loop.add_signal_handler(signal.SIGUSR1, daemon.drain)
+        ends.append(daemon.done)
     await daemon.start()
-    await _first_of(asked_to_stop, daemon.failed)
+    await _first_of(*ends)
     await daemon.stop()
     ignore_to_the_end(STOP_SIGNALS)
     return not daemon.failed.is_set()

@@ -106,6 +106,8 @@ class Broker:
     def _create_topic(self, name: str) -> Topic:
         if self._exiting:
             raise ExitingError
+        if self.gate.is_draining:
+            self.gate.refuse()
         topic = self._make_topic(name)
         self._topics[name] = topic
         _log.info("TOPIC(%s): created", name)
@@ -241,8 +243,15 @@ class Broker:
         self._apply_policy(channel)
 
     def publish_to(self, topic_name: str, blob: bytes, ends: Sequence[int]) -> Pending | None:
-        """As `Topic.publish_durably` of that topic; it is created if there is none."""
-        return self.topic(topic_name).publish_durably(blob, ends)
+        """As `Topic.publish_durably` of that topic; it is created if there is none. Draining does not refuse it."""
+        gate = self.gate
+        reason = gate.reason
+        if gate.is_draining:
+            gate.reason = None
+        try:
+            return self.topic(topic_name).publish_durably(blob, ends)
+        finally:
+            gate.reason = reason
 
     def _apply_policy(self, channel: Channel) -> None:
         policy = self._policies.get(channel)

@@ -155,6 +155,10 @@ class Channel(ABC):
         return self._queue.memory_count > 0
 
     @property
+    def deferred_count(self) -> int:
+        return len(self._deferred)
+
+    @property
     def in_flight_count(self) -> int:
         return self._in_flight.count + self.in_transit.count
 
@@ -471,7 +475,7 @@ class Channel(ABC):
             depth=self.depth,
             backend_depth=self._queue.backend_depth,
             in_flight_count=self.in_flight_count,
-            deferred_count=len(self._deferred),
+            deferred_count=self.deferred_count,
             message_count=self.message_count,
             requeue_count=self.requeue_count,
             timeout_count=self.timeout_count,

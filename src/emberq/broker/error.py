@@ -4,6 +4,7 @@
     ├── ExitingError             the topic or channel is being deleted, or the broker is shutting down
     ├── StoreError               the disk refused to take a message
     │   ├── GateClosedError      no message is taken, because the disk is nearly full
+    │   │   └── DrainingError    or because the node is to go
     │   └── JournalFailedError   the journal of this topic takes no message, or cannot be read at all
     ├── PolicyCycleError         dead letters would come back to the topic in which they died
     ├── TooManyConsumersError    the channel has as many consumers as it may have
@@ -37,6 +38,10 @@ class StoreError(BrokerError):
 
 class GateClosedError(StoreError):
     """Nothing is taken for now, so that the disk does not fill up."""
+
+
+class DrainingError(GateClosedError):
+    """Nothing new is taken, because the node stops when it is empty."""
 
 
 class JournalFailedError(StoreError):

@@ -464,6 +464,22 @@ class JournalQueue(Queue):
 
     # As a whole.
 
+    def overtake(self, offset: int) -> int:
+        """Give up what only the journal has of the messages before `offset`, because they go; how many these are."""
+        given_up = 0
+        stop = min(offset, self._end)
+        if self._position < stop:
+            given_up = self._give_up(self._position, stop)
+            self._ahead_count -= given_up
+            self._position = stop
+        staying = deque(entry for entry in self._unloaded if entry[0] >= offset)
+        if len(staying) < len(self._unloaded):
+            for lost_offset, _ in self._unloaded:
+                if lost_offset < offset:
+                    given_up += self._give_up(lost_offset, lost_offset + 1)
+            self._unloaded = staying
+        return given_up
+
     def trim(self, *, max_count: int, max_bytes: int) -> None:
         """Drop nothing: messages that are not in memory are in the journal."""
 

@@ -184,6 +184,10 @@ class JournaledChannel(Channel):
         self._cursor.acknowledge(start, stop)
         self._acknowledger.changed()
 
+    def overtake(self, offset: int) -> int:
+        """Pass over what is before `offset`, which goes, except for what is in memory; how many messages are lost."""
+        return self._messages.overtake(offset)
+
     def seek(self, offset: int) -> None:
         """Deliver from `offset` on, also what was delivered before; what is in flight is forgotten.
 

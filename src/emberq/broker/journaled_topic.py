@@ -99,6 +99,8 @@ class JournaledTopic(Topic):
         """Numbered batches that were refused and not stored since, the oldest first."""
         self._tombstone: Path | None = None
         """What its folder is called since it was deleted."""
+        self._overtaken_count = 0
+        """Messages that went because of the limit on the journal's size, for each channel that had not read them."""
         self._watchers: set[Callable[[], None]] = set()
         self._save_alarm = context.timers.alarm(self._save_cursors)
         self._sync_alarm = context.timers.alarm(self._sync)
@@ -176,6 +178,10 @@ class JournaledTopic(Topic):
     @property
     def backend_depth(self) -> int:
         return self.depth
+
+    @property
+    def unstored_count(self) -> int:
+        return 0 if self._journal.problem is not None else self._journal.next_offset - self._stored_offset
 
     # Publishing.
 
@@ -442,14 +448,45 @@ class JournaledTopic(Topic):
         """Remove messages that retention does not keep and that every channel has acknowledged."""
         self._trim_alarm.set(self._clock.monotonic_ns() + TRIM_INTERVAL_NS)
         self._source.forget()
+        overtaken_offset = self._overtake()
         lowest = min((channel.low_water for channel in self._cursors()), default=self._released_offset)
+        before_offset = max(overtaken_offset, min(lowest, self._released_offset))
         try:
-            self._journal.trim(before_offset=min(lowest, self._released_offset), now_ns=self._clock.wall_ns())
+            self._journal.trim(before_offset=before_offset, now_ns=self._clock.wall_ns())
         except StorageError as failure:
             _log.error("TOPIC(%s): failed to remove old messages - %s", self.name, failure)
             return
         if self._journal.summary_failure is not None:
             self._context.report_health(self._journal.summary_failure)
+
+    def _overtake(self) -> int:
+        """If the journal is larger than its limit: let the channels pass over what has to go, up to the offset."""
+        first, released = self._journal.first_offset, self._released_offset
+        offset = min(self._journal.overtaken_offset, self._stored_offset)
+        if offset <= first:
+            return offset
+        unseen_count = max(0, offset - max(released, first))
+        if not self.channels:
+            self._count_overtaken(unseen_count, "a channel")
+        for channel in self._cursors():
+            self._count_overtaken(channel.overtake(min(offset, released)) + unseen_count, f"channel {channel.name}")
+        if unseen_count:
+            for channel in self._cursors():
+                channel.skip(released, offset)
+            self._released_offset = offset
+            for channel in self._cursors():
+                channel.extend_to(offset)
+        return offset
+
+    def _count_overtaken(self, count: int, reader: str) -> None:
+        self._overtaken_count += count
+        if count:
+            _log.error(
+                "TOPIC(%s): removed %d messages before %s had read them, because of --journal-max-bytes",
+                self.name,
+                count,
+                reader,
+            )
 
     def _cursors(self) -> list[JournaledChannel]:
         return [channel for channel in self.channels.values() if isinstance(channel, JournaledChannel)]
@@ -503,6 +540,7 @@ class JournaledTopic(Topic):
                 synced_offset=journal.synced_offset,
                 size_bytes=journal.total_bytes,
                 lag=max((channel.lag for channel in self._cursors()), default=0),
+                overtaken_count=self._overtaken_count,
                 problem=self.problem,
             ),
         )

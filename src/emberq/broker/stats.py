@@ -236,6 +236,9 @@ class JournalStats:
     size_bytes: int
     lag: int
     """How many messages the channel that is furthest behind has still to finish."""
+    overtaken_count: int = 0
+    """Messages that went, to keep the journal within its limit, before a channel had read them; for each such channel.
+    Since nsqd was started."""
     problem: str | None = None
     """Why it takes no messages; None if it does."""
 

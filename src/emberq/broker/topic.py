@@ -18,7 +18,7 @@ from itertools import islice
 from emberq.base.clock import Clock
 from emberq.base.timers import Timers
 from emberq.broker.channel import DEFAULT_LIMITS, Channel, ChannelLimits
-from emberq.broker.error import ExitingError, GateClosedError, JournalFailedError
+from emberq.broker.error import DrainingError, ExitingError, GateClosedError, JournalFailedError
 from emberq.broker.queue import HealthReport
 from emberq.broker.stats import JournalStats, TopicStats
 from emberq.broker.store import Store
@@ -58,13 +58,23 @@ class Pending:
 
 
 class PublishGate:
-    """Whether messages are taken. One for all topics of a broker; nsqd's health check closes it when the disk fills."""
+    """Whether messages are taken. One for all topics of a broker.
 
-    __slots__ = ("reason",)
+    nsqd's health check closes it when the disk fills, or when the node is drained.
+    """
+
+    __slots__ = ("is_draining", "reason")
 
     def __init__(self) -> None:
         self.reason: str | None = None
         """Why it is closed; None while it is open."""
+        self.is_draining = False
+        """Whether it is closed to publishers alone: messages may move from one topic of the node to another."""
+
+    def refuse(self) -> None:
+        """Raise what publishers are told, if it is closed."""
+        if self.reason is not None:
+            raise DrainingError(self.reason) if self.is_draining else GateClosedError(self.reason)
 
 
 @dataclass(frozen=True)
@@ -158,11 +168,15 @@ class Topic(ABC):
     ) -> Pending | None:
         """Take in one message that channels are to deliver only after the delay."""
 
+    @property
+    def unstored_count(self) -> int:
+        """Messages that are on their way to the disk, and count as published when they are there."""
+        return 0
+
     def _refuse_unless_open(self) -> None:
         if self._exiting:
             raise ExitingError
-        if self._gate.reason is not None:
-            raise GateClosedError(self._gate.reason)
+        self._gate.refuse()
 
     @property
     def _may_flow(self) -> bool:

@@ -21,6 +21,7 @@ The rest of the world
     lookup                   all nsqlookupds: registering there, and the channels of a new topic
     lookup_peer              one nsqlookupd: the connection and what is said on it
     health                   free disk space, failed writes: what /ping says
+    drain                    a node that is to go: emptied by its consumers, then stopped
     metrics                  /metrics, and memory under the names of /stats
     statsd                   pushing figures to statsd
 

@@ -32,6 +32,7 @@ from emberq.nsqd.api.routes import Web
 from emberq.nsqd.auth.authorizer import AuthOptionsError, Authorizer, client_tls
 from emberq.nsqd.connection import Deliveries
 from emberq.nsqd.context import SessionContext
+from emberq.nsqd.drain import Drain
 from emberq.nsqd.gate import ConnectionGate
 from emberq.nsqd.health import Health
 from emberq.nsqd.lookup import LookupService, LookupTls
@@ -61,6 +62,8 @@ class Nsqd:
         self.start_time_s = self.clock.wall_ns() // NS_PER_SECOND
         self.failed = asyncio.Event()
         """Set when the daemon cannot go on."""
+        self.done = asyncio.Event()
+        """Set when the daemon has been drained and may stop."""
         self.memory = Memory()
         self._timers = Timers()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -95,6 +98,14 @@ class Nsqd:
             timers=self._timers,
             run=self._run_urgently,
             recover=self._recover,
+        )
+        self.draining = Drain(
+            self.broker,
+            clock=self.clock,
+            timers=self._timers,
+            refuse=self._health.close_to_publishers,
+            announce=self._announce,
+            on_empty=self.done.set,
         )
         self._tls = _loaded_tls(self.options)
         self._client_tls = _client_tls(self.options)
@@ -214,6 +225,7 @@ class Nsqd:
             self._statsd.start()
 
     async def _stop_watches(self) -> None:
+        self.draining.stop()
         if self._discovery is not None:
             await self._discovery.stop()
         if self._statsd is not None:
@@ -258,6 +270,10 @@ class Nsqd:
         self._web.reload()
         self._lookupd_secret.reload()
 
+    def drain(self) -> None:
+        """Take nothing new, and be done when consumers have emptied it."""
+        self.draining.begin()
+
     def run_timers(self) -> None:
         """Run the timers that are due by the clock; for tests that move it."""
         self._timers.run_due(self.clock.monotonic_ns())
@@ -296,6 +312,11 @@ class Nsqd:
         await removed
         if self._syncer.failed_removals:
             raise StorageError(self._syncer.failed_removals.popleft())
+
+    def _announce(self, change: TopologyChange) -> None:
+        """Have nsqlookupds know of a topic or channel, or forget it."""
+        if self._discovery is not None:
+            self._discovery.announce(change)
 
     def _on_change(self, change: TopologyChange) -> None:
         """A topic or channel was created or deleted."""
@@ -358,6 +379,7 @@ class Nsqd:
             start_time_s=self.start_time_s,
             is_healthy=self._health.problem is None,
             refuses_publishing=self._health.refuses_publishing,
+            is_draining=self.draining.is_on,
             topics=topics,
             producers=producers,
             tcp_connection_count=len(self._context.sessions),
@@ -372,7 +394,7 @@ class Nsqd:
             self.options,
             tcp_port=self.tcp_port,
             http_port=self.http_port,
-            snapshot=self.broker.names,
+            snapshot=self.draining.registered,
             find_topic=self.broker.find_topic,
             clock=self.clock,
             timers=self._timers,

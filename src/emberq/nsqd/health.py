@@ -74,6 +74,8 @@ class Health:
         self._awaits_room = False
         self._read_only: str | None = None
         """Why the node as a whole takes no messages until there is room."""
+        self._draining: str | None = None
+        """Why it takes none although it is well."""
         self._broker = broker
         self._disk_space = DiskSpace(
             data_path, min_free_bytes=min_free_bytes, clock=clock, timers=timers, on_change=self._on_disk_space
@@ -113,11 +115,21 @@ class Health:
         return f"the journal of {topic}: {problems[topic]}{others}"
 
     def _on_disk_space(self, problem: str | None) -> None:
-        self._broker.gate.reason = problem or self._read_only
+        self._set_gate(problem)
 
     def _set_read_only(self, reason: str | None) -> None:
         self._read_only = None if reason is None else f"read-only for want of room: {reason}"
-        self._broker.gate.reason = self._disk_space.problem or self._read_only
+        self._set_gate(self._disk_space.problem)
+
+    def close_to_publishers(self, reason: str | None) -> None:
+        """Refuse messages for this reason, although nothing is wrong; None: take them again."""
+        self._draining = reason
+        self._set_gate(self._disk_space.problem)
+
+    def _set_gate(self, disk_problem: str | None) -> None:
+        gate, problem = self._broker.gate, disk_problem or self._read_only
+        gate.reason = problem or self._draining
+        gate.is_draining = problem is None and self._draining is not None
 
     def _on_write(self, problem: str | None) -> None:
         if problem is not None:

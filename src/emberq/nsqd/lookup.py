@@ -103,8 +103,12 @@ class LookupService:
 
     def changed(self, change: TopologyChange) -> None:
         """A topic or channel was created or deleted."""
-        self._link.changed(change)
+        self.announce(change)
         self._precreation.changed(change)
+
+    def announce(self, change: TopologyChange) -> None:
+        """Register a topic or channel, or unregister it."""
+        self._link.changed(change)
 
 
 def _identity(options: NsqdOptions, *, tcp_port: int, http_port: int) -> NsqdIdentity:

@@ -70,6 +70,7 @@ class Scrape(DaemonScrape):
 
     is_healthy: bool
     refuses_publishing: bool
+    is_draining: bool
     topics: tuple[TopicStats, ...]
     producers: tuple[ClientStats, ...]
     memory: MemoryStats
@@ -260,9 +261,10 @@ FAMILIES: tuple[Family[_NsqdSource], ...] = (
     gauge("nsqd_healthy", "1 while /ping answers OK, else 0.", _node(lambda s: int(s.is_healthy))),
     gauge(
         "nsqd_publishing_refused",
-        "1 while publishing is refused for want of disk space, else 0.",
+        "1 while publishing is refused, for want of disk space or because of a drain, else 0.",
         _node(lambda s: int(s.refuses_publishing)),
     ),
+    gauge("nsqd_draining", "1 while nsqd is being drained, else 0.", _node(lambda s: int(s.is_draining))),
     connections_family(_DAEMON),
     gauge("nsqd_producers", "Open connections that have published.", _node(lambda s: len(s.producers))),
     gauge("nsqd_producer_messages", "Messages published by connections still open.", _producer_messages),
@@ -280,6 +282,11 @@ FAMILIES: tuple[Family[_NsqdSource], ...] = (
     gauge("nsqd_topic_journal_first_offset", "Oldest message that is kept.", _journal(lambda j: j.first_offset)),
     gauge("nsqd_topic_journal_next_offset", "Offset of the next message.", _journal(lambda j: j.next_offset)),
     gauge("nsqd_topic_journal_synced_offset", "Messages before it are on disk.", _journal(lambda j: j.synced_offset)),
+    counter(
+        "nsqd_topic_journal_overtaken_messages_total",
+        "Messages removed by --journal-max-bytes before a channel had read them.",
+        _journal(lambda j: j.overtaken_count),
+    ),
     gauge("nsqd_topic_journal_lag", "Messages the slowest channel has to finish.", _journal(lambda j: j.lag)),
     gauge(
         "nsqd_topic_journal_healthy",

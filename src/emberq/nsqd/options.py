@@ -229,6 +229,12 @@ class NsqdOptions:
         "size above which a journal's oldest files go, once every channel has passed them; 0 means no limit",
         at_least=0,
     )
+    journal_max_bytes: int = _JOURNAL.integer(
+        0,
+        "size above which a journal's oldest files go also before every channel has passed them, which loses messages"
+        " for those that have not; 0 means no limit",
+        at_least=0,
+    )
     journal_retention_time_ns: int = _JOURNAL.duration(
         "24h", "age at which a journal's files go, once every channel has passed them; 0 means never"
     )
@@ -388,6 +394,7 @@ def journal_settings(options: NsqdOptions) -> JournalSettings:
         config=JournalConfig(
             segment_bytes=options.journal_segment_bytes,
             retention_bytes=options.journal_retention_bytes or None,
+            max_bytes=options.journal_max_bytes or None,
             retention_ns=options.journal_retention_time_ns or None,
             fsync=options.journal_sync is not SyncMode.NEVER,
         ),

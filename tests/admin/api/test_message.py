@@ -137,7 +137,10 @@ def test_the_journal_of_each_node_is_shown(journal_admin: AdminThread, journaled
     journal = by_node[journaled.nsqd_http_addresses[0]]
     assert (journal["first_offset"], journal["next_offset"]) == (0, 2)
     assert journal["channels"] == [{"channel_name": "ch", "low_water": 0, "lag": 2}]
-    assert (journal["sync"], journal["retention"]) == ("always", {"bytes": None, "time_ms": 24 * 3600 * 1000})
+    assert (journal["sync"], journal["retention"]) == (
+        "always",
+        {"bytes": None, "max_bytes": None, "time_ms": 24 * 3600 * 1000},
+    )
     assert journal["oldest"] <= journal["newest"]
     assert journal["problem"] is None
     assert by_node[journaled.nsqd_http_addresses[1]]["oldest"] is None

@@ -12,6 +12,7 @@ from emberq.base.clock import Clock
 from emberq.broker.broker import Broker
 from emberq.broker.stats import ClientStats
 from emberq.http.message import HttpError, Request, Response
+from emberq.nsqd.drain import Drain
 from emberq.nsqd.metrics import Memory
 from emberq.nsqd.options import NsqdOptions
 from emberq.nsqd.publishing import PublishBatcher
@@ -39,6 +40,14 @@ class RigNode:
         self.removed_count = 0
         self.metadata_failure: MetadataError | None = None
         self.log_level_changes = 0
+        self.draining = Drain(
+            rig.broker,
+            clock=rig.clock,
+            timers=rig.timers,
+            refuse=lambda _reason: None,
+            announce=lambda _change: None,
+            on_empty=lambda: None,
+        )
 
     def set_lookupd_tcp_addresses(self, addresses: tuple[str, ...]) -> None:
         self.lookupd_tcp_addresses = addresses

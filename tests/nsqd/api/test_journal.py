@@ -71,7 +71,7 @@ def test_a_journal_tells_where_it_begins_and_ends_and_how_far_its_channels_are(
         "newest": published,
         "sync": "always",
         "segment_bytes": 128 * 1024 * 1024,
-        "retention": {"bytes": None, "time_ms": 24 * 3600 * 1000},
+        "retention": {"bytes": None, "max_bytes": None, "time_ms": 24 * 3600 * 1000},
         "segments": [{"file": segment.name, "base_offset": 0, "next_offset": 3, "bytes": segment.stat().st_size}],
         "gaps": [],
         "jumps": [],
@@ -103,6 +103,7 @@ def test_a_journal_tells_when_its_oldest_and_its_newest_message_were_published(
     journal_sync="interval",
     journal_segment_bytes=2 * MIB,
     journal_retention_bytes=10 * MIB,
+    journal_max_bytes=20 * MIB,
     journal_retention_time_ns=0,
 )
 def test_a_journal_tells_what_it_is_kept_by(http: HttpClient) -> None:
@@ -110,7 +111,7 @@ def test_a_journal_tells_what_it_is_kept_by(http: HttpClient) -> None:
     told = http.get("/journal?topic=t").json()
     assert told["sync"] == "interval"
     assert told["segment_bytes"] == 2 * MIB
-    assert told["retention"] == {"bytes": 10 * MIB, "time_ms": None}
+    assert told["retention"] == {"bytes": 10 * MIB, "max_bytes": 20 * MIB, "time_ms": None}
 
 
 def test_an_ephemeral_channel_has_no_place_in_the_journal(nsqd: NsqdHarness, http: HttpClient) -> None:

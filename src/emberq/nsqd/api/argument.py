@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeVar
 from emberq.base.text import parse_moment
 from emberq.broker.broker import Broker
 from emberq.broker.channel import Channel
-from emberq.broker.error import BrokerError, JournalFailedError
+from emberq.broker.error import BrokerError, DrainingError, JournalFailedError
 from emberq.broker.journaled_topic import JournaledTopic
 from emberq.broker.topic import QuarantinedTopic, Topic
 from emberq.http.message import HttpError, Query, required
@@ -198,6 +198,8 @@ def failing_as_internal_error() -> Iterator[None]:
         yield
     except JournalFailedError as failure:
         raise journal_failed(failure) from failure
+    except DrainingError as refusal:
+        raise HttpError(503, "DRAINING") from refusal
     except (BrokerError, StorageError) as failure:
         _log.error("HTTP: failed to carry out a request - %s", failure)
         raise HttpError(500, "INTERNAL_ERROR") from failure

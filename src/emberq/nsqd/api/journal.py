@@ -138,6 +138,7 @@ def _settings(topic: JournaledTopic) -> JsonObject:
         "segment_bytes": config.segment_bytes,
         "retention": {
             "bytes": config.retention_bytes,
+            "max_bytes": config.max_bytes,
             "time_ms": None if config.retention_ns is None else config.retention_ns // NS_PER_MS,
         },
     }

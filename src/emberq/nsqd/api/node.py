@@ -1,6 +1,10 @@
-"""The node itself: what the API needs of the daemon (`Node`), /ping, /info, /config and /debug.
+"""The node itself: what the API needs of the daemon (`Node`), /ping, /info, /drain, /config and /debug.
 
     GET  /ping                    is it well?
+    GET  /ping?ready=true         and does it take messages? For load balancers of publishers, and readiness probes
+    GET  /drain                   is it being drained, and what does it still hold?
+    POST /drain                   take nothing new, and stop when consumers have emptied it
+    DELETE /drain                 go on as before
     GET  /info                    who is it: versions, ports, what may be negotiated
     GET  /config/<option>         as `emberq.http.live_config` says; passwords in addresses of authorization servers
     PUT  /config/<option>         are not shown, and any string passes for the address of an nsqlookupd
@@ -28,7 +32,8 @@ from emberq.broker.broker import Broker
 from emberq.broker.stats import ClientStats
 from emberq.http.live_config import LiveConfig, Lookupds
 from emberq.http.message import HttpError, Request, Response, json, plain
-from emberq.nsqd.api.argument import parse_integer
+from emberq.nsqd.api.argument import TRUE_WORDS, parse_integer
+from emberq.nsqd.drain import Drain
 from emberq.nsqd.metrics import Memory
 from emberq.nsqd.options import SETTINGS, NsqdOptions
 from emberq.nsqd.publishing import PublishBatcher
@@ -96,6 +101,11 @@ class Node(Protocol):
         """`OK`, or `NOK - ` and what is wrong."""
         ...
 
+    @property
+    def draining(self) -> Drain:
+        """Empties it, when asked to."""
+        ...
+
 
 # /ping and /info.
 
@@ -109,10 +119,14 @@ class InfoApi:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    def ping(self, _request: Request) -> Response:
-        """For load balancers: 200 while messages can be stored."""
+    def ping(self, request: Request) -> Response:
+        """For load balancers: 200 while messages can be stored; if it is to be ready, while they are taken, too."""
         health = self._node.health()
-        return _WELL if health == "OK" else plain(health, status=500)
+        if health != "OK":
+            return plain(health, status=500)
+        if self._node.draining.is_on and request.query().get("ready") in TRUE_WORDS:
+            return plain("NOK - draining", status=503)
+        return _WELL
 
     def info(self, _request: Request) -> Response:
         """For nsqadmin and clients: versions, ports and what may be negotiated."""
@@ -136,6 +150,50 @@ class InfoApi:
                 "topology_zone": options.topology_zone,
                 "topology_region": options.topology_region,
                 "emberq_version": emberq.__version__,
+            }
+        )
+
+
+# /drain.
+
+
+class DrainApi:
+    """/drain."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def get(self, _request: Request) -> Response:
+        return self._answer()
+
+    def post(self, _request: Request) -> Response:
+        self._node.draining.begin()
+        return self._answer()
+
+    def delete(self, _request: Request) -> Response:
+        self._node.draining.cancel()
+        return self._answer()
+
+    def _answer(self) -> Response:
+        report = self._node.draining.report()
+        if report is None:
+            return json({"draining": False})
+        return json(
+            {
+                "draining": True,
+                "since": report.since_s,
+                "topic_count": report.topic_count,
+                "message_count": report.message_count,
+                "topics": [
+                    {
+                        "topic_name": held.topic,
+                        "depth": held.depth,
+                        "in_flight_count": held.in_flight,
+                        "deferred_count": held.deferred,
+                        "waits_for": held.waits_for,
+                    }
+                    for held in report.topics
+                ],
             }
         )
 

@@ -35,7 +35,7 @@ from typing import Final
 
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.broker import Broker
-from emberq.broker.error import BrokerError, GateClosedError, JournalFailedError
+from emberq.broker.error import BrokerError, DrainingError, GateClosedError, JournalFailedError
 from emberq.broker.topic import Pending, Topic
 from emberq.http.message import HttpError, LaterResponse, Query, Request, Response, text
 from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, required_topic, valid_topic
@@ -200,8 +200,13 @@ def unavailable(refusal: Exception, *, is_last: bool = False, **facts: int) -> H
     _log.debug("HTTP: failed to publish - %s", refusal)
     if isinstance(refusal, JournalFailedError):
         return HttpError(503, "JOURNAL_FAILED", is_last=is_last, topic=refusal.topic, reason=refusal.reason, **facts)
-    message = "DISK_SPACE_LOW" if isinstance(refusal, GateClosedError) else "EXITING"
-    return HttpError(503, message, is_last=is_last, **facts)
+    return HttpError(503, _unavailable_text(refusal), is_last=is_last, **facts)
+
+
+def _unavailable_text(refusal: Exception) -> str:
+    if isinstance(refusal, DrainingError):
+        return "DRAINING"
+    return "DISK_SPACE_LOW" if isinstance(refusal, GateClosedError) else "EXITING"
 
 
 # The body of /mpub.

@@ -22,7 +22,7 @@ from emberq.http.server import HttpServer
 from emberq.nsqd import metrics
 from emberq.nsqd.api.channel import ChannelApi, TopicApi
 from emberq.nsqd.api.journal import JournalApi, JournalReadApi
-from emberq.nsqd.api.node import MAX_FORM_BYTES, ConfigApi, InfoApi, Node, free_memory, set_block_rate
+from emberq.nsqd.api.node import MAX_FORM_BYTES, ConfigApi, DrainApi, InfoApi, Node, free_memory, set_block_rate
 from emberq.nsqd.api.policy import MAX_POLICY_BYTES, PolicyApi
 from emberq.nsqd.api.publish import PublishApi
 from emberq.nsqd.api.stats import StatsApi
@@ -39,7 +39,7 @@ def routes(node: Node) -> list[Route]:
     max_msg_size, max_body_size = options.max_msg_size, options.max_body_size
     info, stats, config = InfoApi(node), StatsApi(node), ConfigApi(node)
     topic, channel = TopicApi(node), ChannelApi(node)
-    policy = PolicyApi(node.broker)
+    policy, drain = PolicyApi(node.broker), DrainApi(node)
     journal, journal_read = JournalApi(node.broker), JournalReadApi(node.broker)
     publish = PublishApi(
         node.broker,
@@ -52,6 +52,9 @@ def routes(node: Node) -> list[Route]:
     return [
         Route("GET", "/ping", info.ping),
         Route("GET", "/info", info.info),
+        Route("GET", "/drain", drain.get),
+        Route("POST", "/drain", drain.post),
+        Route("DELETE", "/drain", drain.delete),
         Route("POST", "/pub", publish.publish_one, max_body_bytes=max_msg_size, too_big="MSG_TOO_BIG", quiet=True),
         Route("POST", "/mpub", publish.publish_many, max_body_bytes=max_body_size, too_big="BODY_TOO_BIG", quiet=True),
         Route("GET", "/stats", stats.stats),

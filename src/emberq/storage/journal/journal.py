@@ -546,6 +546,11 @@ class Journal:
         """Remove the files of old segments in another thread."""
         self._removing = start, hand_back
 
+    @property
+    def overtaken_offset(self) -> int:
+        """What is before it goes, to keep the journal within its limit, whatever channels have still to read."""
+        return self._retention.overtaken_offset()
+
     def trim(self, *, before_offset: int, now_ns: int) -> int:
         """Remove segments that are too old or too many; return how many bytes that frees.
 

@@ -1,8 +1,9 @@
 """Retention: which old segments of a journal go, and how.
 
 A segment goes when its newest message is older than the retention time, or when all segments together are larger than
-the retention size. Segments go as a whole, the oldest first, and never one that a channel has still to read. The active
-segment never goes; one in which everything is too old is sealed first.
+the retention size. Segments go as a whole, the oldest first, and never one that a channel has still to read, unless the
+journal would be larger than its limit: then the topic has the channels pass over what goes (`overtaken_offset`). The
+active segment never goes; one in which everything is too old is sealed first.
 
 For readers they are gone at once. Their files stay until what tells of them is on the disk: the .idx file of the active
 segment names the producers whose batches go. Publishers must not wait for that, nor for the room on the disk, of which
@@ -55,7 +56,9 @@ class Retention:
 
     def removable(self, *, before_offset: int, now_ns: int) -> list[Segment]:
         """The segments that should go and hold nothing that is not before `before_offset`."""
-        retention_bytes = self._config.retention_bytes
+        config = self._config
+        limits = [limit for limit in (config.retention_bytes, config.max_bytes) if limit is not None]
+        retention_bytes = min(limits, default=None)
         kept_bytes = self._segments.total_bytes
         found: list[Segment] = []
         for segment in list(self._segments)[:-1]:
@@ -67,6 +70,18 @@ class Retention:
             kept_bytes -= segment.size_bytes
             found.append(segment)
         return found[:MAX_REMOVED]
+
+    def overtaken_offset(self) -> int:
+        """Where the journal would begin if it kept to its limit, whatever channels have still to read."""
+        max_bytes = self._config.max_bytes
+        kept_bytes = self._segments.total_bytes
+        if max_bytes is None or kept_bytes <= max_bytes:
+            return self._segments.first.base_offset
+        for segment in list(self._segments)[:-1]:
+            kept_bytes -= segment.size_bytes
+            if kept_bytes <= max_bytes:
+                return self._segments.end_offset(segment)
+        return self._segments.active.base_offset
 
     def remove(self, oldest: list[Segment], start: _Start, hand_back: _Start) -> None:
         """Remove these segments, which are the oldest ones; what takes long, where `start` runs it.

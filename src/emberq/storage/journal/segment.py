@@ -453,6 +453,8 @@ class JournalConfig:
     """A segment is sealed before a batch that would make it longer; a larger batch gets a segment of its own."""
     retention_bytes: int | None = None
     """The oldest segments go when all of them together are larger than this; None: not for their size."""
+    max_bytes: int | None = None
+    """The same, also for those that a channel has still to read; None: channels may keep all."""
     retention_ns: int | None = 24 * 3600 * NS_PER_SECOND
     """A segment goes when its newest message is older than this; None: not for its age."""
     fsync: bool = True
