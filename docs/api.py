@@ -24,6 +24,7 @@ PUBLIC_MODULES = (
     "emberq.client.prometheus",
     "emberq.sync",
     "emberq.embedded",
+    "emberq.integrations.faststream",
     "emberq.spark",
     "emberq.spark.pipeline",
 )
@@ -34,8 +35,9 @@ _INTRODUCTION = """# The public API
 
 What stands on this page is public: it changes only with an entry in the changelog, and an old name keeps working for a
 while, with a `DeprecationWarning`. Public, too, are the pytest fixture `nsq`
-([CLIENT.md](CLIENT.md#testing-your-own-code)), the commands and their flags ([reference](reference)), the HTTP
-endpoints and the file formats. Every other module of the package is internal, and may change with any release.
+([CLIENT.md](CLIENT.md#testing-your-own-code)), the URL `nsq://` and its options for Celery ([CELERY.md](CELERY.md)),
+the commands and their flags ([reference](reference)), the HTTP endpoints and the file formats. Every other module of
+the package is internal, and may change with any release.
 
 [CLIENT.md](CLIENT.md) and [SPARK.md](SPARK.md) are the guides, with examples.
 """

@@ -41,6 +41,8 @@ EXTRAS = {
     "emberq.client.opentelemetry",
     "emberq.client.prometheus",
     "emberq.base.unverified_certificate",
+    "emberq.integrations.celery",
+    "emberq.integrations.faststream",
     "emberq.pytest_plugin",
     "emberq.spark",
 }

@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "lookupd": {"base", "wire", "http"},
     "client": {"base", "wire", "http"},
     "cluster": {"base", "wire", "http", "client"},
+    "integrations": {"base", "wire", "http", "client"},
     "spark": {"base", "wire", "http", "client"},
     "admin": {"base", "wire", "http", "client", "cluster"},
     "tools": {"base", "wire", "http", "client", "cluster"},
@@ -34,6 +35,9 @@ FACADES = {"embedded", "sync"}
 
 HEAVY = {"pyspark", "pyarrow"}
 """Only `spark` may import these."""
+
+FRAMEWORKS = {"celery", "kombu", "faststream", "fastapi", "django"}
+"""Only `integrations` may import these."""
 
 
 def modules_imported_by(path: Path) -> Iterator[str]:
@@ -93,6 +97,17 @@ def test_only_the_spark_package_imports_heavy_libraries() -> None:
         if path.relative_to(ROOT).parts[0] != "spark"
         for module in modules_imported_by(path)
         if module.split(".")[0] in HEAVY
+    ]
+    assert not wrong
+
+
+def test_only_the_integrations_import_frameworks() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in ROOT.rglob("*.py")
+        if path.relative_to(ROOT).parts[0] != "integrations"
+        for module in modules_imported_by(path)
+        if module.split(".")[0] in FRAMEWORKS
     ]
     assert not wrong
 

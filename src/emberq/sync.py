@@ -31,7 +31,7 @@ import asyncio
 import threading
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from datetime import timedelta
 from functools import partial
@@ -100,19 +100,35 @@ class Producer:
     def __repr__(self) -> str:
         return f"<sync {self._producer!r}>"
 
-    def publish(self, topic: str, body: bytes, *, timeout_s: float | None = None) -> None:
+    def publish(
+        self, topic: str, body: bytes, *, headers: Mapping[str, str] | None = None, timeout_s: float | None = None
+    ) -> None:
         """Publish one message. `RequestTimeoutError` if it is not confirmed in time; it may be published."""
-        self._loop.run(lambda: self._producer.publish(topic, body), timeout_s=timeout_s)
+        self._loop.run(lambda: self._producer.publish(topic, body, headers=headers), timeout_s=timeout_s)
 
-    def publish_many(self, topic: str, bodies: Iterable[bytes], *, timeout_s: float | None = None) -> None:
+    def publish_many(
+        self,
+        topic: str,
+        bodies: Iterable[bytes],
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
         """Publish messages together, which is much faster than one by one: all or, up to 4 MiB of them, none."""
-        self._loop.run(lambda: self._producer.publish_many(topic, bodies), timeout_s=timeout_s)
+        self._loop.run(lambda: self._producer.publish_many(topic, bodies, headers=headers), timeout_s=timeout_s)
 
     def publish_deferred(
-        self, topic: str, body: bytes, *, delay_s: float | timedelta, timeout_s: float | None = None
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        delay_s: float | timedelta,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         """Publish a message that consumers get only after a delay."""
-        self._loop.run(lambda: self._producer.publish_deferred(topic, body, delay_s=delay_s), timeout_s=timeout_s)
+        publish = partial(self._producer.publish_deferred, topic, body, delay_s=delay_s, headers=headers)
+        self._loop.run(publish, timeout_s=timeout_s)
 
     def wait_until_connected(self) -> None:
         """Return as soon as any nsqd is connected; `ConnectError` if none is within the time for a message."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from opentelemetry.baggage import get_baggage, set_baggage
+from opentelemetry.context import attach, detach
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import SpanContext, SpanKind, StatusCode, get_current_span
 
 from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.consumer import Consumer
@@ -161,3 +164,53 @@ def test_the_path_of_a_unix_socket_is_an_address() -> None:
     assert observer is not None
     observer.connected("/run/nsqd.sock")
     assert backend.points("nsq.client.connections")[0]["server.address"] == "/run/nsqd.sock"
+
+
+async def test_in_envelopes_a_trace_reaches_from_the_publisher_to_the_handler() -> None:
+    backend = Backend()
+    config = replace(backend.config, envelope=True)
+    seen: list[tuple[bytes, SpanContext, object]] = []
+
+    async def handle(message: Message) -> None:
+        seen.append((message.body, get_current_span().get_span_context(), get_baggage("shop")))
+
+    async with Embedded() as nsq, Producer(nsq.nsqd_tcp_addresses, config) as producer:
+        token = attach(set_baggage("shop", "7"))
+        with backend.tracer.start_as_current_span("order") as order:
+            await producer.publish_many("t", [b"one", b"two"])
+        detach(token)
+        async with Consumer("t", "c", handle, nsqd_addresses=nsq.nsqd_tcp_addresses, client_config=config):
+            await until(lambda: len(seen) == 2)
+        await until(lambda: len([span for span in backend.spans if span.name == "process t"]) == 2)
+    assert sorted(body for body, _, _ in seen) == [b"one", b"two"]
+    trace_id = order.get_span_context().trace_id
+    assert {context.trace_id for _, context, _ in seen} == {trace_id}
+    assert {baggage for _, _, baggage in seen} == {"7"}
+    created = {span.context.span_id: span for span in backend.spans if span.name == "create t"}
+    assert {span.kind for span in created.values()} == {SpanKind.PRODUCER}
+    assert {span.parent.span_id for span in created.values() if span.parent} == {order.get_span_context().span_id}
+    for span in (span for span in backend.spans if span.name == "process t"):
+        assert span.parent is not None
+        assert created.pop(span.parent.span_id)  # each handler continues the span of its own message
+        assert [link.context.span_id for link in span.links] == [span.parent.span_id]
+    (send,) = (span for span in backend.spans if span.name == "send t")
+    assert send.kind is SpanKind.CLIENT
+    assert send.context.trace_id == trace_id
+
+
+async def test_headers_that_are_no_trace_begin_a_new_one() -> None:
+    backend = Backend()
+    plain = ClientConfig(envelope=True)
+    consuming = replace(backend.config, envelope=True)
+    handled: list[bytes] = []
+
+    async def handle(message: Message) -> None:
+        handled.append(message.body)
+
+    async with Embedded() as nsq, Producer(nsq.nsqd_tcp_addresses, plain) as producer:
+        await producer.publish("t", b"one", headers={"traceparent": "nonsense"})
+        async with Consumer("t", "c", handle, nsqd_addresses=nsq.nsqd_tcp_addresses, client_config=consuming):
+            await until(lambda: handled == [b"one"])
+        await until(lambda: [span.name for span in backend.spans] == ["process t"])
+    assert backend.spans[0].parent is None
+    assert not backend.spans[0].links

@@ -11,7 +11,7 @@ from tests.docs.guide import IN_NO_HURRY, Session, read_blocks, run_script, run_
 from tests.support.certificates import Authority
 
 ROOT = Path(__file__).parents[2]
-GUIDES = ("docs/CLIENT.md", "docs/MIGRATION-FROM-OTHER-CLIENTS.md")
+GUIDES = ("docs/CELERY.md", "docs/CLIENT.md", "docs/FRAMEWORKS.md", "docs/MIGRATION-FROM-OTHER-CLIENTS.md")
 
 
 @pytest.mark.timeout(240)

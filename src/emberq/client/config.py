@@ -91,6 +91,9 @@ class ClientConfig:
     """A peer that announces a longer frame is not an nsqd, or not one to listen to."""
     producer_id: bytes = b""
     """The id, 16 bytes, under which batches are numbered; set by a `Producer` that is idempotent. Empty: no numbers."""
+    envelope: bool = False
+    """Messages may have headers, which travel in front of their bodies: a producer that is set so puts an envelope
+    around every message, and a consumer opens it. Both must be; to others an envelope is a part of the body."""
     observer: Observer | None = field(default=None, repr=False)
     """Hears of all that happens, for metrics and traces."""
 

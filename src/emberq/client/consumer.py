@@ -496,7 +496,14 @@ class Consumer:
         make: Callable[..., Subscription] = Subscription
         if self._observation is not None:
             make = partial(ObservedSubscription, observation=self._observation)
-        return make(connection, share, config=self._config, clock=self._clock, on_outcome=self._on_outcome)
+        return make(
+            connection,
+            share,
+            config=self._config,
+            clock=self._clock,
+            on_outcome=self._on_outcome,
+            opens_envelopes=self._client_config.envelope,
+        )
 
     def _make_discovery(self, lookupd_addresses: Addresses) -> Discovery | None:
         addresses = address_list("lookupd_addresses", lookupd_addresses)

@@ -324,7 +324,7 @@ class Link:
         else:
             self._not_confirmed(connection, failure)
         if self._observer is not None:
-            publication = publication_in(command, address=self.address)
+            publication = self._publication_in(command)
             duration_s = asyncio.get_running_loop().time() - began_s
             if failure is None:
                 tell(self._observer.published, publication, duration_s=duration_s)
@@ -334,13 +334,16 @@ class Link:
     async def _publish_observed(self, observer: Observer, command: bytes) -> None:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        publication = publication_in(command, address=self.address)
+        publication = self._publication_in(command)
         try:
             await self._publish(command)
         except Exception as error:
             tell(observer.publish_failed, publication, error, duration_s=loop.time() - began_s)
             raise
         tell(observer.published, publication, duration_s=loop.time() - began_s)
+
+    def _publication_in(self, command: bytes) -> Publication:
+        return publication_in(command, address=self.address)._replace(is_enveloped=self._config.envelope)
 
 
 def publication_in(command: bytes, *, address: str) -> Publication:

@@ -4,19 +4,23 @@ A message is answered once: finished (done, forget it) or requeued (bring it aga
 is one that comes when the connection is gone: nsqd then delivers the message again by itself. All answers may be given
 from any thread.
 
+With `ClientConfig.envelope` a message that has headers is taken apart: `headers`, and `body` without them (see
+`emberq.wire.envelope`).
+
 A handler in another process gets a `MessageSnapshot`: all there is to know of a message, and no way to answer.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import NamedTuple, Protocol, Self
 
 from emberq.base.clock import NS_PER_MS
 from emberq.base.text import one_line
 from emberq.client.argument import in_seconds
+from emberq.wire import envelope
 from emberq.wire.frame import MessageFields
 
 
@@ -42,7 +46,8 @@ class Message:
     """One message.
 
     `id` and `body` are bytes. `attempts` counts the deliveries, this one included. `timestamp_ns` is when it was
-    published. `is_answered` is true when an answer was given, or none is possible any more.
+    published. `is_answered` is true when an answer was given, or none is possible any more. `headers` are those that
+    the publisher gave it, if both sides use envelopes (`ClientConfig.envelope`), or empty.
     """
 
     __slots__ = ("_source", "attempts", "body", "deadline_ns", "id", "is_answered", "timestamp_ns")
@@ -64,6 +69,16 @@ class Message:
     def address(self) -> str:
         """The nsqd it came from."""
         return self._source.address
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What the publisher put beside the body; empty unless both sides use envelopes."""
+        return envelope.NO_HEADERS
+
+    @property
+    def as_published(self) -> bytes:
+        """All of its bytes, the headers included: what another topic gets when it is passed on."""
+        return self.body
 
     def finish(self) -> None:
         """It is done: send FIN."""
@@ -95,6 +110,24 @@ class Message:
         if not self.is_answered:
             self.is_answered = True
             self._source.abandon(self)
+
+
+class OpenedMessage(Message):
+    """A message of a consumer that uses envelopes."""
+
+    __slots__ = ("_headers",)
+
+    def __init__(self, received: MessageFields, source: Answering, deadline_ns: int) -> None:
+        super().__init__(received, source, deadline_ns)
+        self._headers, self.body = envelope.decode(self.body)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._headers
+
+    @property
+    def as_published(self) -> bytes:
+        return self.body if self._headers is envelope.NO_HEADERS else envelope.encode(self._headers, self.body)
 
 
 class MessageBatch(list[Message]):
@@ -147,7 +180,9 @@ class MessageSnapshot(NamedTuple):
     attempts: int
     timestamp_ns: int
     address: str
+    headers: Mapping[str, str] = {}
 
     @classmethod
     def of(cls, message: Message) -> Self:
-        return cls(message.id, message.body, message.attempts, message.timestamp_ns, message.address)
+        headers = dict(message.headers)
+        return cls(message.id, message.body, message.attempts, message.timestamp_ns, message.address, headers)

@@ -15,8 +15,8 @@ nothing here costs anything.
 - What an observer raises is logged and changes nothing. `handling` is the exception again: it belongs to the handler.
   What the handler raised it cannot hold back, though: the message has failed.
 - The methods are plain ones: a coroutine function would have to be awaited, and is refused by `ClientConfig`.
-- NSQ's messages have no headers. What should travel from publisher to handler, a trace's context for one, has to be
-  part of the body, where only the two of them know to look for it.
+- NSQ's messages have no headers. What should travel from publisher to handler, a trace's context for one, needs an
+  envelope that both have agreed on: `ClientConfig.envelope`. Then `message_headers` is asked for it.
 
 `emberq.client.opentelemetry` is an observer that makes spans and metrics, `emberq.client.prometheus` one that keeps
 metrics for a scrape.
@@ -25,7 +25,7 @@ metrics for a scrape.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple, ParamSpec
 
@@ -56,6 +56,8 @@ class Publication(NamedTuple):
     message_count: int
     body_bytes: int
     """Of all its messages together."""
+    is_enveloped: bool = False
+    """Whether headers are a part of those bodies."""
 
 
 class Observer:
@@ -70,6 +72,10 @@ class Observer:
         """The connection has ended, because of `failure`; None if the client closed it."""
 
     # Producers
+
+    def message_headers(self, topic: str) -> Mapping[str, str]:  # noqa: ARG002 - for those who override it
+        """Headers for a message that is about to be published in an envelope, asked for where `publish` was called."""
+        return {}
 
     def published(self, publication: Publication, *, duration_s: float) -> None:
         """An nsqd has confirmed a publication, so long after it was sent."""
@@ -123,6 +129,17 @@ class Observation(NamedTuple):
 
     observer: Observer
     source: ObservedChannel
+
+
+def ask_for_headers(observer: Observer, topic: str) -> Mapping[str, str]:
+    """What an observer adds to a message; nothing if it fails."""
+    try:
+        return observer.message_headers(topic)
+    except BaseException as error:
+        if ends_program(error):
+            raise
+        log.exception("an observer failed in %s", type(observer).message_headers.__qualname__)
+        return {}
 
 
 def tell(hook: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> None:

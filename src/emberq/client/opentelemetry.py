@@ -6,6 +6,7 @@
 
 Names are those of OpenTelemetry's conventions for messaging where these have one, and begin with `nsq.` elsewhere.
 
+    span "create TOPIC"                     one message, if it is published in an envelope: what its handler continues
     span "send TOPIC"                       one attempt to publish; a child of whatever span the caller is in
     span "process TOPIC"                    one call of a handler, which is in that span: what it calls are its children
                                             (not if it runs in another process)
@@ -20,19 +21,32 @@ Names are those of OpenTelemetry's conventions for messaging where these have on
     nsq.consumer.late_answers               counter: answers that came too late for nsqd
     nsq.consumer.backoff.level              gauge: 0 while all is well
 
-A message cannot carry the context of a span, so the spans of its publisher and its handler are in different traces. For
-one trace, put the context into the body, and link or continue it in the handler.
+**One trace.** NSQ's messages cannot carry the context of a span, so the spans of a publisher and a handler are in
+different traces. With `ClientConfig(envelope=True)` on both sides they can: the context of the "create" span travels as
+the headers that OpenTelemetry's propagator writes (`traceparent`, unless it was set to others). "process" has it as its
+parent, and as a link, too.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TypeAlias
 
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.metrics import MeterProvider, get_meter
-from opentelemetry.trace import SpanKind, Status, StatusCode, TracerProvider, get_tracer
+from opentelemetry.propagate import extract, inject
+from opentelemetry.trace import (
+    Link,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+    get_current_span,
+    get_tracer,
+    set_span_in_context,
+)
 
 from emberq import __version__
 from emberq.base.address import TcpAddress, parse_address
@@ -47,6 +61,7 @@ LIBRARY = "emberq.client"
 _Attributes: TypeAlias = dict[str, str | int]
 
 _SYSTEM: _Attributes = {"messaging.system": "nsq"}
+_CREATE = _SYSTEM | {"messaging.operation.type": "create", "messaging.operation.name": "create"}
 _SEND = _SYSTEM | {"messaging.operation.type": "send", "messaging.operation.name": "publish"}
 _RECEIVE = _SYSTEM | {"messaging.operation.type": "receive", "messaging.operation.name": "receive"}
 _PROCESS = _SYSTEM | {"messaging.operation.type": "process", "messaging.operation.name": "handle"}
@@ -83,6 +98,15 @@ class OpenTelemetryObserver(Observer):
 
     # Producers
 
+    def message_headers(self, topic: str) -> dict[str, str]:
+        """The context of a span for the message, which is over at once: how it is sent is another matter."""
+        attributes = _CREATE | {"messaging.destination.name": topic}
+        span = self._tracer.start_span(f"create {topic}", kind=SpanKind.PRODUCER, attributes=attributes)
+        headers: dict[str, str] = {}
+        inject(headers, context=set_span_in_context(span))
+        span.end()
+        return headers
+
     def published(self, publication: Publication, *, duration_s: float) -> None:
         self._sent_in(publication, duration_s, error=None)
 
@@ -104,11 +128,12 @@ class OpenTelemetryObserver(Observer):
         end_ns = time.time_ns()
         span = self._tracer.start_span(
             f"send {publication.topic}",
-            kind=SpanKind.PRODUCER,
+            # The producer's span is the one whose context travels with the message.
+            kind=SpanKind.CLIENT if publication.is_enveloped else SpanKind.PRODUCER,
             attributes={
                 **attributes,
                 "messaging.batch.message_count": publication.message_count,
-                "messaging.message.body.size": publication.body_bytes,
+                f"messaging.message.{'envelope' if publication.is_enveloped else 'body'}.size": publication.body_bytes,
             },
             start_time=end_ns - round(duration_s * NS_PER_SECOND),
         )
@@ -132,9 +157,17 @@ class OpenTelemetryObserver(Observer):
             "messaging.message.body.size": len(message.body),
             "nsq.message.attempts": message.attempts,
         }
-        with self._tracer.start_as_current_span(
-            f"process {source.topic}", kind=SpanKind.CONSUMER, attributes=attributes
-        ) as span:
+        created_in = extract(message.headers)
+        creation = get_current_span(created_in).get_span_context()
+        with (
+            _attached(created_in) if creation.is_valid else nullcontext(),
+            self._tracer.start_as_current_span(
+                f"process {source.topic}",
+                kind=SpanKind.CONSUMER,
+                attributes=attributes,
+                links=[Link(creation)] if creation.is_valid else None,
+            ) as span,
+        ):
             try:
                 yield
             except BaseException as error:
@@ -159,6 +192,16 @@ class OpenTelemetryObserver(Observer):
 
     def backoff_changed(self, source: ObservedChannel, *, level: int, pause_s: float) -> None:  # noqa: ARG002 - the level tells
         self._backoff_level.set(level, _SYSTEM | _consumer(source))
+
+
+@contextmanager
+def _attached(context: Context) -> Iterator[None]:
+    """What a message brought is current: its span becomes the parent of others, its baggage is there for handlers."""
+    token = attach(context)
+    try:
+        yield
+    finally:
+        detach(token)
 
 
 def _consumer(source: ObservedChannel) -> _Attributes:

@@ -38,7 +38,7 @@ import asyncio
 import logging
 import os
 import random as random_numbers
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import timedelta
@@ -60,7 +60,8 @@ from emberq.client.error import (
 )
 from emberq.client.limit import UNSUSPECTED_BYTES
 from emberq.client.link import Link, NsqdHealth, NumberedPublisher, publication_in
-from emberq.wire import command
+from emberq.client.observer import ask_for_headers
+from emberq.wire import command, envelope
 from emberq.wire.parameter import PRODUCER_ID_BYTES
 
 DEFAULT_MAX_BATCH_BYTES = 4 * 1024 * 1024
@@ -108,6 +109,8 @@ class Producer:
         config = config or ClientConfig()
         if idempotent:
             config = replace(config, producer_id=os.urandom(PRODUCER_ID_BYTES))
+        self._is_enveloping = config.envelope
+        self._observer = config.observer
         self._retry = retry or RetryPolicy()
         self._max_batch_bytes = max_batch_bytes
         self._links = [
@@ -149,24 +152,30 @@ class Producer:
 
     # Publishing
 
-    async def publish(self, topic: str, body: bytes) -> None:
-        """Publish one message."""
+    async def publish(self, topic: str, body: bytes, *, headers: Mapping[str, str] | None = None) -> None:
+        """Publish one message. It may have headers if producer and consumers use envelopes (`ClientConfig`)."""
         check_name("topic", topic)
         body = _checked_body(body)
+        if self._is_enveloping or headers is not None:  # asked here, too: a call for each message would cost
+            body = self._sealed(topic, body, headers)
         if self._lanes:
             await self._publish(lambda number: command.pub(topic, body, sequence=number))
         else:
             await self._publish(command.pub(topic, body))
 
-    async def publish_many(self, topic: str, bodies: Iterable[bytes]) -> None:
+    async def publish_many(
+        self, topic: str, bodies: Iterable[bytes], *, headers: Mapping[str, str] | None = None
+    ) -> None:
         """Publish messages together, which is much faster than one by one.
 
         nsqd takes either all or none of up to `max_batch_bytes`, or of less if it has told a lower limit. More than
         that is split, and sent part by part; if a part fails, those before it have been published and those behind it
-        have not. If a message is known to be too large for nsqd, none is sent.
+        have not. If a message is known to be too large for nsqd, none is sent. Headers are for each of them.
         """
         check_name("topic", topic)
         bodies = _checked_bodies(bodies)
+        if self._is_enveloping or headers is not None:
+            bodies = [self._sealed(topic, body, headers) for body in bodies]
         size_bytes = MESSAGE_SIZE_BYTES * len(bodies) + sum(map(len, bodies))
         max_bytes = self._max_batch_bytes
         if size_bytes > UNSUSPECTED_BYTES:
@@ -177,11 +186,25 @@ class Producer:
             else:
                 await self._publish(command.mpub(topic, batch))
 
-    async def publish_deferred(self, topic: str, body: bytes, *, delay_s: float | timedelta) -> None:
+    async def publish_deferred(
+        self, topic: str, body: bytes, *, delay_s: float | timedelta, headers: Mapping[str, str] | None = None
+    ) -> None:
         """Publish a message that consumers get only after a delay, which nsqd limits (to an hour, by default)."""
         check_name("topic", topic)
         defer_ms = round(delay_in_seconds("delay_s", delay_s) * 1000)
-        await self._publish(command.dpub(topic, _checked_body(body), defer_ms=defer_ms))
+        body = self._sealed(topic, _checked_body(body), headers)
+        await self._publish(command.dpub(topic, body, defer_ms=defer_ms))
+
+    def _sealed(self, topic: str, body: bytes, headers: Mapping[str, str] | None) -> bytes:
+        """What nsqd gets: the body in its envelope, with the observer's headers and the caller's, or as it is."""
+        if not self._is_enveloping:
+            if headers is not None:
+                raise ValueError(
+                    "a message has headers only in an envelope: ClientConfig(envelope=True), on both sides"
+                )
+            return body
+        added = {} if self._observer is None else ask_for_headers(self._observer, topic)
+        return envelope.encode({**added, **(headers or {})}, body)
 
     async def _publish(self, publication: bytes | Callable[[int], bytes]) -> None:
         """Publish a command, or what a function makes of its number."""

@@ -39,7 +39,7 @@ from emberq.client.config import ConsumerConfig
 from emberq.client.connection import Connection
 from emberq.client.error import BadReturnValueError, HandlerDeclinedError, describe_error, ends_program
 from emberq.client.limit import SizeLimits
-from emberq.client.message import Message, deadline_ns, id_text
+from emberq.client.message import Message, OpenedMessage, deadline_ns, id_text
 from emberq.client.observer import Observation, ObservedChannel, tell
 from emberq.client.rdy import Share
 from emberq.client.verdict import is_end_of, settle
@@ -80,11 +80,13 @@ class Subscription:
         config: ConsumerConfig,
         clock: Clock,
         on_outcome: Callable[[MessageOutcome], None],
+        opens_envelopes: bool = False,
     ) -> None:
         self.connection = connection
         self.share = share
         self.address = connection.address
         self.msg_timeout_ms = connection.answer.msg_timeout_ms
+        self._make_message = OpenedMessage if opens_envelopes else Message
         self.in_flight: set[Message] = set()
         self._config = config
         self._clock = clock
@@ -118,7 +120,8 @@ class Subscription:
             self.connection.refuse(f"{count} messages are unanswered, and no RDY was above {self._highest_rdy}")
             return []
         due_ns = deadline_ns(now_ns=now_ns, msg_timeout_ms=self.msg_timeout_ms)
-        messages = [Message(each, self, due_ns) for each in received]
+        make_message = self._make_message
+        messages = [make_message(each, self, due_ns) for each in received]
         self.in_flight.update(messages)
         self.share.received(len(messages), now_ns=now_ns)
         if self.connection.received_bytes - self._measured_at_bytes > self._room_bytes:
@@ -346,9 +349,10 @@ class DeadLetterPublisher:
             await settle(message, self._hook(message), function="on_giving_up")
         if self._dead_letter_topic and not message.is_answered:
             limit_bytes = connection.answer.max_msg_size
-            if 0 < limit_bytes < len(message.body):  # nsqd takes less than when it stored the message
-                raise SizeLimits(connection.address).too_large(len(message.body), limit_bytes)
-            await connection.request(command.pub(self._dead_letter_topic, message.body), answer=b"OK")
+            body = message.as_published
+            if 0 < limit_bytes < len(body):  # nsqd takes less than when it stored the message
+                raise SizeLimits(connection.address).too_large(len(body), limit_bytes)
+            await connection.request(command.pub(self._dead_letter_topic, body), answer=b"OK")
 
 
 def _log_failure(message: Message, error: BaseException) -> None:
