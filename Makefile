@@ -25,7 +25,7 @@ LONG_WHEN_PURE := $(addprefix --ignore=,tests/wire/test_decoder_properties.py te
     tests/broker/test_broker_properties.py) \
     --deselect=tests/conformance/test_tls_and_compression.py::test_a_bomb_keeps_nobody_else_waiting
 # Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
-PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/release tests/tools
+PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/integrations tests/release tests/tools
 # Run at a low priority beside both: they compute, and mind no pause.
 COMPUTING := tests/base tests/broker tests/crash tests/quality tests/storage tests/test_house.py \
     tests/test_import_directions.py tests/wire
