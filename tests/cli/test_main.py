@@ -34,7 +34,8 @@ def test_nothing_asked_is_answered_with_the_usage_and_status_2(capsys: pytest.Ca
 
 def test_an_unknown_subcommand_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nsqq"]) == 2
-    assert capsys.readouterr().err.startswith('emberq: unknown command "nsqq"\n')
+    error = 'emberq: unknown command "nsqq"\n  Did you mean nsqd? emberq --help lists all commands.\n'
+    assert capsys.readouterr() == ("", error)
 
 
 def test_a_subcommand_gets_the_words_after_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from emberq.cli.spark_work import (
     spark_failures,
     spark_session,
 )
-from emberq.cli.terminal import DONE, INTERRUPTED, CommandError, Terminal, command_parser, counted, run_command
+from emberq.cli.terminal import DONE, CommandError, CommandParser, Terminal, command_parser, counted, run_command
 
 if TYPE_CHECKING:
     from emberq.spark.pipeline.progress import QueryProgress
@@ -49,12 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Archive, or compact; the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == [COMPACT]:
-        return run_command(_compact_parser(), words[1:], _compact)
-    is_endless = "--follow" in words
-    return run_command(_parser(), words, _archive, interrupted_status=DONE if is_endless else INTERRUPTED)
+        return run_command(make_compact_parser(), words[1:], _compact)
+    return run_command(make_parser(), words, _archive, is_endless=lambda arguments: arguments.follow)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq archive", "Write topics to Parquet files.", epilog=EXAMPLES)
     parser.add_argument("topic", nargs="+", type=topic_name, metavar="TOPIC")
     parser.add_argument("--to", required=True, metavar="DIR", help="the archive; created if it does not exist")
@@ -73,7 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _compact_parser() -> argparse.ArgumentParser:
+def make_compact_parser() -> CommandParser:
+    """Those of `emberq archive compact`."""
     parser = command_parser("emberq archive compact", "Merge the small files of an archive or a Parquet sink.")
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument(

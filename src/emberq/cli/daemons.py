@@ -6,6 +6,7 @@ Each imports what it needs when it is called, so none loads the settings of the 
 from __future__ import annotations
 
 import getpass
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -62,8 +63,13 @@ def _print_hash() -> int:
     from emberq.admin.access.user import PasswordError, hash_password
 
     if sys.stdin.isatty():
-        password = getpass.getpass("Password: ")
-        if getpass.getpass("Again: ") != password:
+        try:
+            password = getpass.getpass("Password: ")
+            is_repeated = getpass.getpass("Again: ") == password
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+            return 128 + signal.SIGINT
+        if not is_repeated:
             print("These are not the same.", file=sys.stderr)
             return 1
     else:

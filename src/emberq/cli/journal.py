@@ -21,6 +21,7 @@ from emberq.cli.terminal import (
     DONE,
     FAILED,
     CommandError,
+    CommandParser,
     Terminal,
     bare_table,
     body_text,
@@ -74,7 +75,7 @@ HINT = "Give the data folder of an nsqd that journals its topics (nsqd --journal
 
 def add_paths_argument(parser: argparse.ArgumentParser) -> None:
     """Read the argument with `journals_at`."""
-    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help=PATHS_HELP)
+    parser.add_argument("paths", type=Path, nargs="*", default=[], metavar="PATH", help=PATHS_HELP)
 
 
 def journals_at(paths: list[Path]) -> list[Path]:
@@ -116,9 +117,14 @@ last second may not be in their files yet. A pipe gets lines of JSON.
 
 def list_journals(argv: Sequence[str] | None = None) -> int:
     """List journals; the exit status."""
+    return run_command(make_ls_parser(), argv, _ls)
+
+
+def make_ls_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq journal ls", "Show which journals there are.", epilog=LS_EXAMPLES)
     add_paths_argument(parser)
-    return run_command(parser, argv, _ls)
+    return parser
 
 
 async def _ls(arguments: argparse.Namespace, terminal: Terminal) -> int:
@@ -209,6 +215,11 @@ class Start(NamedTuple):
 
 def print_messages(argv: Sequence[str] | None = None) -> int:
     """Show messages; the exit status."""
+    return run_command(make_cat_parser(), argv, _cat)
+
+
+def make_cat_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq journal cat", "Show the messages of a journal.", epilog=CAT_EXAMPLES)
     parser.add_argument("path", type=Path, metavar="PATH", help="a journal's folder, or one that has a single journal")
     parser.add_argument(
@@ -220,7 +231,7 @@ def print_messages(argv: Sequence[str] | None = None) -> int:
         help="earliest, an offset, or a time as RFC 3339 writes it (default earliest)",
     )
     parser.add_argument("-n", type=positive_count, dest="count", metavar="N", help="end after N messages")
-    return run_command(parser, argv, _cat)
+    return parser
 
 
 def _start(text: str) -> Start:
@@ -297,11 +308,16 @@ MEGABYTE = 1_000_000
 
 def verify_journals(argv: Sequence[str] | None = None) -> int:
     """Check journals; the exit status."""
+    return run_command(make_verify_parser(), argv, _verify)
+
+
+def make_verify_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser(
         "emberq journal verify", "Read every byte of journals and check it.", epilog=VERIFY_EXAMPLES
     )
     add_paths_argument(parser)
-    return run_command(parser, argv, _verify)
+    return parser
 
 
 async def _verify(arguments: argparse.Namespace, terminal: Terminal) -> int:

@@ -20,6 +20,8 @@ from emberq import NSQ_VERSION, __version__
 
 COMPILED_MODULE = "emberq.wire.decoder"
 """One of the modules that hatch_build.py compiles."""
+MISUSED = 2
+INTERRUPTED = 128 + signal.SIGINT
 AS_PYTHON_STARTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 """What the signals do before any of our programs has its say."""
 
@@ -107,7 +109,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         core = "compiled" if is_compiled() else "not compiled"
         print(f"emberq {__version__} (nsq {NSQ_VERSION}, python {platform.python_version()}, {core})")
         return 0
-    return run_subcommand("emberq", SUBCOMMANDS, words, remark=FLAGS)
+    try:
+        return run_subcommand("emberq", SUBCOMMANDS, words, remark=FLAGS)
+    except KeyboardInterrupt:  # before the subcommand's own handler of signals was there
+        return INTERRUPTED
 
 
 def run_subcommand(program: str, subcommands: Sequence[Subcommand], words: Sequence[str], *, remark: str) -> int:
@@ -124,12 +129,17 @@ def run_subcommand(program: str, subcommands: Sequence[Subcommand], words: Seque
     for subcommand in subcommands:
         if subcommand.name == first:
             return subcommand.run(words[1:])
-    if words:
-        from emberq.base.text import quoted
+    if not words:
+        sys.stderr.write(usage)
+        return MISUSED
+    from emberq.base.flag import nearest
+    from emberq.base.text import quoted
 
-        print(f"{program}: unknown command {quoted(first)}", file=sys.stderr)
-    sys.stderr.write(usage)
-    return 2
+    meant = nearest(first, (subcommand.name for subcommand in subcommands))
+    suggestion = f"Did you mean {meant}? " if meant else ""
+    print(f"{program}: unknown command {quoted(first)}", file=sys.stderr)
+    print(f"  {suggestion}{program} --help lists all commands.", file=sys.stderr)
+    return MISUSED
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from emberq.cli.argument import (
     topic_nsqds,
     upstreams,
 )
-from emberq.cli.terminal import DONE, Terminal, bare_table, body_text, command_parser, run_command
+from emberq.cli.terminal import DONE, CommandParser, Terminal, bare_table, body_text, command_parser, run_command
 from emberq.cluster.action import MAX_COUNT, PeekedMessage, peek
 from emberq.wire.parameter import body_members
 
@@ -41,6 +41,11 @@ emberq's nsqd. A pipe gets lines of JSON.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Show messages; the exit status."""
+    return run_command(make_parser(), argv, _peek)
+
+
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq peek", "Show the next messages of a channel without taking them.", epilog=EXAMPLES)
     parser.add_argument("topic", type=topic_name, metavar="TOPIC")
     parser.add_argument("channel", type=channel_name, metavar="CHANNEL")
@@ -53,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help=f"how many, at most {MAX_COUNT} (default {DEFAULT_COUNT})",
     )
     add_cluster_flags(parser)
-    return run_command(parser, argv, _peek)
+    return parser
 
 
 def _peek_count(text: str) -> int:

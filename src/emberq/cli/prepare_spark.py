@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberq.cli.spark_work import in_thread, spark_failures
-from emberq.cli.terminal import DONE, Terminal, command_parser, run_command
+from emberq.cli.terminal import DONE, CommandParser, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
     from emberq.spark.java import Java
@@ -25,9 +25,14 @@ LOCAL = "local[2]"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the archive; the exit status."""
+    return run_command(make_parser(), argv, _prepare)
+
+
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq prepare-spark", "Make Spark start a third sooner from now on.", epilog=EPILOG)
     parser.add_argument("--force", action="store_true", help="make the archive again although it exists")
-    return run_command(parser, argv, _prepare)
+    return parser
 
 
 async def _prepare(arguments: argparse.Namespace, terminal: Terminal) -> int:

@@ -32,7 +32,16 @@ from emberq.cli.argument import (
     positive_count,
     topic_name,
 )
-from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_parser, counted, run_command
+from emberq.cli.terminal import (
+    DONE,
+    MISUSED,
+    CommandError,
+    CommandParser,
+    Terminal,
+    command_parser,
+    counted,
+    run_command,
+)
 from emberq.client import ClientConfig, Connection, NsqError, Producer
 from emberq.tools.to_nsq import paced, read_lines
 
@@ -52,13 +61,14 @@ DEFAULT_BATCH_SIZE = 200
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Publish; the exit status."""
-    return run_command(_parser(), argv, publish)
+    return run_command(make_parser(), argv, publish)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq pub", "Publish messages to a topic.", epilog=EXAMPLES)
     parser.add_argument("topic", type=topic_name, metavar="TOPIC")
-    parser.add_argument("body", nargs="*", metavar="BODY", help="a message; without any, lines are read")
+    parser.add_argument("body", nargs="*", default=[], metavar="BODY", help="a message; without any, lines are read")
     parser.add_argument("-f", "--file", metavar="FILE", help="read a message from each line; - is standard input")
     parser.add_argument(
         "--batch",

@@ -35,7 +35,16 @@ from emberq.cli.argument import (
 )
 from emberq.cli.pub import rate_limiter
 from emberq.cli.tail import show
-from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_parser, counted, run_command
+from emberq.cli.terminal import (
+    DONE,
+    MISUSED,
+    CommandError,
+    CommandParser,
+    Terminal,
+    command_parser,
+    counted,
+    run_command,
+)
 from emberq.client import ClientConfig, Consumer, Message, MessageBatch, Producer
 from emberq.tools.to_nsq import paced
 from emberq.wire.dead_letter import target_of
@@ -63,10 +72,11 @@ SECONDS_IN_FLIGHT = 10
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Move messages; the exit status."""
-    return run_command(_parser(), argv, requeue_dead)
+    return run_command(make_parser(), argv, requeue_dead)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq requeue-dead", "Give dead letters another chance.", epilog=EXAMPLES)
     parser.add_argument("dead_topic", type=topic_name, metavar="DEAD_TOPIC")
     parser.add_argument(

@@ -15,11 +15,13 @@ the error if there is one, a line of JSON. rich is imported only when something 
 
 Exit status:
 
-    0    done
+    0    done; or SIGTERM has ended a command that runs until it is stopped
     1    it did not work; standard error says why, and what to do next
-    2    a mistake on the command line
-    130  interrupted by Ctrl-C or SIGTERM before it was done (0 for a command that is meant to be ended this way)
+    2    a mistake on the command line; standard error names it, and the flag that was most likely meant
+    130  ended by Ctrl-C, or by SIGTERM before it was done
     141  the reader of the command's output closed the pipe
+
+Flags and arguments may stand in any order, and everything behind `--` is an argument.
 """
 
 from __future__ import annotations
@@ -28,13 +30,15 @@ import argparse
 import asyncio
 import json
 import logging
+import re
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TextIO, TypeAlias
 
+from emberq.base.flag import nearest
 from emberq.base.text import forget_output, one_line
 
 if TYPE_CHECKING:
@@ -232,15 +236,80 @@ def counted(count: int, noun: str) -> str:
 # Calling
 
 
-def command_parser(program: str, description: str, *, epilog: str = "") -> argparse.ArgumentParser:
+class UsageError(Exception):
+    """A mistake on the command line, and in `hint` what was most likely meant."""
+
+    def __init__(self, text: str, *, hint: str = "") -> None:
+        super().__init__(text)
+        self.hint = hint
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that takes flags and arguments in any order, and raises UsageError where argparse prints its usage."""
+
+    def __init__(self, program: str, description: str, *, epilog: str = "") -> None:
+        super().__init__(
+            prog=program,
+            description=description,
+            epilog=epilog or None,
+            allow_abbrev=False,  # else a flag added later could change what a script means
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """What the words ask for; UsageError. SystemExit after --help."""
+        flags, values = self._sorted(words)
+        arguments, left_over = self.parse_known_args([*flags, "--", *values] if values else flags)
+        surplus = [one_line(word) for word in left_over if word != "--"]
+        if surplus:
+            raise UsageError(f"too many arguments: {' '.join(surplus)}")
+        return arguments
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+    def _sorted(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Flags with their values, and the other words. argparse takes arguments that are optional only together."""
+        flags: list[str] = []
+        values: list[str] = []
+        waiting = list(reversed(words))
+        while waiting:
+            word = waiting.pop()
+            if word == "--":
+                values += reversed(waiting)
+                break
+            if not word.startswith("-") or _PLAIN_DASH.fullmatch(word):
+                values.append(word)
+                continue
+            action, has_value = self._flag(word)
+            flags.append(word)
+            if action.nargs == 0 or has_value:
+                continue
+            if not waiting or waiting[-1] == "--" or waiting[-1] in self._option_string_actions:
+                raise UsageError(f"{word} needs a value: {action.metavar or action.dest.upper()}")
+            value = waiting.pop()
+            flags[-1:] = [f"{word}={value}"]  # in one word, because it may begin with a dash
+        return flags, values
+
+    def _flag(self, word: str) -> tuple[argparse.Action, bool]:
+        """The flag that a word begins with, and whether its value is in the word too."""
+        name, equals, _ = word.partition("=")
+        known = self._option_string_actions
+        if name in known:
+            return known[name], bool(equals)
+        if word[:2] in known:  # -n10
+            return known[word[:2]], True
+        meant = nearest(name, known)
+        raise UsageError(f"unknown flag {one_line(name)}", hint=f"Did you mean {meant}?" if meant else "")
+
+
+_PLAIN_DASH = re.compile(r"-|-[0-9.]+")
+"""Words that begin with a dash and are no flags: standard input, a number."""
+
+
+def command_parser(program: str, description: str, *, epilog: str = "") -> CommandParser:
     """A parser with the flags that every command has: --json and --verbose."""
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description=description,
-        epilog=epilog or None,
-        allow_abbrev=False,  # else a flag added later could change what a script means
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser(program, description, epilog=epilog)
     parser.add_argument("--json", action="store_true", help="write every result as a line of JSON")
     parser.add_argument("--verbose", action="store_true", help="also log what the libraries do")
     return parser
@@ -251,27 +320,34 @@ Command: TypeAlias = Callable[[argparse.Namespace, Terminal], Coroutine[Any, Any
 
 
 def run_command(
-    parser: argparse.ArgumentParser,
+    parser: CommandParser,
     argv: Sequence[str] | None,
     command: Command,
     *,
-    interrupted_status: int = INTERRUPTED,
+    is_endless: Callable[[argparse.Namespace], bool] = lambda _arguments: False,
 ) -> int:
-    """Parse `argv`, run the command and return the exit status. `interrupted_status` is 0 if it runs until Ctrl-C."""
+    """Parse `argv`, run the command and return the exit status. SIGTERM is the good end of one that `is_endless`."""
+    words = sys.argv[1:] if argv is None else argv
     try:
-        arguments = parser.parse_args(argv)
-    except SystemExit as ended:  # argparse has written its message
-        return ended.code if isinstance(ended.code, int) else MISUSED
+        arguments = parser.read(words)
+    except SystemExit:  # argparse has written the help
+        return DONE
+    except UsageError as mistake:
+        hint = f"{mistake.hint} {parser.prog} --help lists all flags.".lstrip()
+        Terminal(parser.prog, as_json="--json" in words).fail(str(mistake), hint=hint)
+        return MISUSED
     terminal = Terminal(parser.prog, as_json=arguments.json)
     with _logging_to(terminal, level=logging.INFO if arguments.verbose else logging.WARNING):
-        return _run_to_the_end(command(arguments, terminal), terminal, interrupted_status=interrupted_status)
+        return _run_to_the_end(command(arguments, terminal), terminal, is_endless=is_endless(arguments))
 
 
-def _run_to_the_end(work: Coroutine[Any, Any, int], terminal: Terminal, *, interrupted_status: int) -> int:
+def _run_to_the_end(work: Coroutine[Any, Any, int], terminal: Terminal, *, is_endless: bool) -> int:
+    received: list[signal.Signals] = []
     try:
-        return asyncio.run(_interruptible(work))
+        return asyncio.run(_interruptible(work, received))
     except (asyncio.CancelledError, KeyboardInterrupt):
-        return interrupted_status
+        is_stopped = bool(received) and signal.SIGINT not in received
+        return DONE if is_stopped and is_endless else INTERRUPTED
     except BrokenPipeError:
         forget_output()
         return PIPE_CLOSED
@@ -285,13 +361,21 @@ def _run_to_the_end(work: Coroutine[Any, Any, int], terminal: Terminal, *, inter
     return FAILED
 
 
-async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
-    """Run the work. Ctrl-C, SIGTERM and a closed terminal cancel it; a second one cancels its cleaning up."""
+async def _interruptible(work: Coroutine[Any, Any, int], received: list[signal.Signals]) -> int:
+    """Run the work. Ctrl-C, SIGTERM and a closed terminal cancel it; a second one cancels its cleaning up.
+
+    The signals are added to `received`.
+    """
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def cancel(number: signal.Signals) -> None:
+        received.append(number)
+        task.cancel()
+
     for number in signals:
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, cancel, number)
     try:
         return await task
     finally:
