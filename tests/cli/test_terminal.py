@@ -26,7 +26,7 @@ from emberq.cli.terminal import (
     counted,
     run_command,
 )
-from emberq.client import AuthError, ConnectError, NsqError, PublishError
+from emberq.client import AuthError, BadRequestError, ConnectError, HandshakeError, NsqError, PublishError
 from emberq.http.client import HttpQueryError
 from tests.cli.screen import Screen
 
@@ -141,6 +141,34 @@ def test_with_json_a_failure_is_json_too(capsys: pytest.CaptureFixture[str]) -> 
 def test_what_can_go_wrong_is_explained(failure: Exception, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(failing(failure)) == FAILED
     assert hint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("failure", "hint"),
+    [
+        (HandshakeError("h:1", "nsqd does not offer TLS, and going on without is not what was asked for"), "Leave the"),
+        (HandshakeError("h:1", "certificate verify failed: certificate has expired"), "renewed"),
+        (HandshakeError("h:1", "IP address mismatch, certificate is not valid for '10.0.0.1'"), "another name"),
+        (BadRequestError("E_INVALID", "cannot MPUB in current state (TLS required)"), "takes only TLS: add --tls"),
+        (HttpQueryError("cannot connect: [SSL: WRONG_VERSION_NUMBER] wrong version number"), "leave https:// away"),
+    ],
+)
+def test_trouble_with_tls_has_a_hint_that_fits(
+    failure: Exception, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(failing(failure)) == FAILED
+    told = capsys.readouterr().err
+    assert hint in told
+    assert "emberq up" not in told
+
+
+def test_what_was_logged_last_may_be_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    async def command(_arguments: argparse.Namespace, _terminal: Terminal) -> int:
+        logging.getLogger("emberq.client.x").warning("E_INVALID cannot SUB in current state (TLS required)")
+        raise CommandError("no nsqd can be reached", hint="`emberq up` starts one")
+
+    assert run(command) == FAILED
+    assert "takes only TLS" in capsys.readouterr().err
 
 
 def test_a_bug_is_not_explained_away() -> None:

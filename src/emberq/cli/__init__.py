@@ -2,6 +2,7 @@
 
 main            the table of subcommands
 terminal        how subcommands are called, write and end; progress bars
+table           tables on a terminal: names are kept, figures left out
 argument        the flags that several subcommands share
 attended        a subcommand that stops when its parent process is gone
 daemons         nsqd, nsqlookupd, nsqadmin

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from emberq.base.text import format_moment, one_line, parse_moment, quoted
 from emberq.cli.argument import positive_count
 from emberq.cli.main import Subcommand, run_subcommand
+from emberq.cli.table import Cell, body_text, figure, name, table, text
 from emberq.cli.terminal import (
     DONE,
     FAILED,
     CommandError,
     CommandParser,
     Terminal,
-    bare_table,
-    body_text,
     command_parser,
     counted,
     json_line,
@@ -137,7 +136,7 @@ async def _ls(arguments: argparse.Namespace, terminal: Terminal) -> int:
             terminal.note(str(failure))
             status = FAILED
     if terminal.is_rich:
-        terminal.console.print(_table(surveys))
+        terminal.console.print(_table(surveys, width=terminal.console.width))
     else:
         for each in surveys:
             terminal.write_json(_journal_document(each))
@@ -160,34 +159,29 @@ def _journal_document(journal: JournalOverview) -> dict[str, Any]:
     }
 
 
-def _table(surveys: Sequence[JournalOverview]) -> Table:
+def _table(surveys: Sequence[JournalOverview], *, width: int) -> Table:
     """A row for each journal, and one below it for each further channel."""
     from rich.filesize import decimal
     from rich.text import Text
 
-    table = bare_table()
-    table.add_column("TOPIC", no_wrap=True)
-    for title in ("FIRST", "NEXT", "SIZE", "FILES"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("CHANNEL", no_wrap=True)
-    table.add_column("LAG", justify="right", no_wrap=True)
-    table.add_column("FOLDER", no_wrap=True, overflow="ellipsis", style="dim")
+    columns = [name("TOPIC"), name("CHANNEL"), *map(figure, ("LAG", "FIRST", "NEXT", "SIZE", "FILES")), text("FOLDER")]
+    rows: list[tuple[Cell, ...]] = []
     for journal in surveys:
+        topic, folder = Text(one_line(journal.topic)), Text(one_line(str(journal.path.parent)), style="dim")
         facts = (
-            Text(one_line(journal.topic)),
             f"{journal.first_offset:,}",
             f"{journal.next_offset:,}",
             decimal(journal.size_bytes),
             str(journal.segment_count),
         )
-        places: list[tuple[Text | str, Text | str]] = [
+        places: list[tuple[Cell, Cell]] = [
             (Text(one_line(place.channel)), Text(f"{place.lag:,}", style="yellow" if place.lag else "dim"))
             for place in journal.channels
         ]
-        for number, place in enumerate(places or [("", "")]):
-            folder = Text(one_line(str(journal.path.parent)))
-            table.add_row(*(facts if not number else [""] * len(facts)), *place, folder if not number else "")
-    return table
+        first, *others = places or [("", "")]
+        rows.append((topic, *first, *facts, folder))
+        rows += [("", *place, *[""] * len(facts), "") for place in others]
+    return table(columns, rows, width=width)
 
 
 # cat

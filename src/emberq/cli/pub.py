@@ -108,7 +108,7 @@ async def _publish_and_report(
     count: int | None,
 ) -> None:
     """Publish, and report how many messages were published, also if it ends early."""
-    progress = terminal.progress(arguments.topic, total=count)
+    progress = terminal.progress(arguments.topic, total=count, is_shown=not _is_typed(arguments))
     publisher = LinePublisher(
         producer,
         arguments.topic,
@@ -152,7 +152,7 @@ def _source(
     if arguments.body:
         yield _at_once([os.fsencode(body) for body in arguments.body]), len(arguments.body)
     elif arguments.file in (None, STANDARD_INPUT):
-        if sys.stdin.isatty():
+        if _is_typed(arguments):
             terminal.note("each line you type is a message; Ctrl-D ends")
         yield read_lines(sys.stdin.fileno()), None
     else:
@@ -165,6 +165,11 @@ def _source(
             yield read_lines(descriptor), _line_count(path) if terminal.is_watched else None
         finally:
             os.close(descriptor)
+
+
+def _is_typed(arguments: argparse.Namespace) -> bool:
+    """Whether the user types the messages. A bar would be drawn into the line that is being typed."""
+    return not arguments.body and arguments.file in (None, STANDARD_INPUT) and sys.stdin.isatty()
 
 
 async def _at_once(bodies: Sequence[bytes]) -> AsyncIterator[Sequence[bytes]]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from emberq.base.text import one_line
 from emberq.cli.argument import topic_name
 from emberq.cli.spark_work import add_spark_flags, in_thread, location, nsq_options, spark_failures, spark_session
-from emberq.cli.terminal import DONE, CommandError, CommandParser, Terminal, bare_table, command_parser, run_command
+from emberq.cli.table import bare_table
+from emberq.cli.terminal import DONE, CommandError, CommandParser, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -44,7 +44,6 @@ from emberq.base.text import forget_output, one_line
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, Task, TaskID
-    from rich.table import Table
     from rich.text import Text
 
 DONE = 0
@@ -121,6 +120,8 @@ class Terminal:
     ) -> None:
         self.program = program
         self.as_json = as_json
+        self.last_logged = ""
+        """What a library has logged last, which often is why a command fails."""
         self._out = out if out is not None else sys.stdout
         self._err = err if err is not None else sys.stderr
 
@@ -190,9 +191,9 @@ class Terminal:
         if hint:
             print(f"  {one_line(hint)}", file=self._err, flush=True)
 
-    def progress(self, label: str, *, total: int | None = None) -> ProgressBar:
+    def progress(self, label: str, *, total: int | None = None, is_shown: bool = True) -> ProgressBar:
         """A bar on standard error, if that is a terminal. `total` is None if the end is not known."""
-        return ProgressBar(self.error_console if self.is_watched else None, label, total=total)
+        return ProgressBar(self.error_console if self.is_watched and is_shown else None, label, total=total)
 
 
 class _Notes(logging.Handler):
@@ -203,29 +204,13 @@ class _Notes(logging.Handler):
         self._terminal = terminal
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._terminal.note(record.getMessage())
+        self._terminal.last_logged = record.getMessage()
+        self._terminal.note(self._terminal.last_logged)
 
 
 def json_line(document: object) -> str:
     """Compact JSON, in which text that is not ASCII stays readable."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-
-
-def bare_table() -> Table:
-    """A table without lines, for a result on a terminal."""
-    from rich.table import Table
-
-    return Table(box=None, pad_edge=False, header_style="bold")
-
-
-def body_text(body: bytes, *, max_chars: int | None = None) -> Text:
-    """A body in one line. Nothing of it is read as markup, or reaches the terminal as an escape sequence."""
-    from rich.text import Text
-
-    try:
-        return Text(one_line(body.decode()[:max_chars]))
-    except UnicodeDecodeError:
-        return Text(repr(body[:max_chars])[2:-1], style="magenta")
 
 
 def counted(count: int, noun: str) -> str:
@@ -352,12 +337,12 @@ def _run_to_the_end(work: Coroutine[Any, Any, int], terminal: Terminal, *, is_en
         forget_output()
         return PIPE_CLOSED
     except CommandError as failure:
-        terminal.fail(str(failure), hint=failure.hint)
+        terminal.fail(str(failure), hint=tls_hint(str(failure), terminal.last_logged) or failure.hint)
     except Exception as failure:
         explained = _explained(failure)
         if explained is None:
             raise
-        terminal.fail(str(failure), hint=explained)
+        terminal.fail(str(failure), hint=tls_hint(str(failure)) or explained)
     return FAILED
 
 
@@ -386,6 +371,32 @@ async def _interruptible(work: Coroutine[Any, Any, int], received: list[signal.S
 CLUSTER_HINT = (
     "Is nsqd running? `emberq up` starts one; --nsqd-http-address and --lookupd-http-address say where to look."
 )
+
+
+SIGNER_HINT = (
+    "Its certificate was signed by an authority that this machine does not know: --tls-root-ca-file names the one to "
+    "trust."
+)
+OWN_CERTIFICATE_HINT = "It may want to see a certificate: --tls-cert and --tls-key name yours."
+TLS_HINTS = {
+    "(TLS required)": "This nsqd takes only TLS: add --tls, or --tls-root-ca-file if its authority is your own.",
+    "does not offer TLS": "Leave the TLS flags away, or start that nsqd with --tls-cert and --tls-key.",
+    "unable to get local issuer": SIGNER_HINT,
+    "self-signed certificate": SIGNER_HINT,
+    "certificate is not valid for": "Its certificate is for another name: connect by a name that stands in it.",
+    "certificate has expired": "Its certificate has to be renewed, or the clock of this machine is wrong.",
+    "WRONG_VERSION_NUMBER": "That port speaks no TLS: leave https:// away, or name the HTTPS port.",
+    "closed before the answer was complete": "If that port speaks TLS, write https:// before the address.",
+    "closed while the connection was being set up": OWN_CERTIFICATE_HINT,
+    "CERTIFICATE_REQUIRED": OWN_CERTIFICATE_HINT,
+    "alert unknown ca": "It does not trust the certificate of --tls-cert.",
+}
+"""What to do about a failure whose text holds the words, as Python, OpenSSL and our client spell them."""
+
+
+def tls_hint(*texts: str) -> str:
+    """What to do about the first of the texts that speaks of TLS; empty if none does."""
+    return next((hint for text in texts for words, hint in TLS_HINTS.items() if words in text), "")
 
 
 def _explained(failure: Exception) -> str | None:
