@@ -40,6 +40,9 @@ class Subcommand(NamedTuple):
     name: str
     function: str
     summary: str
+    flags: str = ""
+    """Where its flags are declared, as `module:name`: a SettingTable, the function that makes a CommandParser, or the
+    subcommands of a command that has some. Completion, man pages and reference pages are made from it (`catalog`)."""
 
     def run(self, argv: Sequence[str]) -> int:
         """Run it with the words that follow its name; the exit status."""
@@ -84,6 +87,7 @@ SUBCOMMANDS = (
     Subcommand("archive", "emberq.cli.archive:main", "write topics to Parquet, each message once"),
     Subcommand("replay", "emberq.cli.replay:main", "publish what a journal or an archive holds again"),
     Subcommand("sql", "emberq.cli.sql:main", "ask topics and archives in Spark SQL"),
+    Subcommand("context", "emberq.cli.context:main", "clusters with a name", "emberq.cli.context:SUBCOMMANDS"),
     Subcommand("prepare-spark", "emberq.cli.prepare_spark:main", "make Spark start a third sooner from now on"),
     Subcommand("demo", "emberq.cli.demo:main", "a stack with a live pipeline and events to feed it"),
     Subcommand("nsq_tail", "emberq.tools.nsq_tail:main", "NSQ's tool: print the messages of topics"),
@@ -122,6 +126,7 @@ def run_subcommand(program: str, subcommands: Sequence[Subcommand], words: Seque
     usage = (
         f"Usage: {program} <command> [flags]\n\nCommands ({program} <command> --help tells more):\n{lines}\n{remark}"
     )
+    words = _turned(words)
     first = words[0] if words else ""
     if first in ("-h", "-help", "--help"):
         sys.stdout.write(usage)
@@ -140,6 +145,20 @@ def run_subcommand(program: str, subcommands: Sequence[Subcommand], words: Seque
     print(f"{program}: unknown command {quoted(first)}", file=sys.stderr)
     print(f"  {suggestion}{program} --help lists all commands.", file=sys.stderr)
     return MISUSED
+
+
+FLAGS_IN_FRONT = {"--json": 0, "--verbose": 0, "--context": 1}
+"""The flags of all commands, and how many words follow each. They may stand before the command as well."""
+
+
+def _turned(words: Sequence[str]) -> Sequence[str]:
+    """The words with the command before the flags that all commands have."""
+    position = 0
+    while position < len(words) and (name := words[position].partition("="))[0] in FLAGS_IN_FRONT:
+        position += 1 + (0 if name[1] else FLAGS_IN_FRONT[name[0]])
+    if not 0 < position < len(words):
+        return words
+    return [words[position], *words[:position], *words[position + 1 :]]
 
 
 if __name__ == "__main__":

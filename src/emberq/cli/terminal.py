@@ -240,6 +240,18 @@ class CommandParser(argparse.ArgumentParser):
             allow_abbrev=False,  # else a flag added later could change what a script means
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        self.after_reading: list[Callable[[argparse.Namespace], None]] = []
+        """Called in turn with what was read, to fill in what the flags leave open; UsageError."""
+
+    @property
+    def flags(self) -> list[argparse.Action]:
+        """What begins with a dash, in the order of the help."""
+        return [action for action in self._actions if action.option_strings]
+
+    @property
+    def arguments(self) -> list[argparse.Action]:
+        """What does not."""
+        return [action for action in self._actions if not action.option_strings]
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """What the words ask for; UsageError. SystemExit after --help."""
@@ -248,6 +260,8 @@ class CommandParser(argparse.ArgumentParser):
         surplus = [one_line(word) for word in left_over if word != "--"]
         if surplus:
             raise UsageError(f"too many arguments: {' '.join(surplus)}")
+        for fill in self.after_reading:
+            fill(arguments)
         return arguments
 
     def error(self, message: str) -> NoReturn:
@@ -336,6 +350,9 @@ def _run_to_the_end(work: Coroutine[Any, Any, int], terminal: Terminal, *, is_en
     except BrokenPipeError:
         forget_output()
         return PIPE_CLOSED
+    except UsageError as mistake:
+        terminal.fail(str(mistake), hint=mistake.hint)
+        return MISUSED
     except CommandError as failure:
         terminal.fail(str(failure), hint=tls_hint(str(failure), terminal.last_logged) or failure.hint)
     except Exception as failure:
