@@ -49,13 +49,27 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+_HERE = "emberq.cli.journal:"
 SUBCOMMANDS = (
     Subcommand(
-        "ls", "emberq.cli.journal:list_journals", "the journals in a data folder, and how far their channels are"
+        "ls",
+        _HERE + "list_journals",
+        "the journals in a data folder, and how far their channels are",
+        _HERE + "make_ls_parser",
     ),
-    Subcommand("cat", "emberq.cli.journal:print_messages", "the messages of a journal"),
-    Subcommand("verify", "emberq.cli.journal:verify_journals", "read every byte of journals and say what is damaged"),
-    Subcommand("seek", "emberq.cli.journal_seek:main", "have a channel deliver again, or skip ahead"),
+    Subcommand("cat", _HERE + "print_messages", "the messages of a journal", _HERE + "make_cat_parser"),
+    Subcommand(
+        "verify",
+        _HERE + "verify_journals",
+        "read every byte of journals and say what is damaged",
+        _HERE + "make_verify_parser",
+    ),
+    Subcommand(
+        "seek",
+        "emberq.cli.journal_seek:main",
+        "have a channel deliver again, or skip ahead",
+        "emberq.cli.journal_seek:make_parser",
+    ),
 )
 REMARK = "ls, cat and verify read the files and need no nsqd; it may run meanwhile. seek talks to nsqd.\n"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from emberq import NSQ_VERSION, __version__
 
@@ -34,6 +34,15 @@ def is_compiled() -> bool:
     return spec is not None and spec.origin is not None and not spec.origin.endswith(".py")
 
 
+def resolve(reference: str) -> Any:
+    """What `module:name` refers to. A dot behind the name leads to an attribute, or to an entry of a dictionary."""
+    module, _, path = reference.partition(":")
+    found: Any = import_module(module)
+    for name in path.split("."):
+        found = found[name] if isinstance(found, dict) else getattr(found, name)
+    return found
+
+
 class Subcommand(NamedTuple):
     """A word after `emberq`, and the function that it runs: `module:function`, called with the words that follow."""
 
@@ -47,8 +56,7 @@ class Subcommand(NamedTuple):
     def run(self, argv: Sequence[str]) -> int:
         """Run it with the words that follow its name; the exit status."""
         with _ended_at_once():
-            module, _, name = self.function.partition(":")
-            function: Callable[[Sequence[str]], int] = getattr(import_module(module), name)
+            function: Callable[[Sequence[str]], int] = resolve(self.function)
         return function(argv)
 
 
@@ -73,29 +81,146 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 SUBCOMMANDS = (
-    Subcommand("up", "emberq.cli.up:main", "a whole NSQ on this machine: nsqlookupd and nsqd, in one command"),
-    Subcommand("nsqd", "emberq.cli.daemons:nsqd", "the daemon that receives, queues and delivers messages"),
-    Subcommand("nsqlookupd", "emberq.cli.daemons:nsqlookupd", "the daemon that knows which nsqd has which topic"),
-    Subcommand("nsqadmin", "emberq.cli.daemons:nsqadmin", "the pages that show the cluster, and act on it"),
-    Subcommand("pub", "emberq.cli.pub:main", "publish messages: words, lines or a file"),
-    Subcommand("tail", "emberq.cli.tail:main", "show the messages of a topic as they come"),
-    Subcommand("top", "emberq.cli.top:main", "a live table of topics, channels, rates and clients"),
-    Subcommand("peek", "emberq.cli.peek:main", "look at the next messages of a channel without taking them"),
-    Subcommand("journal", "emberq.cli.journal:main", "look into journals, check them, and replay them to a channel"),
-    Subcommand("requeue-dead", "emberq.cli.requeue_dead:main", "publish the messages of a dead-letter topic again"),
-    Subcommand("pipeline", "emberq.cli.pipeline:main", "run, check or look at a pipeline on Spark"),
-    Subcommand("archive", "emberq.cli.archive:main", "write topics to Parquet, each message once"),
-    Subcommand("replay", "emberq.cli.replay:main", "publish what a journal or an archive holds again"),
-    Subcommand("sql", "emberq.cli.sql:main", "ask topics and archives in Spark SQL"),
-    Subcommand("context", "emberq.cli.context:main", "clusters with a name", "emberq.cli.context:SUBCOMMANDS"),
-    Subcommand("prepare-spark", "emberq.cli.prepare_spark:main", "make Spark start a third sooner from now on"),
-    Subcommand("demo", "emberq.cli.demo:main", "a stack with a live pipeline and events to feed it"),
-    Subcommand("nsq_tail", "emberq.tools.nsq_tail:main", "NSQ's tool: print the messages of topics"),
-    Subcommand("nsq_stat", "emberq.tools.nsq_stat:main", "NSQ's tool: print the statistics of a channel"),
-    Subcommand("nsq_to_file", "emberq.tools.nsq_to_file.program:main", "NSQ's tool: write messages to files"),
-    Subcommand("nsq_to_http", "emberq.tools.nsq_to_http:main", "NSQ's tool: send messages to HTTP servers"),
-    Subcommand("nsq_to_nsq", "emberq.tools.nsq_to_nsq:main", "NSQ's tool: copy messages to other topics and nsqds"),
-    Subcommand("to_nsq", "emberq.tools.to_nsq:main", "NSQ's tool: publish the lines of standard input"),
+    Subcommand(
+        "up",
+        "emberq.cli.up:main",
+        "a whole NSQ on this machine: nsqlookupd and nsqd, in one command",
+        "emberq.cli.up:SETTINGS",
+    ),
+    Subcommand(
+        "nsqd",
+        "emberq.cli.daemons:nsqd",
+        "the daemon that receives, queues and delivers messages",
+        "emberq.nsqd.options:SETTINGS",
+    ),
+    Subcommand(
+        "nsqlookupd",
+        "emberq.cli.daemons:nsqlookupd",
+        "the daemon that knows which nsqd has which topic",
+        "emberq.lookupd.options:SETTINGS",
+    ),
+    Subcommand(
+        "nsqadmin",
+        "emberq.cli.daemons:nsqadmin",
+        "the pages that show the cluster, and act on it",
+        "emberq.admin.options:SETTINGS",
+    ),
+    Subcommand("pub", "emberq.cli.pub:main", "publish messages: words, lines or a file", "emberq.cli.pub:make_parser"),
+    Subcommand(
+        "tail", "emberq.cli.tail:main", "show the messages of a topic as they come", "emberq.cli.tail:make_parser"
+    ),
+    Subcommand(
+        "top",
+        "emberq.cli.top:main",
+        "a live table of topics, channels, rates and clients",
+        "emberq.cli.top:make_parser",
+    ),
+    Subcommand(
+        "topic",
+        "emberq.cli.topic:topic",
+        "list, create, delete, pause and empty topics",
+        "emberq.cli.topic:TOPIC_SUBCOMMANDS",
+    ),
+    Subcommand("channel", "emberq.cli.topic:channel", "the same for channels", "emberq.cli.topic:CHANNEL_SUBCOMMANDS"),
+    Subcommand("node", "emberq.cli.topic:node", "the nsqds of a cluster", "emberq.cli.topic:NODE_SUBCOMMANDS"),
+    Subcommand(
+        "peek",
+        "emberq.cli.peek:main",
+        "look at the next messages of a channel without taking them",
+        "emberq.cli.peek:make_parser",
+    ),
+    Subcommand(
+        "journal",
+        "emberq.cli.journal:main",
+        "look into journals, check them, and replay them to a channel",
+        "emberq.cli.journal:SUBCOMMANDS",
+    ),
+    Subcommand(
+        "requeue-dead",
+        "emberq.cli.requeue_dead:main",
+        "publish the messages of a dead-letter topic again",
+        "emberq.cli.requeue_dead:make_parser",
+    ),
+    Subcommand(
+        "bench", "emberq.cli.bench:main", "measure how fast an nsqd is, any nsqd", "emberq.cli.bench:make_parser"
+    ),
+    Subcommand(
+        "pipeline",
+        "emberq.cli.pipeline:main",
+        "run, check or look at a pipeline on Spark",
+        "emberq.cli.pipeline:make_parser",
+    ),
+    Subcommand(
+        "archive",
+        "emberq.cli.archive:main",
+        "write topics to Parquet, each message once",
+        "emberq.cli.archive:make_parser",
+    ),
+    Subcommand(
+        "replay",
+        "emberq.cli.replay:main",
+        "publish what a journal or an archive holds again",
+        "emberq.cli.replay:make_parser",
+    ),
+    Subcommand("sql", "emberq.cli.sql:main", "ask topics and archives in Spark SQL", "emberq.cli.sql:make_parser"),
+    Subcommand(
+        "prepare-spark",
+        "emberq.cli.prepare_spark:main",
+        "make Spark start a third sooner from now on",
+        "emberq.cli.prepare_spark:make_parser",
+    ),
+    Subcommand(
+        "demo",
+        "emberq.cli.demo:main",
+        "a stack with a live pipeline and events to feed it",
+        "emberq.cli.demo:make_parser",
+    ),
+    Subcommand(
+        "context", "emberq.cli.context:main", "clusters with a name, for --context", "emberq.cli.context:SUBCOMMANDS"
+    ),
+    Subcommand(
+        "completion",
+        "emberq.cli.completion:main",
+        "the script with which a shell completes commands and flags",
+        "emberq.cli.completion:make_parser",
+    ),
+    Subcommand("man", "emberq.cli.manual:main", "the man pages of all commands", "emberq.cli.manual:make_parser"),
+    Subcommand(
+        "nsq_tail",
+        "emberq.tools.nsq_tail:main",
+        "NSQ's tool: print the messages of topics",
+        "emberq.tools.nsq_tail:SETTINGS",
+    ),
+    Subcommand(
+        "nsq_stat",
+        "emberq.tools.nsq_stat:main",
+        "NSQ's tool: print the statistics of a channel",
+        "emberq.tools.nsq_stat:SETTINGS",
+    ),
+    Subcommand(
+        "nsq_to_file",
+        "emberq.tools.nsq_to_file.program:main",
+        "NSQ's tool: write messages to files",
+        "emberq.tools.nsq_to_file.options:SETTINGS",
+    ),
+    Subcommand(
+        "nsq_to_http",
+        "emberq.tools.nsq_to_http:main",
+        "NSQ's tool: send messages to HTTP servers",
+        "emberq.tools.nsq_to_http:SETTINGS",
+    ),
+    Subcommand(
+        "nsq_to_nsq",
+        "emberq.tools.nsq_to_nsq:main",
+        "NSQ's tool: copy messages to other topics and nsqds",
+        "emberq.tools.nsq_to_nsq:SETTINGS",
+    ),
+    Subcommand(
+        "to_nsq",
+        "emberq.tools.to_nsq:main",
+        "NSQ's tool: publish the lines of standard input",
+        "emberq.tools.to_nsq:SETTINGS",
+    ),
 )
 FLAGS = """\
 Flags:

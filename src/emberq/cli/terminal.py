@@ -191,6 +191,27 @@ class Terminal:
         if hint:
             print(f"  {one_line(hint)}", file=self._err, flush=True)
 
+    async def confirm(self, question: str, *, is_agreed: bool) -> bool:
+        """Whether the user wants it. UsageError where no user can be asked, unless `is_agreed` by a flag."""
+        if is_agreed:
+            return True
+        if self.as_json or not (sys.stdin.isatty() and self._err.isatty()):
+            raise UsageError(
+                "this destroys messages, and no terminal is there to ask", hint="Add --yes if you mean it."
+            )
+        print(f"{one_line(question)} [y/N] ", end="", file=self._err, flush=True)
+        loop = asyncio.get_running_loop()
+        typed: asyncio.Future[str] = loop.create_future()
+        loop.add_reader(sys.stdin, lambda: typed.set_result(sys.stdin.readline()))  # so that Ctrl-C is heard meanwhile
+        try:
+            answer = await typed
+        finally:
+            loop.remove_reader(sys.stdin)
+        if answer.strip().lower() in ("y", "yes"):
+            return True
+        self.note("nothing was changed")
+        return False
+
     def progress(self, label: str, *, total: int | None = None, is_shown: bool = True) -> ProgressBar:
         """A bar on standard error, if that is a terminal. `total` is None if the end is not known."""
         return ProgressBar(self.error_console if self.is_watched and is_shown else None, label, total=total)
