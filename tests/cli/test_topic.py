@@ -31,7 +31,7 @@ def lookupd_flag(nsq: EmbeddedThread) -> str:
 def figures(nsq: EmbeddedThread, topic: str, channel: str = "") -> dict[str, Any]:
     """Empty if there is no such topic or channel."""
     found = http_of(nsq.nsqd_http_addresses[0]).get("/stats?format=json").json()["topics"]
-    of_topic = next((each for each in found if each["topic_name"] == topic), {})
+    of_topic: dict[str, Any] = next((each for each in found if each["topic_name"] == topic), {})
     if not channel:
         return dict(of_topic)
     return next((dict(each) for each in of_topic.get("channels", []) if each["channel_name"] == channel), {})

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberq.cli.argument import positive_count, topic_name
+from emberq.cli.main import Subcommand
 from emberq.cli.spark_work import (
     add_metrics_flag,
     add_spark_flags,
@@ -45,12 +46,27 @@ they are consumed through their channel archive.files, which has messages only f
 """
 
 
+SUBCOMMANDS = (
+    Subcommand(
+        COMPACT,
+        "emberq.cli.archive:compact",
+        "merge the small files of an archive or a Parquet sink",
+        "emberq.cli.archive:make_compact_parser",
+    ),
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Archive, or compact; the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == [COMPACT]:
-        return run_command(make_compact_parser(), words[1:], _compact)
+        return compact(words[1:])
     return run_command(make_parser(), words, _archive, is_endless=lambda arguments: arguments.follow)
+
+
+def compact(argv: Sequence[str]) -> int:
+    """Run `emberq archive compact`; the exit status."""
+    return run_command(make_compact_parser(), argv, _compact)
 
 
 def make_parser() -> CommandParser:

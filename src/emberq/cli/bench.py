@@ -19,7 +19,7 @@ import asyncio
 import random
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from emberq.cli.argument import (
@@ -139,7 +139,7 @@ class BenchRun:
         self._room = asyncio.Event()
         """Set while few messages are under way."""
         self._began_ns = self._published_ns = self._ended_ns = 0
-        self.on_received = lambda _count: None
+        self.on_received: Callable[[int], None] = lambda _count: None
 
     async def measure(self, producer: Producer, consumer: Consumer, *, publishers: int, idle_s: float) -> None:
         """Publish everything, and return when all of it came or nothing has come for `idle_s`."""

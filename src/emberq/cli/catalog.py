@@ -103,7 +103,8 @@ def _entry(subcommand: Subcommand, above: tuple[str, ...]) -> CommandEntry:
     if isinstance(declared, tuple):
         below = tuple(_entry(each, words) for each in declared)
         return CommandEntry(words=words, summary=subcommand.summary, commands=below)
-    return _of_parser(declared(), words, subcommand.summary)
+    below = tuple(_entry(each, words) for each in resolve(subcommand.below)) if subcommand.below else ()
+    return _of_parser(declared(), words, subcommand.summary, below)
 
 
 def _of_settings(table: SettingTable, words: tuple[str, ...], summary: str) -> CommandEntry:
@@ -127,7 +128,9 @@ def _of_setting(setting: Setting) -> FlagEntry:
     )
 
 
-def _of_parser(parser: CommandParser, words: tuple[str, ...], summary: str) -> CommandEntry:
+def _of_parser(
+    parser: CommandParser, words: tuple[str, ...], summary: str, below: tuple[CommandEntry, ...]
+) -> CommandEntry:
     return CommandEntry(
         words=words,
         summary=summary,
@@ -135,6 +138,7 @@ def _of_parser(parser: CommandParser, words: tuple[str, ...], summary: str) -> C
         epilog=parser.epilog or "",
         flags=tuple(map(_of_flag, parser.flags)),
         arguments=tuple(map(_of_argument, parser.arguments)),
+        commands=below,
     )
 
 
@@ -168,5 +172,5 @@ def _meaning(action: argparse.Action) -> str:
 
 
 def commands_of(entry: CommandEntry) -> Sequence[CommandEntry]:
-    """Those that can be run: all below, without the groups."""
-    return [each for each in entry if not each.commands]
+    """Those that can be run: all below, without the groups, which have no flags of their own."""
+    return [each for each in entry if each.flags and each is not entry]

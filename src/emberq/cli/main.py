@@ -52,6 +52,8 @@ class Subcommand(NamedTuple):
     flags: str = ""
     """Where its flags are declared, as `module:name`: a SettingTable, the function that makes a CommandParser, or the
     subcommands of a command that has some. Completion, man pages and reference pages are made from it (`catalog`)."""
+    below: str = ""
+    """Where the subcommands are declared of a command that has flags as well."""
 
     def run(self, argv: Sequence[str]) -> int:
         """Run it with the words that follow its name; the exit status."""
@@ -155,6 +157,7 @@ SUBCOMMANDS = (
         "emberq.cli.archive:main",
         "write topics to Parquet, each message once",
         "emberq.cli.archive:make_parser",
+        "emberq.cli.archive:SUBCOMMANDS",
     ),
     Subcommand(
         "replay",

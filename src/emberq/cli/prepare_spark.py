@@ -42,11 +42,18 @@ async def _prepare(arguments: argparse.Namespace, terminal: Terminal) -> int:
         java = find_java()
         path = archive_path(java)
         if path.is_file() and not arguments.force:
-            terminal.note(f"that was done: {path}")
-            return DONE
+            return _report(path, terminal, f"that was done: {path}", is_new=False)
         path.unlink(missing_ok=True)  # so that Java does not start with the old archive
         await in_thread(lambda _stopping: _make(java, terminal, is_verbose=arguments.verbose))
-    terminal.note(f"Spark starts sooner from now on, thanks to {path.stat().st_size / 1e6:,.0f} MB in {path}")
+    text = f"Spark starts sooner from now on, thanks to {path.stat().st_size / 1e6:,.0f} MB in {path}"
+    return _report(path, terminal, text, is_new=True)
+
+
+def _report(path: Path, terminal: Terminal, text: str, *, is_new: bool) -> int:
+    if terminal.as_json:
+        terminal.write_json({"archive": str(path), "bytes": path.stat().st_size, "is_new": is_new})
+    else:
+        terminal.note(text)
     return DONE
 
 
