@@ -93,6 +93,16 @@ def test_the_environment_counts_before_the_default_context(monkeypatch: pytest.M
     assert nsqd_tcp_addresses(publishing("--nsqd-tcp-address=f:1")) == ["f:1"]
 
 
+def test_what_the_environment_cannot_mean_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.setenv("EMBERQ_TLS", "perhaps")
+    assert pub(["t", "x"]) == MISUSED
+    assert "EMBERQ_TLS must be 1 or 0" in capsys.readouterr().err
+    monkeypatch.setenv("EMBERQ_TLS", "0")
+    monkeypatch.setenv("EMBERQ_NSQD_TCP_ADDRESS", "a:99999")
+    assert pub(["t", "x"]) == MISUSED
+    assert "port 99999 is above 65535" in capsys.readouterr().err
+
+
 def test_secrets_come_from_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NSQ_AUTH_SECRET", "old")
     assert auth_secret(looking()) == b"old"

@@ -138,11 +138,11 @@ _emberq() {
     case "$at" in
 @WORDS@
     esac
-    (( $#found )) && _describe -V word found
+    (( $#found )) && _describe word found
     [[ ${words[CURRENT]} == -* ]] || _files
 }
-(( $+functions[compdef] )) && compdef _emberq @PROGRAMS@
-[[ $zsh_eval_context[-1] == loadautofunc ]] && _emberq "$@"
+# Loaded from a folder of fpath it is the function itself; read by `source` it is only made known.
+if [[ $funcstack[1] == _emberq ]]; then _emberq "$@"; else compdef _emberq @PROGRAMS@; fi
 """
 
 

@@ -36,6 +36,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from emberq.base.address import AddressError, parse_address
 from emberq.base.flag import nearest
 from emberq.base.settings import LOOKUPD_SECRET_VARIABLE, SECRET_VARIABLE
 from emberq.base.text import quoted
@@ -191,6 +192,7 @@ def fill(arguments: argparse.Namespace) -> None:
         sources.append(contexts.named(implied))
     chosen = next((source for source in sources if _has_address(source)), {})
     _check_kinds(chosen, wanted, arguments.context or implied)
+    _check_addresses(chosen)
     arguments.are_addresses_flags = chosen is sources[0]
     for key in wanted:
         considered = [chosen] if key in ADDRESSES else sources
@@ -217,6 +219,16 @@ def _check_kinds(chosen: Values, wanted: Sequence[str], name: str) -> None:
         flags = " or ".join(f"--{key.replace('_', '-')}" for key in usable)
         place = f"the context {name}" if name else "the environment"
         raise UsageError(f"{place} has no address that this command can use", hint=f"It needs {flags}.")
+
+
+def _check_addresses(chosen: Values) -> None:
+    """UsageError if an nsqd's address cannot be one. Those of flags were checked when they were read."""
+    for key in ("nsqd_tcp_address", "nsqd_http_address"):
+        for address in chosen.get(key, ()):
+            try:
+                parse_address(address)
+            except AddressError as wrong:
+                raise UsageError(f"{variable(key)} or {key} of the context: {wrong}") from wrong
 
 
 # `emberq context`.
