@@ -17,7 +17,7 @@ from emberq.cli.argument import (
     lookupd_secret,
     nsqd_tcp_addresses,
 )
-from emberq.cli.context import KEYS, main, variable
+from emberq.cli.context import main
 from emberq.cli.main import main as emberq
 from emberq.cli.pub import main as pub
 from emberq.cli.terminal import DONE, MISUSED, UsageError, command_parser
@@ -43,14 +43,11 @@ auth_secret_file = "{folder}/production"
 
 @pytest.fixture(autouse=True)
 def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for key in KEYS:
-        monkeypatch.delenv(variable(key), raising=False)
     path = tmp_path / "contexts.toml"
     path.write_text(CONTEXTS.replace("{folder}", str(tmp_path)))
     for name in ("staging", "production"):
         (tmp_path / name).write_text(f"secret of {name}\n")
     monkeypatch.setenv("EMBERQ_CONTEXTS", str(path))
-    monkeypatch.delenv("EMBERQ_CONTEXT", raising=False)
     return path
 
 
@@ -122,6 +119,13 @@ def test_secrets_of_a_context_are_not_shown_to_addresses_from_elsewhere() -> Non
 def test_a_context_that_cannot_serve_is_no_reason_to_ask_this_machine() -> None:
     with pytest.raises(UsageError, match="the context production has no address that this command can use"):
         publishing("--context=production")
+
+
+def test_an_environment_that_cannot_serve_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBERQ_LOOKUPD_HTTP_ADDRESS", "l:4161")
+    with pytest.raises(UsageError, match="the environment has no address that this command can use"):
+        publishing()
+    assert nsqd_tcp_addresses(publishing("--nsqd-tcp-address=f:1")) == ["f:1"]
 
 
 @pytest.mark.parametrize(

@@ -43,12 +43,24 @@ def test_a_subcommand_gets_the_words_after_it(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.startswith("nsqd v1.3.0-emberq ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_a_subcommand_is_imported_ends_it_without_a_traceback(
-    tmp_path: Path, number: signal.Signals
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (
+            signal.SIGINT,
+            "from emberq.cli.main import Subcommand; Subcommand('slow', 'slow_to_import:main', '').run([])",
+        ),
+        (
+            signal.SIGTERM,
+            "from emberq.cli.main import Subcommand; Subcommand('slow', 'slow_to_import:main', '').run([])",
+        ),
+        (signal.SIGINT, "from emberq.cli.daemons import load; load('slow_to_import', 'Daemon')"),
+    ],
+)
+def test_a_signal_while_a_program_is_imported_ends_it_without_a_traceback(
+    tmp_path: Path, number: signal.Signals, code: str
 ) -> None:
     (tmp_path / "slow_to_import.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
-    code = "from emberq.cli.main import Subcommand; Subcommand('slow', 'slow_to_import:main', '').run([])"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=tmp_path,

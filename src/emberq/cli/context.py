@@ -15,8 +15,8 @@ A context is a cluster with a name: its addresses, and how to speak to it. Conte
     tls_root_ca_file = "/etc/nsq/ca.pem"
     auth_secret_file = "/run/secrets/nsq"
 
-Each of these is also a variable, such as EMBERQ_NSQD_TCP_ADDRESS; several addresses have commas between them. What
-counts, in this order:
+Each of these is also a variable, such as EMBERQ_NSQD_TCP_ADDRESS or EMBERQ_TLS=1; several addresses have commas between
+them. EMBERQ_AUTH_SECRET and EMBERQ_LOOKUPD_SECRET hold the secrets themselves. What counts, in this order:
 
     1. the flags
     2. the context that --context names
@@ -182,20 +182,20 @@ def fill(arguments: argparse.Namespace) -> None:
     """Set what the flags leave open. UsageError if a context or a variable cannot be used."""
     environment = os.environ
     wanted = [key for key in KEYS if hasattr(arguments, key)]
-    sources = [_given(arguments, wanted)]
+    sources = {"the command line": _given(arguments, wanted)}
     contexts = read_contexts(environment)
     if arguments.context:
-        sources.append(contexts.named(arguments.context))
-    sources.append(environment_values(environment))
+        sources[f"the context {arguments.context}"] = contexts.named(arguments.context)
+    sources["the environment"] = environment_values(environment)
     implied = environment.get(NAME_VARIABLE) or contexts.default
-    if implied and not arguments.context and not any(_has_address(source) for source in sources):
-        sources.append(contexts.named(implied))
-    chosen = next((source for source in sources if _has_address(source)), {})
-    _check_kinds(chosen, wanted, arguments.context or implied)
-    _check_addresses(chosen)
-    arguments.are_addresses_flags = chosen is sources[0]
+    if implied and not arguments.context and not any(map(_has_address, sources.values())):
+        sources[f"the context {implied}"] = contexts.named(implied)
+    place, chosen = next(((place, source) for place, source in sources.items() if _has_address(source)), ("", {}))
+    _check_kinds(chosen, wanted, place)
+    _check_addresses(chosen, place)
+    arguments.are_addresses_flags = place == "the command line"
     for key in wanted:
-        considered = [chosen] if key in ADDRESSES else sources
+        considered = [chosen] if key in ADDRESSES else sources.values()
         value = next((source[key] for source in considered if key in source), None)
         if value is not None:
             setattr(arguments, key, value)
@@ -209,7 +209,7 @@ def _has_address(source: Values) -> bool:
     return any(source.get(key) for key in ADDRESSES)
 
 
-def _check_kinds(chosen: Values, wanted: Sequence[str], name: str) -> None:
+def _check_kinds(chosen: Values, wanted: Sequence[str], place: str) -> None:
     """UsageError if the cluster is known only by addresses of which the command makes no use.
 
     It would go to the nsqd of this machine instead.
@@ -217,18 +217,17 @@ def _check_kinds(chosen: Values, wanted: Sequence[str], name: str) -> None:
     usable = [key for key in ADDRESSES if key in wanted]
     if chosen and not any(chosen.get(key) for key in usable):
         flags = " or ".join(f"--{key.replace('_', '-')}" for key in usable)
-        place = f"the context {name}" if name else "the environment"
         raise UsageError(f"{place} has no address that this command can use", hint=f"It needs {flags}.")
 
 
-def _check_addresses(chosen: Values) -> None:
+def _check_addresses(chosen: Values, place: str) -> None:
     """UsageError if an nsqd's address cannot be one. Those of flags were checked when they were read."""
     for key in ("nsqd_tcp_address", "nsqd_http_address"):
         for address in chosen.get(key, ()):
             try:
                 parse_address(address)
             except AddressError as wrong:
-                raise UsageError(f"{variable(key)} or {key} of the context: {wrong}") from wrong
+                raise UsageError(f"{key} in {place}: {wrong}") from wrong
 
 
 # `emberq context`.

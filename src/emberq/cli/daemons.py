@@ -6,14 +6,21 @@ Each imports what it needs when it is called, so none loads the settings of the 
 from __future__ import annotations
 
 import getpass
-import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from emberq.base.program import run_daemon
+from emberq.cli.main import INTERRUPTED, ended_at_once
 
 CHECK = "emberq.cli.check_config"
+
+
+def load(module: str, name: str) -> Any:
+    """A daemon's class. Ctrl-C while it is being imported ends the process without a traceback."""
+    with ended_at_once():
+        return getattr(import_module(module), name)
 
 
 def nsqd(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +30,7 @@ def nsqd(argv: Sequence[str] | None = None) -> int:
     return run_daemon(
         SETTINGS,
         NsqdOptions,
-        lambda: import_module("emberq.nsqd.daemon").Nsqd,
+        lambda: load("emberq.nsqd.daemon", "Nsqd"),
         argv,
         describe=lambda options: import_module(CHECK).nsqd_report(options),
     )
@@ -36,7 +43,7 @@ def nsqlookupd(argv: Sequence[str] | None = None) -> int:
     return run_daemon(
         SETTINGS,
         LookupdOptions,
-        lambda: import_module("emberq.lookupd.daemon").Nsqlookupd,
+        lambda: load("emberq.lookupd.daemon", "Nsqlookupd"),
         argv,
         describe=lambda options: import_module(CHECK).lookupd_report(options),
     )
@@ -52,7 +59,7 @@ def nsqadmin(argv: Sequence[str] | None = None) -> int:
     return run_daemon(
         SETTINGS,
         AdminOptions,
-        lambda: import_module("emberq.admin.daemon").Nsqadmin,
+        lambda: load("emberq.admin.daemon", "Nsqadmin"),
         words,
         describe=lambda options: import_module(CHECK).admin_report(options),
     )
@@ -68,7 +75,7 @@ def _print_hash() -> int:
             is_repeated = getpass.getpass("Again: ") == password
         except KeyboardInterrupt:
             print(file=sys.stderr)
-            return 128 + signal.SIGINT
+            return INTERRUPTED
         if not is_repeated:
             print("These are not the same.", file=sys.stderr)
             return 1

@@ -57,13 +57,13 @@ class Subcommand(NamedTuple):
 
     def run(self, argv: Sequence[str]) -> int:
         """Run it with the words that follow its name; the exit status."""
-        with _ended_at_once():
+        with ended_at_once():
             function: Callable[[Sequence[str]], int] = resolve(self.function)
         return function(argv)
 
 
 @contextmanager
-def _ended_at_once() -> Iterator[None]:
+def ended_at_once() -> Iterator[None]:
     """While the block runs, Ctrl-C and SIGTERM end the process, which has done nothing yet; a shell sees 130."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     if threading.current_thread() is not threading.main_thread() or before != AS_PYTHON_STARTS:

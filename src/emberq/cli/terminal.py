@@ -415,7 +415,7 @@ SIGNER_HINT = (
     "Its certificate was signed by an authority that this machine does not know: --tls-root-ca-file names the one to "
     "trust."
 )
-OWN_CERTIFICATE_HINT = "It may want to see a certificate: --tls-cert and --tls-key name yours."
+OWN_CERTIFICATE_HINT = "If it takes only clients with a certificate: --tls-cert and --tls-key name yours."
 TLS_HINTS = {
     "(TLS required)": "This nsqd takes only TLS: add --tls, or --tls-root-ca-file if its authority is your own.",
     "does not offer TLS": "Leave the TLS flags away, or start that nsqd with --tls-cert and --tls-key.",
