@@ -20,7 +20,9 @@ from emberq.cli.argument import (
 from emberq.cli.context import main
 from emberq.cli.main import main as emberq
 from emberq.cli.pub import main as pub
-from emberq.cli.terminal import DONE, MISUSED, UsageError, command_parser
+from emberq.cli.replay import make_parser as replay_parser
+from emberq.cli.requeue_dead import main as requeue_dead
+from emberq.cli.terminal import DONE, FAILED, MISUSED, CommandError, UsageError, command_parser
 from emberq.embedded import EmbeddedThread
 from tests.support.embedded import Broker
 
@@ -119,6 +121,16 @@ def test_secrets_of_a_context_are_not_shown_to_addresses_from_elsewhere() -> Non
 def test_a_context_that_cannot_serve_is_no_reason_to_ask_this_machine() -> None:
     with pytest.raises(UsageError, match="the context production has no address that this command can use"):
         publishing("--context=production")
+
+
+def test_a_cluster_without_the_address_that_is_needed_is_no_reason_either(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("EMBERQ_NSQD_HTTP_ADDRESS", "127.0.0.1:1")
+    assert requeue_dead(["dead", "--to=alive"]) == FAILED
+    assert "Add --nsqd-tcp-address." in capsys.readouterr().err
+    with pytest.raises(CommandError, match="the environment has no nsqd_tcp_address, which is needed here"):
+        nsqd_tcp_addresses(replay_parser().read(["t", "--to=u"]))
 
 
 def test_an_environment_that_cannot_serve_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from emberq.base.clock import NS_PER_SECOND
 from emberq.base.flag import SettingError
 from emberq.base.settings import LOOKUPD_SECRET_VARIABLE, SECRET_VARIABLE, read_secret
 from emberq.base.text import parse_duration, quoted
-from emberq.cli.context import add_context_flag, secret_variable
+from emberq.cli.context import COMMAND_LINE, add_context_flag, secret_variable
 from emberq.cli.terminal import CommandError, CommandParser, Terminal
 from emberq.cluster.topology import ClusterAddresses, Topology
 from emberq.cluster.upstream import Credentials, Upstreams
@@ -141,16 +141,28 @@ def _add_secret_flags(group: argparse._ArgumentGroup, *, asks_lookupd: bool) -> 
 
 def nsqd_tcp_addresses(arguments: argparse.Namespace) -> list[str]:
     """The TCP addresses of nsqds; empty if nsqlookupd is to be asked instead."""
-    return _or_default(arguments, arguments.nsqd_tcp_address, DEFAULT_NSQD_TCP_ADDRESS)
+    is_found = not arguments.nsqd_tcp_address and bool(getattr(arguments, "lookupd_http_address", []))
+    return [] if is_found else publishing_addresses(arguments)
 
 
 def nsqd_http_addresses(arguments: argparse.Namespace) -> list[str]:
     """The HTTP addresses of nsqds; empty if nsqlookupd is to be asked instead."""
-    return _or_default(arguments, arguments.nsqd_http_address, DEFAULT_NSQD_HTTP_ADDRESS)
+    is_found = not arguments.nsqd_http_address and bool(getattr(arguments, "lookupd_http_address", []))
+    return [] if is_found else _or_default(arguments, "nsqd_http_address", DEFAULT_NSQD_HTTP_ADDRESS)
 
 
-def _or_default(arguments: argparse.Namespace, given: list[str], default: str) -> list[str]:
-    return given or ([] if getattr(arguments, "lookupd_http_address", []) else [default])
+def publishing_addresses(arguments: argparse.Namespace) -> list[str]:
+    """The TCP addresses of nsqds, for those who publish: nsqlookupd is not asked where to. CommandError."""
+    return _or_default(arguments, "nsqd_tcp_address", DEFAULT_NSQD_TCP_ADDRESS)
+
+
+def _or_default(arguments: argparse.Namespace, key: str, default: str) -> list[str]:
+    """The addresses, or this machine's; but never this machine's for a cluster that is known by other addresses."""
+    given: list[str] = getattr(arguments, key)
+    if not given and arguments.address_place not in ("", COMMAND_LINE):
+        flag = f"--{key.replace('_', '-')}"
+        raise CommandError(f"{arguments.address_place} has no {key}, which is needed here", hint=f"Or add {flag}.")
+    return given or [default]
 
 
 def client_config(arguments: argparse.Namespace) -> ClientConfig:
@@ -223,7 +235,7 @@ def addresses(arguments: argparse.Namespace) -> ClusterAddresses:
     """The addresses to ask. CommandError if both kinds are given."""
     nsqds = nsqd_http_addresses(arguments)
     if arguments.lookupd_http_address and nsqds:
-        if arguments.are_addresses_flags:
+        if arguments.address_place == COMMAND_LINE:
             raise CommandError("use --nsqd-http-address or --lookupd-http-address not both")
         nsqds = []  # a context may name both, and nsqlookupd knows all of them
     return ClusterAddresses(lookupds=tuple(arguments.lookupd_http_address), nsqds=tuple(nsqds))
@@ -285,7 +297,8 @@ def make_consumer(
     """A consumer that gives up no message, however often it was tried: a command should not decide that."""
     from emberq.client import Consumer, ConsumerConfig
 
-    is_found = arguments.lookupd_http_address and not arguments.are_addresses_flags  # all nsqds, those of a context too
+    # A context may name nsqds as well, and nsqlookupd knows all of them.
+    is_found = arguments.lookupd_http_address and arguments.address_place != COMMAND_LINE
     return Consumer(
         topic,
         channel,

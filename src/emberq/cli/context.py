@@ -165,6 +165,8 @@ def secret_variable(key: str, environment: Mapping[str, str]) -> str:
 
 # What counts.
 
+COMMAND_LINE = "the command line"
+
 
 def add_context_flag(parser: CommandParser) -> None:
     """Have the flags of addresses, TLS and secrets filled from the environment and the contexts."""
@@ -182,7 +184,7 @@ def fill(arguments: argparse.Namespace) -> None:
     """Set what the flags leave open. UsageError if a context or a variable cannot be used."""
     environment = os.environ
     wanted = [key for key in KEYS if hasattr(arguments, key)]
-    sources = {"the command line": _given(arguments, wanted)}
+    sources = {COMMAND_LINE: _given(arguments, wanted)}
     contexts = read_contexts(environment)
     if arguments.context:
         sources[f"the context {arguments.context}"] = contexts.named(arguments.context)
@@ -193,7 +195,7 @@ def fill(arguments: argparse.Namespace) -> None:
     place, chosen = next(((place, source) for place, source in sources.items() if _has_address(source)), ("", {}))
     _check_kinds(chosen, wanted, place)
     _check_addresses(chosen, place)
-    arguments.are_addresses_flags = place == "the command line"
+    arguments.address_place = place
     for key in wanted:
         considered = [chosen] if key in ADDRESSES else sources.values()
         value = next((source[key] for source in considered if key in source), None)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberq.base.text import parse_moment, quoted
-from emberq.cli.argument import DEFAULT_NSQD_TCP_ADDRESS as DEFAULT_TCP
 from emberq.cli.argument import (
     add_lookupd_flag,
     add_nsqd_http_flag,
@@ -17,6 +16,7 @@ from emberq.cli.argument import (
     add_security_flags,
     client_config,
     positive_count,
+    publishing_addresses,
     topic_name,
 )
 from emberq.cli.pub import LinePublisher, check_any_is_reachable, rate_limiter
@@ -74,7 +74,7 @@ def _moment(text: str) -> str:
 
 async def _replay(arguments: argparse.Namespace, terminal: Terminal) -> int:
     find = _from_archive if arguments.archive is not None else _from_journal
-    addresses, config = arguments.nsqd_tcp_address or [DEFAULT_TCP], client_config(arguments)
+    addresses, config = publishing_addresses(arguments), client_config(arguments)
     with spark_failures():
         recording = await asyncio.to_thread(find, arguments)
         await check_any_is_reachable(addresses, config)

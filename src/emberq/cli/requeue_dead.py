@@ -126,6 +126,10 @@ async def requeue_dead(arguments: argparse.Namespace, terminal: Terminal) -> int
     if arguments.dry_run:
         await _preview(arguments, terminal)
         return DONE
+    if arguments.nsqd_http_address and not (arguments.nsqd_tcp_address or arguments.lookupd_http_address):
+        raise CommandError(
+            "messages are moved by TCP, and only an HTTP address is given", hint="Add --nsqd-tcp-address."
+        )
     limits, config = _limits(arguments), client_config(arguments)
     async with _consumer(arguments, config) as consumer:
         if not consumer.statistics().addresses:
