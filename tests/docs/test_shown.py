@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +28,8 @@ from emberq.http.message import Request
 from emberq.storage.data_folder import load_policies, save_policies
 from tests.docs.console import read_commands
 from tests.docs.shell import is_as_promised
+from tests.support.command import require_command
+from tests.support.embedded import publish
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.waiting import wait_until
 
@@ -212,6 +215,20 @@ def test_the_log_lines_of_the_operations_guide_are_those_of_nsqd(tmp_path: Path)
     assert {**json.loads(json_line), "ts": ""} == {**shown_json, "ts": ""}
 
 
+def test_what_the_operations_guide_has_operators_type_is_answered(nsq: EmbeddedThread) -> None:
+    require_command("curl")
+    http = nsq.nsqd_http_addresses[0]
+    publish(nsq, "orders", b"x")  # a node that holds nothing would stop at once
+    for block in blocks(DOCS / "OPERATIONS.md"):
+        for line in block.text.splitlines() if block.kind == "sh" else ():
+            words = [word.replace("127.0.0.1:4151", http) for word in _split(line)]
+            assert words[0] == "curl"
+            done = subprocess.run(
+                [*words, "-sS", "--fail", "--noproxy", "*"], capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, f"{line}: {done.stderr}"
+
+
 async def test_the_audit_line_of_the_admin_guide_is_one(tmp_path: Path) -> None:
     (shown,) = (json.loads(block.text) for block in blocks(DOCS / "ADMIN.md") if block.kind == "json")
     request = Request("DELETE", "/api/topics/orders", remote_address=shown["remote"])
@@ -259,7 +276,7 @@ CHECKED = {
     "IDEMPOTENT-PUBLISH.md": {"sh": "test_reliability_guides.py", "python script": "test_reliability_guides.py"},
     "JOURNAL.md": {"sh": "test_journal_guide.py", "python script": "test_journal_guide.py"},
     "MIGRATION-FROM-OTHER-CLIENTS.md": {"python": "test_guides.py"},
-    "OPERATIONS.md": {"json": "test_shown.py"},
+    "OPERATIONS.md": {"json": "test_shown.py", "sh": "test_shown.py"},
     "README.md": dict.fromkeys(("console", "python script", "python service", "python test"), "test_readme.py"),
     "SECURITY.md": {"": "test_secure_example.py", "sh": "test_secure_example.py"},
     "SPARK.md": dict.fromkeys(("python", "toml", "json"), "../spark/pipeline/test_guide.py"),
@@ -272,6 +289,7 @@ NOT_RUN = {
     ("ARCHITECTURE.md", ""): "a drawing",
     ("CLIENT.md", ""): "the tree of errors, compared above",
     ("DEAD-LETTERS.md", ""): "command lines, whose flags are checked",
+    ("DEPLOYMENT.md", ""): "for systemd, Docker and Kubernetes; the flags of our commands are checked",
     ("IDEMPOTENT-PUBLISH.md", ""): "bytes, drawn",
     ("JOURNAL.md", ""): "command lines, whose flags are checked, and a drawing of a folder",
     ("MIGRATION-FROM-OTHER-CLIENTS.md", "py"): "code of other clients",
@@ -285,10 +303,13 @@ NOT_RUN = {
 """Blocks that are not run, and why."""
 
 
+UNCHECKED = "{block.page}:{block.line}: say in CHECKED which test checks this, or in NOT_RUN why none does"
+
+
 def test_every_block_is_checked_or_has_a_reason_not_to_be() -> None:
     for page in PAGES:
         for block in blocks(page):
             test = CHECKED.get(page.name, {}).get(block.kind, "")
-            assert test or (page.name, block.kind) in NOT_RUN, f"{block.page}:{block.line}: who checks this?"
+            assert test or (page.name, block.kind) in NOT_RUN, UNCHECKED.format(block=block)
             if test:
                 assert (Path(__file__).parent / test).is_file(), test
