@@ -38,6 +38,13 @@ def test_an_unknown_subcommand_is_named(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr() == ("", error)
 
 
+def test_an_unknown_flag_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--versoin"]) == 2
+    assert 'unknown flag "--versoin"\n  Did you mean --version? ' in capsys.readouterr().err
+    assert main(["--json"]) == 2
+    assert capsys.readouterr().err.startswith("Usage: emberq <command> [flags]\n")
+
+
 def test_a_subcommand_gets_the_words_after_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nsqd", "--version"]) == 0
     assert capsys.readouterr().out.startswith("nsqd v1.3.0-emberq ")

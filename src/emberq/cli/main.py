@@ -262,15 +262,17 @@ def run_subcommand(program: str, subcommands: Sequence[Subcommand], words: Seque
     for subcommand in subcommands:
         if subcommand.name == first:
             return subcommand.run(words[1:])
-    if not words:
+    if not words or first in FLAGS_IN_FRONT:
         sys.stderr.write(usage)
         return MISUSED
     from emberq.base.flag import nearest
     from emberq.base.text import quoted
 
-    meant = nearest(first, (subcommand.name for subcommand in subcommands))
+    is_flag = first.startswith("-")
+    known = (*FLAGS_IN_FRONT, "--help", "--version") if is_flag else [subcommand.name for subcommand in subcommands]
+    meant = nearest(first, known)
     suggestion = f"Did you mean {meant}? " if meant else ""
-    print(f"{program}: unknown command {quoted(first)}", file=sys.stderr)
+    print(f"{program}: unknown {'flag' if is_flag else 'command'} {quoted(first)}", file=sys.stderr)
     print(f"  {suggestion}{program} --help lists all commands.", file=sys.stderr)
     return MISUSED
 
