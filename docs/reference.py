@@ -1,4 +1,4 @@
-"""Writes the reference pages of all programs from their settings: `python docs/reference.py docs/reference`."""
+"""Writes the reference pages of all programs from what they declare: `python docs/reference.py docs/reference`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 from emberq.admin.options import SETTINGS as NSQADMIN
 from emberq.base.settings import SettingTable, render_markdown
+from emberq.cli.catalog import catalog
+from emberq.cli.manual import reference_page
 from emberq.cli.up import SETTINGS as UP
 from emberq.lookupd.options import SETTINGS as NSQLOOKUPD
 from emberq.nsqd.options import SETTINGS as NSQD
@@ -37,7 +39,8 @@ TABLES = (NSQD, NSQLOOKUPD, NSQADMIN, UP, NSQ_STAT, NSQ_TAIL, NSQ_TO_FILE, NSQ_T
 
 def pages() -> Mapping[str, str]:
     """File name and content of every page."""
-    return {f"{table.program.replace(' ', '-')}.md": _page(table) for table in TABLES}
+    of_tables = {f"{table.program.replace(' ', '-')}.md": _page(table) for table in TABLES}
+    return {"emberq.md": reference_page(catalog()), **of_tables}
 
 
 def _page(table: SettingTable) -> str:

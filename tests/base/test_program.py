@@ -64,17 +64,22 @@ def test_version_is_printed_on_standard_output(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr() == (f"nsq_thing v1.3.0-emberq (built w/python{platform.python_version()})\n", "")
 
 
-def test_help_goes_to_standard_error_with_status_0(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_goes_to_standard_output_with_status_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("--help") == 0
     captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("Usage of nsq_thing:\n")
-    assert "--thing" in captured.err
+    assert captured.err == ""
+    assert captured.out.startswith("Usage of nsq_thing:\n")
+    assert "--thing" in captured.out
 
 
-def test_a_mistake_is_named_before_the_usage_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_is_named_without_the_usage_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("--nope") == 2
-    assert capsys.readouterr().err.startswith("flag provided but not defined: -nope\nUsage of nsq_thing:\n")
+    assert capsys.readouterr().err == "flag provided but not defined: -nope\n  nsq_thing --help lists all flags.\n"
+
+
+def test_a_mistyped_flag_is_answered_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("--thng=1") == 2
+    assert "-thng\n  Did you mean --thing? nsq_thing --help" in capsys.readouterr().err
 
 
 def test_options_that_cannot_work_are_one_line_with_status_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,12 +46,12 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == (version_line("nsqd") + "\n", "")
 
 
-def test_help_goes_to_standard_error_with_status_0(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_goes_to_standard_output_with_status_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("-h") == 0
     captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("Usage of nsqd:\n")
-    assert all(f"--{setting.flag}" in captured.err for setting in SETTINGS)
+    assert captured.err == ""
+    assert captured.out.startswith("Usage of nsqd:\n")
+    assert all(f"--{setting.flag}" in captured.out for setting in SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_help_goes_to_standard_error_with_status_0(capsys: pytest.CaptureFixture
         ),
     ],
 )
-def test_a_mistake_is_named_before_the_usage_with_status_2(
+def test_a_mistake_is_named_without_the_usage_with_status_2(
     capsys: pytest.CaptureFixture[str], flag: str, complaint: str
 ) -> None:
     assert status_of(flag) == 2
-    assert capsys.readouterr().err.startswith(f"{complaint}\nUsage of nsqd:\n")
+    assert capsys.readouterr().err == f"{complaint}\n  nsqd --help lists all flags.\n"
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from emberq.cli.argument import add_cluster_flags, addresses, upstreams
-from emberq.cli.terminal import CommandError
+from emberq.cli.terminal import CommandError, command_parser
 from emberq.cluster.topology import ClusterAddresses
 from emberq.cluster.upstream import texts
 from tests.support.scripted_server import ScriptedServer, answer
 
 
 def arguments(*flags: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
+    parser = command_parser("emberq try", "Try it.")
     add_cluster_flags(parser)
-    return parser.parse_args(flags)
+    return parser.read(flags)
 
 
 def test_without_an_address_the_nsqd_of_this_machine_is_asked() -> None:

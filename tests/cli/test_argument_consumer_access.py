@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from emberq.cli.argument import add_consumer_flags, client_config, lookupd_secret, make_consumer
-from emberq.cli.terminal import CommandError
+from emberq.cli.terminal import CommandError, command_parser
 from emberq.client import Consumer, ConsumerConfig
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Producer
@@ -15,9 +15,9 @@ from tests.support.waiting import wait_until
 
 
 def consumer(*flags: str) -> Consumer:
-    parser = argparse.ArgumentParser()
+    parser = command_parser("emberq try", "Try it.")
     add_consumer_flags(parser)
-    arguments: argparse.Namespace = parser.parse_args(flags)
+    arguments: argparse.Namespace = parser.read(flags)
     return make_consumer(arguments, client_config(arguments), topic="t", channel="c", max_in_flight=1)
 
 
@@ -54,8 +54,8 @@ async def test_a_message_is_not_given_up_however_often_it_was_tried(nsq: Embedde
 def test_the_secret_for_nsqlookupds_comes_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("s3cret\n")
-    parser = argparse.ArgumentParser()
+    parser = command_parser("emberq try", "Try it.")
     add_consumer_flags(parser)
-    assert lookupd_secret(parser.parse_args([f"--lookupd-secret-file={path}"])) == b"s3cret"
+    assert lookupd_secret(parser.read([f"--lookupd-secret-file={path}"])) == b"s3cret"
     with pytest.raises(CommandError, match=r"^--lookupd-secret-file: .*No such file"):
         consumer("--lookupd-http-address=127.0.0.1:1", f"--lookupd-secret-file={path}.no")

@@ -23,15 +23,15 @@ def test_version_is_printed_on_standard_output() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_help_goes_to_standard_error_with_status_0() -> None:
+def test_help_goes_to_standard_output_with_status_0() -> None:
     done = nsqlookupd("-h")
-    assert done.stderr.startswith("Usage of nsqlookupd:\n")
-    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stdout.startswith("Usage of nsqlookupd:\n")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_unknown_flag_is_named_before_the_usage_with_status_2() -> None:
+def test_an_unknown_flag_is_named_with_status_2() -> None:
     done = nsqlookupd("-nope")
-    assert done.stderr.startswith("flag provided but not defined: -nope\nUsage of nsqlookupd:\n")
+    assert done.stderr == "flag provided but not defined: -nope\n  nsqlookupd --help lists all flags.\n"
     assert done.returncode == 2
 
 

@@ -84,4 +84,4 @@ def test_a_folder_that_is_no_journal_is_told(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize("words", [[], ["x", "--from", "yesterday"], ["x", "-n", "0"]])
 def test_mistakes_are_told_with_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert print_messages(words) == 2
-    assert capsys.readouterr().err.startswith("usage: emberq journal cat")
+    assert capsys.readouterr().err.startswith("emberq journal cat: ")

@@ -88,4 +88,4 @@ def test_an_nsqd_that_is_down_is_told(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize("words", [[], ["t", "c"], ["t", "c", "yesterday"], ["not a topic", "c", "latest"]])
 def test_mistakes_are_told_with_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
-    assert capsys.readouterr().err.startswith("usage: emberq journal seek")
+    assert capsys.readouterr().err.startswith("emberq journal seek: ")

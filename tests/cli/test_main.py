@@ -34,7 +34,15 @@ def test_nothing_asked_is_answered_with_the_usage_and_status_2(capsys: pytest.Ca
 
 def test_an_unknown_subcommand_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nsqq"]) == 2
-    assert capsys.readouterr().err.startswith('emberq: unknown command "nsqq"\n')
+    error = 'emberq: unknown command "nsqq"\n  Did you mean nsqd? emberq --help lists all commands.\n'
+    assert capsys.readouterr() == ("", error)
+
+
+def test_an_unknown_flag_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--versoin"]) == 2
+    assert 'unknown flag "--versoin"\n  Did you mean --version? ' in capsys.readouterr().err
+    assert main(["--json"]) == 2
+    assert capsys.readouterr().err.startswith("Usage: emberq <command> [flags]\n")
 
 
 def test_a_subcommand_gets_the_words_after_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -42,12 +50,24 @@ def test_a_subcommand_gets_the_words_after_it(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.startswith("nsqd v1.3.0-emberq ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_a_subcommand_is_imported_ends_it_without_a_traceback(
-    tmp_path: Path, number: signal.Signals
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (
+            signal.SIGINT,
+            "from emberq.cli.main import Subcommand; Subcommand('slow', 'slow_to_import:main', '').run([])",
+        ),
+        (
+            signal.SIGTERM,
+            "from emberq.cli.main import Subcommand; Subcommand('slow', 'slow_to_import:main', '').run([])",
+        ),
+        (signal.SIGINT, "from emberq.cli.daemons import load; load('slow_to_import', 'Daemon')"),
+    ],
+)
+def test_a_signal_while_a_program_is_imported_ends_it_without_a_traceback(
+    tmp_path: Path, number: signal.Signals, code: str
 ) -> None:
     (tmp_path / "slow_to_import.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
-    code = "from emberq.cli.main import Subcommand; Subcommand('slow', 'slow_to_import:main', '').run([])"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=tmp_path,

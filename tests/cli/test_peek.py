@@ -91,4 +91,4 @@ def test_an_nsqd_that_is_down_is_told_with_a_hint(capsys: pytest.CaptureFixture[
 )
 def test_mistakes_are_told_with_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
-    assert capsys.readouterr().err.startswith("usage: emberq peek")
+    assert capsys.readouterr().err.startswith("emberq peek: ")

@@ -17,9 +17,11 @@ from pathlib import Path
 import pytest
 
 from emberq.cli.pub import main
+from emberq.cli.tail import main as tail
 from emberq.cli.terminal import DONE, FAILED, INTERRUPTED, MISUSED
 from emberq.embedded import EmbeddedThread
 from emberq.nsqd.options import TlsRequired
+from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.cli.screen import Screen
 from tests.support.certificates import Authority
 from tests.support.embedded import Broker
@@ -132,7 +134,25 @@ def test_an_nsqd_that_wants_tls_is_believed_if_its_authority_is(tmp_path: Path, 
         assert pub(nsq, "t", "x", f"--tls-root-ca-file={authority.path}") == DONE
         assert pub(nsq, "t", "x", "--tls-insecure") == DONE
         assert pub(nsq, "t", "x", "--tls") == FAILED
-        assert "certificate" in capsys.readouterr().err
+        assert "--tls-root-ca-file names the one to trust" in capsys.readouterr().err
+        assert pub(nsq, "t", "x") == FAILED
+        assert "takes only TLS: add --tls" in capsys.readouterr().err
+        tail_flags = [f"--nsqd-tcp-address={nsq.nsqd_tcp_addresses[0]}", "--tls"]
+        assert tail(["t", "-n1", *tail_flags]) == FAILED
+        assert "--tls-root-ca-file names the one to trust" in capsys.readouterr().err
+
+
+def test_nothing_is_drawn_into_the_line_that_is_being_typed(nsq: EmbeddedThread) -> None:
+    address = f"--nsqd-tcp-address={nsq.nsqd_tcp_addresses[0]}"
+    with PseudoTerminal([sys.executable, "-m", "emberq.cli.main", "pub", "t", address]) as terminal:
+        terminal.await_drawn("Ctrl-D ends")
+        for line in ("one", "two"):
+            terminal.press(f"{line}\n")
+            terminal.await_drawn(line)
+        terminal.press("\x04")
+        assert terminal.await_end() == DONE
+    _, _, typed = terminal.drawn.partition(b"Ctrl-D ends\r\n")
+    assert typed == b"one\r\ntwo\r\npublished 2 messages to t\r\n"
 
 
 def test_nobody_there_is_told_at_once(capsys: Captured) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -13,8 +14,9 @@ from emberq.embedded import EmbeddedThread
 from emberq.sync import Producer
 from emberq.wire.dead_letter import DeadLetter, encode_dead_letter
 from tests.cli.screen import Screen
-from tests.support.embedded import Broker
+from tests.support.embedded import Broker, address_of, http_of
 from tests.support.looking import is_registered
+from tests.support.raw_client import Client
 from tests.support.waiting import PATIENCE_S, wait_until
 
 Captured = pytest.CaptureFixture[str]
@@ -68,14 +70,48 @@ def test_a_few_can_be_tried_first(nsq: EmbeddedThread, capsys: Captured) -> None
     assert len(left(nsq)) == 1
 
 
-def test_a_dry_run_shows_them_and_leaves_them(nsq: EmbeddedThread, capsys: Captured) -> None:
-    publish(nsq, b"1", b"2")
-    assert requeue_dead(nsq, "--dry-run") == DONE
+def dry_run(nsq: EmbeddedThread, *words: str) -> int:
+    return main(["dead", "--dry-run", *words, f"--nsqd-http-address={nsq.nsqd_http_addresses[0]}"])
+
+
+def test_a_dry_run_shows_them_and_changes_nothing(nsq: EmbeddedThread, capsys: Captured) -> None:
+    Broker(nsq).queue("dead", DEFAULT_CHANNEL, [b"1", b"2"])
+    before = Broker(nsq).counts("dead", DEFAULT_CHANNEL)
+    assert dry_run(nsq, "--to=alive") == DONE
     captured = capsys.readouterr()
     assert captured.out == "1\n2\n"
-    assert captured.err == "emberq requeue-dead: would move 2 messages to alive; nothing was changed\n"
-    assert alive(nsq) == []
-    assert left(nsq) == [b"1", b"2"]
+    assert captured.err == (
+        "emberq requeue-dead: would move 2 messages to alive; nothing was changed\n"
+        "emberq requeue-dead: messages wait in dead/requeue-dead: 2 messages\n"
+    )
+    assert Broker(nsq).counts("dead", DEFAULT_CHANNEL) == before
+    with closing(Client(address_of(nsq.nsqd_tcp_addresses[0]))) as client:
+        client.sub("dead", DEFAULT_CHANNEL)
+        client.rdy(2)
+        assert [message.attempts for message in client.read_messages(2)] == [1, 1]
+
+
+def test_a_dry_run_makes_no_channel_and_says_where_messages_wait(nsq: EmbeddedThread, capsys: Captured) -> None:
+    publish(nsq, b"1")
+    assert dry_run(nsq) == DONE
+    assert "would move 1 message to where" in (told := capsys.readouterr().err)
+    assert "messages wait in dead, in no channel yet: 1 message\n" in told
+    Broker(nsq).create_channel("dead", "archive")
+    wait_until(lambda: Broker(nsq).counts("dead", "archive").waiting == 1)
+    assert dry_run(nsq) == DONE
+    assert "messages wait in dead/archive: 1 message\n" in (told := capsys.readouterr().err)
+    assert "none is in the channel requeue-dead; --channel names another\n" in told
+    assert dry_run(nsq, "--channel=archive", "--json") == DONE
+    message, summary = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (message["body"], message["to"]) == ("1", None)
+    assert summary["waiting"] == [{"channel": None, "messages": 0}, {"channel": "archive", "messages": 1}]
+    channels = http_of(nsq.nsqd_http_addresses[0]).get("/stats?format=json&topic=dead").json()["topics"][0]["channels"]
+    assert [channel["channel_name"] for channel in channels] == ["archive"]
+
+
+def test_a_dry_run_needs_an_address_for_http(capsys: Captured) -> None:
+    assert main(["dead", "--dry-run", "--nsqd-tcp-address=127.0.0.1:1"]) == FAILED
+    assert "Add --nsqd-http-address" in capsys.readouterr().err
 
 
 def test_an_empty_channel_is_told_with_a_way_out(nsq: EmbeddedThread, capsys: Captured) -> None:

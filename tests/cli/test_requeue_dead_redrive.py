@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from emberq.cli.requeue_dead import DeadLetterRedrive, Publish, RedriveLimits, look
+from emberq.cli.requeue_dead import DeadLetterRedrive, Publish, RedriveLimits
 from emberq.client import Consumer, PublishError
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Producer
@@ -135,11 +135,3 @@ async def test_what_does_not_say_where_it_belongs_stays_unless_one_is_told(nsq: 
     assert (run.moved_count, run.unaddressed_count, run.left_count) == (1, 3, 0)
     assert target.bodies == [b"1"]
     assert len(remaining(nsq)) == 3
-
-
-async def test_looking_changes_nothing_but_the_attempts(nsq: EmbeddedThread) -> None:
-    publish(nsq, b"1", b"2", b"3")
-    async with Consumer("dead", "c", nsqd_addresses=nsq.nsqd_tcp_addresses) as consumer:
-        seen = await look(consumer, limits=RedriveLimits(idle_s=PATIENCE_S), max_count=2)
-    assert len(seen) == 2
-    assert sorted(message.body for message in remaining(nsq)) == [b"1", b"2", b"3"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from emberq.base.child_process import await_end, descendants
 from emberq.cli.spark_work import add_spark_flags, nsq_options
+from emberq.cli.terminal import command_parser
 
 TIMEOUT_S = 60.0
 
@@ -131,9 +131,9 @@ def test_work_that_nothing_can_end_does_not_keep_the_command_alive() -> None:
 
 
 def options_from(*flags: str) -> dict[str, str]:
-    parser = argparse.ArgumentParser()
+    parser = command_parser("emberq try", "Try it.")
     add_spark_flags(parser)
-    return nsq_options(parser.parse_args(flags))
+    return nsq_options(parser.read(flags))
 
 
 def test_without_a_secret_spark_is_told_where_nsq_is_and_nothing_else() -> None:

@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from emberq.cli.tail import main
-from emberq.cli.terminal import DONE, FAILED, MISUSED
+from emberq.cli.terminal import DONE, FAILED, INTERRUPTED, MISUSED
 from emberq.embedded import EmbeddedThread
 from emberq.sync import Producer
 from tests.cli.screen import Screen
@@ -77,7 +77,7 @@ def test_it_runs_until_ctrl_c(nsq: EmbeddedThread, capsys: Captured) -> None:
 
     waiting = threading.Thread(target=interrupt_when_subscribed)
     waiting.start()
-    assert tail(nsq, "t") == DONE
+    assert tail(nsq, "t") == INTERRUPTED
     waiting.join()
     assert capsys.readouterr().out == ""
 

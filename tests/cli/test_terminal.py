@@ -20,19 +20,20 @@ from emberq.cli.terminal import (
     PIPE_CLOSED,
     Command,
     CommandError,
+    CommandParser,
     Terminal,
     command_parser,
     counted,
     run_command,
 )
-from emberq.client import AuthError, ConnectError, NsqError, PublishError
+from emberq.client import AuthError, BadRequestError, ConnectError, HandshakeError, NsqError, PublishError
 from emberq.http.client import HttpQueryError
 from tests.cli.screen import Screen
 
 
-def run(command: Command, *words: str, interrupted_status: int = INTERRUPTED) -> int:
+def run(command: Command, *words: str, is_endless: bool = False) -> int:
     parser = command_parser("emberq try", "Try it.")
-    return run_command(parser, words, command, interrupted_status=interrupted_status)
+    return run_command(parser, words, command, is_endless=lambda _arguments: is_endless)
 
 
 def failing(failure: BaseException) -> Command:
@@ -61,6 +62,61 @@ def test_help_and_mistakes_are_answered_without_running(
     assert "emberq try" in captured.out + captured.err
 
 
+def try_parser() -> CommandParser:
+    parser = command_parser("emberq try", "Try it.")
+    parser.add_argument("topic")
+    parser.add_argument("bodies", nargs="*", default=[])
+    parser.add_argument("--rate", type=int, metavar="N")
+    parser.add_argument("-n", type=int, dest="count")
+    parser.add_argument("--file")
+    return parser
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "t a b --rate 3 -n 5 --json",
+        "t --rate=3 a -n=5 b --json",
+        "--json t -n5 a --rate 3 b",
+        "--rate 3 -n 5 --json -- t a b",
+    ],
+)
+def test_flags_and_arguments_stand_in_any_order(words: str) -> None:
+    arguments = try_parser().read(words.split())
+    assert (arguments.topic, arguments.bodies, arguments.rate, arguments.count) == ("t", ["a", "b"], 3, 5)
+    assert arguments.json
+
+
+def test_what_begins_with_a_dash_can_be_an_argument_or_a_value() -> None:
+    arguments = try_parser().read(["t", "-", "-5", "--file", "-", "--", "--rate", "-x"])
+    assert (arguments.bodies, arguments.file) == (["-", "-5", "--rate", "-x"], "-")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint", "hint"),
+    [
+        (["t", "--rte=3"], "unknown flag --rte", "Did you mean --rate? "),
+        (["t", "--colour"], "unknown flag --colour", ""),
+        (["t", "--rate"], "--rate needs a value: N", ""),
+        (["t", "--rate", "--json"], "--rate needs a value: N", ""),
+        (["t", "--rate=x"], "argument --rate: invalid int value: 'x'", ""),
+        ([], "the following arguments are required: topic", ""),
+    ],
+)
+def test_a_mistake_is_named_with_the_nearest_flag_and_without_the_usage(
+    words: list[str], complaint: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(try_parser(), words, failing(AssertionError())) == MISUSED
+    if "--json" not in words:  # then it is JSON
+        error = f"emberq try: {complaint}\n  {hint}emberq try --help lists all flags.\n"
+        assert capsys.readouterr() == ("", error)
+
+
+def test_a_mistake_is_json_for_those_who_asked_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(failing(AssertionError()), "--json", "more", "and more") == MISUSED
+    assert json.loads(capsys.readouterr().err)["error"] == "too many arguments: more and more"
+
+
 def test_a_failure_says_what_happened_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(failing(CommandError("no tea", hint="Boil water."))) == FAILED
     assert capsys.readouterr().err == "emberq try: no tea\n  Boil water.\n"
@@ -87,6 +143,34 @@ def test_what_can_go_wrong_is_explained(failure: Exception, hint: str, capsys: p
     assert hint in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("failure", "hint"),
+    [
+        (HandshakeError("h:1", "nsqd does not offer TLS, and going on without is not what was asked for"), "Leave the"),
+        (HandshakeError("h:1", "certificate verify failed: certificate has expired"), "renewed"),
+        (HandshakeError("h:1", "IP address mismatch, certificate is not valid for '10.0.0.1'"), "another name"),
+        (BadRequestError("E_INVALID", "cannot MPUB in current state (TLS required)"), "takes only TLS: add --tls"),
+        (HttpQueryError("cannot connect: [SSL: WRONG_VERSION_NUMBER] wrong version number"), "leave https:// away"),
+    ],
+)
+def test_trouble_with_tls_has_a_hint_that_fits(
+    failure: Exception, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(failing(failure)) == FAILED
+    told = capsys.readouterr().err
+    assert hint in told
+    assert "emberq up" not in told
+
+
+def test_what_was_logged_last_may_be_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    async def command(_arguments: argparse.Namespace, _terminal: Terminal) -> int:
+        logging.getLogger("emberq.client.x").warning("E_INVALID cannot SUB in current state (TLS required)")
+        raise CommandError("no nsqd can be reached", hint="`emberq up` starts one")
+
+    assert run(command) == FAILED
+    assert "takes only TLS" in capsys.readouterr().err
+
+
 def test_a_bug_is_not_explained_away() -> None:
     with pytest.raises(ZeroDivisionError):
         run(failing(ZeroDivisionError()))
@@ -105,7 +189,7 @@ def test_a_signal_cancels_the_command_which_cleans_up(number: signal.Signals) ->
         return DONE
 
     assert run(command) == INTERRUPTED
-    assert run(command, interrupted_status=DONE) == DONE
+    assert run(command, is_endless=True) == (INTERRUPTED if number == signal.SIGINT else DONE)
     assert cleaned == [True, True]
 
 

@@ -41,10 +41,10 @@ def test_q_quits_and_leaves_the_terminal_as_it_was(terminal: PseudoTerminal) -> 
     assert_left_as_found(terminal)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_just_as_well(terminal: PseudoTerminal, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_ends_it_just_as_well(terminal: PseudoTerminal, number: signal.Signals, status: int) -> None:
     terminal.process.send_signal(number)
-    assert terminal.await_end() == 0
+    assert terminal.await_end() == status
     assert_left_as_found(terminal)
 
 

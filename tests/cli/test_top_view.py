@@ -45,6 +45,16 @@ def test_80_columns_show_the_essential_figures() -> None:
     assert lines[2].split() == ["clicks", "archive", "912", "20", "7", "602", "0.5", "4"]
 
 
+def test_a_narrow_screen_keeps_the_names_and_drops_figures() -> None:
+    rows = frame_of(row("page_visits", "warehouse_loader", depth=912, client_count=4))
+    for width, figures in ((60, ["▼DEPTH", "IN-FLT", "DEFER"]), (44, ["▼DEPTH"]), (36, [])):
+        lines = screen(rows, Choices(), width=width)
+        assert lines[1].split() == ["TOPIC", "CHANNEL", *figures]
+        assert lines[2].split()[:2] == ["page_visits", "warehouse_loader"]
+    by_clients = screen(rows, Choices(sort=SortKey.CLIENTS), width=46)
+    assert by_clients[1].split() == ["TOPIC", "CHANNEL", "▼CLIENTS"]
+
+
 def test_200_columns_show_all_figures_in_full() -> None:
     lines = screen(frame_of(row(depth=1_234_567, backend_depth=34, requeue_count=5)), Choices(), width=200)
     assert "ON DISK" in lines[1]

@@ -323,7 +323,13 @@ def test_a_number_out_of_range_is_one_line_and_status_1(tmp_path: Path, flag: st
     assert (ended.returncode, ended.stdout) == (1, "")
 
 
-def test_an_unknown_flag_is_named_before_the_usage_with_status_2(tmp_path: Path) -> None:
+def test_an_unknown_flag_is_named_with_status_2(tmp_path: Path) -> None:
     ended = run_to_its_end("--nope", folder=tmp_path)
     assert ended.stderr.startswith("flag provided but not defined: -nope\n")
+    assert ended.returncode == 2
+
+
+def test_a_word_that_is_no_flag_is_a_mistake(tmp_path: Path) -> None:
+    ended = run_to_its_end("two", "--nsqd=2", folder=tmp_path)
+    assert ended.stderr == 'emberq up: it takes flags alone, and not "two"\n'
     assert ended.returncode == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from emberq.embedded import EmbeddedThread
 from tests.docs.guide import read_blocks, run_script
 from tests.docs.shell import is_as_promised, read_shell_blocks, run_shell_block
 from tests.support.command import require_command
+from tests.support.embedded import Broker
+from tests.support.waiting import wait_until
 
 GUIDE = Path(__file__).parents[2] / "docs" / "JOURNAL.md"
 
@@ -30,6 +33,21 @@ def test_the_journal_guide_does_what_it_says(tmp_path: Path) -> None:
         (script,) = read_blocks(GUIDE, replacements=replacements)
         assert script.kind == "script"
         run_script(script, tmp_path)
+        folder = data_path / "nsqd-0" / "orders.journal"
+        Broker(nsq).take("orders", 1, channel="mail")  # so that the channel has changed since its file was written
+        wait_until(lambda: any(folder.glob("cursors/mail.*.acks")))
+        files = _names(folder)
+    files |= _names(folder)  # some are there while nsqd runs, others after it has stopped
+    (drawing,) = re.findall(r"^<data-path>/orders.journal/\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert {_without_chance(line.split()[0]) for line in drawing.splitlines()} <= files
+
+
+def _names(folder: Path) -> set[str]:
+    return {_without_chance(str(path.relative_to(folder))) for path in folder.rglob("*")}
+
+
+def _without_chance(name: str) -> str:
+    return re.sub(r"\.[0-9a-f]{8}\.", ".….", name)
 
 
 def test_a_promise_may_leave_out_what_cannot_be_known() -> None:

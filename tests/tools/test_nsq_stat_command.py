@@ -40,7 +40,7 @@ def test_an_unknown_channel_is_told_with_status_1(nsq: EmbeddedThread) -> None:
 
 def test_a_mistake_on_the_command_line_is_told_with_status_2() -> None:
     done = nsq_stat("--count=many")
-    assert done.stderr.startswith('invalid value "many" for flag -count: parse error\nUsage of nsq_stat:\n')
+    assert done.stderr.startswith('invalid value "many" for flag -count: parse error\n  nsq_stat --help ')
     assert done.returncode == 2
 
 

@@ -49,4 +49,4 @@ def test_an_option_of_the_client_that_does_not_exist_is_a_mistake_on_the_command
     done = run_tool("nsq_tail", "--topic=t", "--consumer-opt=bogus,1")
     first, second, *_ = done.stderr.splitlines()
     assert first == b'invalid value "bogus,1" for flag -consumer-opt: invalid option bogus'
-    assert (second, done.returncode) == (b"Usage of nsq_tail:", 2)
+    assert (second, done.returncode) == (b"  nsq_tail --help lists all flags.", 2)

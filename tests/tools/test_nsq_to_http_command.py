@@ -34,5 +34,5 @@ def test_missing_options_are_status_1() -> None:
 
 def test_a_bad_number_is_a_mistake_on_the_command_line() -> None:
     done = run_tool("nsq_to_http", "--sample=x")
-    assert done.stderr.startswith(b'invalid value "x" for flag -sample: parse error\nUsage of nsq_to_http:\n')
+    assert done.stderr.startswith(b'invalid value "x" for flag -sample: parse error\n  nsq_to_http --help ')
     assert done.returncode == 2

@@ -35,6 +35,6 @@ def test_missing_options_are_status_1() -> None:
 def test_a_bad_option_for_publishing_is_a_mistake_on_the_command_line() -> None:
     done = run_tool("nsq_to_nsq", "--producer-opt=deflate_level,17")
     assert done.stderr.startswith(
-        b'invalid value "deflate_level,17" for flag -producer-opt: invalid deflate_level ! 17 > 9\nUsage of nsq_to_nsq:'
+        b'invalid value "deflate_level,17" for flag -producer-opt: invalid deflate_level ! 17 > 9\n  nsq_to_nsq --help '
     )
     assert done.returncode == 2

@@ -37,5 +37,5 @@ def test_an_nsqd_that_is_not_there_is_status_1() -> None:
 
 def test_it_has_no_version() -> None:
     done = run_tool("to_nsq", "--version")
-    assert done.stderr.startswith(b"flag provided but not defined: -version\nUsage of to_nsq:\n")
+    assert done.stderr.startswith(b"flag provided but not defined: -version\n  to_nsq --help lists all flags.\n")
     assert done.returncode == 2

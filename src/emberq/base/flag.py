@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -27,11 +27,15 @@ from emberq.base.text import MAX_NS, format_duration, one_line, parse_duration, 
 
 
 class FlagError(Exception):
-    """A mistake on the command line: it is printed with the usage, and the exit status is 2."""
+    """A mistake on the command line: it is printed, and the exit status is 2. `nearest` is the flag that was meant."""
+
+    def __init__(self, text: str, *, nearest: str = "") -> None:
+        super().__init__(text)
+        self.nearest = nearest
 
 
 class HelpRequested(Exception):
-    """`-h` or `--help`: the usage is printed, and the exit status is 0."""
+    """`-h` or `--help`: the usage is printed on standard output, and the exit status is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,14 @@ def _find(name: str, kinds: Mapping[str, ValueKind[Any]]) -> ValueKind[Any]:
         return kinds[name]
     if name in ("h", "help"):
         raise HelpRequested
-    raise FlagError(f"flag provided but not defined: -{one_line(name)}")
+    raise FlagError(f"flag provided but not defined: -{one_line(name)}", nearest=nearest(name, kinds))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that a mistyped one most likely stands for; empty if none comes near."""
+    from difflib import get_close_matches  # only mistakes need it
+
+    return next(iter(get_close_matches(word, list(known), n=1)), "")
 
 
 def _value(kind: ValueKind[Any], name: str, text: str) -> Any:

@@ -5,13 +5,13 @@ The exit status of a daemon:
     0  --help, --version, stopped by a signal, or --check-config and nothing is open
     1  a config file or a setting that cannot be used, or a failure: one FATAL log line; --check-config and something
        is open
-    2  a mistake on the command line: the mistake and the usage on standard error
+    2  a mistake on the command line: standard error names it, and the flag that was most likely meant
 
 and of a tool:
 
     0  --help, --version, the work is done, or a signal asked for the end
     1  options that cannot work, or a failure while running: one log line says what
-    2  a mistake on the command line: the mistake and the usage on standard error
+    2  a mistake on the command line: standard error names it, and the flag that was most likely meant
 
 SIGINT and SIGTERM ask for an orderly stop: a daemon brings everything to the disk, a tool still answers the messages
 that are being handled. More of these signals change nothing: the stop under way goes on, because cutting it short would
@@ -191,9 +191,9 @@ def version_line(program: str) -> str:
 
 
 def print_usage(table: SettingTable) -> None:
-    """The help, on standard error, as wide as the terminal within reason."""
+    """The help, on standard output, as wide as the terminal within reason."""
     columns = shutil.get_terminal_size(fallback=(100, 24)).columns
-    sys.stderr.write(render_help(table, width=min(max(columns, 72), 110)))
+    sys.stdout.write(render_help(table, width=min(max(columns, 72), 110)))
 
 
 class ToolOptions(Protocol):
@@ -254,8 +254,8 @@ def _load(table: SettingTable, argv: Sequence[str] | None) -> Given:
         print_usage(table)
         raise Finished(0) from None
     except FlagError as error:
-        print(error, file=sys.stderr)
-        print_usage(table)
+        meant = f"Did you mean --{error.nearest}? " if error.nearest else ""
+        print(f"{error}\n  {meant}{table.program} --help lists all flags.", file=sys.stderr)
         raise Finished(2) from error
     if given.version_asked:
         print(version_line(table.program))

@@ -2,7 +2,14 @@
 
 main            the table of subcommands
 terminal        how subcommands are called, write and end; progress bars
+table           tables on a terminal: names are kept, figures left out
 argument        the flags that several subcommands share
+context         where a command finds its cluster: flags, environment, named contexts
+catalog         all commands with their flags, read from where they are declared
+completion      the scripts with which shells complete commands and flags
+manual          man pages, and the reference page of all commands
+topic           topics, channels and nodes: list, create, delete, pause, empty, stats
+bench           how fast an nsqd is
 attended        a subcommand that stops when its parent process is gone
 daemons         nsqd, nsqlookupd, nsqadmin
 up              a whole NSQ on this machine

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberq.cli.argument import positive_count, topic_name
+from emberq.cli.main import Subcommand
 from emberq.cli.spark_work import (
     add_metrics_flag,
     add_spark_flags,
@@ -21,7 +22,7 @@ from emberq.cli.spark_work import (
     spark_failures,
     spark_session,
 )
-from emberq.cli.terminal import DONE, INTERRUPTED, CommandError, Terminal, command_parser, counted, run_command
+from emberq.cli.terminal import DONE, CommandError, CommandParser, Terminal, command_parser, counted, run_command
 
 if TYPE_CHECKING:
     from emberq.spark.pipeline.progress import QueryProgress
@@ -45,16 +46,31 @@ they are consumed through their channel archive.files, which has messages only f
 """
 
 
+SUBCOMMANDS = (
+    Subcommand(
+        COMPACT,
+        "emberq.cli.archive:compact",
+        "merge the small files of an archive or a Parquet sink",
+        "emberq.cli.archive:make_compact_parser",
+    ),
+)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Archive, or compact; the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == [COMPACT]:
-        return run_command(_compact_parser(), words[1:], _compact)
-    is_endless = "--follow" in words
-    return run_command(_parser(), words, _archive, interrupted_status=DONE if is_endless else INTERRUPTED)
+        return compact(words[1:])
+    return run_command(make_parser(), words, _archive, is_endless=lambda arguments: arguments.follow)
 
 
-def _parser() -> argparse.ArgumentParser:
+def compact(argv: Sequence[str]) -> int:
+    """Run `emberq archive compact`; the exit status."""
+    return run_command(make_compact_parser(), argv, _compact)
+
+
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq archive", "Write topics to Parquet files.", epilog=EXAMPLES)
     parser.add_argument("topic", nargs="+", type=topic_name, metavar="TOPIC")
     parser.add_argument("--to", required=True, metavar="DIR", help="the archive; created if it does not exist")
@@ -73,7 +89,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _compact_parser() -> argparse.ArgumentParser:
+def make_compact_parser() -> CommandParser:
+    """Those of `emberq archive compact`."""
     parser = command_parser("emberq archive compact", "Merge the small files of an archive or a Parquet sink.")
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument(

@@ -8,12 +8,14 @@
     add_cluster_flags(parser)        for subcommands that look at a cluster
     add_consumer_flags(parser)       for subcommands that consume a channel
 
-A secret is read from a file or from the environment, because every user of the machine can read a command line.
+A secret is read from a file or from the environment, because every user of the machine can read a command line. What
+the flags leave open comes from the environment, or from a named context: see `context`.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +25,8 @@ from emberq.base.clock import NS_PER_SECOND
 from emberq.base.flag import SettingError
 from emberq.base.settings import LOOKUPD_SECRET_VARIABLE, SECRET_VARIABLE, read_secret
 from emberq.base.text import parse_duration, quoted
-from emberq.cli.terminal import CommandError, Terminal
+from emberq.cli.context import COMMAND_LINE, add_context_flag, secret_variable
+from emberq.cli.terminal import CommandError, CommandParser, Terminal
 from emberq.cluster.topology import ClusterAddresses, Topology
 from emberq.cluster.upstream import Credentials, Upstreams
 from emberq.http.client import HttpClient
@@ -80,29 +83,30 @@ DEFAULT_NSQD_TCP_ADDRESS = "127.0.0.1:4150"
 DEFAULT_NSQD_HTTP_ADDRESS = "127.0.0.1:4151"
 
 
-def add_nsqd_tcp_flag(parser: argparse.ArgumentParser) -> None:
+def add_nsqd_tcp_flag(parser: CommandParser) -> None:
     """Read the flag with `nsqd_tcp_addresses`."""
     what = f"an nsqd, host:port or Unix socket; may be given several times (default {DEFAULT_NSQD_TCP_ADDRESS})"
     _add_addresses(parser, "--nsqd-tcp-address", what, kind=_address)
 
 
-def add_nsqd_http_flag(parser: argparse.ArgumentParser) -> None:
+def add_nsqd_http_flag(parser: CommandParser) -> None:
     """Read the flag with `nsqd_http_addresses`."""
     what = f"an nsqd's HTTP address; may be given several times (default {DEFAULT_NSQD_HTTP_ADDRESS})"
     _add_addresses(parser, "--nsqd-http-address", what, kind=_address)
 
 
-def add_lookupd_flag(parser: argparse.ArgumentParser) -> None:
+def add_lookupd_flag(parser: CommandParser) -> None:
     """Read the flag as `arguments.lookupd_http_address`, a list."""
     what = "an nsqlookupd to ask for the nsqds that have the topic; may be given several times"
     _add_addresses(parser, "--lookupd-http-address", what, kind=str)
 
 
-def _add_addresses(parser: argparse.ArgumentParser, flag: str, what: str, *, kind: Callable[[str], str]) -> None:
+def _add_addresses(parser: CommandParser, flag: str, what: str, *, kind: Callable[[str], str]) -> None:
     parser.add_argument(flag, action="append", default=[], type=kind, metavar="ADDR", help=what)
+    add_context_flag(parser)
 
 
-def add_security_flags(parser: argparse.ArgumentParser, *, asks_lookupd: bool = False) -> None:
+def add_security_flags(parser: CommandParser, *, asks_lookupd: bool = False) -> None:
     """Read the flags with `client_config`; and with `lookupd_secret`, if the subcommand `asks_lookupd`."""
     group = parser.add_argument_group("security")
     group.add_argument("--tls", action="store_true", help="connect with TLS; implied by the other TLS flags")
@@ -113,7 +117,7 @@ def add_security_flags(parser: argparse.ArgumentParser, *, asks_lookupd: bool = 
     _add_secret_flags(group, asks_lookupd=asks_lookupd)
 
 
-def add_secret_flags(parser: argparse.ArgumentParser) -> None:
+def add_secret_flags(parser: CommandParser) -> None:
     """For subcommands that speak HTTP alone. Read the flags with `auth_secret` and `lookupd_secret`."""
     _add_secret_flags(parser.add_argument_group("security"), asks_lookupd=True)
 
@@ -123,29 +127,42 @@ def _add_secret_flags(group: argparse._ArgumentGroup, *, asks_lookupd: bool) -> 
         "--auth-secret-file",
         type=Path,
         metavar="FILE",
-        help=f"file with the secret for nsqds; else it is in {SECRET_VARIABLE}",
+        help=f"file with the secret for nsqds; else it is in EMBERQ_AUTH_SECRET or {SECRET_VARIABLE}",
     )
     if asks_lookupd:
         group.add_argument(
             "--lookupd-secret-file",
             type=Path,
             metavar="FILE",
-            help=f"file with the secret for nsqlookupds; else it is in {LOOKUPD_SECRET_VARIABLE}, or is that for nsqds",
+            help="file with the secret for nsqlookupds; else it is in EMBERQ_LOOKUPD_SECRET or "
+            f"{LOOKUPD_SECRET_VARIABLE}, or is that for nsqds",
         )
 
 
 def nsqd_tcp_addresses(arguments: argparse.Namespace) -> list[str]:
     """The TCP addresses of nsqds; empty if nsqlookupd is to be asked instead."""
-    return _or_default(arguments, arguments.nsqd_tcp_address, DEFAULT_NSQD_TCP_ADDRESS)
+    is_found = not arguments.nsqd_tcp_address and bool(getattr(arguments, "lookupd_http_address", []))
+    return [] if is_found else publishing_addresses(arguments)
 
 
 def nsqd_http_addresses(arguments: argparse.Namespace) -> list[str]:
     """The HTTP addresses of nsqds; empty if nsqlookupd is to be asked instead."""
-    return _or_default(arguments, arguments.nsqd_http_address, DEFAULT_NSQD_HTTP_ADDRESS)
+    is_found = not arguments.nsqd_http_address and bool(getattr(arguments, "lookupd_http_address", []))
+    return [] if is_found else _or_default(arguments, "nsqd_http_address", DEFAULT_NSQD_HTTP_ADDRESS)
 
 
-def _or_default(arguments: argparse.Namespace, given: list[str], default: str) -> list[str]:
-    return given or ([] if getattr(arguments, "lookupd_http_address", []) else [default])
+def publishing_addresses(arguments: argparse.Namespace) -> list[str]:
+    """The TCP addresses of nsqds, for those who publish: nsqlookupd is not asked where to. CommandError."""
+    return _or_default(arguments, "nsqd_tcp_address", DEFAULT_NSQD_TCP_ADDRESS)
+
+
+def _or_default(arguments: argparse.Namespace, key: str, default: str) -> list[str]:
+    """The addresses, or this machine's; but never this machine's for a cluster that is known by other addresses."""
+    given: list[str] = getattr(arguments, key)
+    if not given and arguments.address_place not in ("", COMMAND_LINE):
+        flag = f"--{key.replace('_', '-')}"
+        raise CommandError(f"{arguments.address_place} has no {key}, which is needed here", hint=f"Or add {flag}.")
+    return given or [default]
 
 
 def client_config(arguments: argparse.Namespace) -> ClientConfig:
@@ -157,15 +174,17 @@ def client_config(arguments: argparse.Namespace) -> ClientConfig:
 
 def auth_secret(arguments: argparse.Namespace) -> bytes:
     """The secret for nsqds; empty if there is none. CommandError if the file cannot be used."""
-    return _secret(arguments.auth_secret_file, "auth-secret-file", SECRET_VARIABLE)
+    return _secret(arguments, "auth_secret_file")
 
 
 def lookupd_secret(arguments: argparse.Namespace) -> bytes:
     """The secret for nsqlookupds; empty if there is none. CommandError if the file cannot be used."""
-    return _secret(arguments.lookupd_secret_file, "lookupd-secret-file", LOOKUPD_SECRET_VARIABLE)
+    return _secret(arguments, "lookupd_secret_file")
 
 
-def _secret(path: Path | None, flag: str, variable: str) -> bytes:
+def _secret(arguments: argparse.Namespace, key: str) -> bytes:
+    path: Path | None = getattr(arguments, key)
+    flag, variable = key.replace("_", "-"), secret_variable(key, os.environ)
     try:
         return read_secret("" if path is None else str(path), flag=flag, variable=variable)
     except SettingError as failure:
@@ -205,7 +224,7 @@ CONNECT_TIMEOUT_NS = 2 * NS_PER_SECOND
 REQUEST_TIMEOUT_NS = 5 * NS_PER_SECOND
 
 
-def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
+def add_cluster_flags(parser: CommandParser) -> None:
     """Read the flags with `addresses` and `upstreams`."""
     add_nsqd_http_flag(parser)
     add_lookupd_flag(parser)
@@ -214,12 +233,12 @@ def add_cluster_flags(parser: argparse.ArgumentParser) -> None:
 
 def addresses(arguments: argparse.Namespace) -> ClusterAddresses:
     """The addresses to ask. CommandError if both kinds are given."""
-    if arguments.lookupd_http_address and arguments.nsqd_http_address:
-        raise CommandError("use --nsqd-http-address or --lookupd-http-address not both")
-    return ClusterAddresses(
-        lookupds=tuple(arguments.lookupd_http_address),
-        nsqds=tuple(nsqd_http_addresses(arguments)),
-    )
+    nsqds = nsqd_http_addresses(arguments)
+    if arguments.lookupd_http_address and nsqds:
+        if arguments.address_place == COMMAND_LINE:
+            raise CommandError("use --nsqd-http-address or --lookupd-http-address not both")
+        nsqds = []  # a context may name both, and nsqlookupd knows all of them
+    return ClusterAddresses(lookupds=tuple(arguments.lookupd_http_address), nsqds=tuple(nsqds))
 
 
 def upstreams(arguments: argparse.Namespace) -> Upstreams:
@@ -259,7 +278,7 @@ CONSUMER_HINT = "--nsqd-tcp-address or --lookupd-http-address says where to look
 """The hint when a channel cannot be reached."""
 
 
-def add_consumer_flags(parser: argparse.ArgumentParser) -> None:
+def add_consumer_flags(parser: CommandParser) -> None:
     """Read the flags with `client_config` and `make_consumer`."""
     add_nsqd_tcp_flag(parser)
     add_lookupd_flag(parser)
@@ -278,10 +297,12 @@ def make_consumer(
     """A consumer that gives up no message, however often it was tried: a command should not decide that."""
     from emberq.client import Consumer, ConsumerConfig
 
+    # A context may name nsqds as well, and nsqlookupd knows all of them.
+    is_found = arguments.lookupd_http_address and arguments.address_place != COMMAND_LINE
     return Consumer(
         topic,
         channel,
-        nsqd_addresses=nsqd_tcp_addresses(arguments),
+        nsqd_addresses=[] if is_found else nsqd_tcp_addresses(arguments),
         lookupd_addresses=arguments.lookupd_http_address,
         config=ConsumerConfig(
             max_in_flight=max_in_flight,

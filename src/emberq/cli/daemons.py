@@ -9,10 +9,18 @@ import getpass
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from emberq.base.program import run_daemon
+from emberq.cli.main import INTERRUPTED, ended_at_once
 
 CHECK = "emberq.cli.check_config"
+
+
+def load(module: str, name: str) -> Any:
+    """A daemon's class. Ctrl-C while it is being imported ends the process without a traceback."""
+    with ended_at_once():
+        return getattr(import_module(module), name)
 
 
 def nsqd(argv: Sequence[str] | None = None) -> int:
@@ -22,7 +30,7 @@ def nsqd(argv: Sequence[str] | None = None) -> int:
     return run_daemon(
         SETTINGS,
         NsqdOptions,
-        lambda: import_module("emberq.nsqd.daemon").Nsqd,
+        lambda: load("emberq.nsqd.daemon", "Nsqd"),
         argv,
         describe=lambda options: import_module(CHECK).nsqd_report(options),
     )
@@ -35,7 +43,7 @@ def nsqlookupd(argv: Sequence[str] | None = None) -> int:
     return run_daemon(
         SETTINGS,
         LookupdOptions,
-        lambda: import_module("emberq.lookupd.daemon").Nsqlookupd,
+        lambda: load("emberq.lookupd.daemon", "Nsqlookupd"),
         argv,
         describe=lambda options: import_module(CHECK).lookupd_report(options),
     )
@@ -51,7 +59,7 @@ def nsqadmin(argv: Sequence[str] | None = None) -> int:
     return run_daemon(
         SETTINGS,
         AdminOptions,
-        lambda: import_module("emberq.admin.daemon").Nsqadmin,
+        lambda: load("emberq.admin.daemon", "Nsqadmin"),
         words,
         describe=lambda options: import_module(CHECK).admin_report(options),
     )
@@ -62,8 +70,13 @@ def _print_hash() -> int:
     from emberq.admin.access.user import PasswordError, hash_password
 
     if sys.stdin.isatty():
-        password = getpass.getpass("Password: ")
-        if getpass.getpass("Again: ") != password:
+        try:
+            password = getpass.getpass("Password: ")
+            is_repeated = getpass.getpass("Again: ") == password
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+            return INTERRUPTED
+        if not is_repeated:
             print("These are not the same.", file=sys.stderr)
             return 1
     else:

@@ -28,7 +28,16 @@ from typing import TYPE_CHECKING, Self
 from emberq.cli.argument import positive_count
 from emberq.cli.demo_events import EventProcess
 from emberq.cli.spark_work import STOP_TIMEOUT_S, add_master_flag, in_thread, require_spark, spark_session
-from emberq.cli.terminal import DONE, FAILED, INTERRUPTED, CommandError, Terminal, command_parser, run_command
+from emberq.cli.terminal import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    CommandError,
+    CommandParser,
+    Terminal,
+    command_parser,
+    run_command,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -59,6 +68,11 @@ DEFAULT_PORTS = 4150, 4151, 4160, 4161, 4171
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; the exit status."""
+    return run_command(make_parser(), argv, _demo)
+
+
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq demo", "Run the clickstream pipeline with made-up events.")
     parser.add_argument("file", type=Path, metavar="FILE", help="examples/spark/clickstream.toml, or one like it")
     parser.add_argument("--count", type=positive_count, metavar="N", help="make N events, check what comes out, end")
@@ -75,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="folder for all data (default emberq-data; with --count a folder that is removed at the end)",
     )
     add_master_flag(parser)
-    return run_command(parser, argv, _demo)
+    return parser
 
 
 async def _demo(arguments: argparse.Namespace, terminal: Terminal) -> int:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from emberq.base.text import format_moment, one_line, parse_moment, quoted
 from emberq.cli.argument import positive_count
 from emberq.cli.main import Subcommand, run_subcommand
+from emberq.cli.table import Cell, body_text, figure, name, table, text
 from emberq.cli.terminal import (
     DONE,
     FAILED,
     CommandError,
+    CommandParser,
     Terminal,
-    bare_table,
-    body_text,
     command_parser,
     counted,
     json_line,
@@ -49,13 +49,27 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+_HERE = "emberq.cli.journal:"
 SUBCOMMANDS = (
     Subcommand(
-        "ls", "emberq.cli.journal:list_journals", "the journals in a data folder, and how far their channels are"
+        "ls",
+        _HERE + "list_journals",
+        "the journals in a data folder, and how far their channels are",
+        _HERE + "make_ls_parser",
     ),
-    Subcommand("cat", "emberq.cli.journal:print_messages", "the messages of a journal"),
-    Subcommand("verify", "emberq.cli.journal:verify_journals", "read every byte of journals and say what is damaged"),
-    Subcommand("seek", "emberq.cli.journal_seek:main", "have a channel deliver again, or skip ahead"),
+    Subcommand("cat", _HERE + "print_messages", "the messages of a journal", _HERE + "make_cat_parser"),
+    Subcommand(
+        "verify",
+        _HERE + "verify_journals",
+        "read every byte of journals and say what is damaged",
+        _HERE + "make_verify_parser",
+    ),
+    Subcommand(
+        "seek",
+        "emberq.cli.journal_seek:main",
+        "have a channel deliver again, or skip ahead",
+        "emberq.cli.journal_seek:make_parser",
+    ),
 )
 REMARK = "ls, cat and verify read the files and need no nsqd; it may run meanwhile. seek talks to nsqd.\n"
 
@@ -74,7 +88,7 @@ HINT = "Give the data folder of an nsqd that journals its topics (nsqd --journal
 
 def add_paths_argument(parser: argparse.ArgumentParser) -> None:
     """Read the argument with `journals_at`."""
-    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help=PATHS_HELP)
+    parser.add_argument("paths", type=Path, nargs="*", default=[], metavar="PATH", help=PATHS_HELP)
 
 
 def journals_at(paths: list[Path]) -> list[Path]:
@@ -116,9 +130,14 @@ last second may not be in their files yet. A pipe gets lines of JSON.
 
 def list_journals(argv: Sequence[str] | None = None) -> int:
     """List journals; the exit status."""
+    return run_command(make_ls_parser(), argv, _ls)
+
+
+def make_ls_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq journal ls", "Show which journals there are.", epilog=LS_EXAMPLES)
     add_paths_argument(parser)
-    return run_command(parser, argv, _ls)
+    return parser
 
 
 async def _ls(arguments: argparse.Namespace, terminal: Terminal) -> int:
@@ -131,7 +150,7 @@ async def _ls(arguments: argparse.Namespace, terminal: Terminal) -> int:
             terminal.note(str(failure))
             status = FAILED
     if terminal.is_rich:
-        terminal.console.print(_table(surveys))
+        terminal.console.print(_table(surveys, width=terminal.console.width))
     else:
         for each in surveys:
             terminal.write_json(_journal_document(each))
@@ -154,34 +173,29 @@ def _journal_document(journal: JournalOverview) -> dict[str, Any]:
     }
 
 
-def _table(surveys: Sequence[JournalOverview]) -> Table:
+def _table(surveys: Sequence[JournalOverview], *, width: int) -> Table:
     """A row for each journal, and one below it for each further channel."""
     from rich.filesize import decimal
     from rich.text import Text
 
-    table = bare_table()
-    table.add_column("TOPIC", no_wrap=True)
-    for title in ("FIRST", "NEXT", "SIZE", "FILES"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("CHANNEL", no_wrap=True)
-    table.add_column("LAG", justify="right", no_wrap=True)
-    table.add_column("FOLDER", no_wrap=True, overflow="ellipsis", style="dim")
+    columns = [name("TOPIC"), name("CHANNEL"), *map(figure, ("LAG", "FIRST", "NEXT", "SIZE", "FILES")), text("FOLDER")]
+    rows: list[tuple[Cell, ...]] = []
     for journal in surveys:
+        topic, folder = Text(one_line(journal.topic)), Text(one_line(str(journal.path.parent)), style="dim")
         facts = (
-            Text(one_line(journal.topic)),
             f"{journal.first_offset:,}",
             f"{journal.next_offset:,}",
             decimal(journal.size_bytes),
             str(journal.segment_count),
         )
-        places: list[tuple[Text | str, Text | str]] = [
+        places: list[tuple[Cell, Cell]] = [
             (Text(one_line(place.channel)), Text(f"{place.lag:,}", style="yellow" if place.lag else "dim"))
             for place in journal.channels
         ]
-        for number, place in enumerate(places or [("", "")]):
-            folder = Text(one_line(str(journal.path.parent)))
-            table.add_row(*(facts if not number else [""] * len(facts)), *place, folder if not number else "")
-    return table
+        first, *others = places or [("", "")]
+        rows.append((topic, *first, *facts, folder))
+        rows += [("", *place, *[""] * len(facts), "") for place in others]
+    return table(columns, rows, width=width)
 
 
 # cat
@@ -209,6 +223,11 @@ class Start(NamedTuple):
 
 def print_messages(argv: Sequence[str] | None = None) -> int:
     """Show messages; the exit status."""
+    return run_command(make_cat_parser(), argv, _cat)
+
+
+def make_cat_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq journal cat", "Show the messages of a journal.", epilog=CAT_EXAMPLES)
     parser.add_argument("path", type=Path, metavar="PATH", help="a journal's folder, or one that has a single journal")
     parser.add_argument(
@@ -220,7 +239,7 @@ def print_messages(argv: Sequence[str] | None = None) -> int:
         help="earliest, an offset, or a time as RFC 3339 writes it (default earliest)",
     )
     parser.add_argument("-n", type=positive_count, dest="count", metavar="N", help="end after N messages")
-    return run_command(parser, argv, _cat)
+    return parser
 
 
 def _start(text: str) -> Start:
@@ -297,11 +316,16 @@ MEGABYTE = 1_000_000
 
 def verify_journals(argv: Sequence[str] | None = None) -> int:
     """Check journals; the exit status."""
+    return run_command(make_verify_parser(), argv, _verify)
+
+
+def make_verify_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser(
         "emberq journal verify", "Read every byte of journals and check it.", epilog=VERIFY_EXAMPLES
     )
     add_paths_argument(parser)
-    return run_command(parser, argv, _verify)
+    return parser
 
 
 async def _verify(arguments: argparse.Namespace, terminal: Terminal) -> int:

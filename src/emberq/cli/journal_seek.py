@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from emberq.base.text import parse_moment, quoted
 from emberq.cli.argument import add_cluster_flags, channel_name, topic_name, topic_nsqds, upstreams
-from emberq.cli.terminal import DONE, FAILED, CommandError, Terminal, command_parser, run_command
+from emberq.cli.terminal import DONE, FAILED, CommandError, CommandParser, Terminal, command_parser, run_command
 from emberq.cluster.upstream import MalformedDocumentError, UpstreamError, Upstreams, as_document, integer
 
 EXAMPLES = """\
@@ -37,12 +37,17 @@ _EXPLAINED = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Move a channel; the exit status."""
+    return run_command(make_parser(), argv, _seek)
+
+
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq journal seek", "Have a channel deliver again, or skip ahead.", epilog=EXAMPLES)
     parser.add_argument("topic", type=topic_name, metavar="TOPIC")
     parser.add_argument("channel", type=channel_name, metavar="CHANNEL")
     parser.add_argument("to", type=_place, metavar="TO", help="earliest, latest, an offset, or a time (RFC 3339)")
     add_cluster_flags(parser)
-    return run_command(parser, argv, _seek)
+    return parser
 
 
 def _place(text: str) -> str:

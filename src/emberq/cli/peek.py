@@ -17,7 +17,8 @@ from emberq.cli.argument import (
     topic_nsqds,
     upstreams,
 )
-from emberq.cli.terminal import DONE, Terminal, bare_table, body_text, command_parser, run_command
+from emberq.cli.table import Cell, body_text, figure, name, table, text
+from emberq.cli.terminal import DONE, CommandParser, Terminal, command_parser, run_command
 from emberq.cluster.action import MAX_COUNT, PeekedMessage, peek
 from emberq.wire.parameter import body_members
 
@@ -41,6 +42,11 @@ emberq's nsqd. A pipe gets lines of JSON.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Show messages; the exit status."""
+    return run_command(make_parser(), argv, _peek)
+
+
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq peek", "Show the next messages of a channel without taking them.", epilog=EXAMPLES)
     parser.add_argument("topic", type=topic_name, metavar="TOPIC")
     parser.add_argument("channel", type=channel_name, metavar="CHANNEL")
@@ -53,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help=f"how many, at most {MAX_COUNT} (default {DEFAULT_COUNT})",
     )
     add_cluster_flags(parser)
-    return run_command(parser, argv, _peek)
+    return parser
 
 
 def _peek_count(text: str) -> int:
@@ -72,15 +78,15 @@ async def _peek(arguments: argparse.Namespace, terminal: Terminal) -> int:
     messages = found.value
     if not terminal.is_rich:
         for message in messages:
-            terminal.write_json(_document(message, topic=arguments.topic, channel=arguments.channel))
+            terminal.write_json(peeked_document(message, topic=arguments.topic, channel=arguments.channel))
     elif messages:
-        terminal.console.print(_table(messages))
+        terminal.console.print(_table(messages, width=terminal.console.width))
     else:
         terminal.note("no message waits in the channel")
     return DONE
 
 
-def _document(message: PeekedMessage, *, topic: str, channel: str) -> dict[str, Any]:
+def peeked_document(message: PeekedMessage, *, topic: str, channel: str) -> dict[str, Any]:
     """The message as JSON, its body as text where it is text."""
     return {
         "topic": topic,
@@ -93,24 +99,22 @@ def _document(message: PeekedMessage, *, topic: str, channel: str) -> dict[str, 
     }
 
 
-def _table(messages: Sequence[PeekedMessage]) -> Table:
+def _table(messages: Sequence[PeekedMessage], *, width: int) -> Table:
     from rich.text import Text
 
     several_nsqds = len({message.nsqd for message in messages}) > 1
-    table = bare_table()
-    for title in ("PUBLISHED", "ID", *(("NSQD",) if several_nsqds else ())):
-        table.add_column(title, no_wrap=True)
-    table.add_column("ATTEMPTS", justify="right")
-    table.add_column("BODY", no_wrap=True, overflow="ellipsis")
-    for message in messages:
-        table.add_row(
-            Text(_moment(message.timestamp_ns), style="dim"),
+    columns = [name("ID"), *((name("NSQD"),) if several_nsqds else ()), *map(figure, ("ATTEMPTS", "PUBLISHED"))]
+    rows: list[tuple[Cell, ...]] = [
+        (
             Text(one_line(message.id)),
             *((Text(message.nsqd, style="dim"),) if several_nsqds else ()),
             Text(str(message.attempts), style="yellow" if message.attempts else "dim"),
+            Text(_moment(message.timestamp_ns), style="dim"),
             body_text(message.body, max_chars=MAX_SHOWN_CHARS),
         )
-    return table
+        for message in messages
+    ]
+    return table([*columns, text("BODY")], rows, width=width)
 
 
 def _moment(timestamp_ns: int) -> str:

@@ -17,7 +17,7 @@ from emberq.cli.spark_work import (
     spark_failures,
     spark_session,
 )
-from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
+from emberq.cli.terminal import DONE, CommandError, CommandParser, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
     from emberq.spark.pipeline.checkpoint import QueryStatus
@@ -42,6 +42,11 @@ Another run goes on where the last one was, whatever ended it.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run, validate or show a pipeline; the exit status."""
+    return run_command(make_parser(), argv, _pipeline, is_endless=_is_endless)
+
+
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq pipeline", "Run pipelines of Spark over topics.", epilog=EXAMPLES)
     parser.add_argument("action", choices=("run", "validate", "status"))
     parser.add_argument("file", metavar="FILE", help="the pipeline, in TOML")
@@ -54,7 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="validate: without starting Spark, so SQL is not checked")
     add_spark_flags(parser)
     add_metrics_flag(parser)
-    return run_command(parser, argv, _pipeline, interrupted_status=DONE)
+    return parser
+
+
+def _is_endless(arguments: argparse.Namespace) -> bool:
+    return arguments.action == "run" and not arguments.once
 
 
 async def _pipeline(arguments: argparse.Namespace, terminal: Terminal) -> int:

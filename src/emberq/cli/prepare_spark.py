@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from emberq.cli.spark_work import in_thread, spark_failures
-from emberq.cli.terminal import DONE, Terminal, command_parser, run_command
+from emberq.cli.terminal import DONE, CommandParser, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
     from emberq.spark.java import Java
@@ -25,9 +25,14 @@ LOCAL = "local[2]"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the archive; the exit status."""
+    return run_command(make_parser(), argv, _prepare)
+
+
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq prepare-spark", "Make Spark start a third sooner from now on.", epilog=EPILOG)
     parser.add_argument("--force", action="store_true", help="make the archive again although it exists")
-    return run_command(parser, argv, _prepare)
+    return parser
 
 
 async def _prepare(arguments: argparse.Namespace, terminal: Terminal) -> int:
@@ -37,11 +42,18 @@ async def _prepare(arguments: argparse.Namespace, terminal: Terminal) -> int:
         java = find_java()
         path = archive_path(java)
         if path.is_file() and not arguments.force:
-            terminal.note(f"that was done: {path}")
-            return DONE
+            return _report(path, terminal, f"that was done: {path}", is_new=False)
         path.unlink(missing_ok=True)  # so that Java does not start with the old archive
         await in_thread(lambda _stopping: _make(java, terminal, is_verbose=arguments.verbose))
-    terminal.note(f"Spark starts sooner from now on, thanks to {path.stat().st_size / 1e6:,.0f} MB in {path}")
+    text = f"Spark starts sooner from now on, thanks to {path.stat().st_size / 1e6:,.0f} MB in {path}"
+    return _report(path, terminal, text, is_new=True)
+
+
+def _report(path: Path, terminal: Terminal, text: str, *, is_new: bool) -> int:
+    if terminal.as_json:
+        terminal.write_json({"archive": str(path), "bytes": path.stat().st_size, "is_new": is_new})
+    else:
+        terminal.note(text)
     return DONE
 
 

@@ -32,7 +32,16 @@ from emberq.cli.argument import (
     positive_count,
     topic_name,
 )
-from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_parser, counted, run_command
+from emberq.cli.terminal import (
+    DONE,
+    MISUSED,
+    CommandError,
+    CommandParser,
+    Terminal,
+    command_parser,
+    counted,
+    run_command,
+)
 from emberq.client import ClientConfig, Connection, NsqError, Producer
 from emberq.tools.to_nsq import paced, read_lines
 
@@ -52,13 +61,14 @@ DEFAULT_BATCH_SIZE = 200
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Publish; the exit status."""
-    return run_command(_parser(), argv, publish)
+    return run_command(make_parser(), argv, publish)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq pub", "Publish messages to a topic.", epilog=EXAMPLES)
     parser.add_argument("topic", type=topic_name, metavar="TOPIC")
-    parser.add_argument("body", nargs="*", metavar="BODY", help="a message; without any, lines are read")
+    parser.add_argument("body", nargs="*", default=[], metavar="BODY", help="a message; without any, lines are read")
     parser.add_argument("-f", "--file", metavar="FILE", help="read a message from each line; - is standard input")
     parser.add_argument(
         "--batch",
@@ -98,7 +108,7 @@ async def _publish_and_report(
     count: int | None,
 ) -> None:
     """Publish, and report how many messages were published, also if it ends early."""
-    progress = terminal.progress(arguments.topic, total=count)
+    progress = terminal.progress(arguments.topic, total=count, is_shown=not _is_typed(arguments))
     publisher = LinePublisher(
         producer,
         arguments.topic,
@@ -142,7 +152,7 @@ def _source(
     if arguments.body:
         yield _at_once([os.fsencode(body) for body in arguments.body]), len(arguments.body)
     elif arguments.file in (None, STANDARD_INPUT):
-        if sys.stdin.isatty():
+        if _is_typed(arguments):
             terminal.note("each line you type is a message; Ctrl-D ends")
         yield read_lines(sys.stdin.fileno()), None
     else:
@@ -155,6 +165,11 @@ def _source(
             yield read_lines(descriptor), _line_count(path) if terminal.is_watched else None
         finally:
             os.close(descriptor)
+
+
+def _is_typed(arguments: argparse.Namespace) -> bool:
+    """Whether the user types the messages. A bar would be drawn into the line that is being typed."""
+    return not arguments.body and arguments.file in (None, STANDARD_INPUT) and sys.stdin.isatty()
 
 
 async def _at_once(bodies: Sequence[bytes]) -> AsyncIterator[Sequence[bytes]]:

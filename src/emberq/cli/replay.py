@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emberq.base.text import parse_moment, quoted
-from emberq.cli.argument import DEFAULT_NSQD_TCP_ADDRESS as DEFAULT_TCP
 from emberq.cli.argument import (
     add_lookupd_flag,
     add_nsqd_http_flag,
@@ -17,11 +16,12 @@ from emberq.cli.argument import (
     add_security_flags,
     client_config,
     positive_count,
+    publishing_addresses,
     topic_name,
 )
 from emberq.cli.pub import LinePublisher, check_any_is_reachable, rate_limiter
 from emberq.cli.spark_work import nsq_options, spark_failures
-from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, counted, run_command
+from emberq.cli.terminal import DONE, CommandError, CommandParser, Terminal, command_parser, counted, run_command
 from emberq.client import Producer
 
 BATCH_SIZE = 500
@@ -47,6 +47,11 @@ class _Recording:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Replay; the exit status."""
+    return run_command(make_parser(), argv, _replay)
+
+
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq replay", "Publish again what a topic has had.", epilog=EXAMPLES)
     parser.add_argument("topic", type=topic_name, metavar="TOPIC")
     parser.add_argument("--to", required=True, type=topic_name, metavar="TOPIC", help="where to publish")
@@ -58,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_nsqd_http_flag(parser)
     add_lookupd_flag(parser)
     add_security_flags(parser, asks_lookupd=True)
-    return run_command(parser, argv, _replay)
+    return parser
 
 
 def _moment(text: str) -> str:
@@ -69,7 +74,7 @@ def _moment(text: str) -> str:
 
 async def _replay(arguments: argparse.Namespace, terminal: Terminal) -> int:
     find = _from_archive if arguments.archive is not None else _from_journal
-    addresses, config = arguments.nsqd_tcp_address or [DEFAULT_TCP], client_config(arguments)
+    addresses, config = publishing_addresses(arguments), client_config(arguments)
     with spark_failures():
         recording = await asyncio.to_thread(find, arguments)
         await check_any_is_reachable(addresses, config)

@@ -26,17 +26,36 @@ from emberq.cli.argument import (
     CONSUMER_HINT,
     MAX_IN_FLIGHT,
     add_consumer_flags,
+    add_nsqd_http_flag,
+    addresses,
     channel_name,
     client_config,
     duration_s,
     make_consumer,
     positive_count,
     topic_name,
+    upstreams,
 )
+from emberq.cli.peek import peeked_document
 from emberq.cli.pub import rate_limiter
-from emberq.cli.tail import show
-from emberq.cli.terminal import DONE, MISUSED, CommandError, Terminal, command_parser, counted, run_command
+from emberq.cli.table import body_text
+from emberq.cli.terminal import (
+    CLUSTER_HINT,
+    DONE,
+    MISUSED,
+    CommandError,
+    CommandParser,
+    Terminal,
+    command_parser,
+    counted,
+    run_command,
+)
 from emberq.client import ClientConfig, Consumer, Message, MessageBatch, Producer
+from emberq.cluster.action import MAX_COUNT, PeekedMessage, PeekUnknownError, peek
+from emberq.cluster.stats import TopicFigures
+from emberq.cluster.survey import ClusterReader
+from emberq.cluster.topology import Topology
+from emberq.cluster.upstream import Upstreams
 from emberq.tools.to_nsq import paced
 from emberq.wire.dead_letter import target_of
 
@@ -51,7 +70,8 @@ Messages that nsqd gave up by a channel's policy lie in envelopes that say where
 these. Others need --to.
 
 Each message is published to the nsqd that it came from, and leaves the dead-letter topic when that is confirmed.
-The command ends when the channel is empty. Messages that die again meanwhile are left for the next time.
+The command ends when the channel is empty. Messages that die again meanwhile are left for the next time. --dry-run
+asks nsqd by HTTP (--nsqd-http-address or --lookupd-http-address), and shows messages that wait in emberq's nsqd.
 
 The first channel of a topic gets all its messages, a later one only those published after its creation. If the
 dead-letter topic already has a channel, name it with --channel.
@@ -63,10 +83,11 @@ SECONDS_IN_FLIGHT = 10
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Move messages; the exit status."""
-    return run_command(_parser(), argv, requeue_dead)
+    return run_command(make_parser(), argv, requeue_dead)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq requeue-dead", "Give dead letters another chance.", epilog=EXAMPLES)
     parser.add_argument("dead_topic", type=topic_name, metavar="DEAD_TOPIC")
     parser.add_argument(
@@ -81,7 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--count", type=positive_count, metavar="N", help="move at most N messages")
     parser.add_argument("--rate", type=positive_count, metavar="N", help="move at most N messages a second")
-    parser.add_argument("--dry-run", action="store_true", help="show what would be moved; their attempts rise by one")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show what would be moved and where messages wait; changes nothing"
+    )
     parser.add_argument("--include-new", action="store_true", help="also move what dies while the command runs")
     parser.add_argument(
         "--idle",
@@ -91,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         help="end when no message came for so long (default 2s)",
     )
     add_consumer_flags(parser)
+    add_nsqd_http_flag(parser)
     return parser
 
 
@@ -99,15 +123,19 @@ async def requeue_dead(arguments: argparse.Namespace, terminal: Terminal) -> int
     if arguments.to == arguments.dead_topic:
         terminal.fail("messages cannot be moved from a topic to itself", hint="--to names the topic to try again in.")
         return MISUSED
+    if arguments.dry_run:
+        await _preview(arguments, terminal)
+        return DONE
+    if arguments.nsqd_http_address and not (arguments.nsqd_tcp_address or arguments.lookupd_http_address):
+        raise CommandError(
+            "messages are moved by TCP, and only an HTTP address is given", hint="Add --nsqd-tcp-address."
+        )
     limits, config = _limits(arguments), client_config(arguments)
     async with _consumer(arguments, config) as consumer:
         if not consumer.statistics().addresses:
             raise CommandError(f"no nsqd with the topic {arguments.dead_topic} can be reached", hint=CONSUMER_HINT)
         try:
-            if arguments.dry_run:
-                await _show(arguments, terminal, consumer, limits)
-            else:
-                await _move(arguments, terminal, consumer, limits, config)
+            await _move(arguments, terminal, consumer, limits, config)
         finally:
             await consumer.stop()  # in good order; after a failure `async with` does not wait
     return DONE
@@ -160,13 +188,84 @@ async def _move(
             _report(arguments, terminal, redrive)
 
 
-async def _show(arguments: argparse.Namespace, terminal: Terminal, consumer: Consumer, limits: RedriveLimits) -> None:
-    messages = await look(consumer, limits=limits, max_count=MAX_IN_FLIGHT)
+# A dry run.
+
+SHOWN_COUNT = MAX_COUNT
+"""As many messages as nsqd shows."""
+
+
+async def _preview(arguments: argparse.Namespace, terminal: Terminal) -> None:
+    """Show what would be moved. Only asks nsqd's HTTP API, so that no channel is made and no attempt is counted."""
+    if arguments.nsqd_tcp_address and not (arguments.nsqd_http_address or arguments.lookupd_http_address):
+        raise CommandError(
+            "a dry run asks nsqd by HTTP, and only its TCP address is given", hint="Add --nsqd-http-address."
+        )
+    ask, topic = upstreams(arguments), arguments.dead_topic
+    topology = Topology(ask, addresses(arguments))
+    found = await topology.topic_producers(topic)
+    if not found.value:
+        raise CommandError(f"no nsqd has the topic {topic}", hint=CLUSTER_HINT)
+    figures = (await ClusterReader(ask, topology).topic(topic)).value
+    waiting = _waiting(figures)
+    movable = waiting.get(arguments.channel, waiting[""] if len(waiting) == 1 else 0)
+    messages: list[PeekedMessage] = []
+    if arguments.channel in waiting:
+        nsqds = [producer.http_address for producer in found.value]
+        messages = await _peeked(arguments, terminal, ask, nsqds)
     for message in messages:
-        show(message, topic=arguments.dead_topic, terminal=terminal)
-    more = " at least" if len(messages) == MAX_IN_FLIGHT else ""
-    target = _target_name(arguments)
-    terminal.note(f"would move{more} {counted(len(messages), 'message')} to {target}; nothing was changed")
+        _show(message, arguments, terminal)
+    _report_preview(arguments, terminal, waiting, min(movable, arguments.count or movable))
+    unaddressed = sum(target_of(message.body, to=arguments.to) is None for message in messages)
+    if unaddressed and not terminal.as_json:
+        terminal.note(
+            f"of those shown, {counted(unaddressed, 'message')} would stay: no envelope says where to; --to does"
+        )
+
+
+def _waiting(figures: TopicFigures) -> dict[str, int]:
+    """How many messages wait in each channel, and under the empty name those that no channel has yet."""
+    channels = {each.channel_name: each.depth + each.deferred_count for each in figures.channels}
+    return {"": figures.depth, **channels}
+
+
+async def _peeked(
+    arguments: argparse.Namespace, terminal: Terminal, ask: Upstreams, nsqds: list[str]
+) -> list[PeekedMessage]:
+    count = min(arguments.count or SHOWN_COUNT, SHOWN_COUNT)
+    try:
+        found = await peek(ask, nsqds, topic=arguments.dead_topic, channel=arguments.channel, count=count)
+    except PeekUnknownError as failure:
+        terminal.note(str(failure))
+        return []
+    return found.value
+
+
+def _show(message: PeekedMessage, arguments: argparse.Namespace, terminal: Terminal) -> None:
+    if terminal.as_json:
+        target = target_of(message.body, to=arguments.to)
+        document = peeked_document(message, topic=arguments.dead_topic, channel=arguments.channel)
+        terminal.write_json({**document, "to": None if target is None else target.topic})
+    elif terminal.is_rich:
+        terminal.console.print(body_text(message.body), soft_wrap=True)
+    else:
+        terminal.write_bytes(message.body)
+
+
+def _report_preview(
+    arguments: argparse.Namespace, terminal: Terminal, waiting: dict[str, int], would_move: int
+) -> None:
+    """Say how many would be moved, and where messages wait."""
+    topic, target = arguments.dead_topic, _target_name(arguments)
+    if terminal.as_json:
+        places = [{"channel": channel or None, "messages": count} for channel, count in waiting.items()]
+        terminal.write_json({"from": topic, "to": arguments.to, "would_move": would_move, "waiting": places})
+        return
+    terminal.note(f"would move {counted(would_move, 'message')} to {target}; nothing was changed")
+    named = {f"{topic}/{channel}" if channel else f"{topic}, in no channel yet": n for channel, n in waiting.items()}
+    places_text = "; ".join(f"{place}: {counted(count, 'message')}" for place, count in named.items() if count)
+    terminal.note(f"messages wait in {places_text}" if places_text else f"no message waits in {topic}")
+    if not would_move and places_text:
+        terminal.note(f"none is in the channel {arguments.channel}; --channel names another")
 
 
 def _target_name(arguments: argparse.Namespace) -> str:
@@ -287,20 +386,6 @@ class DeadLetterRedrive:
             group.append(message)
             bodies.append(target.body)
         return groups
-
-
-async def look(consumer: Consumer, *, limits: RedriveLimits, max_count: int) -> list[Message]:
-    """The first messages that a redrive would move, up to `max_count`. They are back in their channel."""
-    end = max_count if limits.count is None else min(max_count, limits.count)
-    received: list[Message] = []
-    chosen: list[Message] = []
-    async for batch in _until_idle(consumer, limits):
-        received += batch
-        chosen += filter(limits.include, batch)
-        if len(chosen) >= end:
-            break
-    _give_back(received, consumer)
-    return chosen[:end]
 
 
 async def _until_idle(consumer: Consumer, limits: RedriveLimits) -> AsyncIterator[MessageBatch]:

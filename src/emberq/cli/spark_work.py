@@ -43,7 +43,7 @@ from emberq.cli.argument import (
     auth_secret,
     lookupd_secret,
 )
-from emberq.cli.terminal import CommandError, Terminal
+from emberq.cli.terminal import CommandError, CommandParser, Terminal
 from emberq.http.message import Request, Response, plain
 from emberq.http.router import Route, Router
 from emberq.http.server import HttpServer
@@ -84,7 +84,7 @@ def spark_failures(*, hint: str = "") -> Iterator[None]:
         raise CommandError(str(failure), hint=hint) from failure
 
 
-def add_spark_flags(parser: argparse.ArgumentParser) -> None:
+def add_spark_flags(parser: CommandParser) -> None:
     """Where Spark runs, and where NSQ is. Read them with `spark_session` and `nsq_options`."""
     add_master_flag(parser)
     add_nsqd_http_flag(parser)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from emberq.base.text import one_line
 from emberq.cli.argument import topic_name
 from emberq.cli.spark_work import add_spark_flags, in_thread, location, nsq_options, spark_failures, spark_session
-from emberq.cli.terminal import DONE, CommandError, Terminal, bare_table, command_parser, run_command
+from emberq.cli.table import bare_table
+from emberq.cli.terminal import DONE, CommandError, CommandParser, Terminal, command_parser, run_command
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,6 +39,11 @@ view archive.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run SQL; the exit status."""
+    return run_command(make_parser(), argv, _sql)
+
+
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq sql", "Query topics and archives with Spark SQL.", epilog=EXAMPLES)
     parser.add_argument("statement", nargs="?", metavar="SQL")
     parser.add_argument(
@@ -48,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--archive", metavar="DIR", help="what `emberq archive` has written, as the view archive")
     parser.add_argument("-n", type=int, default=MAX_ROWS, dest="limit", metavar="N", help="show at most N rows")
     add_spark_flags(parser)
-    return run_command(parser, argv, _sql)
+    return parser
 
 
 async def _sql(arguments: argparse.Namespace, terminal: Terminal) -> int:

@@ -26,7 +26,7 @@ from emberq.cli.argument import (
     positive_count,
     topic_name,
 )
-from emberq.cli.terminal import DONE, CommandError, Terminal, command_parser, run_command
+from emberq.cli.terminal import DONE, CommandError, CommandParser, Terminal, command_parser, run_command
 from emberq.client import Message
 from emberq.client.message import id_text
 from emberq.wire.parameter import body_members
@@ -50,10 +50,11 @@ A terminal shows JSON bodies laid out; a pipe gets every body as it is, with a n
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Show messages; the exit status."""
-    return run_command(_parser(), argv, tail, interrupted_status=DONE)
+    return run_command(make_parser(), argv, tail, is_endless=lambda arguments: arguments.count is None)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq tail", "Show messages of a topic as they come.", epilog=EXAMPLES)
     parser.add_argument("topic", type=topic_name, metavar="TOPIC")
     parser.add_argument(

@@ -15,11 +15,13 @@ the error if there is one, a line of JSON. rich is imported only when something 
 
 Exit status:
 
-    0    done
+    0    done; or SIGTERM has ended a command that runs until it is stopped
     1    it did not work; standard error says why, and what to do next
-    2    a mistake on the command line
-    130  interrupted by Ctrl-C or SIGTERM before it was done (0 for a command that is meant to be ended this way)
+    2    a mistake on the command line; standard error names it, and the flag that was most likely meant
+    130  ended by Ctrl-C, or by SIGTERM before it was done
     141  the reader of the command's output closed the pipe
+
+Flags and arguments may stand in any order, and everything behind `--` is an argument.
 """
 
 from __future__ import annotations
@@ -28,19 +30,20 @@ import argparse
 import asyncio
 import json
 import logging
+import re
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TextIO, TypeAlias
 
+from emberq.base.flag import nearest
 from emberq.base.text import forget_output, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, Task, TaskID
-    from rich.table import Table
     from rich.text import Text
 
 DONE = 0
@@ -117,6 +120,8 @@ class Terminal:
     ) -> None:
         self.program = program
         self.as_json = as_json
+        self.last_logged = ""
+        """What a library has logged last, which often is why a command fails."""
         self._out = out if out is not None else sys.stdout
         self._err = err if err is not None else sys.stderr
 
@@ -186,9 +191,30 @@ class Terminal:
         if hint:
             print(f"  {one_line(hint)}", file=self._err, flush=True)
 
-    def progress(self, label: str, *, total: int | None = None) -> ProgressBar:
+    async def confirm(self, question: str, *, is_agreed: bool) -> bool:
+        """Whether the user wants it. UsageError where no user can be asked, unless `is_agreed` by a flag."""
+        if is_agreed:
+            return True
+        if self.as_json or not (sys.stdin.isatty() and self._err.isatty()):
+            raise UsageError(
+                "this destroys messages, and no terminal is there to ask", hint="Add --yes if you mean it."
+            )
+        print(f"{one_line(question)} [y/N] ", end="", file=self._err, flush=True)
+        loop = asyncio.get_running_loop()
+        typed: asyncio.Future[str] = loop.create_future()
+        loop.add_reader(sys.stdin, lambda: typed.set_result(sys.stdin.readline()))  # so that Ctrl-C is heard meanwhile
+        try:
+            answer = await typed
+        finally:
+            loop.remove_reader(sys.stdin)
+        if answer.strip().lower() in ("y", "yes"):
+            return True
+        self.note("nothing was changed")
+        return False
+
+    def progress(self, label: str, *, total: int | None = None, is_shown: bool = True) -> ProgressBar:
         """A bar on standard error, if that is a terminal. `total` is None if the end is not known."""
-        return ProgressBar(self.error_console if self.is_watched else None, label, total=total)
+        return ProgressBar(self.error_console if self.is_watched and is_shown else None, label, total=total)
 
 
 class _Notes(logging.Handler):
@@ -199,29 +225,13 @@ class _Notes(logging.Handler):
         self._terminal = terminal
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._terminal.note(record.getMessage())
+        self._terminal.last_logged = record.getMessage()
+        self._terminal.note(self._terminal.last_logged)
 
 
 def json_line(document: object) -> str:
     """Compact JSON, in which text that is not ASCII stays readable."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-
-
-def bare_table() -> Table:
-    """A table without lines, for a result on a terminal."""
-    from rich.table import Table
-
-    return Table(box=None, pad_edge=False, header_style="bold")
-
-
-def body_text(body: bytes, *, max_chars: int | None = None) -> Text:
-    """A body in one line. Nothing of it is read as markup, or reaches the terminal as an escape sequence."""
-    from rich.text import Text
-
-    try:
-        return Text(one_line(body.decode()[:max_chars]))
-    except UnicodeDecodeError:
-        return Text(repr(body[:max_chars])[2:-1], style="magenta")
 
 
 def counted(count: int, noun: str) -> str:
@@ -232,15 +242,94 @@ def counted(count: int, noun: str) -> str:
 # Calling
 
 
-def command_parser(program: str, description: str, *, epilog: str = "") -> argparse.ArgumentParser:
+class UsageError(Exception):
+    """A mistake on the command line, and in `hint` what was most likely meant."""
+
+    def __init__(self, text: str, *, hint: str = "") -> None:
+        super().__init__(text)
+        self.hint = hint
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that takes flags and arguments in any order, and raises UsageError where argparse prints its usage."""
+
+    def __init__(self, program: str, description: str, *, epilog: str = "") -> None:
+        super().__init__(
+            prog=program,
+            description=description,
+            epilog=epilog or None,
+            allow_abbrev=False,  # else a flag added later could change what a script means
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self.after_reading: list[Callable[[argparse.Namespace], None]] = []
+        """Called in turn with what was read, to fill in what the flags leave open; UsageError."""
+
+    @property
+    def flags(self) -> list[argparse.Action]:
+        """What begins with a dash, in the order of the help."""
+        return [action for action in self._actions if action.option_strings]
+
+    @property
+    def arguments(self) -> list[argparse.Action]:
+        """What does not."""
+        return [action for action in self._actions if not action.option_strings]
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """What the words ask for; UsageError. SystemExit after --help."""
+        flags, values = self._sorted(words)
+        arguments, left_over = self.parse_known_args([*flags, "--", *values] if values else flags)
+        surplus = [one_line(word) for word in left_over if word != "--"]
+        if surplus:
+            raise UsageError(f"too many arguments: {' '.join(surplus)}")
+        for fill in self.after_reading:
+            fill(arguments)
+        return arguments
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+    def _sorted(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Flags with their values, and the other words. argparse takes arguments that are optional only together."""
+        flags: list[str] = []
+        values: list[str] = []
+        waiting = list(reversed(words))
+        while waiting:
+            word = waiting.pop()
+            if word == "--":
+                values += reversed(waiting)
+                break
+            if not word.startswith("-") or _PLAIN_DASH.fullmatch(word):
+                values.append(word)
+                continue
+            action, has_value = self._flag(word)
+            flags.append(word)
+            if action.nargs == 0 or has_value:
+                continue
+            if not waiting or waiting[-1] == "--" or waiting[-1] in self._option_string_actions:
+                raise UsageError(f"{word} needs a value: {action.metavar or action.dest.upper()}")
+            value = waiting.pop()
+            flags[-1:] = [f"{word}={value}"]  # in one word, because it may begin with a dash
+        return flags, values
+
+    def _flag(self, word: str) -> tuple[argparse.Action, bool]:
+        """The flag that a word begins with, and whether its value is in the word too."""
+        name, equals, _ = word.partition("=")
+        known = self._option_string_actions
+        if name in known:
+            return known[name], bool(equals)
+        if word[:2] in known:  # -n10
+            return known[word[:2]], True
+        meant = nearest(name, known)
+        raise UsageError(f"unknown flag {one_line(name)}", hint=f"Did you mean {meant}?" if meant else "")
+
+
+_PLAIN_DASH = re.compile(r"-|-[0-9.]+")
+"""Words that begin with a dash and are no flags: standard input, a number."""
+
+
+def command_parser(program: str, description: str, *, epilog: str = "") -> CommandParser:
     """A parser with the flags that every command has: --json and --verbose."""
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description=description,
-        epilog=epilog or None,
-        allow_abbrev=False,  # else a flag added later could change what a script means
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser(program, description, epilog=epilog)
     parser.add_argument("--json", action="store_true", help="write every result as a line of JSON")
     parser.add_argument("--verbose", action="store_true", help="also log what the libraries do")
     return parser
@@ -251,47 +340,65 @@ Command: TypeAlias = Callable[[argparse.Namespace, Terminal], Coroutine[Any, Any
 
 
 def run_command(
-    parser: argparse.ArgumentParser,
+    parser: CommandParser,
     argv: Sequence[str] | None,
     command: Command,
     *,
-    interrupted_status: int = INTERRUPTED,
+    is_endless: Callable[[argparse.Namespace], bool] = lambda _arguments: False,
 ) -> int:
-    """Parse `argv`, run the command and return the exit status. `interrupted_status` is 0 if it runs until Ctrl-C."""
+    """Parse `argv`, run the command and return the exit status. SIGTERM is the good end of one that `is_endless`."""
+    words = sys.argv[1:] if argv is None else argv
     try:
-        arguments = parser.parse_args(argv)
-    except SystemExit as ended:  # argparse has written its message
-        return ended.code if isinstance(ended.code, int) else MISUSED
+        arguments = parser.read(words)
+    except SystemExit:  # argparse has written the help
+        return DONE
+    except UsageError as mistake:
+        hint = f"{mistake.hint} {parser.prog} --help lists all flags.".lstrip()
+        Terminal(parser.prog, as_json="--json" in words).fail(str(mistake), hint=hint)
+        return MISUSED
     terminal = Terminal(parser.prog, as_json=arguments.json)
     with _logging_to(terminal, level=logging.INFO if arguments.verbose else logging.WARNING):
-        return _run_to_the_end(command(arguments, terminal), terminal, interrupted_status=interrupted_status)
+        return _run_to_the_end(command(arguments, terminal), terminal, is_endless=is_endless(arguments))
 
 
-def _run_to_the_end(work: Coroutine[Any, Any, int], terminal: Terminal, *, interrupted_status: int) -> int:
+def _run_to_the_end(work: Coroutine[Any, Any, int], terminal: Terminal, *, is_endless: bool) -> int:
+    received: list[signal.Signals] = []
     try:
-        return asyncio.run(_interruptible(work))
+        return asyncio.run(_interruptible(work, received))
     except (asyncio.CancelledError, KeyboardInterrupt):
-        return interrupted_status
+        is_stopped = bool(received) and signal.SIGINT not in received
+        return DONE if is_stopped and is_endless else INTERRUPTED
     except BrokenPipeError:
         forget_output()
         return PIPE_CLOSED
+    except UsageError as mistake:
+        terminal.fail(str(mistake), hint=mistake.hint)
+        return MISUSED
     except CommandError as failure:
-        terminal.fail(str(failure), hint=failure.hint)
+        terminal.fail(str(failure), hint=tls_hint(str(failure), terminal.last_logged) or failure.hint)
     except Exception as failure:
         explained = _explained(failure)
         if explained is None:
             raise
-        terminal.fail(str(failure), hint=explained)
+        terminal.fail(str(failure), hint=tls_hint(str(failure)) or explained)
     return FAILED
 
 
-async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
-    """Run the work. Ctrl-C, SIGTERM and a closed terminal cancel it; a second one cancels its cleaning up."""
+async def _interruptible(work: Coroutine[Any, Any, int], received: list[signal.Signals]) -> int:
+    """Run the work. Ctrl-C, SIGTERM and a closed terminal cancel it; a second one cancels its cleaning up.
+
+    The signals are added to `received`.
+    """
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def cancel(number: signal.Signals) -> None:
+        received.append(number)
+        task.cancel()
+
     for number in signals:
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, cancel, number)
     try:
         return await task
     finally:
@@ -302,6 +409,32 @@ async def _interruptible(work: Coroutine[Any, Any, int]) -> int:
 CLUSTER_HINT = (
     "Is nsqd running? `emberq up` starts one; --nsqd-http-address and --lookupd-http-address say where to look."
 )
+
+
+SIGNER_HINT = (
+    "Its certificate was signed by an authority that this machine does not know: --tls-root-ca-file names the one to "
+    "trust."
+)
+OWN_CERTIFICATE_HINT = "If it takes only clients with a certificate: --tls-cert and --tls-key name yours."
+TLS_HINTS = {
+    "(TLS required)": "This nsqd takes only TLS: add --tls, or --tls-root-ca-file if its authority is your own.",
+    "does not offer TLS": "Leave the TLS flags away, or start that nsqd with --tls-cert and --tls-key.",
+    "unable to get local issuer": SIGNER_HINT,
+    "self-signed certificate": SIGNER_HINT,
+    "certificate is not valid for": "Its certificate is for another name: connect by a name that stands in it.",
+    "certificate has expired": "Its certificate has to be renewed, or the clock of this machine is wrong.",
+    "WRONG_VERSION_NUMBER": "That port speaks no TLS: leave https:// away, or name the HTTPS port.",
+    "closed before the answer was complete": "If that port speaks TLS, write https:// before the address.",
+    "closed while the connection was being set up": OWN_CERTIFICATE_HINT,
+    "CERTIFICATE_REQUIRED": OWN_CERTIFICATE_HINT,
+    "alert unknown ca": "It does not trust the certificate of --tls-cert.",
+}
+"""What to do about a failure whose text holds the words, as Python, OpenSSL and our client spell them."""
+
+
+def tls_hint(*texts: str) -> str:
+    """What to do about the first of the texts that speaks of TLS; empty if none does."""
+    return next((hint for text in texts for words, hint in TLS_HINTS.items() if words in text), "")
 
 
 def _explained(failure: Exception) -> str | None:

@@ -22,7 +22,7 @@ from rich.live import Live
 
 from emberq.base.clock import SystemClock
 from emberq.cli.argument import add_cluster_flags, addresses, duration_s, upstreams
-from emberq.cli.terminal import CLUSTER_HINT, DONE, CommandError, Terminal, command_parser, run_command
+from emberq.cli.terminal import CLUSTER_HINT, DONE, CommandError, CommandParser, Terminal, command_parser, run_command
 from emberq.cli.top_view import (
     Choices,
     KeyOutcome,
@@ -51,6 +51,11 @@ is printed every interval.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Show the cluster until told to stop; the exit status."""
+    return run_command(make_parser(), argv, _top, is_endless=lambda arguments: not arguments.once)
+
+
+def make_parser() -> CommandParser:
+    """Its flags and arguments."""
     parser = command_parser("emberq top", DESCRIPTION, epilog=EPILOG)
     add_cluster_flags(parser)
     parser.add_argument("--once", action="store_true", help="look twice, an interval apart, print and exit")
@@ -74,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="what to sort by (default %(default)s)",
     )
     parser.add_argument("--reverse", action="store_true", help="sort the other way round")
-    return run_command(parser, argv, _top, interrupted_status=DONE)
+    return parser
 
 
 def _interval_s(text: str) -> float:

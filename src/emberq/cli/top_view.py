@@ -308,6 +308,9 @@ MAX_TROUBLE_LINES = 3
 """Warnings that are shown; with more, the last line says how many."""
 _FIXED_LINES = 3
 """Title, head of the table, keys."""
+_MARK_WIDTH = 2
+NAME_WIDTH = 20
+"""So much of a name is worth more than a figure."""
 _NARROW_FIGURE_WIDTH = 6
 _WIDE_FIGURE_WIDTH = 10
 _NARROW_SHORT_FROM = 100_000
@@ -325,6 +328,10 @@ class _Figure:
     sort: SortKey | None = None
     only_wide: bool = False
     style: str = ""
+
+    def width(self, *, is_wide: bool) -> int:
+        """One more than the title, for the arrow: a column keeps its width when it becomes the one to sort by."""
+        return _WIDE_FIGURE_WIDTH if is_wide else max(_NARROW_FIGURE_WIDTH, len(self.title) + 1)
 
 
 def _count(value: int, is_wide: bool) -> str:
@@ -411,17 +418,15 @@ def _line(text: str, *, style: str) -> Text:
 
 def _table(rows: list[TopRow], choices: Choices, *, width: int) -> Table:
     is_wide = width >= WIDE_COLUMNS
-    figures = [figure for figure in _FIGURES if is_wide or not figure.only_wide]
+    figures = _fitting(rows, choices, width=width, is_wide=is_wide)
     table = Table(box=None, expand=True, pad_edge=False, padding=(0, 1, 0, 0), header_style="reverse")
     table.add_column("", width=1)
     for title in ("TOPIC", "CHANNEL"):
         marked = _marked(title, choices, SortKey.NAME if title == "TOPIC" else None)
         table.add_column(marked, ratio=1, no_wrap=True, overflow="ellipsis")
     for figure in figures:
-        # One more than the title, for the arrow: a column keeps its width when it becomes the one to sort by.
-        figure_width = _WIDE_FIGURE_WIDTH if is_wide else max(_NARROW_FIGURE_WIDTH, len(figure.title) + 1)
         title = _marked(figure.title, choices, figure.sort)
-        table.add_column(title, justify="right", no_wrap=True, width=figure_width)
+        table.add_column(title, justify="right", no_wrap=True, width=figure.width(is_wide=is_wide))
     for row in rows:
         names = (
             Text("P" if row.total.paused else "", style="bold magenta"),
@@ -430,6 +435,20 @@ def _table(rows: list[TopRow], choices: Choices, *, width: int) -> Table:
         )
         table.add_row(*names, *(_cell(figure, row, is_wide=is_wide) for figure in figures))
     return table
+
+
+def _fitting(rows: list[TopRow], choices: Choices, *, width: int, is_wide: bool) -> list[_Figure]:
+    """The figures that leave names enough room. The last ones go first, the one to sort by at the very end."""
+    figures = [figure for figure in _FIGURES if is_wide or not figure.only_wide]
+    longest = (max((len(row.topic) for row in rows), default=0), max((len(row.channel) for row in rows), default=0))
+    room = width - _MARK_WIDTH - 2 * (1 + min(max(*longest, len("CHANNEL")), NAME_WIDTH))
+    order = figures[::-1]
+    order.sort(key=lambda figure: figure.sort is choices.sort)
+    for figure in order:
+        if sum(1 + kept.width(is_wide=is_wide) for kept in figures) <= room:
+            break
+        figures.remove(figure)
+    return figures
 
 
 def _marked(title: str, choices: Choices, sort: SortKey | None) -> str:

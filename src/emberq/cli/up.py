@@ -30,6 +30,7 @@ from emberq.base.flag import LOG_LEVEL, SettingError
 from emberq.base.log import LogFormat, LogLevel
 from emberq.base.program import Finished, StartError, read_options
 from emberq.base.settings import GENERAL, Group, SettingTable
+from emberq.base.text import quoted
 from emberq.lookupd.daemon import Nsqlookupd
 from emberq.lookupd.options import LookupdOptions
 from emberq.nsqd.daemon import Nsqd
@@ -123,9 +124,14 @@ class DaemonAddresses:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the stack until it is told to stop; the exit status."""
+    words = sys.argv[1:] if argv is None else argv
     try:
-        options = read_options(SETTINGS, UpOptions, sys.argv[1:] if argv is None else argv)
+        options = read_options(SETTINGS, UpOptions, words)
         SETTINGS.check_ranges(options)
+        surplus = SETTINGS.load(words).arguments
+        if surplus:  # flags behind it would be ignored without a word
+            print(f"emberq up: it takes flags alone, and not {quoted(surplus[0])}", file=sys.stderr)
+            return 2
     except Finished as finished:
         return finished.status
     except SettingError as wrong:
