@@ -264,6 +264,7 @@ def test_the_policy_file_of_the_storage_page_is_read_and_written_as_shown(tmp_pa
 
 CHECKED = {
     "ADMIN.md": {"sh": "test_admin_guide.py", "json": "test_shown.py"},
+    "CELERY.md": {"python": "test_guides.py"},
     "CLIENT.md": {
         "console": "test_shown.py",
         "python": "test_guides.py",
@@ -272,6 +273,7 @@ CHECKED = {
         "python test": "test_guides.py",
     },
     "DEAD-LETTERS.md": {"sh": "test_reliability_guides.py", "python script": "test_reliability_guides.py"},
+    "FRAMEWORKS.md": {"python": "test_guides.py"},
     "GUARANTEES.md": {"console": "test_guarantees.py"},
     "IDEMPOTENT-PUBLISH.md": {"sh": "test_reliability_guides.py", "python script": "test_reliability_guides.py"},
     "JOURNAL.md": {"sh": "test_journal_guide.py", "python script": "test_journal_guide.py"},
